@@ -27,10 +27,10 @@ pub(crate) fn run() -> Outcome {
         let binaries = build()?;
         let mut wrong = Vec::new();
         for (file, blocks) in &documents {
-            let (passed, told) = run_document(file, blocks, &binaries)?;
+            let (passed, reply) = run_document(file, blocks, &binaries)?;
             counts.passed += passed;
-            counts.failed += told.len();
-            wrong.extend(told);
+            counts.failed += reply.len();
+            wrong.extend(reply);
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     });
@@ -73,12 +73,12 @@ fn run_document(
     blocks: &[Fence],
     binaries: &Path,
 ) -> Result<(usize, Vec<String>), String> {
-    let place = Place::new().map_err(|e| format!("no directory for the examples: {e}"))?;
+    let dir = TempDir::new().map_err(|e| format!("no directory for the examples: {e}"))?;
     let mut passed = 0;
     let mut wrong = Vec::new();
     for block in blocks {
         println!("{}:{}", file.path, block.line);
-        match run_block(block, &place.0, binaries) {
+        match run_block(block, &dir.0, binaries) {
             Ok(()) => passed += 1,
             Err(says) => wrong.push(format!("{}:{}: {says}", file.path, block.line)),
         }
@@ -86,22 +86,22 @@ fn run_document(
     Ok((passed, wrong))
 }
 
-fn run_block(block: &Fence, place: &Path, binaries: &Path) -> Result<(), String> {
+fn run_block(block: &Fence, dir: &Path, binaries: &Path) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(binaries.to_path_buf()).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(paths).map_err(|e| format!("no PATH: {e}"))?;
-    std::fs::write(place.join(SCRIPT), block.body.join("\n"))
+    std::fs::write(dir.join(SCRIPT), block.body.join("\n"))
         .map_err(|e| format!("the example could not be written: {e}"))?;
     let mut command = Command::new("bash");
     command
         .args(["-e", "-u", "-o", "pipefail", SCRIPT])
-        .current_dir(place)
+        .current_dir(dir)
         .env_clear()
         .env("PATH", path)
-        .env("HOME", place)
+        .env("HOME", dir)
         .env("LANG", "C.UTF-8")
         .env("TERM", "dumb")
-        .env("HOLDLINE_URL", format!("local:{}", place.join("locks").display()));
+        .env("HOLDLINE_URL", format!("local:{}", dir.join("locks").display()));
     let mut lines = Vec::new();
     process::watch(&mut command, BLOCK, |line| lines.push(line.to_owned()))?;
     compare(&expected(block), &lines)
@@ -143,9 +143,9 @@ fn fits(wanted: &str, line: &str) -> bool {
 }
 
 /// A short directory (paths of sockets are bounded) that goes when this does.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new() -> std::io::Result<Self> {
         for number in 0..1000 {
             let name = format!("hl-{}-{number}", std::process::id());
@@ -160,7 +160,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         if let Err(e) = std::fs::remove_dir_all(&self.0) {
             eprintln!("{} stays behind: {e}", self.0.display());
@@ -177,36 +177,36 @@ mod tests {
         fences(&text).pop().expect("one block")
     }
 
-    fn told(script: &str) -> Result<(), String> {
-        let place = Place::new().expect("a directory");
-        run_block(&block(script), &place.0, &crate::cargo::root())
+    fn message_of(script: &str) -> Result<(), String> {
+        let dir = TempDir::new().expect("a directory");
+        run_block(&block(script), &dir.0, &crate::cargo::root())
     }
 
     #[test]
     fn output_is_compared_line_by_line() {
-        assert_eq!(told("echo one\n# => one\necho two; echo talk >&2\n# => two"), Ok(()));
-        assert!(told("echo one\n# => two").unwrap_err().contains("got `one`"));
-        assert!(told("echo one; echo two\n# => one").unwrap_err().contains("one more"));
-        assert!(told("true\n# => one").unwrap_err().contains("no further line"));
+        assert_eq!(message_of("echo one\n# => one\necho two; echo talk >&2\n# => two"), Ok(()));
+        assert!(message_of("echo one\n# => two").unwrap_err().contains("got `one`"));
+        assert!(message_of("echo one; echo two\n# => one").unwrap_err().contains("one more"));
+        assert!(message_of("true\n# => one").unwrap_err().contains("no further line"));
     }
 
     #[test]
     fn a_failing_command_fails_the_example() {
-        assert!(told("false; true").is_err());
-        assert!(told("false | true").is_err());
-        assert_eq!(told("true"), Ok(()));
+        assert!(message_of("false; true").is_err());
+        assert!(message_of("false | true").is_err());
+        assert_eq!(message_of("true"), Ok(()));
     }
 
     #[test]
     fn an_example_is_alone() {
         let script =
             "echo \"$HOME\" | grep -c hl-\n# => 1\necho \"${CARGO_HOME:-none}\"\n# => none";
-        assert_eq!(told(script), Ok(()));
+        assert_eq!(message_of(script), Ok(()));
     }
 
     /// A step that found nothing to run was a success.
     #[test]
-    fn documents_without_an_example_are_told() {
+    fn documents_without_an_example_are_reported() {
         let of = |text: &str| with_examples(Tree::of([("README.md", text)]).expect("text")).len();
         assert_eq!((of("```sh run\ntrue\n```\n"), of("```sh\ntrue\n```\n")), (1, 0));
         assert!(some(Vec::<u8>::new()).is_err());

@@ -24,7 +24,7 @@ type Family = fn(&Path) -> Result<(), String>;
 /// Makes all peers ready to run; what is ready costs nothing.
 ///
 /// # Errors
-/// Which family could not be had, and whether it was its download that failed.
+/// Which family is not available, and whether its download failed.
 pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
@@ -42,7 +42,7 @@ pub(crate) fn prepare() -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Makes the peers of the benchmark ready to run, and tells where they are.
+/// Prepares the peers of the benchmark, and returns their paths.
 ///
 /// # Errors
 /// As [`prepare`].
@@ -82,10 +82,10 @@ fn node(ground: &Path) -> Result<(), String> {
         return Ok(());
     }
     stamp.lift()?;
-    std::fs::create_dir_all(&place).map_err(|why| told(&place, &why))?;
+    std::fs::create_dir_all(&place).map_err(|why| message_of(&place, &why))?;
     for file in &wanted {
         let copy = place.join(file.file_name().unwrap_or_default());
-        std::fs::copy(file, &copy).map_err(|why| told(&copy, &why))?;
+        std::fs::copy(file, &copy).map_err(|why| message_of(&copy, &why))?;
     }
     download(|| {
         let mut npm = Command::new("npm");
@@ -143,7 +143,7 @@ fn go(ground: &Path) -> Result<(), String> {
     }
     remove(&place)?;
     let work = place.join("work");
-    std::fs::create_dir_all(&work).map_err(|why| told(&work, &why))?;
+    std::fs::create_dir_all(&work).map_err(|why| message_of(&work, &why))?;
     download(|| {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]);
@@ -165,7 +165,7 @@ fn go(ground: &Path) -> Result<(), String> {
     // Fetches the modules that the programs are made of, and no others.
     download(|| go(&["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./..."]))?;
     let bin = place.join("bin");
-    std::fs::create_dir_all(&bin).map_err(|why| told(&bin, &why))?;
+    std::fs::create_dir_all(&bin).map_err(|why| message_of(&bin, &why))?;
     let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
     build.arg(&bin).arg("./...").env("GOPROXY", "off");
     process::watch(&mut build, None, |_| ())?;
@@ -204,7 +204,7 @@ impl Stamp {
         }
         let mut text = String::from_utf8_lossy(&version.stdout).into_owned();
         for input in inputs {
-            text += &std::fs::read_to_string(input).map_err(|why| told(input, &why))?;
+            text += &std::fs::read_to_string(input).map_err(|why| message_of(input, &why))?;
         }
         Ok(Stamp { path: place.join("made-of.stamp"), text })
     }
@@ -216,13 +216,15 @@ impl Stamp {
     /// What it stands for is about to be made anew.
     fn lift(&self) -> Result<(), String> {
         match std::fs::remove_file(&self.path) {
-            Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(told(&self.path, &why)),
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                Err(message_of(&self.path, &why))
+            }
             _ => Ok(()),
         }
     }
 
     fn leave(&self) -> Result<(), String> {
-        std::fs::write(&self.path, &self.text).map_err(|why| told(&self.path, &why))
+        std::fs::write(&self.path, &self.text).map_err(|why| message_of(&self.path, &why))
     }
 }
 
@@ -232,12 +234,12 @@ fn family(name: &str) -> PathBuf {
 
 fn remove(place: &Path) -> Result<(), String> {
     match std::fs::remove_dir_all(place) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(told(place, &why)),
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(message_of(place, &why)),
         _ => Ok(()),
     }
 }
 
-fn told(path: &Path, why: &std::io::Error) -> String {
+fn message_of(path: &Path, why: &std::io::Error) -> String {
     format!("{}: {why}", path.display())
 }
 
@@ -246,14 +248,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_download_is_told_as_that_after_all_tries() {
+    fn a_failed_download_is_reported_after_all_tries() {
         let mut tries = 0;
-        let told = download(|| {
+        let error = download(|| {
             tries += 1;
             Command::new("holdline-no-such-program")
         });
-        let told = told.expect_err("there is no such program");
-        assert!(told.starts_with("the download failed 3 times: "), "{told}");
+        let error = error.expect_err("there is no such program");
+        assert!(error.starts_with("the download failed 3 times: "), "{error}");
         assert_eq!(tries, TRIES);
     }
 

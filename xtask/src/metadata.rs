@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace: packages and who depends on whom.
+//! The workspace as cargo sees it: packages and their dependencies.
 
 use crate::cargo::cargo;
 use serde::Deserialize;

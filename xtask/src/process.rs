@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_handed_over_and_success_is_told() {
+    fn lines_are_returned_and_success_is_reported() {
         let mut lines = Vec::new();
         let done = watch(&mut sh("echo one; echo two"), Some(Duration::from_secs(60)), |line| {
             lines.push(line.to_owned());
@@ -174,25 +174,25 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_command() {
-        let told = watch(&mut sh("exit 3"), Some(Duration::from_secs(60)), |_| ()).unwrap_err();
-        assert!(told.contains("sh -c exit 3"), "{told}");
+        let error = watch(&mut sh("exit 3"), Some(Duration::from_secs(60)), |_| ()).unwrap_err();
+        assert!(error.contains("sh -c exit 3"), "{error}");
     }
 
     #[test]
-    fn a_program_that_is_missing_is_told() {
+    fn a_missing_program_is_reported() {
         let mut missing = Command::new("holdline-no-such-program");
-        let told = watch(&mut missing, Some(Duration::from_secs(60)), |_| ()).unwrap_err();
-        assert!(told.contains("could not be started"), "{told}");
+        let error = watch(&mut missing, Some(Duration::from_secs(60)), |_| ()).unwrap_err();
+        assert!(error.contains("could not be started"), "{error}");
     }
 
     #[test]
     fn a_hanging_child_is_stopped_with_what_it_started() {
         let mut grandchild = String::new();
         let script = "sleep 600 & echo $!; wait";
-        let told = watch(&mut sh(script), Some(Duration::from_secs(3)), |line| {
+        let error = watch(&mut sh(script), Some(Duration::from_secs(3)), |line| {
             line.clone_into(&mut grandchild);
         });
-        assert!(told.unwrap_err().contains("printed nothing for 3 s"));
+        assert!(error.unwrap_err().contains("printed nothing for 3 s"));
         assert!(!grandchild.is_empty());
         assert!(is_gone_soon(&grandchild), "{grandchild} still runs");
     }
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn a_process_left_behind_is_told() {
+    fn a_process_left_behind_is_reported() {
         let mut pid = String::new();
-        let told = watch(&mut sh("sleep 600 & echo $!"), Some(Duration::from_secs(600)), |line| {
+        let error = watch(&mut sh("sleep 600 & echo $!"), Some(Duration::from_secs(600)), |line| {
             line.clone_into(&mut pid);
         });
-        let told = told.unwrap_err();
-        assert!(told.contains(&format!("left behind: sleep ({pid})")), "{told}");
+        let error = error.unwrap_err();
+        assert!(error.contains(&format!("left behind: sleep ({pid})")), "{error}");
         assert!(is_gone_soon(&pid), "{pid} still runs");
     }
 }

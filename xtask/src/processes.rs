@@ -1,4 +1,4 @@
-//! Processes as /proc shows them: who started whom, and who holds a pipe.
+//! Processes as /proc shows them: their parents, and which of them hold a pipe.
 //!
 //! Where there is no /proc nothing is found, and only direct children can be stopped.
 
@@ -36,7 +36,7 @@ pub(crate) fn descendants(of: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The program's name, as far as it can be told.
+/// The program's name, as far as it is known.
 pub(crate) fn name_of(pid: u32) -> String {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
     name.map_or_else(|_| "a process".to_owned(), |n| n.trim_end().to_owned())

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_told_from_the_product() {
+    fn tests_are_distinguished_from_the_product() {
         let source = sample();
         let line = |of: &str| SAMPLE.lines().position(|l| l.contains(of)).map_or(0, |i| i + 1);
         assert!(source.is_test(line("fn inner")));
@@ -295,8 +295,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rust_is_told_with_its_line() {
-        let told = RustSource::parse("fn good() {}\nfn bad( {}\n").err().expect("refused");
-        assert!(told.contains("cannot be"), "{told}");
+    fn invalid_rust_is_reported_with_its_line() {
+        let reply = RustSource::parse("fn good() {}\nfn bad( {}\n").err().expect("refused");
+        assert!(reply.contains("cannot be"), "{reply}");
     }
 }

@@ -98,7 +98,7 @@ pub(crate) fn module_directory(path: &str) -> String {
 }
 
 /// In a copy that lies where another repository ignores it, git lists nothing: that is not a tree
-/// in which all is well.
+/// without findings.
 fn ours(paths: Vec<String>) -> Result<Vec<String>, String> {
     match paths.iter().any(|path| path == "Cargo.toml") {
         true => Ok(paths),
@@ -127,7 +127,7 @@ fn paths() -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    /// Without a single file every rule was content.
+    /// Without a single file every rule was satisfied.
     #[test]
     fn a_tree_without_our_files_is_refused() {
         assert!(ours(Vec::new()).is_err() && ours(vec!["README.md".to_owned()]).is_err());

@@ -15,7 +15,7 @@ use crate::run::Scratch;
 
 const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_millis(1_500);
-/// All contenders of both processes together. With two of each process somebody always waits, so
+/// All contenders of both processes together. With two of each process there is always a waiter, so
 /// that every release hands over; with one of each, a release often meets an empty queue.
 const CONTENDERS: [usize; 3] = [4, 20, 200];
 
@@ -89,8 +89,8 @@ fn line(worker: &mut Worker) -> Result<String, Failure> {
 
 fn expect(worker: &mut Worker, word: &str) -> Result<(), Failure> {
     match line(worker)?.trim() {
-        said if said == word => Ok(()),
-        said => Err(format!("a worker said {said:?} instead of {word:?}").into()),
+        output if output == word => Ok(()),
+        output => Err(format!("a worker said {output:?} instead of {word:?}").into()),
     }
 }
 

@@ -49,7 +49,7 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
     // The server wakes each session that listens in the database, whomever it is for.
     let title = "postgres: among 64, each a client of its own, p50";
     hand_offs(server, &floor, 64, 64, title).await?;
-    told(server, &floor).await?;
+    message_of(server, &floor).await?;
     waits::run(server, &floor).await
 }
 
@@ -111,11 +111,11 @@ impl Floor {
 
 /// How long a bare `NOTIFY` takes to one session, while 1 and while 64 listen, each to a channel of
 /// its own.
-async fn told(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
+async fn message_of(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
     for listeners in [1, 64] {
-        let mut ears = Vec::with_capacity(listeners);
+        let mut listening = Vec::with_capacity(listeners);
         for number in 0..listeners {
-            ears.push(Ear::open(server, number).await?);
+            listening.push(Listener::open(server, number).await?);
         }
         let mut rounds = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
@@ -124,9 +124,10 @@ async fn told(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
             for cycle in 0..CYCLES / 4 {
                 let number = cycle % listeners;
                 let start = Instant::now();
-                floor.client.batch_execute(&format!("notify ear{number}")).await?;
-                let heard = ears[number].heard.recv().await.ok_or("an ear is gone")?;
-                taken.push(each(heard.duration_since(start), 1));
+                floor.client.batch_execute(&format!("notify channel{number}")).await?;
+                let received =
+                    listening[number].received.recv().await.ok_or("a listener is gone")?;
+                taken.push(each(received.duration_since(start), 1));
             }
             rounds.push(Round { floor: update, subject: median(taken.into_iter()) });
         }
@@ -137,25 +138,25 @@ async fn told(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
 }
 
 /// A bare session that listens.
-struct Ear {
+struct Listener {
     client: tokio_postgres::Client,
-    heard: UnboundedReceiver<Instant>,
+    received: UnboundedReceiver<Instant>,
 }
 
-impl Ear {
-    async fn open(server: &PostgresServer, number: usize) -> Result<Ear, Failure> {
+impl Listener {
+    async fn open(server: &PostgresServer, number: usize) -> Result<Listener, Failure> {
         let (client, mut connection) = connect(server).await?;
-        let (tell, heard) = unbounded_channel();
+        let (sender, received) = unbounded_channel();
         tokio::task::spawn_local(async move {
             let next = |context: &mut Context<'_>| connection.poll_message(context);
             let mut messages = futures_util::stream::poll_fn(next);
             while let Some(Ok(message)) = messages.next().await {
                 if matches!(message, AsyncMessage::Notification(_)) {
-                    let _ = tell.send(Instant::now());
+                    let _ = sender.send(Instant::now());
                 }
             }
         });
-        client.batch_execute(&format!("listen ear{number}")).await?;
-        Ok(Ear { client, heard })
+        client.batch_execute(&format!("listen channel{number}")).await?;
+        Ok(Listener { client, received })
     }
 }

@@ -54,7 +54,7 @@ async fn cycles(cluster: &RedisCluster, tasks: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A connection to each master, and which of so many keys lie there.
+/// A connection to each master, and which of the keys it has.
 async fn shards(cluster: &RedisCluster, keys: usize) -> Result<Vec<(Raw, Vec<String>)>, Failure> {
     let mut shards = Vec::with_capacity(MASTERS);
     for node in cluster.nodes() {

@@ -71,7 +71,7 @@ pub(crate) fn flat(ratios: &[f64]) {
     println!("{:<50} {}  (to reach: 0.75 to 1.25)", "  many against few", growth.join(", "));
 }
 
-/// Tells of the peer with the smallest ratio.
+/// Reports the peer with the smallest ratio.
 fn best(rounds: &[Round], peers: &[Peer]) -> String {
     let shown = peers.iter().filter(|(_, figures)| !figures.is_empty()).map(|(name, figures)| {
         let pairs = figures.iter().zip(rounds);

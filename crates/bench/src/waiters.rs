@@ -1,4 +1,4 @@
-//! A name that goes round among waiters, for engines of servers.
+//! Hand-offs of one name among waiters, for engines with servers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

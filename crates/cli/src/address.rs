@@ -1,13 +1,13 @@
 //! Engine URLs as text: whether one holds a password, and what a job may see of it.
 //!
-//! What a URL means is the affair of the library and its engines; [`holdline::redact_url`] shows
-//! one. Invariant A1: in doubt a part is secret.
+//! The library and its engines parse URLs; [`holdline::redact_url`] formats one for display.
+//! Invariant A1: a part that may be secret is treated as secret.
 
 use holdline_core::percent_decode;
 
-/// Tells whether a URL holds a password.
+/// Returns whether a URL contains a password.
 pub(crate) fn has_password(url: &str) -> bool {
-    // A path of this machine may hold any sign: there is nobody to show a password to.
+    // A local path may contain any character, and there is no password.
     if url.starts_with("local:") || url.starts_with("memory:") {
         return false;
     }
@@ -20,7 +20,7 @@ pub(crate) fn has_password(url: &str) -> bool {
     user || parameters.split('&').any(secret)
 }
 
-/// Returns the URL without its password, or `None` when it cannot be cut out with certainty.
+/// Returns the URL without its password, or `None` if it cannot be removed with certainty.
 pub(crate) fn without_password(url: &str) -> Option<String> {
     if !has_password(url) {
         return Some(url.to_owned());
@@ -33,7 +33,7 @@ pub(crate) fn without_password(url: &str) -> Option<String> {
     (!has_password(&stripped)).then_some(stripped)
 }
 
-/// Returns the parameters but those that can only be passwords, with a `?` if any is left.
+/// Returns the parameters without those that can only be passwords, with a `?` if any remain.
 fn without_passwords(parameters: &str) -> String {
     let is_password = |parameter: &&str| {
         let key = parameter.split_once('=').map_or("", |(key, _)| key);
@@ -43,13 +43,13 @@ fn without_passwords(parameters: &str) -> String {
     if kept.is_empty() { String::new() } else { format!("?{}", kept.join("&")) }
 }
 
-/// Returns the name of the variable in which a URL says that its password stands.
+/// Returns the environment variable that holds the password, if a URL names one.
 pub(crate) fn password_variable(url: &str) -> Option<String> {
     let (_, parameters) = url.split_once('?')?;
     let value = |part| str::strip_prefix(part, "password_env=").or(part.strip_prefix("token_env="));
     let value = parameters.split('&').find_map(value)?;
     let name = String::from_utf8(percent_decode(value)?).ok()?;
-    // No environment has another.
+    // No environment variable has another name.
     (!name.is_empty() && !name.contains(['=', '\0'])).then_some(name)
 }
 
@@ -68,14 +68,14 @@ fn without_user_password(url: &str) -> Option<String> {
 fn split_scheme(url: &str) -> (&str, &str) {
     match url.find("://") {
         Some(at) => url.split_at(at + 3),
-        // Without a host's place marked, all of it is looked at.
+        // Without `://` the host cannot be located, so the whole URL is searched.
         None => url.split_at(url.find(':').map_or(0, |at| at + 1)),
     }
 }
 
 fn is_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
-    // These name keys of the store, files, and a variable.
+    // These are names of keys in the store, of files, and of variables.
     let named = ["key_template", "password_file", "key", "password_env", "token_file", "token_env"];
     if named.contains(&key.as_str()) {
         return false;
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_seen_and_not_shown() {
+    fn passwords_are_found_and_not_shown() {
         for url in [
             "local:",
             "local:/var/lib/x",
@@ -141,7 +141,7 @@ mod tests {
             ("local:///tmp/a:b@c", Some("local:///tmp/a:b@c")),
             ("redis://h?password=CANARY", Some("redis://h")),
             ("redis://u:CANARY@h/0?db=1&Passwd=CANARY&x=2", Some("redis://u@h/0?db=1&x=2")),
-            // Which store is meant may hang on these, so they are not just left out.
+            // These may select the store, so they are not simply removed.
             ("redis://h?key_prefix=CANARY", None),
             ("redis://u:CANARY?a@h/0", None),
         ] {

@@ -1,4 +1,4 @@
-//! The command line, as clap sees it. What each verb takes stands in the verb's own file.
+//! The command line, as clap parses it. Each verb's arguments are defined in the verb's own file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use crate::failure::Failure;
 use crate::holder::cut;
 use crate::verbs;
 
-/// How much of what was typed wrong is shown, in bytes; names have at most 512.
-const LONGEST_TYPED: usize = 600;
+/// The longest part of a wrong argument that is shown, in bytes; names have at most 512.
+const MAX_TYPED: usize = 600;
 
 /// Hold a lock, run a program, release.
 ///
 /// `holdline run NAME -- COMMAND` waits for NAME, runs COMMAND while it holds it, and ends with
-/// COMMAND's own exit code. Without --url the locks of this machine and user are meant; no
-/// server is needed.
+/// COMMAND's own exit code. Without --url, locks are local to this machine and user; no server is
+/// needed.
 #[derive(Debug, Parser)]
 #[command(name = "holdline", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(infer_subcommands = false)]
@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// What every verb takes.
+/// The arguments of every verb.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The engine: local:, local:///directory, redis://host:port,
@@ -51,7 +51,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
-    /// Print JSON: data on stdout, talk on stderr, one object on a line
+    /// Print JSON: data on stdout, messages on stderr, one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,
     /// When to use colours
@@ -59,11 +59,11 @@ pub(crate) struct Global {
     #[arg(hide_possible_values = true, help_heading = "Global options")]
     #[arg(help = "When to use colours: auto, always or never")]
     pub(crate) color: Color,
-    /// Say nothing but errors
+    /// Print nothing but errors
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     #[arg(help_heading = "Global options")]
     pub(crate) quiet: bool,
-    /// Say more
+    /// Print more
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) verbose: bool,
 }
@@ -81,13 +81,13 @@ pub(crate) enum Verb {
     Run(Box<verbs::run::RunArgs>),
     /// Run COMMAND while this candidate leads the election NAME, or watch who leads
     Elect(verbs::run::elect::ElectArgs),
-    /// Take NAME for a while without a process that holds it, and print the lease
+    /// Acquire NAME for a while without a process that holds it, and print the lease
     Acquire(verbs::acquire::AcquireArgs),
-    /// Keep a lease of `acquire` for longer
+    /// Renew a lease of `acquire`
     Renew(verbs::renew::RenewArgs),
-    /// Give back a lease of `acquire`
+    /// Release a lease of `acquire`
     Release(verbs::release::ReleaseArgs),
-    /// Tell whether a lease of `acquire` is still held: exit 0 if so, 79 if not
+    /// Check whether a lease of `acquire` is still held: exit 0 if so, 79 if not
     Check(verbs::check::CheckArgs),
     /// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
     Who(verbs::who::WhoArgs),
@@ -99,24 +99,24 @@ pub(crate) enum Verb {
     Latch(verbs::latch::LatchArgs),
     /// Take NAME away from its holder
     Revoke(verbs::revoke::RevokeArgs),
-    /// Keep everybody from NAME for a while
+    /// Let nobody acquire NAME for a while
     Freeze(verbs::freeze::FreezeArgs),
     /// End a freeze
     Unfreeze(verbs::freeze::UnfreezeArgs),
-    /// Tell what an engine guarantees, in plain words
+    /// Show what an engine guarantees, in plain words
     Explain(verbs::explain::ExplainArgs),
-    /// Check how an engine stands: exit 0 if well, 1 with warnings, 2 with errors
+    /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
     Doctor(verbs::doctor::DoctorArgs),
     /// Check fencing tokens at a resource, or raise them after a restore
     Fence(verbs::fence::FenceArgs),
-    /// Stop, kill and cut off holders on a real store, and judge what they saw: exit 0 if all
-    /// promises were kept, 1 if not, 2 if the run shows nothing
+    /// Stop, kill and cut off holders on a real store, and check the promises: exit 0 if all were
+    /// kept, 1 if not, 2 if the run shows nothing
     #[cfg(feature = "torture")]
     Torture(verbs::torture::TortureArgs),
     /// Serve the locks of the engine over HTTP
     #[cfg(feature = "server")]
     Serve(verbs::serve::ServeArgs),
-    /// Set up, look at or mend a quorum of Redis servers (redlock://)
+    /// Set up, inspect or repair a quorum of Redis servers (redlock://)
     Quorum(verbs::quorum::QuorumArgs),
     /// Print a completion script for a shell
     Completions(verbs::completions::CompletionsArgs),
@@ -124,7 +124,7 @@ pub(crate) enum Verb {
     Man(verbs::man::ManArgs),
 }
 
-/// How a command line ended that asks for nothing to be done.
+/// The outcome of a command line without a verb to carry out.
 #[derive(Debug)]
 pub(crate) enum Unparsed {
     /// Help or version was asked for.
@@ -133,7 +133,7 @@ pub(crate) enum Unparsed {
     Wrong {
         /// The failure.
         failure: Failure,
-        /// Where to tell it.
+        /// Where to print it.
         console: Console,
     },
 }
@@ -168,7 +168,7 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     escape(&mut error);
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
-    // Clap's own pointer to the help is kept as what to do.
+    // Clap's own reference to the help becomes the fix.
     let (message, _) =
         text.split_once("\n\nFor more information, try '--help'.").unwrap_or((text, ""));
     let failure = Failure::usage(message).fix(fix(&error));
@@ -193,10 +193,10 @@ fn fix(error: &clap::Error) -> &'static str {
     }
 }
 
-/// Makes what the user typed harmless in clap's messages.
+/// Escapes the user's input in clap's messages.
 fn escape(error: &mut clap::Error) {
-    // What is much too long is seen by its beginning.
-    let escaped = |text: &String| match cut(text, LONGEST_TYPED) {
+    // Of a text that is much too long, only the beginning is shown.
+    let escaped = |text: &String| match cut(text, MAX_TYPED) {
         part if part.len() < text.len() => format!("{}…", Escaped(&part)),
         part => Escaped(&part).to_string(),
     };
@@ -215,7 +215,8 @@ fn escape(error: &mut clap::Error) {
     }
 }
 
-/// The console of a command line that could not be read: JSON if it seems to be wanted.
+/// The console for a command line that could not be parsed: JSON if `--json` is among the
+/// arguments.
 fn plain(arguments: &[OsString]) -> Console {
     let own = arguments.iter().take_while(|argument| *argument != "--");
     let json = own.into_iter().any(|argument| argument == "--json");
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definitions_hold_together() {
+    fn the_definitions_are_consistent() {
         command().debug_assert();
     }
 
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_without_torture_says_how_to_have_it() {
+    fn a_build_without_torture_says_how_to_enable_it() {
         let without = clap::Command::new("holdline").subcommand(clap::Command::new("run"));
         let typed = |verb| without.clone().try_get_matches_from(["holdline", verb]);
         let fix = |verb| fix(&typed(verb).expect_err("no such verb"));
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_wrong_is_shown_escaped() {
+    fn wrong_arguments_are_shown_escaped() {
         for line in [
             &["run", "--\u{1b}[31m", "a", "ls"][..],
             &["\u{1b}]0;x\u{7}"],

@@ -1,12 +1,12 @@
-//! Where the engine's URL comes from.
+//! Finds the engine's URL.
 //!
-//! The first that names one wins: `--url`, the file of `--config`, `HOLDLINE_URL`, the file of
-//! `HOLDLINE_CONFIG`; without such a file `./holdline.toml`, the user's and the system's, in this
-//! order; then `local:`. A file that is there and cannot be used is an error, never
-//! skipped: two contenders that read two different URLs would not exclude each other.
+//! The first source that has one wins: `--url`, the file of `--config`, `HOLDLINE_URL`, the file of
+//! `HOLDLINE_CONFIG`. Without a named file: `./holdline.toml`, the user's and the system's file, in
+//! this order. The default is `local:`. A file that exists and cannot be used is an error and is
+//! never skipped: two contenders with different URLs would not exclude each other.
 //!
 //! The user's file is found through the user database and not through `HOME`, so that a cron job
-//! and a shell read the same one.
+//! and a shell read the same file.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -23,12 +23,12 @@ use crate::address::has_password;
 use crate::failure::Failure;
 use crate::user;
 
-/// The engine that is used when nothing names one.
+/// The engine if no source names one.
 const DEFAULT_URL: &str = "local:";
-/// What a configuration file may say.
+/// The keys of a configuration file.
 const KEYS: [&str; 2] = ["url", "server"];
 /// The largest configuration file that is read.
-const LARGEST: u64 = 64 * 1024;
+const MAX_SIZE: u64 = 64 * 1024;
 
 /// Where a URL was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(crate) enum Source {
     Named(PathBuf),
     /// In another file.
     File(PathBuf),
-    /// Nowhere: the default.
+    /// The default.
     Default,
 }
 
@@ -67,9 +67,9 @@ pub(crate) struct Address {
     pub(crate) source: Source,
 }
 
-/// What the command line and the environment say.
+/// The values of the command line and the environment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct UrlSources {
     /// `--url`.
     pub(crate) url_flag: Option<String>,
     /// `--config`.
@@ -90,13 +90,13 @@ struct FileSettings {
     _server: Option<toml::Value>,
 }
 
-/// Finds the engine's URL. `usual` gives the files to look at when none was named; it is asked
-/// only when it matters.
+/// Finds the engine's URL. `usual` returns the files to try when none was named; it is called only
+/// then.
 pub(crate) fn address(
-    asked: &Asked,
+    sources: &UrlSources,
     usual: impl FnOnce() -> Result<Vec<PathBuf>, Failure>,
 ) -> Result<Address, Failure> {
-    if let Some(url) = &asked.url_flag {
+    if let Some(url) = &sources.url_flag {
         if has_password(url) {
             return Err(Failure::usage(
                 "--url: the URL holds a password, which every user of this machine can read in \
@@ -106,18 +106,18 @@ pub(crate) fn address(
         }
         return Ok(Address { url: checked(url, "--url")?, source: Source::Flag });
     }
-    if let Some(file) = &asked.file_flag
+    if let Some(file) = &sources.file_flag
         && let Some(url) = url_of(file, true)?
     {
         return Ok(Address { url, source: Source::Named(file.clone()) });
     }
-    if let Some(url) = &asked.url_variable {
+    if let Some(url) = &sources.url_variable {
         let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;
         return Ok(Address { url: checked(url, "HOLDLINE_URL")?, source: Source::Environment });
     }
-    let (files, must_exist) = match asked.file_variable.as_ref().filter(|file| !file.is_empty()) {
+    let (files, must_exist) = match sources.file_variable.as_ref().filter(|file| !file.is_empty()) {
         Some(file) => (vec![PathBuf::from(file)], true),
-        None if asked.file_flag.is_some() => (Vec::new(), true),
+        None if sources.file_flag.is_some() => (Vec::new(), true),
         None => (usual()?, false),
     };
     for file in files {
@@ -128,7 +128,7 @@ pub(crate) fn address(
     Ok(Address { url: DEFAULT_URL.into(), source: Source::Default })
 }
 
-/// Returns the files that are looked at when none was named.
+/// Returns the files that are tried when none was named.
 pub(crate) fn usual_files() -> Result<Vec<PathBuf>, Failure> {
     let mut files = vec![PathBuf::from("holdline.toml")];
     if let Some(home) = user::home() {
@@ -148,13 +148,13 @@ fn checked(url: &str, from: &str) -> Result<String, Failure> {
     Ok(url.to_owned())
 }
 
-/// Reads the URL of one file; `None` when the file is not there or names none.
+/// Reads the URL of one file; `None` if the file does not exist or has no URL.
 fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
     let wrong = |what: &dyn std::fmt::Display| {
         let path = path.to_string_lossy();
         Failure::config(format_args!("{}: {what}", Escaped(&path)))
     };
-    // The open of a pipe would wait for somebody who writes into it.
+    // Opening a pipe would wait for a writer.
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
@@ -167,17 +167,17 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
     if !about.is_file() {
         return Err(wrong(&"is not a file"));
     }
-    if about.len() > LARGEST {
+    if about.len() > MAX_SIZE {
         return Err(wrong(&"is too large for a configuration file (64 KiB)"));
     }
     let me = rustix::process::geteuid().as_raw();
     if !must_exist && about.uid() != me && about.uid() != 0 {
-        return Err(wrong(&"belongs to another user, who could choose where you lock")
+        return Err(wrong(&"belongs to another user, who could choose your engine")
             .fix("name it with --config to use it all the same"));
     }
     let mut text = String::new();
-    file.by_ref().take(LARGEST).read_to_string(&mut text).map_err(|error| wrong(&error))?;
-    let url = parsed(&text).map_err(|told| wrong(&told))?;
+    file.by_ref().take(MAX_SIZE).read_to_string(&mut text).map_err(|error| wrong(&error))?;
+    let url = parsed(&text).map_err(|why| wrong(&why))?;
     let Some(url) = url else { return Ok(None) };
     if url.is_empty() {
         return Err(wrong(&"url: is empty"));
@@ -189,7 +189,7 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
     Ok(Some(url))
 }
 
-/// Reads the settings. An error never shows the line it is about: it may hold a password.
+/// Parses the settings. An error never shows the line itself, which may hold a password.
 fn parsed(text: &str) -> Result<Option<String>, String> {
     let settings: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
@@ -240,11 +240,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_names_a_url_wins() {
+    fn the_first_source_with_a_url_wins() {
         let dir = Dir::new("order");
         let (named, here) = (dir.file("named", "url = 'n:'"), dir.file("here", "url = 'h:'"));
         let (empty, absent) = (dir.file("empty", "# nothing"), dir.0.join("absent"));
-        let mut asked = Asked {
+        let mut sources = UrlSources {
             url_flag: Some("f:".into()),
             file_flag: Some(named.clone()),
             url_variable: Some("e:".into()),
@@ -252,21 +252,21 @@ mod tests {
         };
         let mut found = Vec::new();
         let usual = || Ok(vec![absent.clone(), empty.clone(), here.clone()]);
-        found.push(address(&asked, usual).expect("flag").url);
-        asked.url_flag = None;
-        found.push(address(&asked, usual).expect("file of the flag").url);
-        asked.file_flag = Some(empty.clone());
-        found.push(address(&asked, usual).expect("variable").url);
-        asked.url_variable = Some("".into());
-        assert!(address(&asked, usual).is_err(), "a file that was named must be there");
-        (asked.file_flag, asked.file_variable) = (None, Some(named.into()));
-        let failure = address(&asked, usual).expect_err("an empty variable is no default");
+        found.push(address(&sources, usual).expect("flag").url);
+        sources.url_flag = None;
+        found.push(address(&sources, usual).expect("file of the flag").url);
+        sources.file_flag = Some(empty.clone());
+        found.push(address(&sources, usual).expect("variable").url);
+        sources.url_variable = Some("".into());
+        assert!(address(&sources, usual).is_err(), "a file that was named must be there");
+        (sources.file_flag, sources.file_variable) = (None, Some(named.into()));
+        let failure = address(&sources, usual).expect_err("an empty variable is no default");
         assert_eq!((failure.exit.code(), failure.message.contains("is empty")), (78, true));
-        asked.url_variable = None;
-        found.push(address(&asked, usual).expect("file of the variable").url);
-        asked.file_variable = None;
-        found.push(address(&asked, usual).expect("usual file").url);
-        found.push(address(&asked, none).expect("default").url);
+        sources.url_variable = None;
+        found.push(address(&sources, usual).expect("file of the variable").url);
+        sources.file_variable = None;
+        found.push(address(&sources, usual).expect("usual file").url);
+        found.push(address(&sources, none).expect("default").url);
         assert_eq!(found, ["f:", "n:", "e:", "n:", "h:", "local:"]);
     }
 
@@ -274,7 +274,7 @@ mod tests {
     fn a_file_that_cannot_be_used_is_never_skipped() {
         let dir = Dir::new("bad");
         let large = "#".repeat(70_000);
-        for (name, text, told) in [
+        for (name, text, expected) in [
             ("toml", "url = ", "line 1: not TOML"),
             ("key", "ulr = 'local:'", "did you mean url?"),
             ("type", "url = 5", "must be a text"),
@@ -282,29 +282,30 @@ mod tests {
             ("large", large.as_str(), "too large"),
         ] {
             let file = dir.file(name, text);
-            let failure = address(&Asked::default(), || Ok(vec![file])).expect_err(name);
-            assert!(failure.message.contains(told), "{}", failure.message);
+            let failure = address(&UrlSources::default(), || Ok(vec![file])).expect_err(name);
+            assert!(failure.message.contains(expected), "{}", failure.message);
             assert_eq!(failure.exit.code(), 78);
         }
-        let asked = Asked { file_flag: Some(dir.0.join("absent")), ..Asked::default() };
-        assert!(address(&asked, none).is_err());
-        assert!(address(&Asked::default(), || Ok(vec![dir.0.clone()])).is_err());
+        let sources = UrlSources { file_flag: Some(dir.0.join("absent")), ..UrlSources::default() };
+        assert!(address(&sources, none).is_err());
+        assert!(address(&UrlSources::default(), || Ok(vec![dir.0.clone()])).is_err());
     }
 
     #[test]
     fn passwords_stay_out_of_sight() {
         let dir = Dir::new("secret");
-        let asked = Asked { url_flag: Some("redis://u:CANARY@h".into()), ..Asked::default() };
-        let failure = address(&asked, none).expect_err("in argv");
+        let sources =
+            UrlSources { url_flag: Some("redis://u:CANARY@h".into()), ..UrlSources::default() };
+        let failure = address(&sources, none).expect_err("in argv");
         assert!(!format!("{failure:?}").contains("CANARY"));
         let file = dir.file("open", "url = 'redis://u:CANARY@h'");
         let usual = || Ok(vec![file.clone()]);
-        assert_eq!(address(&Asked::default(), usual).expect("0600").url, "redis://u:CANARY@h");
+        assert_eq!(address(&UrlSources::default(), usual).expect("0600").url, "redis://u:CANARY@h");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("mode");
-        let failure = address(&Asked::default(), usual).expect_err("others may read it");
+        let failure = address(&UrlSources::default(), usual).expect_err("others may read it");
         assert!(!format!("{failure:?}").contains("CANARY"));
         let broken = dir.file("broken", "url = 'redis://u:CANARY@h");
-        let failure = address(&Asked::default(), || Ok(vec![broken])).expect_err("not TOML");
+        let failure = address(&UrlSources::default(), || Ok(vec![broken])).expect_err("not TOML");
         assert!(!format!("{failure:?}").contains("CANARY"), "{failure:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! The one place that prints: data on stdout, talk on stderr.
+//! The only module that prints: data on stdout, messages on stderr.
 //!
-//! Invariant C1: what came from outside is escaped where a message is made; as a second net
-//! every line is freed of control characters here, before our own colours are added.
-//! Read next: `docs/json.md`, which describes what `--json` prints.
+//! Invariant C1: external text is escaped where a message is made. In addition every line is
+//! cleaned of control characters here, before our own colours are added. Read next: `docs/json.md`,
+//! which describes what `--json` prints.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::table::cut;
 
-/// How long a hurried line may wait: much less than the margin before a lease ends.
-const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// How long a message may block: much less than the margin before a lease ends.
+const WRITE_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -38,10 +38,10 @@ pub(crate) struct Console {
     quiet: bool,
     verbose: bool,
     color: Color,
-    hurried: bool,
+    non_blocking: bool,
 }
 
-/// How loud a line of talk is.
+/// The level of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Detail,
@@ -64,36 +64,36 @@ impl Level {
 impl Console {
     /// Makes a console.
     pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: Color) -> Console {
-        Console { json, quiet, verbose, color, hurried: false }
+        Console { json, quiet, verbose, color, non_blocking: false }
     }
 
-    /// Returns a console that rather leaves a line out than waits for long until it can be
-    /// written: whoever holds or queues has leases to renew and perhaps a job to stop, and a
-    /// terminal after `^S`, or a pipe whose reader is stuck, takes nothing.
-    pub(crate) fn hurried(self) -> Console {
-        Console { hurried: true, ..self }
+    /// Returns a console that drops a message instead of blocking for long. A holder or waiter has
+    /// leases to renew and perhaps a job to stop, and a terminal after `^S`, or a pipe whose reader
+    /// is stuck, accepts nothing.
+    pub(crate) fn non_blocking(self) -> Console {
+        Console { non_blocking: true, ..self }
     }
 
-    /// Tells whether data and talk are JSON.
+    /// Returns whether data and messages are JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// Tells whether more is wanted than usual.
+    /// Returns whether `--verbose` was given.
     pub(crate) fn is_verbose(&self) -> bool {
         self.verbose
     }
 
-    /// Tells whether a line on stderr may be redrawn: a person looks at it.
-    pub(crate) fn has_live_line(&self) -> bool {
+    /// Returns whether a line on stderr may be redrawn, because it is a terminal.
+    pub(crate) fn has_status_line(&self) -> bool {
         !self.json && !self.quiet && io::stderr().is_terminal()
     }
 
-    /// Tells whether stdout was closed when we started.
+    /// Returns whether stdout was closed when this process started.
     ///
-    /// The standard library opens the null device for reading and writing in its place before
-    /// `main`. A shell's `>/dev/null` is open for writing only, so it is not taken for this.
-    pub(crate) fn is_deaf(&self) -> bool {
+    /// In that case the standard library opens the null device for reading and writing before
+    /// `main`. A shell's `>/dev/null` is open for writing only, so it is not mistaken for it.
+    pub(crate) fn stdout_is_closed(&self) -> bool {
         let (stdout, null) = (io::stdout(), rustix::fs::stat("/dev/null"));
         let is_null = match (rustix::fs::fstat(&stdout), null) {
             (Ok(stdout), Ok(null)) => {
@@ -106,18 +106,18 @@ impl Console {
         is_null && flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
     }
 
-    /// Tells whether the reader of stdout has gone, as `head` does when it has its line.
+    /// Returns whether the reader of stdout has gone, as `head` does when it has its line.
     pub(crate) fn reader_is_gone(&self) -> bool {
         let stdout = io::stdout();
-        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
-        let found = poll(&mut watched, Some(&Timespec::default()));
-        found.is_ok() && watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+        let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+        let found = poll(&mut polled, Some(&Timespec::default()));
+        found.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
-    /// Writes data to stdout, as it is: the caller escapes.
+    /// Writes data to stdout unchanged; the caller escapes it.
     ///
     /// # Errors
-    /// Stdout cannot be written. A reader that went away is no error.
+    /// Stdout cannot be written. A closed pipe is no error.
     pub(crate) fn data(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -128,7 +128,7 @@ impl Console {
         }
     }
 
-    /// Writes data that must not get lost: a reader that went away is an error.
+    /// Writes data that must not get lost: a closed pipe is an error.
     pub(crate) fn deliver(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         stdout
@@ -144,24 +144,24 @@ impl Console {
         self.data(&line)
     }
 
-    /// Says what only `-v` wants to hear.
+    /// Prints a message that only `-v` shows.
     pub(crate) fn detail(&self, text: &str) {
         if self.verbose {
             self.talk(Level::Detail, text);
         }
     }
 
-    /// Says what goes on.
+    /// Prints an informational message.
     pub(crate) fn info(&self, text: &str) {
         self.talk(Level::Info, text);
     }
 
-    /// Warns.
+    /// Prints a warning.
     pub(crate) fn warn(&self, text: &str) {
         self.talk(Level::Warning, text);
     }
 
-    /// Tells a failure.
+    /// Prints a failure.
     pub(crate) fn failure(&self, failure: &Failure) {
         if self.json {
             return self.say(&failure_object(failure).to_string());
@@ -172,8 +172,8 @@ impl Console {
         }
     }
 
-    /// Redraws the one live line, cut to the terminal's width; an empty text removes it.
-    pub(crate) fn live_line(&self, text: &str) {
+    /// Redraws the status line, cut to the terminal's width; an empty text removes it.
+    pub(crate) fn status_line(&self, text: &str) {
         let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
         let width = if columns == 0 { 80 } else { usize::from(columns.max(20)) };
         self.write(&format!("\r\x1b[K{}", cut(&clean(text), width - 1)));
@@ -201,10 +201,10 @@ impl Console {
         self.write(&format!("{line}\n"));
     }
 
-    /// Writes to stderr, in one piece. When nobody can hear it there is nobody to tell.
+    /// Writes to stderr, in one piece. A failure cannot be reported anywhere, so it is ignored.
     fn write(&self, text: &str) {
         let mut stderr = io::stderr().lock();
-        if !self.hurried || has_room(&stderr) {
+        if !self.non_blocking || has_room(&stderr) {
             let _ = stderr.write_all(text.as_bytes());
         }
     }
@@ -219,7 +219,7 @@ impl Console {
         }
     }
 
-    /// Makes the heading of a table stand out on a terminal.
+    /// Formats the heading of a table in bold on a terminal.
     pub(crate) fn heading(&self, text: &str) -> String {
         if self.colors(&io::stdout()) { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -245,14 +245,14 @@ pub(crate) fn failure_object(failure: &Failure) -> serde_json::Value {
     })
 }
 
-/// Tells whether a line can be written, or will be in a moment.
+/// Returns whether a line can be written, now or within [`WRITE_WAIT`].
 fn has_room(stream: impl AsFd) -> bool {
     let mut stream = [PollFd::new(&stream, PollFlags::OUT)];
-    // A stream that cannot be asked is not one that would keep us waiting.
-    poll(&mut stream, Some(&A_MOMENT)) != Ok(0)
+    // A stream that cannot be polled does not block.
+    poll(&mut stream, Some(&WRITE_WAIT)) != Ok(0)
 }
 
-/// Escapes control characters that no message of ours holds, all but the end of a line.
+/// Escapes all control characters except the line feed.
 fn clean(text: &str) -> String {
     let mut cleaned = String::with_capacity(text.len());
     for character in text.chars() {
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_net_catches_what_was_forgotten() {
+    fn control_characters_that_were_not_escaped_are_removed() {
         assert_eq!(clean("a\u{1b}[31mb\nc\u{9b}"), "a\\u{1b}[31mb\nc\\u{9b}");
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_core::lease::{MAX_LEASE, MIN_LEASE};
 
-/// The longest duration that is taken: 366 days.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// The longest duration that is accepted: 366 days.
+const MAX_DURATION: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// Reads a duration above zero.
 pub(crate) fn positive(text: &str) -> Result<Duration, String> {
@@ -16,7 +16,7 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Reads how long a lease is to last.
+/// Reads the duration of a lease.
 pub(crate) fn lease(text: &str) -> Result<Duration, String> {
     let millis = read(text)?;
     if millis == Some(0) {
@@ -31,11 +31,11 @@ pub(crate) fn lease(text: &str) -> Result<Duration, String> {
 
 /// Reads a duration, zero included.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
-    let total = read(text)?.map(Duration::from_millis).filter(|total| *total <= LONGEST);
+    let total = read(text)?.map(Duration::from_millis).filter(|total| *total <= MAX_DURATION);
     total.ok_or_else(|| "is too long: the most is 8784h (366 days)".into())
 }
 
-/// Reads milliseconds; `None` when they are too many to count.
+/// Reads milliseconds; `None` if the number is too large.
 fn read(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Err("is empty: write a number and a unit, such as 30s".into());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_out_of_range_is_told_with_the_range() {
+    fn the_error_for_a_lease_names_the_range() {
         assert_eq!(lease("50ms"), Ok(MIN_LEASE));
         assert_eq!(lease("24h"), Ok(MAX_LEASE));
         for text in ["49ms", "25h", "10000h", "99999999999999999999h"] {
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn refuses_the_rest_and_says_why() {
-        for (text, told) in [
+    fn other_texts_are_refused_with_the_reason() {
+        for (text, expected) in [
             ("", "empty"),
             ("0s", "above zero"),
             ("0ms", "above zero"),
@@ -132,7 +132,7 @@ mod tests {
             ("99999999999999999999999999s", "too long"),
         ] {
             let error = positive(text).expect_err(text);
-            assert!(error.contains(told), "{text:?}: {error}");
+            assert!(error.contains(expected), "{text:?}: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The exit codes, which are API: scripts branch on them.
 //!
-//! The job's own code passes through `run` unchanged; all others stand here and in
-//! `docs/cli.md`. A code never changes its meaning.
+//! `run` returns the job's own code unchanged; all others are listed here and in `docs/cli.md`. A
+//! code never changes its meaning.
 
 use std::process::ExitCode;
 
@@ -21,17 +21,17 @@ pub(crate) enum Exit {
     Unhealthy,
     /// The command line is wrong.
     Usage,
-    /// Something that is not ours stands under the name.
+    /// The data under the name is not ours.
     Foreign,
     /// The engine did not answer, has no quorum, is quarantined or was never set up.
     Unavailable,
     /// Somebody else holds the name, or the wait ran out.
     Busy,
-    /// The store answered what it must not.
+    /// The store gave an answer that violates its protocol.
     Protocol,
     /// The store refused: rights, read-only, full. For `fence`: the token is too old.
     Refused,
-    /// The configuration or URL is wrong, or the engine lacks what was asked for.
+    /// The configuration or URL is wrong, or the engine does not support the request.
     Config,
     /// The lease was lost.
     Lost,
@@ -43,9 +43,9 @@ pub(crate) enum Exit {
     CannotRun,
     /// The job's program was not found.
     NotFound,
-    /// What the caller chose with `-E`.
+    /// The code that the caller chose with `-E`.
     Code(u8),
-    /// As the job ended, or as it would have ended by the signal that ended the wait.
+    /// The job's own exit, or the exit by the signal that ended the wait.
     Job(child::Exit),
 }
 
@@ -73,8 +73,8 @@ impl Exit {
         }
     }
 
-    /// Ends the process, by the job's own signal where a shell must see it. Nothing after this
-    /// may be relied upon.
+    /// Ends the process, by the job's own signal where a shell must see it. Do not rely on anything
+    /// after this call.
     pub(crate) fn leave(self) -> ExitCode {
         match self {
             Exit::Job(exit) => exit.leave(),
@@ -93,7 +93,7 @@ impl Exit {
             | ErrorKind::Quarantined { .. }
             | ErrorKind::NotInitialised
             | ErrorKind::Unavailable { .. } => Exit::Unavailable,
-            // Whose mode is the wrong one nobody can tell: both lines are good by themselves.
+            // It is unknown which of the two modes is wrong; each command line is valid by itself.
             ErrorKind::Unsupported { .. } | ErrorKind::Invalid { field: "mode", .. } => {
                 Exit::Config
             }
@@ -112,7 +112,7 @@ impl Exit {
 pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
     match kind {
         ErrorKind::NoQuorum { .. } => {
-            Some("`holdline doctor` shows how each server stands, and what to do")
+            Some("`holdline doctor` shows the state of each server, and what to do")
         }
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(
@@ -127,7 +127,7 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// Returns the word that stands for a kind of failure in `--json`.
+/// Returns the word for a kind of failure in `--json`.
 pub(crate) fn word(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Busy { .. } => "busy",

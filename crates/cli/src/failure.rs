@@ -1,14 +1,15 @@
-//! Why a verb ends without its result: the exit code, what to say, and what to do about it.
+//! Why a verb failed: the exit code, the message, and what to do about it.
 
 use std::fmt::{Display, Write as _};
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
+use crate::child::LaunchError;
 use crate::descriptors;
 use crate::exit::{self, Exit};
 use crate::holder::Holder;
 
-/// A failure, ready to be told. Its text holds nothing from outside unescaped, and no secret.
+/// A failure, ready to be printed. Its text contains no unescaped external text and no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// How the program ends.
@@ -19,9 +20,9 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// What to do about it.
     pub(crate) fix: Option<String>,
-    /// Whether the request took effect; `None` where nothing was asked of a store.
+    /// Whether the request took effect; `None` if no request was sent to a store.
     pub(crate) certainty: Option<Certainty>,
-    /// Who had the name, where the store told.
+    /// The holder of the name, if the store reported it.
     pub(crate) holder: Option<Box<Holder>>,
 }
 
@@ -54,7 +55,7 @@ impl Failure {
         Failure::new(Exit::Lost, "lost", message)
     }
 
-    /// Somebody else keeps the name.
+    /// Somebody else holds the name.
     pub(crate) fn busy(message: impl Display) -> Failure {
         Failure::new(Exit::Busy, "busy", message)
     }
@@ -96,36 +97,39 @@ impl From<LockError> for Failure {
 }
 
 impl Failure {
-    /// Tells a failure of an engine, with who is in the way, if somebody looked.
-    pub(crate) fn of(error: &LockError, seen: Option<Holder>) -> Failure {
-        let told = error.to_string();
+    /// Makes a failure of an engine's error. `current` is the holder as seen now, if it was
+    /// inspected.
+    pub(crate) fn of(error: &LockError, current: Option<Holder>) -> Failure {
+        let text = error.to_string();
         let holder = match error.kind() {
             ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.as_deref(),
             _ => None,
         };
-        let seen = seen.or(holder.cloned().map(Holder::told));
-        let told = match (holder, &seen) {
-            (Some(holder), Some(seen)) => told.replacen(&holder.to_string(), &seen.to_string(), 1),
-            _ => told,
-        };
-        // What is known of each server has a line of its own.
-        let told = match error.kind() {
-            ErrorKind::NoQuorum { nodes } if !nodes.is_empty() => {
-                told.replacen(&nodes.join("; "), &format!("\n  {}", nodes.join("\n  ")), 1)
+        let current = current.or(holder.cloned().map(Holder::reported));
+        let text = match (holder, &current) {
+            (Some(holder), Some(current)) => {
+                text.replacen(&holder.to_string(), &current.to_string(), 1)
             }
-            _ => told,
+            _ => text,
         };
-        let mut message = told.strip_prefix("holdline: ").unwrap_or(&told).to_owned();
+        // Each server's error gets a line of its own.
+        let text = match error.kind() {
+            ErrorKind::NoQuorum { nodes } if !nodes.is_empty() => {
+                text.replacen(&nodes.join("; "), &format!("\n  {}", nodes.join("\n  ")), 1)
+            }
+            _ => text,
+        };
+        let mut message = text.strip_prefix("holdline: ").unwrap_or(&text).to_owned();
         let mut fix = None;
         let mut cause = std::error::Error::source(error);
-        // The chain is made by engines and short; the bound keeps a circular one from us.
+        // Engines make short chains; the bound protects against a circular one.
         for _ in 0..8 {
             let Some(source) = cause else { break };
-            let told = source.to_string();
+            let text = source.to_string();
             let io = source.downcast_ref::<std::io::Error>();
             fix = fix.or_else(|| descriptors::fix(io?));
-            if !message.contains(&told) {
-                let _ = write!(message, ": {told}");
+            if !message.contains(&text) {
+                let _ = write!(message, ": {text}");
             }
             cause = source.source();
         }
@@ -133,8 +137,19 @@ impl Failure {
         let mut failure = Failure::new(Exit::of(error.kind()), kind, message);
         failure.certainty = Some(error.certainty());
         failure.fix = fix.or_else(|| exit::fix(error.kind()).map(str::to_owned));
-        failure.holder = seen.map(Box::new);
+        failure.holder = current.map(Box::new);
         failure
+    }
+}
+
+impl From<LaunchError> for Failure {
+    fn from(error: LaunchError) -> Failure {
+        let failure = Failure::internal(&error);
+        match error.exit_code() {
+            127 => failure.kind("not_found").exit(Exit::NotFound),
+            126 => failure.kind("cannot_run").exit(Exit::CannotRun),
+            _ => failure,
+        }
     }
 }
 

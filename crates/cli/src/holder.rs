@@ -1,8 +1,8 @@
-//! Who has a name, and by which processes: what is said about it is true now.
+//! The holder of a name and its processes, as they are now.
 //!
-//! A holder tells the process that asked, for `run` the wrapper. A live grant may outlive that
-//! one. As long as it lives it is named; once it is gone, those that keep the grant are.
-//! Invariant H1: a number is said to belong to nobody only where the kernel says so.
+//! A holder reports the process that requested the lock; for `run` that is the wrapper. A live
+//! grant may outlive it. While that process lives it is named; afterwards the processes that keep
+//! the grant are. Invariant H1: a process id is reported as unused only if the kernel says so.
 
 use std::fmt;
 
@@ -14,20 +14,20 @@ use rustix::process::{Pid, test_kill_process};
 /// One holder, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// What the store tells.
+    /// What the store reports.
     pub(crate) summary: HolderSummary,
-    /// The processes that keep the grant, where the one that asked is gone.
+    /// The processes that keep the grant, if the one that requested it is gone.
     pub(crate) keepers: Option<Vec<u32>>,
 }
 
 impl Holder {
-    /// Takes a holder as the store tells it.
-    pub(crate) fn told(summary: HolderSummary) -> Holder {
+    /// Makes a holder of what the store reports.
+    pub(crate) fn reported(summary: HolderSummary) -> Holder {
         Holder { summary, keepers: None }
     }
 
-    /// Takes a holder that was looked at.
-    pub(crate) fn seen(view: &HolderView) -> Holder {
+    /// Makes a holder of an inspection, which lists the processes that keep the grant.
+    pub(crate) fn inspected(view: &HolderView) -> Holder {
         let gone = is_gone(&view.summary.metadata.fields(), &view.pids);
         Holder { summary: view.summary.clone(), keepers: gone.then(|| view.pids.clone()) }
     }
@@ -40,7 +40,7 @@ impl fmt::Display for Holder {
         write!(f, "{:.80}", Escaped(program))?;
         let by = match (&self.keepers, fields.pid) {
             (Some(pids), _) if pids.is_empty() => None,
-            (Some(pids), _) => Some(format!("kept by pid {}", numbers(pids))),
+            (Some(pids), _) => Some(format!("kept by pid {}", join_pids(pids))),
             (None, pid) => pid.map(|pid| format!("asked by pid {pid}")),
         };
         match (by, fields.host.is_empty()) {
@@ -59,19 +59,20 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Tells whether the process that asked has ended while others, `keepers`, keep the grant.
+/// Returns whether the process that requested the grant has ended. `keepers` are the processes that
+/// keep the grant.
 pub(crate) fn is_gone(fields: &HolderFields, keepers: &[u32]) -> bool {
     let Some(pid) = fields.pid else { return false };
-    // A number means something on its own machine only.
+    // A process id is valid on its own machine only.
     if keepers.contains(&pid) || fields.host != host() {
         return false;
     }
-    // One that we may look into, and that keeps nothing, is another process by now.
+    // A process that we can inspect, and that keeps nothing, has reused the process id.
     let is_another = !keepers.is_empty() && std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok();
     is_another || !exists(pid)
 }
 
-/// The name of this machine, as holders tell it.
+/// The name of this machine, as holders report it.
 pub(crate) fn host() -> String {
     cut(&rustix::system::uname().nodename().to_string_lossy(), 64)
 }
@@ -87,13 +88,13 @@ fn exists(pid: u32) -> bool {
     if test_kill_process(process) == Err(Errno::SRCH) {
         return false;
     }
-    // The kernel keeps the number of one that has ended until its parent has asked how.
+    // The kernel keeps the id of a zombie until its parent has reaped it.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 /// Writes process ids with a space between them.
-pub(crate) fn numbers(pids: &[u32]) -> String {
+pub(crate) fn join_pids(pids: &[u32]) -> String {
     let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
     pids.join(" ")
 }
@@ -106,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// No process has it: the kernel's numbers end far below.
+    /// No process has this id: the kernel's ids end far below.
     const NOBODY: u32 = i32::MAX as u32;
 
     fn fields(pid: Option<u32>, host: &str) -> HolderFields {
@@ -114,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kernel_says_who_is_gone() {
+    fn a_process_is_gone_only_if_the_kernel_says_so() {
         let (me, here) = (std::process::id(), host());
         for (pid, on, keepers, gone) in [
             (Some(me), &*here, &[][..], false),
             (Some(me), &here, &[me, 7], false),
-            // My number, and I keep nothing: whoever asked under it is gone.
+            // Our id, and we keep nothing: the process that requested the lock is gone.
             (Some(me), &here, &[NOBODY], true),
             (Some(NOBODY), &here, &[], true),
             (Some(NOBODY), &here, &[me], true),
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_names_who_is_there() {
+    fn the_text_names_the_living_processes() {
         let metadata = |pid| Metadata::new(&fields(pid, "h")).expect("short");
         let holder = |pid| HolderSummary {
             lease_id: LeaseId::from_bytes([7; 16]).short(),

@@ -1,8 +1,8 @@
 //! The `holdline` command line: hold a lock, run a program, release.
 //!
-//! Reading order: [`cli`] says what can be typed, [`verbs`] what it does, [`verbs::run`] the main
-//! job, [`child`] how a job is kept, [`console`] how anything is printed, [`exit`] how it ends.
-//! No rule about locks lives here: they are the library's.
+//! Reading order: [`cli`] defines the command line, [`verbs`] carries it out, [`verbs::run`] is the
+//! main verb, [`child`] runs a job, [`console`] prints, [`exit`] has the exit codes. The rules
+//! about locks are in the library, none is here.
 
 mod address;
 mod child;
@@ -14,8 +14,9 @@ mod duration;
 mod exit;
 mod failure;
 mod groups;
-mod held;
 mod holder;
+mod idle;
+mod outer_locks;
 mod session;
 mod table;
 mod user;
@@ -26,23 +27,23 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cli::{Cli, Global, Unparsed, Verb};
-use config::{Address, Asked};
+use config::{Address, UrlSources};
 use console::Console;
 use exit::Exit;
 use failure::{Failure, Outcome};
-use session::{Asker, NoStore, Session};
-use verbs::run::waiting::Waiting;
+use session::{NoStore, Session, SessionOptions};
+use verbs::waiting::WaitStatus;
 
-/// How long a request that is still under way at the end may take.
+/// How long a request that is still in flight at the end may take.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    survived(run)
+    catch_panic(run)
 }
 
-/// A fault of our own ends as one (125), not with the standard library's 101, which a job may have
-/// ended with. The hook has told it, and the guards on the way out have released.
-fn survived(work: fn() -> ExitCode) -> ExitCode {
+/// Turns a panic into exit code 125. The standard library's 101 could be a job's own code. The
+/// panic hook has printed the message, and unwinding has released the guards.
+fn catch_panic(work: fn() -> ExitCode) -> ExitCode {
     std::panic::catch_unwind(work).unwrap_or_else(|_| ExitCode::from(Exit::Internal.code()))
 }
 
@@ -54,16 +55,16 @@ fn run() -> ExitCode {
     if let Some(code) = verbs::torture::hidden_verb() {
         return code;
     }
-    child::outlive_file_limit();
+    child::survive_file_size_limit();
     let cli = match cli::parse(std::env::args_os()) {
         Ok(cli) => cli,
-        Err(unparsed) => return tell(unparsed),
+        Err(unparsed) => return print_unparsed(unparsed),
     };
     let console = cli.global.console();
     finish(dispatch(&cli, &console), &console).leave()
 }
 
-fn tell(unparsed: Unparsed) -> ExitCode {
+fn print_unparsed(unparsed: Unparsed) -> ExitCode {
     match unparsed {
         Unparsed::Shown(text, console) => {
             finish(console.data(&text).map(|()| Exit::Success), &console).leave()
@@ -81,18 +82,18 @@ fn finish(outcome: Outcome, console: &Console) -> Exit {
 
 fn dispatch(cli: &Cli, console: &Console) -> Outcome {
     match &cli.verb {
-        Verb::Completions(arguments) => verbs::completions::run(arguments, console),
-        Verb::Man(arguments) => verbs::man::run(arguments, console),
+        Verb::Completions(arguments) => verbs::completions::run(arguments, cli::command(), console),
+        Verb::Man(arguments) => verbs::man::run(arguments, cli::command(), console),
         Verb::Fence(arguments) if !arguments.needs_engine() => {
             verbs::fence::at_resource(arguments, console)
         }
         verb => {
             let holds = matches!(verb, Verb::Run(_) | Verb::Acquire(_) | Verb::Elect(_));
-            let console = &if holds { console.hurried() } else { *console };
+            let console = &if holds { console.non_blocking() } else { *console };
             let address = address(&cli.global, verb)?;
             let url = holdline::redact_url(&address.url);
             console.detail(&format!("engine {url}, {}", address.source));
-            descriptors::look_for_room()?;
+            descriptors::check().map_err(|(message, fix)| Failure::internal(message).fix(fix))?;
             #[cfg(feature = "server")]
             if let Verb::Serve(arguments) = verb {
                 return verbs::serve::run(
@@ -104,8 +105,8 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
-            // A store that does not answer must not keep us: what waits for it is given up, as it
-            // would be if we were killed.
+            // A store that does not answer must not delay the exit: requests that wait for it are
+            // abandoned, as if this process were killed.
             runtime.shutdown_timeout(LAST_ANSWER);
             outcome
         }
@@ -118,24 +119,24 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
         Verb::Doctor(arguments) if arguments.url.is_some() => arguments.url.clone(),
         _ => global.url.clone(),
     };
-    let asked = Asked {
+    let sources = UrlSources {
         url_flag,
         file_flag: global.config.clone(),
         url_variable: std::env::var_os("HOLDLINE_URL"),
         file_variable: std::env::var_os("HOLDLINE_CONFIG"),
     };
-    config::address(&asked, config::usual_files)
+    config::address(&sources, config::usual_files)
 }
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
-    let keeps_none = match verb {
+    let holds_nothing = match verb {
         Verb::Explain(_) | Verb::Doctor(_) => true,
         #[cfg(feature = "torture")]
         Verb::Torture(_) => true,
         _ => false,
     };
-    if address.url.starts_with("memory:") && !keeps_none {
-        console.warn("memory: is the memory of this one process: it keeps nobody else out");
+    if address.url.starts_with("memory:") && !holds_nothing {
+        console.warn("memory: exists in this one process only: it excludes no other process");
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,
@@ -152,17 +153,17 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     if let Some(outcome) = without_store(verb, &address, console)? {
         return Ok(outcome);
     }
-    let (wait, waits) = match verb {
+    let (wait, progress) = match verb {
         Verb::Wait(arguments) => (arguments.wait(), Some(console)),
         Verb::Latch(arguments) if arguments.wait().is_some() => (arguments.wait(), Some(console)),
         _ => (None, None),
     };
-    let only_looks = matches!(
+    let read_only = matches!(
         verb,
         Verb::Who(_) | Verb::Check(_) | Verb::Wait(_) | Verb::Ls(_) | Verb::Explain(_)
     );
-    let asker = Asker { wait, waits, only_looks, ..Asker::default() };
-    let session = Session::open(address, asker).await?;
+    let options = SessionOptions { wait, progress, read_only, ..SessionOptions::default() };
+    let session = Session::open(address, options).await?;
     let outcome = on_session(verb, &session, console).await;
     session.flush().await;
     outcome
@@ -188,7 +189,7 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Doctor(_)
         | Verb::Quorum(_)
         | Verb::Completions(_)
-        | Verb::Man(_) => Err(Failure::internal("a verb went the wrong way")),
+        | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
         #[cfg(feature = "server")]
         Verb::Serve(_) => Err(Failure::internal("serve has a runtime of its own")),
         #[cfg(feature = "torture")]
@@ -196,13 +197,14 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
     }
 }
 
-/// Answers those who make no store where there is none; `None` where there is one.
+/// Answers the verbs that must not create a store, if there is none; `None` if there is one.
 fn without_store(
     verb: &Verb,
     address: &Address,
     console: &Console,
 ) -> Result<Option<Exit>, Failure> {
-    // Freezing a name and raising the fence need one; all others find nothing to act on.
+    // Freezing a name, raising the fence and a latch create a store; all others find nothing to act
+    // on.
     let acts = matches!(verb, Verb::Freeze(_) | Verb::Fence(_) | Verb::Latch(_));
     let no_store = if acts { None } else { NoStore::at(address)? };
     let Some(no_store) = no_store else { return Ok(None) };
@@ -213,7 +215,7 @@ fn without_store(
         Verb::Renew(arguments) => verbs::renew::without_store(arguments),
         Verb::Release(arguments) => verbs::release::without_store(arguments),
         Verb::Check(arguments) => verbs::check::without_store(arguments),
-        Verb::Revoke(arguments) => Err(verbs::revoke::nobody(arguments)),
+        Verb::Revoke(arguments) => Err(verbs::revoke::not_held(arguments)),
         Verb::Unfreeze(arguments) => Err(verbs::freeze::not_frozen(arguments)),
         _ => Ok(Exit::Success),
     };
@@ -229,20 +231,20 @@ async fn acquire(
     address: Address,
     console: &Console,
 ) -> Outcome {
-    let waiting = std::sync::Arc::new(Waiting::default());
+    let waiting = std::sync::Arc::new(WaitStatus::default());
     let program = Some("holdline acquire".to_owned());
-    let (wait, waits) = (arguments.wait(), arguments.waits().then_some(console));
-    let asker = Asker {
+    let (wait, progress) = (arguments.wait(), arguments.waits().then_some(console));
+    let options = SessionOptions {
         observer: Some(waiting.clone()),
         program,
         detached: true,
         wait,
-        waits,
-        only_looks: false,
+        progress,
+        read_only: false,
     };
-    // Before the session has threads of its own.
+    // The session starts threads, so the signals come first.
     let mut signals = child::Signals::listen()?;
-    let session = match Session::open_unless_ended(address, asker, &mut signals).await {
+    let session = match Session::open_unless_ended(address, options, &mut signals).await {
         Ok(session) => session?,
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
@@ -257,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_as_our_own_failure() {
-        assert_eq!(survived(|| panic!("on purpose")), ExitCode::from(125));
-        assert_eq!(survived(|| ExitCode::from(3)), ExitCode::from(3));
+        assert_eq!(catch_panic(|| panic!("on purpose")), ExitCode::from(125));
+        assert_eq!(catch_panic(|| ExitCode::from(3)), ExitCode::from(3));
     }
 }

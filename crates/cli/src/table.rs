@@ -1,12 +1,12 @@
-//! Tables for people, aligned by what is seen on a terminal, not by bytes.
+//! Tables for people, aligned by the width on a terminal, not by bytes.
 
 use holdline_core::Escaped;
 use unicode_width::UnicodeWidthStr;
 
-/// The widest a cell is shown; longer text ends in `…`.
-const WIDEST: usize = 60;
+/// The widest cell; longer text ends in `…`.
+const MAX_WIDTH: usize = 60;
 
-/// Where the text of a column stands.
+/// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     /// Text.
@@ -31,10 +31,11 @@ impl Table {
     /// Adds a row. Every cell is escaped and cut here.
     pub(crate) fn row(&mut self, cells: &[&str]) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(cells.iter().map(|cell| cut(&Escaped(cell).to_string(), WIDEST)).collect());
+        self.rows
+            .push(cells.iter().map(|cell| cut(&Escaped(cell).to_string(), MAX_WIDTH)).collect());
     }
 
-    /// Writes the heading and the rows, each line behind `indent`.
+    /// Formats the heading and the rows, each line after `indent`.
     pub(crate) fn lines(&self, indent: &str) -> (String, String) {
         let shown: Vec<usize> = (0..self.columns.len())
             .filter(|&at| self.rows.iter().any(|row| !row[at].is_empty()))
@@ -64,16 +65,16 @@ impl Table {
     }
 }
 
-/// Cuts text to so many columns.
-pub(crate) fn cut(text: &str, widest: usize) -> String {
-    if text.width() <= widest {
+/// Cuts text to a number of columns.
+pub(crate) fn cut(text: &str, max_width: usize) -> String {
+    if text.width() <= max_width {
         return text.to_owned();
     }
     let mut kept = String::new();
     let mut width = 0;
     for character in text.chars() {
         width += unicode_width::UnicodeWidthChar::width(character).unwrap_or(0);
-        if width >= widest {
+        if width >= max_width {
             break;
         }
         kept.push(character);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn aligns_by_what_is_seen() {
+    fn cells_are_aligned_by_their_width_on_a_terminal() {
         let mut table =
             Table::new(&[("NAME", Align::Left), ("N", Align::Right), ("EMPTY", Align::Left)]);
         table.row(&["鎖🔒", "7", ""]);
@@ -98,8 +99,8 @@ mod tests {
     }
 
     #[test]
-    fn cuts_what_is_too_wide() {
-        let shown = cut(&"鎖".repeat(100), WIDEST);
-        assert!(shown.width() <= WIDEST && shown.ends_with('…'), "{shown}");
+    fn text_that_is_too_wide_is_cut() {
+        let shown = cut(&"鎖".repeat(100), MAX_WIDTH);
+        assert!(shown.width() <= MAX_WIDTH && shown.ends_with('…'), "{shown}");
     }
 }

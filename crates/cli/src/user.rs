@@ -1,20 +1,20 @@
-//! The user that this process acts for, as the file of users knows him.
+//! The user of this process, by the user database.
 //!
-//! A cron job, a service and a shell have different environments; what must be the same for all
-//! of them is asked here.
+//! A cron job, a service and a shell have different environments. What must be the same for all of
+//! them is read here.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// One line of the file of users.
+/// One entry of `/etc/passwd`.
 #[derive(Debug, PartialEq, Eq)]
 struct User {
     name: String,
     home: PathBuf,
 }
 
-/// Returns the user's home; `HOME` only counts for users who are not in the file.
+/// Returns the user's home directory; `HOME` counts only for users without an entry.
 pub(crate) fn home() -> Option<PathBuf> {
     listed()
         .map(|user| user.home)
@@ -22,11 +22,11 @@ pub(crate) fn home() -> Option<PathBuf> {
         .filter(|home| home.is_absolute())
 }
 
-/// Returns the user's name for others to read, or the number.
+/// Returns the user's name for display, or the number.
 pub(crate) fn name() -> String {
-    let told = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    told("USER")
-        .or_else(|| told("LOGNAME"))
+    let from_variable = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
+    from_variable("USER")
+        .or_else(|| from_variable("LOGNAME"))
         .or_else(|| listed().map(|user| user.name))
         .unwrap_or_else(|| format!("uid {}", rustix::process::geteuid().as_raw()))
 }

@@ -1,9 +1,9 @@
-//! How a name stands, for people and for tools.
+//! The holders and the queue of a name, formatted for people and for tools.
 //!
-//! The JSON shapes are described in `docs/json.md` and only ever grow.
+//! `docs/json.md` describes the JSON objects. Keys are only ever added.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::snapshot::coarse;
 use holdline_core::{
@@ -13,7 +13,7 @@ use holdline_core::{
 use serde_json::{Value, json};
 
 use crate::console::Console;
-use crate::holder::{Holder, is_gone, numbers};
+use crate::holder::{Holder, is_gone, join_pids};
 use crate::table::{Align, Table};
 
 /// How many waiters are shown to people; all are counted.
@@ -53,7 +53,7 @@ fn holder_object(holder: &HolderView) -> Value {
     object
 }
 
-/// Returns who was in the way, each field as a holder has it.
+/// Returns the holder that a request waited for, with the fields of a holder.
 pub(crate) fn in_the_way(holder: &Holder) -> Value {
     let mut object = summary_object(&holder.summary);
     add_fields(&mut object, &holder.summary.metadata.fields());
@@ -64,7 +64,7 @@ pub(crate) fn in_the_way(holder: &Holder) -> Value {
     object
 }
 
-/// Returns what is known of every holder, whoever tells of it.
+/// Returns the fields that every source has about a holder.
 fn summary_object(summary: &HolderSummary) -> Value {
     json!({
         "lease_id": summary.lease_id,
@@ -96,7 +96,7 @@ fn freeze_object(freeze: &FreezeView) -> Value {
     })
 }
 
-/// Adds what a holder or waiter tells about itself; what it does not tell is null.
+/// Adds what a holder or waiter reports about itself; missing fields are null.
 fn add_fields(object: &mut Value, fields: &HolderFields) {
     let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
     object["host"] = text(&fields.host);
@@ -130,6 +130,13 @@ pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min((1 << 53) - 1)
 }
 
+/// Returns the time of day in `left`, as milliseconds since 1970, for people and scripts. No rule
+/// depends on it.
+pub(crate) fn unix_millis(left: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    millis(now.saturating_add(left))
+}
+
 /// Returns a snapshot for people.
 pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
     let mut text = format!("{}: {}\n", snapshot.name, summary(snapshot));
@@ -160,7 +167,7 @@ pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
     text
 }
 
-/// Returns in short how a name stands.
+/// Returns the state of a name in a few words.
 pub(crate) fn summary(snapshot: &Snapshot) -> String {
     let frozen = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
     let count = snapshot.holder_count;
@@ -212,7 +219,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &pid(holder).map(|pid| pid.to_string()).unwrap_or_default(),
             &fields.user,
             &fields.program,
-            &numbers(&holder.pids),
+            &join_pids(&holder.pids),
             &fields.reason,
         ]);
     }
@@ -229,8 +236,8 @@ fn labels(holder: &HolderView) -> String {
     text
 }
 
-/// The process to show of a holder: the one that asked, or, when that has ended and others keep
-/// its live grant, one of those.
+/// Returns the process to show for a holder: the one that requested the lock. If it has ended and
+/// others keep its live grant, one of those.
 pub(crate) fn pid(holder: &HolderView) -> Option<u32> {
     let fields = holder.summary.metadata.fields();
     if is_gone(&fields, &holder.pids) { holder.pids.first().copied() } else { fields.pid }

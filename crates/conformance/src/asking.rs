@@ -1,4 +1,4 @@
-//! An engine asked by hand, for its own tests: contenders without a library in between.
+//! Direct calls of an engine, for its own tests: contenders without the library in between.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ pub async fn let_go(engine: &dyn Engine, request: &AcquireRequest) {
 /// As the engine's.
 ///
 /// # Panics
-/// The engine does not answer line by line.
+/// The engine does not return one reply for each item.
 pub async fn renew(
     engine: &dyn Engine,
     request: &AcquireRequest,

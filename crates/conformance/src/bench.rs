@@ -1,4 +1,4 @@
-//! What a case works with: clients of the store, contenders, and time.
+//! The tools of a case: clients of the store, contenders, and time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ impl Bench {
     /// Returns a short lease: on a real clock one that outlasts a few commands on a busy machine.
     pub(crate) fn lease(&self) -> Duration {
         let lease = self.scale().lease;
-        if self.0.time.is_hand_driven() { lease } else { lease * 2 }
+        if self.0.time.is_manual() { lease } else { lease * 2 }
     }
 
     /// Returns a lease that nothing in a case outlives.
@@ -127,13 +127,13 @@ impl Bench {
         Duration::from_secs(30).min(self.0.capabilities.lease.max)
     }
 
-    /// Returns a name that nobody has used.
+    /// Returns an unused name.
     pub(crate) fn name(&self) -> LockName {
         let number = self.0.next_name.fetch_add(1, Ordering::Relaxed);
         self.named(&number.to_string())
     }
 
-    /// Returns a name that nobody has used and that ends in this text.
+    /// Returns an unused name that ends in this text.
     pub(crate) fn named(&self, end: &str) -> LockName {
         match LockName::new(format!("conformance/{}/{end}", self.0.run)) {
             Ok(name) => name,
@@ -210,13 +210,9 @@ impl Bench {
         }
     }
 
-    /// Returns the smallest time that the suite tells apart.
+    /// Returns the smallest time that the suite distinguishes.
     fn grain(&self) -> Duration {
-        if self.0.time.is_hand_driven() {
-            Duration::from_millis(1)
-        } else {
-            Duration::from_millis(20)
-        }
+        if self.0.time.is_manual() { Duration::from_millis(1) } else { Duration::from_millis(20) }
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
@@ -286,7 +282,7 @@ impl Contender {
         &*self.client.engine
     }
 
-    /// Asks, and queues if told to.
+    /// Requests the name, and queues if `queue` is set.
     pub(crate) async fn ask(&self, queue: bool) -> Result<AcquireReply, LockError> {
         let known = self.known.load(Ordering::Relaxed);
         let request = AcquireRequest { queue, known, ..self.request.clone() };
@@ -307,7 +303,7 @@ impl Contender {
         }
     }
 
-    /// Asks and must be told that the name is not free.
+    /// Requests the name, which must be busy.
     pub(crate) async fn is_refused(&self) -> Result<(), Failure> {
         match self.ask(false).await? {
             AcquireReply::Busy { .. } => Ok(()),
@@ -315,7 +311,7 @@ impl Contender {
         }
     }
 
-    /// Asks and must be queued; returns how many stand before it, where the engine can tell.
+    /// Requests the name and must be queued; returns how many are ahead, if the engine knows.
     pub(crate) async fn queue(&mut self) -> Result<Option<usize>, Failure> {
         self.request.queue = true;
         match self.ask(true).await? {
@@ -345,12 +341,12 @@ impl Contender {
             _ => Err(LockError::invalid(
                 self.client.engine.capabilities().engine,
                 "batch",
-                "one line was sent and not exactly one answer came",
+                "one item was sent and not exactly one reply came",
             )),
         }
     }
 
-    /// Returns this contender's line of a renewal batch.
+    /// Returns this contender's item of a renewal batch.
     pub(crate) fn line(&self, purpose: Purpose) -> RenewRequest {
         RenewRequest {
             name: self.request.name.clone(),

@@ -1,4 +1,4 @@
-//! A case as data: its name, the promise it holds an engine to, and what it needs.
+//! A case as data: its name, the promise that it tests, and the capabilities that it needs.
 
 use std::fmt;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub enum Promise {
     P4,
     /// No orphan.
     P5,
-    /// Lost is told.
+    /// The loss is reported.
     P6,
     /// No hang.
     P7,
@@ -71,7 +71,7 @@ impl fmt::Display for Promise {
             Promise::P3 => "P3 freedom",
             Promise::P4 => "P4 ownership",
             Promise::P5 => "P5 no orphan",
-            Promise::P6 => "P6 lost is told",
+            Promise::P6 => "P6 loss is reported",
             Promise::P7 => "P7 no hang",
             Promise::P8 => "P8 order",
             Promise::P9 => "P9 certainty",
@@ -136,7 +136,7 @@ impl Feature {
         Feature::Latch,
     ];
 
-    /// Tells whether the engine says that it has it.
+    /// Returns whether the engine has this capability.
     pub fn is_in(self, capabilities: &Capabilities) -> bool {
         match self {
             Feature::Fair => capabilities.fair,
@@ -157,7 +157,7 @@ impl Feature {
         }
     }
 
-    /// Asks for what the engine says it lacks. The answer must be `Unsupported`, not applied.
+    /// Requests what the engine lacks. The reply must be `Unsupported`, not applied.
     ///
     /// Fairness, fencing, the kind of hand-off, what asking again is worth and whether a holder's
     /// words are kept cannot be asked for, so there is nothing to assert about their absence.
@@ -167,7 +167,7 @@ impl Feature {
     pub(crate) async fn assert_missing(self, bench: &Bench) -> Result<(), Failure> {
         let name = bench.name();
         let contender = bench.contender(&name);
-        let told = match self {
+        let reply = match self {
             Feature::Fair
             | Feature::Fencing
             | Feature::Claim
@@ -204,7 +204,7 @@ impl Feature {
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };
-        ensure!(is_unsupported(told.as_ref()), "{self:?} is not had, but asking gave {told:?}");
+        ensure!(is_unsupported(reply.as_ref()), "{self:?} is not had, but asking gave {reply:?}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The clocks of the suite: one that is driven by hand, the machine's, and one without polls.
+//! The clocks of the suite: a manual one, the machine's, and one without polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,33 +9,36 @@ use std::time::{Duration, Instant};
 use holdline_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-use crate::factory::HandDriven;
+use crate::factory::ManualTime;
 
-/// A clock that stands still until it is moved.
+/// A clock that does not advance until it is moved.
 #[derive(Clone, Debug)]
-pub struct HandClock(Arc<Hand>);
+pub struct ManualClock(Arc<ClockState>);
 
 #[derive(Debug)]
-struct Hand {
+struct ClockState {
     nanos: AtomicU64,
     moved: Notify,
 }
 
-impl HandClock {
+impl ManualClock {
     /// Starts a day after the clock's origin.
-    pub fn new() -> HandClock {
+    pub fn new() -> ManualClock {
         let start = Moment::ORIGIN.after(Duration::from_secs(24 * 60 * 60));
-        HandClock(Arc::new(Hand { nanos: AtomicU64::new(start.as_nanos()), moved: Notify::new() }))
+        ManualClock(Arc::new(ClockState {
+            nanos: AtomicU64::new(start.as_nanos()),
+            moved: Notify::new(),
+        }))
     }
 }
 
-impl Default for HandClock {
-    fn default() -> HandClock {
-        HandClock::new()
+impl Default for ManualClock {
+    fn default() -> ManualClock {
+        ManualClock::new()
     }
 }
 
-impl Clock for HandClock {
+impl Clock for ManualClock {
     fn now(&self) -> Moment {
         Moment::from_nanos(self.0.nanos.load(Ordering::SeqCst))
     }
@@ -55,7 +58,7 @@ impl Clock for HandClock {
     }
 }
 
-impl HandDriven for HandClock {
+impl ManualTime for ManualClock {
     fn advance(&self, by: Duration) {
         let at = self.now().after(by);
         self.0.nanos.store(at.as_nanos(), Ordering::SeqCst);
@@ -112,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_sleeper_wakes_when_the_hand_has_moved_far_enough() {
-        let clock = HandClock::new();
+        let clock = ManualClock::new();
         let start = clock.now();
         let sleeper = tokio::spawn(clock.sleep_until(start.after(Duration::from_secs(5))));
         clock.advance(Duration::from_secs(4));

@@ -1,4 +1,4 @@
-//! Contenders of an engine's own tests: one lease id each, asked by hand, and what tests wait for.
+//! Contenders of an engine's own tests: one lease id each, with direct calls, and waits for events.
 
 use std::future::poll_fn;
 use std::sync::Arc;

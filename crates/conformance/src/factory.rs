@@ -1,4 +1,4 @@
-//! What an engine brings to be judged: fresh clients of one store, and how time moves there.
+//! What an engine provides to the suite: fresh clients of one store, and how time passes there.
 
 use std::fmt;
 use std::future::Future;
@@ -16,7 +16,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// One store to be judged, and how to reach it.
 ///
-/// All clients that a factory opens share one store, and nobody else uses it meanwhile.
+/// All clients that a factory opens share one store, and no other client uses it meanwhile.
 pub trait Factory: Send + Sync + 'static {
     /// Returns what the report calls this store, such as `memory, hand-driven clock`.
     fn name(&self) -> String;
@@ -40,14 +40,14 @@ pub trait Factory: Send + Sync + 'static {
 /// How time moves for a store.
 #[derive(Clone, Debug)]
 pub enum Time {
-    /// Only when the suite says so.
-    Hand(Arc<dyn HandDriven>),
+    /// Only when the suite moves it.
+    Manual(Arc<dyn ManualTime>),
     /// By itself; the suite waits.
     Real(Arc<dyn Clock>),
 }
 
-/// A clock that moves only when it is told to.
-pub trait HandDriven: Clock {
+/// A clock that the suite moves.
+pub trait ManualTime: Clock {
     /// Moves the clock on.
     fn advance(&self, by: Duration);
 }
@@ -56,7 +56,7 @@ impl Time {
     /// Reads the clock.
     pub fn now(&self) -> Moment {
         match self {
-            Time::Hand(clock) => clock.now(),
+            Time::Manual(clock) => clock.now(),
             Time::Real(clock) => clock.now(),
         }
     }
@@ -64,7 +64,7 @@ impl Time {
     /// Lets time pass until the clock has reached `at`.
     pub async fn reach(&self, at: Moment) {
         match self {
-            Time::Hand(clock) => clock.advance(clock.now().until(at)),
+            Time::Manual(clock) => clock.advance(clock.now().until(at)),
             Time::Real(clock) => clock.sleep_until(at).await,
         }
     }
@@ -74,9 +74,9 @@ impl Time {
         self.reach(self.now().after(by)).await;
     }
 
-    /// Tells whether time moves only by hand.
-    pub fn is_hand_driven(&self) -> bool {
-        matches!(self, Time::Hand(_))
+    /// Returns whether time moves only by hand.
+    pub fn is_manual(&self) -> bool {
+        matches!(self, Time::Manual(_))
     }
 }
 
@@ -97,7 +97,7 @@ pub struct Scale {
 
 impl Scale {
     /// For a hand-driven clock: long leases cost nothing.
-    pub fn hand_driven() -> Scale {
+    pub fn manual() -> Scale {
         let lease = Duration::from_secs(2);
         Scale { lease, tolerance: Duration::ZERO, histories: 1_500, at_once: 1 }
     }

@@ -1,10 +1,10 @@
-//! What a case says when an engine does not do as it must.
+//! The failure of a case.
 
 use std::fmt;
 
 use holdline_core::LockError;
 
-/// Why a case failed: what was expected, what was seen, and where the case says so.
+/// Why a case failed: what was expected, what was seen, and where in the case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure(String);
 
@@ -54,7 +54,7 @@ macro_rules! ensure {
     };
 }
 
-/// Fails the case unless the value looks like the pattern; says what it was.
+/// Fails the case unless the value matches the pattern, and shows the value.
 macro_rules! ensure_matches {
     ($value:expr, $($pattern:tt)+) => {
         match $value {

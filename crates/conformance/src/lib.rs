@@ -1,7 +1,7 @@
 //! The suite that every engine of Holdline must pass.
 //!
 //! [`run()`] takes a [`Factory`], which opens clients of one store, and returns a [`Report`]: a
-//! table with one line for each case, *ran*, *unsupported (asserted)*, *impossible here*, *not
+//! table with one row for each case, *ran*, *unsupported (asserted)*, *impossible here*, *not
 //! run* or *failed*. Not run is as bad as failed.
 //!
 //! ```no_run
@@ -18,8 +18,8 @@
 //! | random histories | every answer that differs from the lock table's, one command in flight | [`history`] |
 //! | the checker | what many contenders at once may never see | [`checker`], fed by [`storm`] (tasks), [`processes`], and [`stress`] (under faults of the servers) |
 //!
-//! The suite itself is judged too: the lock table with a planted bug must be told apart from the
-//! one without ([`table_engine`]), and the checker must find planted violations.
+//! The suite itself is tested too: it must detect each mutant of the lock table
+//! ([`table_engine`]), and the checker must find planted violations.
 
 pub mod asking;
 pub mod bench;
@@ -42,6 +42,6 @@ pub mod table_engine;
 pub use bench::Bench;
 pub use holdline_torture::{checker, recorder};
 
-pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Opened, Scale, Time};
-pub use report::{Line, Report, Status};
+pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Opened, Scale, Time};
+pub use report::{Report, Row, Status};
 pub use run::{run, run_one};

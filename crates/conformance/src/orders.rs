@@ -1,4 +1,4 @@
-//! What the suite says to its worker processes, and what they say back: one JSON value a line.
+//! The orders of the suite to its worker processes, and their messages: one JSON value a line.
 
 use std::path::PathBuf;
 
@@ -46,9 +46,9 @@ pub enum Order {
     },
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Told {
+pub enum WorkerMessage {
     /// It is connected.
     Ready,
     /// One of its attempts saw something.

@@ -1,20 +1,20 @@
-//! The table of what was judged: ran, unsupported (asserted), impossible, failed, not run.
+//! The result table: ran, unsupported (asserted), impossible, failed, not run.
 //!
-//! A line that is *not run* makes the report bad, so that a suite which silently does nothing is
-//! never green.
+//! A row that is *not run* makes the report bad, so that a suite which silently does nothing never
+//! succeeds.
 
 use std::fmt;
 
 use crate::case::{Feature, Promise};
 
-/// How one line of the table went.
+/// The status of one row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// It ran and all was as it must be. The text says how much was done, if that varies.
+    /// It ran and passed. The text says how much was done, if that varies.
     Ran(String),
     /// The engine lacks these, and asking for each of them gave `Unsupported`.
     Unsupported(Vec<Feature>),
-    /// The store has nothing that the line could be about, for this reason.
+    /// The row does not apply to the store, for this reason.
     Impossible(&'static str),
     /// It did not run, for this reason.
     NotRun(String),
@@ -22,10 +22,10 @@ pub enum Status {
     Failed(String),
 }
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// The promise, where the line belongs to one.
+pub struct Row {
+    /// The promise, if the row belongs to one.
     pub promise: Option<Promise>,
     /// What must be so.
     pub name: String,
@@ -40,33 +40,33 @@ pub struct Report {
     pub store: String,
     /// The one command that runs it again.
     pub command: String,
-    /// The lines, in the order of the promises.
-    pub lines: Vec<Line>,
+    /// The rows, in the order of the promises.
+    pub rows: Vec<Row>,
 }
 
 impl Report {
-    /// Tells whether every line ran, or is about what the engine says it lacks.
+    /// Returns whether every row ran, or concerns a feature that the engine lacks.
     pub fn is_good(&self) -> bool {
-        !self.lines.is_empty() && self.lines.iter().all(|line| line.status.is_good())
+        !self.rows.is_empty() && self.rows.iter().all(|row| row.status.is_good())
     }
 
     /// Prints the table.
     ///
     /// # Panics
-    /// When a line failed or did not run. The message names each of them.
+    /// When a row failed or did not run. The message names each of them.
     pub fn conclude(&self) {
         println!("{self}");
         let bad: Vec<String> = self
-            .lines
+            .rows
             .iter()
-            .filter(|line| !line.status.is_good())
-            .map(|line| format!("{}: {}", line.name, line.status))
+            .filter(|row| !row.status.is_good())
+            .map(|row| format!("{}: {}", row.name, row.status))
             .collect();
         assert!(self.is_good(), "{}:\n{}\nagain: {}", self.store, bad.join("\n"), self.command);
     }
 
     fn count(&self, wanted: impl Fn(&Status) -> bool) -> usize {
-        self.lines.iter().filter(|line| wanted(&line.status)).count()
+        self.rows.iter().filter(|row| wanted(&row.status)).count()
     }
 }
 
@@ -92,9 +92,9 @@ impl fmt::Display for Status {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nconformance of {}", self.store)?;
-        for line in &self.lines {
-            let promise = line.promise.map(|promise| promise.to_string()).unwrap_or_default();
-            writeln!(f, "  {promise:<16} {:<76} {}", line.name, line.status)?;
+        for row in &self.rows {
+            let promise = row.promise.map(|promise| promise.to_string()).unwrap_or_default();
+            writeln!(f, "  {promise:<16} {:<76} {}", row.name, row.status)?;
         }
         write!(
             f,
@@ -113,17 +113,17 @@ mod tests {
     use super::*;
 
     fn report(statuses: &[Status]) -> Report {
-        let line = |status: &Status| Line {
+        let row = |status: &Status| Row {
             promise: Some(Promise::P1),
             name: "one".into(),
             status: status.clone(),
         };
-        let lines = statuses.iter().map(line).collect();
-        Report { store: "a store".into(), command: "again".into(), lines }
+        let rows = statuses.iter().map(row).collect();
+        Report { store: "a store".into(), command: "again".into(), rows }
     }
 
     #[test]
-    fn what_was_not_run_is_never_green() {
+    fn a_case_that_was_not_run_is_a_failure() {
         let (ran, lacks) = (Status::Ran(String::new()), Status::Unsupported(vec![Feature::Live]));
         assert!(report(&[ran.clone(), lacks.clone(), Status::Impossible("no disk")]).is_good());
         assert!(!report(&[]).is_good());

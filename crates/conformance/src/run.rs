@@ -1,4 +1,4 @@
-//! The one entry point: runs everything that an engine must pass, and reports every line.
+//! The one entry point: runs everything that an engine must pass, and reports one row for each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::cases;
 use crate::factory::{BoxFuture, Factory};
 use crate::failure::Outcome;
 use crate::history;
-use crate::report::{Line, Report, Status};
+use crate::report::{Report, Row, Status};
 use crate::stalls::unspoilt;
 use crate::storm;
 
@@ -25,55 +25,55 @@ const CASE_LIMIT: Duration = Duration::from_secs(120);
 pub async fn run(factory: impl Factory) -> Report {
     let factory: Arc<dyn Factory> = Arc::new(factory);
     let (store, command) = (factory.name(), factory.command());
-    let lines = match Bench::open(factory).await {
+    let rows = match Bench::open(factory).await {
         Ok(bench) => {
-            let mut lines = run_cases(&bench).await;
-            let histories = |bench: Bench| -> BoxFuture<'static, Line> {
+            let mut rows = run_cases(&bench).await;
+            let histories = |bench: Bench| -> BoxFuture<'static, Row> {
                 Box::pin(async move { history::run(&bench).await })
             };
-            lines.push(unspoilt(bench.clone(), histories).await);
-            let storms = |bench: Bench| -> BoxFuture<'static, Line> {
+            rows.push(unspoilt(bench.clone(), histories).await);
+            let storms = |bench: Bench| -> BoxFuture<'static, Row> {
                 Box::pin(async move { storm::run(&bench).await })
             };
-            lines.push(unspoilt(bench, storms).await);
-            lines
+            rows.push(unspoilt(bench, storms).await);
+            rows
         }
         Err(failure) => {
             let not_run =
-                |case: &Case| line(case, Status::NotRun("no client could be opened".into()));
-            let mut lines: Vec<Line> = cases::all().iter().map(not_run).collect();
+                |case: &Case| row(case, Status::NotRun("no client could be opened".into()));
+            let mut rows: Vec<Row> = cases::all().iter().map(not_run).collect();
             let status = Status::Failed(failure.to_string());
-            lines.push(Line { promise: None, name: "clients can be opened".into(), status });
-            lines
+            rows.push(Row { promise: None, name: "clients can be opened".into(), status });
+            rows
         }
     };
-    Report { store, command, lines }
+    Report { store, command, rows }
 }
 
 /// Runs the one fixed case of this name; `None` when there is none.
-pub async fn run_one(bench: &Bench, name: &str) -> Option<Line> {
+pub async fn run_one(bench: &Bench, name: &str) -> Option<Row> {
     let case = cases::all().into_iter().find(|case| case.name == name)?;
     Some(run_case(bench.clone(), case).await)
 }
 
-fn line(case: &Case, status: Status) -> Line {
-    Line { promise: Some(case.promise), name: case.name.into(), status }
+fn row(case: &Case, status: Status) -> Row {
+    Row { promise: Some(case.promise), name: case.name.into(), status }
 }
 
 /// Runs all cases, as many at once as the store allows, and those that disturb it after the rest.
-async fn run_cases(bench: &Bench) -> Vec<Line> {
+async fn run_cases(bench: &Bench) -> Vec<Row> {
     let (alone, beside): (Vec<Case>, Vec<Case>) =
         cases::all().into_iter().partition(|case| case.alone);
-    let mut lines = run_some(bench, beside, bench.scale().at_once.max(1)).await;
-    lines.extend(run_some(bench, alone, 1).await);
-    lines.sort_by_key(|line| line.promise);
-    lines
+    let mut rows = run_some(bench, beside, bench.scale().at_once.max(1)).await;
+    rows.extend(run_some(bench, alone, 1).await);
+    rows.sort_by_key(|row| row.promise);
+    rows
 }
 
-async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Line> {
+async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Row> {
     let mut waiting = cases.into_iter().enumerate();
     let mut running = JoinSet::new();
-    let mut done: Vec<(usize, Line)> = Vec::new();
+    let mut done: Vec<(usize, Row)> = Vec::new();
     loop {
         while running.len() < at_once
             && let Some((place, case)) = waiting.next()
@@ -82,36 +82,36 @@ async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Line> 
             running.spawn(async move { (place, run_case(bench, case).await) });
         }
         match running.join_next().await {
-            Some(Ok(line)) => done.push(line),
+            Some(Ok(row)) => done.push(row),
             Some(Err(error)) => unreachable!("a case's panic is caught below: {error}"),
             None => break,
         }
     }
     done.sort_by_key(|(place, _)| *place);
-    done.into_iter().map(|(_, line)| line).collect()
+    done.into_iter().map(|(_, row)| row).collect()
 }
 
-async fn run_case(bench: Bench, case: Case) -> Line {
+async fn run_case(bench: Bench, case: Case) -> Row {
     let case = Arc::new(case);
-    let once = move |bench: Bench| -> BoxFuture<'static, Line> {
+    let once = move |bench: Bench| -> BoxFuture<'static, Row> {
         let case = case.clone();
         Box::pin(async move { run_once(bench, &case).await })
     };
     unspoilt(bench, once).await
 }
 
-async fn run_once(bench: Bench, case: &Case) -> Line {
+async fn run_once(bench: Bench, case: &Case) -> Row {
     let missing: Vec<Feature> =
         case.needs.iter().copied().filter(|feature| !feature.is_in(bench.capabilities())).collect();
     for feature in &missing {
         if let Err(failure) = feature.assert_missing(&bench).await {
-            return line(case, Status::Failed(failure.to_string()));
+            return row(case, Status::Failed(failure.to_string()));
         }
     }
     if !missing.is_empty() {
-        return line(case, Status::Unsupported(missing));
+        return row(case, Status::Unsupported(missing));
     }
-    // A task of its own, so that a panic is this case's failure and nobody else's.
+    // A task of its own, so that a panic fails only this case.
     let task = tokio::spawn((case.run)(bench));
     let stop = task.abort_handle();
     let status = match tokio::time::timeout(CASE_LIMIT, task).await {
@@ -124,5 +124,5 @@ async fn run_once(bench: Bench, case: &Case) -> Line {
             Status::Failed(format!("did not end within {CASE_LIMIT:?}"))
         }
     };
-    line(case, status)
+    row(case, status)
 }

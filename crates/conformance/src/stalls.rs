@@ -1,8 +1,8 @@
-//! How often this process, or the store, stood still. On a clock that moves by itself a case counts
-//! on being carried out within a lease or so; one that was not proves nothing, and begins anew.
+//! Detects stalls of this process or of the store. On a real clock, a case must be carried out
+//! within about a lease; a case that was not proves nothing, and is run again.
 //!
-//! Invariant: a case that fails is run again only if something stood still meanwhile, and only so
-//! often. A fault fails each time.
+//! Invariant: a failed case is run again only if there was a stall, and only a limited number of
+//! times. A real fault fails each time.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use crate::bench::Bench;
 use crate::factory::BoxFuture;
-use crate::report::{Line, Status};
+use crate::report::{Row, Status};
 
 /// How often a case begins.
 const TRIES: usize = 5;
 /// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(20);
-/// How late a look is when this process stood still: a part of the shortest lease of a case.
+/// How late a timer is after a stall: a part of the shortest lease of a case.
 const STILL: Duration = Duration::from_millis(150);
 
 static SEEN: AtomicUsize = AtomicUsize::new(0);
@@ -29,7 +29,7 @@ pub(crate) fn note(began: Instant, due: Duration) {
     }
 }
 
-/// Returns how often something stood still since the first call.
+/// Returns how many stalls there were since the first call.
 fn seen() -> usize {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
@@ -45,28 +45,28 @@ fn seen() -> usize {
     SEEN.load(Ordering::Relaxed)
 }
 
-/// Runs one line of the report, again where this process stood still while it failed.
+/// Runs one row of the report, again if there was a stall while it failed.
 pub(crate) async fn unspoilt(
     mut bench: Bench,
-    run: impl Fn(Bench) -> BoxFuture<'static, Line>,
-) -> Line {
+    run: impl Fn(Bench) -> BoxFuture<'static, Row>,
+) -> Row {
     for _ in 1..TRIES {
         let before = seen();
-        let line = run(bench.clone()).await;
-        if !is_spoilt(&line.status, seen() > before, bench.time().is_hand_driven()) {
-            return line;
+        let row = run(bench.clone()).await;
+        if !is_spoilt(&row.status, seen() > before, bench.time().is_manual()) {
+            return row;
         }
-        // Under names that nobody has used.
+        // Under unused names.
         match Bench::open(bench.factory().clone()).await {
             Ok(fresh) => bench = fresh,
-            Err(_) => return line,
+            Err(_) => return row,
         }
     }
     run(bench).await
 }
 
-fn is_spoilt(status: &Status, stood_still: bool, hand_driven: bool) -> bool {
-    matches!(status, Status::Failed(_)) && stood_still && !hand_driven
+fn is_spoilt(status: &Status, stood_still: bool, manual: bool) -> bool {
+    matches!(status, Status::Failed(_)) && stood_still && !manual
 }
 
 #[cfg(test)]

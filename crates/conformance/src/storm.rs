@@ -1,9 +1,9 @@
-//! Many contenders at once, through the library: what they saw goes to the checker.
+//! Many contenders at once, through the library; the checker judges what they saw.
 //!
-//! Some hold for a moment and release, some drop their guard, some give up half-way, some only
-//! try, some outstay a lease that nobody renews and then write late. The engine is right if the
-//! checker finds nothing, the resource refused every late write that came after a newer one, and
-//! nothing is left in the store at the end.
+//! Some hold for a moment and release, some drop their guard, some give up half-way, some only try,
+//! some outlive a lease that is not renewed and then write late. The engine is right if the checker
+//! finds nothing, the resource rejected every late write that came after a newer one, and the store
+//! is empty at the end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ use crate::bench::{Bench, SOON};
 use crate::checker::{Event, Rules, check};
 use crate::failure::{Failure, ensure};
 use crate::recorder::Recorder;
-use crate::report::{Line, Status};
+use crate::report::{Row, Status};
 
 /// How many clients there are, how many tasks each has, and how often each task tries.
 const CLIENTS: usize = 4;
@@ -43,7 +43,7 @@ struct Storm {
     resources: BTreeMap<LockName, FencedCell<u64>>,
     /// The lease that is outstayed.
     lease: Duration,
-    /// After how long from its loss somebody else has surely taken the name, if anybody waits.
+    /// After how long from its loss another contender has surely taken the name, if one waits.
     late: Duration,
     shared: bool,
     permits: bool,
@@ -51,7 +51,7 @@ struct Storm {
 
 /// How an attempt goes about it.
 #[derive(Clone, Copy)]
-enum Way {
+enum Behaviour {
     Hold,
     Drop,
     Try,
@@ -59,18 +59,18 @@ enum Way {
     Outstay,
 }
 
-/// Lets the storm rage, as one line of the report.
-pub async fn run(bench: &Bench) -> Line {
+/// Runs the storm, as one row of the report.
+pub async fn run(bench: &Bench) -> Row {
     let name = String::from("many contenders at once see nothing that must not be");
-    let status = if bench.time().is_hand_driven() {
-        Status::Impossible("nothing runs out by itself on a clock that stands still")
+    let status = if bench.time().is_manual() {
+        Status::Impossible("no lease expires by itself on a manual clock")
     } else {
         match rage(bench).await {
             Ok(more) => Status::Ran(more),
             Err(failure) => Status::Failed(failure.to_string()),
         }
     };
-    Line { promise: None, name, status }
+    Row { promise: None, name, status }
 }
 
 async fn rage(bench: &Bench) -> Result<String, Failure> {
@@ -106,7 +106,7 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
         ensure!(report.is_clean(), "a client leaves something behind: {report:?}");
     }
     storm.is_calm(bench).await?;
-    // Else nobody wrote late, and the resource was not needed.
+    // Otherwise there was no late write, and the resource was not needed.
     let needed = storm.refused.load(Ordering::Relaxed) > 0 || !bench.capabilities().fencing;
     ensure!(needed, "no late write was refused");
     let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
@@ -122,8 +122,8 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
 /// Asks the checker; a violation is a failure with its witnesses.
 pub(crate) fn judge(events: &[Event], rules: Rules) -> Result<(), Failure> {
     let violations = check(events, rules).map_err(Failure::new)?;
-    let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-    ensure!(told.is_empty(), "{}", told.join("\n"));
+    let found: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    ensure!(found.is_empty(), "{}", found.join("\n"));
     Ok(())
 }
 
@@ -143,12 +143,12 @@ impl Storm {
         let mut random = StdRng::seed_from_u64(task as u64);
         for _ in 0..ATTEMPTS {
             let name = &self.names[random.random_range(0..self.names.len())];
-            let way = match random.random_range(0..20) {
-                0 => Way::Outstay,
-                1..=3 => Way::Drop,
-                4..=5 => Way::Try,
-                6..=8 => Way::GiveUp,
-                _ => Way::Hold,
+            let behaviour = match random.random_range(0..20) {
+                0 => Behaviour::Outstay,
+                1..=3 => Behaviour::Drop,
+                4..=5 => Behaviour::Try,
+                6..=8 => Behaviour::GiveUp,
+                _ => Behaviour::Hold,
             };
             let mode = match random.random_range(0..10) {
                 0..=2 if self.shared => Mode::Shared,
@@ -159,7 +159,7 @@ impl Storm {
             };
             let name = if mode.permits_of().is_some() { &self.semaphore } else { name };
             let pause = Duration::from_micros(random.random_range(0..3_000));
-            self.attempt(client, name, mode, way, pause).await?;
+            self.attempt(client, name, mode, behaviour, pause).await?;
         }
         Ok(())
     }
@@ -169,31 +169,33 @@ impl Storm {
         client: &Client,
         name: &LockName,
         mode: Mode,
-        way: Way,
+        behaviour: Behaviour,
         pause: Duration,
     ) -> Result<(), Failure> {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let options = match way {
-            Way::Outstay => {
+        let options = match behaviour {
+            Behaviour::Outstay => {
                 LockOptions::default().with_lease_duration(self.lease).with_keep(Keep::Fixed)
             }
             _ => LockOptions::default(),
         };
         let options = options.with_wait(WAIT);
         self.recorder.called(attempt, name, mode);
-        let acquire = Box::pin(acquire(client, name, mode, way, options));
-        let answer = match way {
-            Way::GiveUp => tokio::time::timeout(pause, acquire).await.ok(),
+        let acquire = Box::pin(acquire(client, name, mode, behaviour, options));
+        let answer = match behaviour {
+            Behaviour::GiveUp => tokio::time::timeout(pause, acquire).await.ok(),
             _ => Some(acquire.await),
         };
         match answer {
-            Some(Ok(guard)) => self.hold(attempt, guard, way, pause).await,
-            Some(Err(error)) if matches!(way, Way::Try) && is_busy(&error) => {
+            Some(Ok(guard)) => self.hold(attempt, guard, behaviour, pause).await,
+            Some(Err(error)) if matches!(behaviour, Behaviour::Try) && is_busy(&error) => {
                 self.recorder.failed(attempt);
                 Ok(())
             }
-            // The short lease, on a machine that stood still: nobody is to believe it.
-            Some(Err(error)) if matches!(way, Way::Outstay) && came_too_late(&error) => {
+            // The short lease, after a stall: it must not be valid.
+            Some(Err(error))
+                if matches!(behaviour, Behaviour::Outstay) && came_too_late(&error) =>
+            {
                 self.recorder.failed(attempt);
                 Ok(())
             }
@@ -209,17 +211,17 @@ impl Storm {
         &self,
         attempt: u64,
         guard: Guard,
-        way: Way,
+        behaviour: Behaviour,
         pause: Duration,
     ) -> Result<(), Failure> {
         self.recorder.granted(attempt, &guard);
         self.write(attempt, &guard)?;
         tokio::time::sleep(pause).await;
-        if matches!(way, Way::Outstay) {
-            let told = tokio::time::timeout(self.lease + SOON, guard.lost()).await;
-            ensure!(told.is_ok(), "a lease ran out, and its holder was not told");
+        if matches!(behaviour, Behaviour::Outstay) {
+            let reply = tokio::time::timeout(self.lease + SOON, guard.lost()).await;
+            ensure!(reply.is_ok(), "a lease expired, and its holder was not notified");
             self.recorder.lost(attempt);
-            ensure!(!guard.is_valid(), "a lost guard says that it is valid");
+            ensure!(!guard.is_valid(), "a lost guard is valid");
             tokio::time::sleep(self.late).await;
             self.write(attempt, &guard)?;
             drop(guard);
@@ -228,11 +230,11 @@ impl Storm {
         self.write(attempt, &guard)?;
         self.recorder.renewed(attempt, &guard);
         self.recorder.released(attempt);
-        if matches!(way, Way::Drop) {
+        if matches!(behaviour, Behaviour::Drop) {
             drop(guard);
         } else {
             let outcome = guard.release().await;
-            ensure!(!outcome.is_lost(), "released, and told {outcome:?}");
+            ensure!(!outcome.is_lost(), "released, and the outcome is {outcome:?}");
         }
         Ok(())
     }
@@ -260,7 +262,8 @@ impl Storm {
         Ok(())
     }
 
-    /// Waits until nobody holds or waits: what was outstayed runs out, and nothing else is left.
+    /// Waits until there are no holders and waiters: outlived leases expire, and nothing else is
+    /// left.
     async fn is_calm(&self, bench: &Bench) -> Result<(), Failure> {
         bench.outlive(self.lease).await;
         for name in self.names.iter().chain([&self.semaphore]) {
@@ -276,10 +279,10 @@ async fn acquire(
     client: &Client,
     name: &LockName,
     mode: Mode,
-    way: Way,
+    behaviour: Behaviour,
     options: LockOptions,
 ) -> Result<Guard, LockError> {
-    let tries = matches!(way, Way::Try);
+    let tries = matches!(behaviour, Behaviour::Try);
     match mode {
         Mode::Exclusive => {
             let mutex = client.mutex_with(name, &options)?;

@@ -1,8 +1,9 @@
-//! Contenders under the faults of the servers themselves, judged by the checker.
+//! Contenders under faults of the servers, judged by the checker.
 //!
-//! While many ask, hold, outstay and let go, a test does harm to the servers, to the connections or
-//! to the network. Who saw what goes to the checker; a resource refuses what comes late. The seed
-//! chooses the harm and what contenders do; how they meet is up to the machine.
+//! While many contenders request, hold, outlive and release, a test injects faults into the
+//! servers, the connections or the network. The checker judges what they saw; a resource rejects
+//! late writes. The seed chooses the faults and what contenders do; the timing depends on the
+//! machine.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,29 +28,29 @@ const ROUNDS: &str = "HOLDLINE_STRESS_ROUNDS";
 const LONG: Duration = Duration::from_secs(60);
 const TASKS: usize = 12;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
-/// The lease of all contenders: short enough that a server that stands still outlives it.
+/// The lease of all contenders: shorter than the stop of a server.
 pub const LEASE: Duration = Duration::from_secs(2);
 
 fn set(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Does each of `harms` once, or as often as the environment wants, in an order of the seed, and
-/// returns what was done. `suffer` does one for about as long as it is told, and mends it.
+/// Injects each of `faults` once, or as often as the environment sets, in an order from the seed,
+/// and returns them. `inject` injects one for about the given time, and heals it.
 pub fn in_turn<H: Copy>(
     seed: u64,
-    harms: &[H],
-    mut suffer: impl FnMut(H, &mut StdRng, Duration),
+    faults: &[H],
+    mut inject: impl FnMut(H, &mut StdRng, Duration),
 ) -> Vec<H> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut done = Vec::new();
     for _ in 0..set(ROUNDS).unwrap_or(1) {
-        let mut left = harms.to_vec();
+        let mut left = faults.to_vec();
         while !left.is_empty() {
-            let harm = left.swap_remove(random.random_range(0..left.len()));
+            let fault = left.swap_remove(random.random_range(0..left.len()));
             let pause = Duration::from_millis(random.random_range(300..2_500));
-            suffer(harm, &mut random, pause);
-            done.push(harm);
+            inject(fault, &mut random, pause);
+            done.push(fault);
             last(Duration::from_millis(random.random_range(0..800)));
         }
     }
@@ -76,7 +77,7 @@ struct Shared {
 
 /// How an attempt goes about it.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Behaviour {
     Hold,
     Drop,
     GiveUp,
@@ -88,11 +89,11 @@ impl Shared {
         let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(31) + task as u64);
         while !self.over.load(Ordering::Relaxed) {
             let name = LockName::new(NAMES[random.random_range(0..NAMES.len())]).expect("good");
-            let way = match random.random_range(0..80) {
-                0 => Way::Outstay,
-                1..=8 => Way::Drop,
-                9..=16 => Way::GiveUp,
-                _ => Way::Hold,
+            let behaviour = match random.random_range(0..80) {
+                0 => Behaviour::Outstay,
+                1..=8 => Behaviour::Drop,
+                9..=16 => Behaviour::GiveUp,
+                _ => Behaviour::Hold,
             };
             let mode = match random.random_range(0..10) {
                 0..=2 => Mode::Shared,
@@ -101,7 +102,7 @@ impl Shared {
             // Some hold for longer than a lease, and have to renew it.
             let longest = if random.random_bool(0.05) { 3_000 } else { 30 };
             let pause = Duration::from_millis(random.random_range(0..longest));
-            self.attempt(client, &name, mode, way, pause).await;
+            self.attempt(client, &name, mode, behaviour, pause).await;
         }
     }
 
@@ -110,35 +111,35 @@ impl Shared {
         client: &Client,
         name: &LockName,
         mode: Mode,
-        way: Way,
+        behaviour: Behaviour,
         pause: Duration,
     ) {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
         self.recorder.called(attempt, name, mode);
-        let limit = if way == Way::GiveUp { pause } else { LONG };
-        match tokio::time::timeout(limit, acquire(client, name, mode, way)).await {
-            Ok(Ok(guard)) => self.hold(attempt, guard, way, pause).await,
+        let limit = if behaviour == Behaviour::GiveUp { pause } else { LONG };
+        match tokio::time::timeout(limit, acquire(client, name, mode, behaviour)).await {
+            Ok(Ok(guard)) => self.hold(attempt, guard, behaviour, pause).await,
             Ok(Err(error)) => {
                 assert!(may_fail(&error), "{error:?}");
                 self.unavailable.fetch_add(1, Ordering::Relaxed);
                 self.recorder.failed(attempt);
                 tokio::time::sleep(pause).await; // event: none, or it would ask without end
             }
-            Err(_) if way == Way::GiveUp => self.recorder.failed(attempt),
-            // It is left without an end, which the checker tells.
+            Err(_) if behaviour == Behaviour::GiveUp => self.recorder.failed(attempt),
+            // Its record has no end, which the checker reports.
             Err(_) => {}
         }
     }
 
-    async fn hold(&self, attempt: u64, guard: Guard, way: Way, pause: Duration) {
+    async fn hold(&self, attempt: u64, guard: Guard, behaviour: Behaviour, pause: Duration) {
         self.grants.fetch_add(1, Ordering::Relaxed);
         self.recorder.granted(attempt, &guard);
         self.write(attempt, &guard);
-        if way == Way::Outstay {
-            let told = tokio::time::timeout(LONG, guard.lost()).await;
-            assert!(told.is_ok(), "a lease ran out, and its holder was not told");
+        if behaviour == Behaviour::Outstay {
+            let reply = tokio::time::timeout(LONG, guard.lost()).await;
+            assert!(reply.is_ok(), "a lease expired, and its holder was not notified");
             self.recorder.lost(attempt);
-            tokio::time::sleep(LEASE).await; // event: somebody else takes the name meanwhile
+            tokio::time::sleep(LEASE).await; // event: another contender takes the name meanwhile
             return self.write(attempt, &guard);
         }
         tokio::time::sleep(pause).await; // event: none, it holds for so long
@@ -148,8 +149,8 @@ impl Shared {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         self.recorder.released(attempt);
-        match way {
-            Way::Drop => drop(guard),
+        match behaviour {
+            Behaviour::Drop => drop(guard),
             _ => drop(tokio::time::timeout(LONG, guard.release()).await.expect("an answer")),
         }
     }
@@ -175,7 +176,7 @@ impl Shared {
     }
 }
 
-/// While the servers are away nobody is granted anything, and says why.
+/// While the servers are down, requests fail with a reason.
 fn may_fail(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::TimedOut { .. })
 }
@@ -184,9 +185,9 @@ async fn acquire(
     client: &Client,
     name: &LockName,
     mode: Mode,
-    way: Way,
+    behaviour: Behaviour,
 ) -> Result<Guard, LockError> {
-    let keep = if way == Way::Outstay { Keep::Fixed } else { Keep::default() };
+    let keep = if behaviour == Behaviour::Outstay { Keep::Fixed } else { Keep::default() };
     let options = LockOptions::default().with_lease_duration(LEASE).with_keep(keep);
     let options = options.with_wait(LONG / 2);
     match mode {
@@ -195,17 +196,17 @@ async fn acquire(
     }
 }
 
-/// Lets contenders loose, as many clients as there are `engines`, while `harm` does what the seed
-/// says; returns what the checker finds in all that they saw.
+/// Runs contenders, as many clients as there are `engines`, while `inject` injects the seed's
+/// faults; returns what the checker finds.
 ///
 /// # Panics
-/// A wait did not end, a loss was not told, or something of a contender is left; `replay`
+/// A wait did not end, a loss was not reported, or something of a contender is left; `replay`
 /// is printed as the command that does it again.
-pub async fn rage<H: std::fmt::Debug + Send + 'static>(
+pub async fn stress<H: std::fmt::Debug + Send + 'static>(
     replay: &str,
     engines: Vec<Arc<dyn Engine>>,
     rules: Rules,
-    harm: impl FnOnce(u64) -> Vec<H> + Send + 'static,
+    fault: impl FnOnce(u64) -> Vec<H> + Send + 'static,
 ) -> Vec<Violation> {
     let seed = set(SEED).unwrap_or(1);
     println!("replay: {SEED}={seed} {replay}");
@@ -234,8 +235,8 @@ pub async fn rage<H: std::fmt::Debug + Send + 'static>(
         let (stress, client) = (stress.clone(), clients[task % clients.len()].clone());
         tasks.spawn(async move { stress.contend(&client, task).await });
     }
-    let harming = tokio::task::spawn_blocking(move || harm(seed));
-    let harms = harming.await.expect("no panic");
+    let injecting = tokio::task::spawn_blocking(move || fault(seed));
+    let faults = injecting.await.expect("no panic");
     stress.over.store(true, Ordering::Relaxed);
     while let Some(done) = tasks.join_next().await {
         done.expect("no panic");
@@ -245,7 +246,7 @@ pub async fn rage<H: std::fmt::Debug + Send + 'static>(
     let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
     println!(
         "seed {seed}: {} attempts, {} grants, {} unavailable, {} lost, {} late writes refused, {} \
-         events; {harms:?}",
+         events; {faults:?}",
         stress.attempts.load(Ordering::Relaxed),
         count(&stress.grants),
         count(&stress.unavailable),
@@ -253,11 +254,11 @@ pub async fn rage<H: std::fmt::Debug + Send + 'static>(
         count(&stress.refused),
         events.len(),
     );
-    assert!(count(&stress.grants) > 0, "nobody was granted anything");
+    assert!(count(&stress.grants) > 0, "no request was granted");
     check(&events, rules).expect("a history that makes sense")
 }
 
-/// Waits until nobody holds or waits: nothing of anybody is left.
+/// Waits until there are no holders and waiters.
 async fn calm(engines: &[Arc<dyn Engine>], clients: &[Client]) {
     for client in clients {
         let ended = tokio::time::timeout(LONG, client.shutdown(LONG)).await;

@@ -1,31 +1,37 @@
-//! The lock table as an engine, with a bug planted into it if wanted: the suite's own reference.
+//! The lock table as an engine: the suite's own reference.
 //!
-//! Without a bug it must pass the suite; with one it must be told apart, or the suite is blind.
-//! Bugs take effect only where the feature `planted` of `holdline-core` is on, as in this
-//! crate's tests.
+//! With the rules of the table it must pass the suite. With the rules of a mutant, which breaks
+//! one rule, it must fail, or the suite is blind.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdline_core::hints::Watches;
-use holdline_core::table::{Command, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
+use holdline_core::table::{Command, LockState, MemoryStore, Reply, Table, WakeUp};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Snapshot,
+    ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
+
+/// Carries out a command: [`LockState::apply`], or a mutant of it.
+pub type Rules = Arc<
+    dyn Fn(&mut LockState, &mut u64, &Capabilities, &Command, Moment) -> (Reply, Vec<WakeUp>)
+        + Send
+        + Sync,
+>;
 
 /// The table behind a mutex. Clones share their names.
 #[derive(Clone)]
 pub struct TableEngine(Arc<Shared>);
 
 struct Shared {
-    /// What the engine says, and what the table is told.
+    /// The capabilities that the engine states, and the table's profile.
     capabilities: Capabilities,
     profile: Capabilities,
     clock: Arc<dyn Clock>,
-    planted: Option<Planted>,
-    deaf: bool,
+    rules: Rules,
+    mute: bool,
     store: Mutex<Store>,
     watches: Arc<Watches>,
 }
@@ -44,35 +50,40 @@ pub fn capabilities() -> Capabilities {
 }
 
 impl TableEngine {
+    /// Makes an engine with no names, and with the rules of the table.
+    pub fn new(clock: Arc<dyn Clock>) -> TableEngine {
+        TableEngine::with_rules(clock, Arc::new(LockState::apply))
+    }
+
     /// Makes an engine with no names.
-    pub fn new(clock: Arc<dyn Clock>, planted: Option<Planted>) -> TableEngine {
-        TableEngine::make(clock, planted, false, capabilities(), capabilities())
+    pub fn with_rules(clock: Arc<dyn Clock>, rules: Rules) -> TableEngine {
+        TableEngine::make(clock, rules, false, capabilities(), capabilities())
     }
 
-    /// Makes an engine that can do no more than `profile`, and says so.
-    pub fn lean(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
-        TableEngine::make(clock, None, false, profile.clone(), profile)
+    /// Makes an engine with the capabilities `profile` only.
+    pub fn limited(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
+        TableEngine::make(clock, Arc::new(LockState::apply), false, profile.clone(), profile)
     }
 
-    /// Makes an engine that can do everything and says that it is `profile`.
-    pub fn modest(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
-        TableEngine::make(clock, None, false, profile, capabilities())
+    /// Makes an engine that can do everything and states the capabilities `profile`.
+    pub fn understated(clock: Arc<dyn Clock>, profile: Capabilities) -> TableEngine {
+        TableEngine::make(clock, Arc::new(LockState::apply), false, profile, capabilities())
     }
 
     /// Makes an engine whose watches never say anything: a bug that answers alone do not show.
-    pub fn deaf(clock: Arc<dyn Clock>) -> TableEngine {
-        TableEngine::make(clock, None, true, capabilities(), capabilities())
+    pub fn mute(clock: Arc<dyn Clock>) -> TableEngine {
+        TableEngine::make(clock, Arc::new(LockState::apply), true, capabilities(), capabilities())
     }
 
     fn make(
         clock: Arc<dyn Clock>,
-        planted: Option<Planted>,
-        deaf: bool,
+        rules: Rules,
+        mute: bool,
         capabilities: Capabilities,
         profile: Capabilities,
     ) -> TableEngine {
         let (store, watches) = (Mutex::default(), Arc::default());
-        let shared = Shared { capabilities, profile, clock, planted, deaf, store, watches };
+        let shared = Shared { capabilities, profile, clock, rules, mute, store, watches };
         TableEngine(Arc::new(shared))
     }
 
@@ -87,15 +98,15 @@ impl TableEngine {
         let Store { names, counter } = &mut *store;
         let state = names.entry(name.clone()).or_default();
         let profile = &self.0.profile;
-        let (reply, wake_ups) = state.apply_planted(counter, profile, command, now, self.0.planted);
+        let (reply, wake_ups) = (self.0.rules)(state, counter, profile, command, now);
         drop(store);
-        self.tell(wake_ups);
+        self.notify(wake_ups);
         reply
     }
 
-    fn tell(&self, wake_ups: impl IntoIterator<Item = WakeUp>) {
-        for wake_up in wake_ups.into_iter().filter(|_| !self.0.deaf) {
-            self.0.watches.tell(wake_up.lease_id, wake_up.hint);
+    fn notify(&self, wake_ups: impl IntoIterator<Item = WakeUp>) {
+        for wake_up in wake_ups.into_iter().filter(|_| !self.0.mute) {
+            self.0.watches.notify(wake_up.lease_id, wake_up.hint);
         }
     }
 }
@@ -120,7 +131,7 @@ impl Engine for TableEngine {
         batch: &'a [RenewRequest],
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
         let renew =
-            |line: &RenewRequest| match self.apply(&line.name, &Command::Renew(line.clone())) {
+            |item: &RenewRequest| match self.apply(&item.name, &Command::Renew(item.clone())) {
                 Reply::Renew(answer) => answer,
                 other => unreachable!("a renewal was answered by {other:?}"),
             };
@@ -183,9 +194,9 @@ impl Engine for TableEngine {
         let Ok(pending) = table.pending_hint(lease_id);
         let wake_ups = table.into_wake_ups();
         drop(store);
-        self.tell(wake_ups);
-        if let Some(hint) = pending.filter(|_| !self.0.deaf) {
-            self.0.watches.tell(lease_id, hint);
+        self.notify(wake_ups);
+        if let Some(hint) = pending.filter(|_| !self.0.mute) {
+            self.0.watches.notify(lease_id, hint);
         }
         Box::pin(stream)
     }

@@ -1,8 +1,8 @@
 //! What an engine can do, as data.
 //!
-//! The same value is the profile that the lock table takes when it stands for that engine, and
-//! the list of groups that the conformance suite runs. Asking for what is missing fails when
-//! the lock is built, with `Unsupported`.
+//! The same value is the profile of the lock table when it stands for that engine, and selects the
+//! groups of the conformance suite. A lock that needs a missing feature fails when it is built,
+//! with `Unsupported`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::error::LockError;
 use crate::lease::{Hold, MAX_LEASE, MIN_LEASE};
 use crate::mode::Mode;
 
-/// How a grant ends when its holder falls silent.
+/// How a grant ends if its holder falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expiry {
@@ -20,29 +20,29 @@ pub enum Expiry {
     Lease,
     /// All leases of a session together.
     Session,
-    /// With the connection or process, at once.
+    /// At once, with the connection or process.
     Live,
 }
 
-/// Who a freed name goes to.
+/// Which contender gets a freed name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandOff {
-    /// To the head of the queue, which claims it within a window.
+    /// The head of the queue, which must claim it within a window.
     Claim,
-    /// To the next in the store's own queue, at once.
+    /// The next in the store's own queue, at once.
     Direct,
-    /// To whoever asks first.
+    /// The one that asks first.
     None,
 }
 
-/// Which clock the store's timer runs like, and so which one the holder must read.
+/// Which clock matches the store's timer, and so which one the holder must read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockKind {
-    /// Counts the time that the machine is suspended: the store's timer runs on meanwhile.
+    /// Counts the time of a suspended machine, because the store's timer runs on meanwhile.
     Boottime,
-    /// Stands still with the machine: store and holder sleep together.
+    /// Stops while the machine is suspended: store and holder are suspended together.
     Monotonic,
 }
 
@@ -53,7 +53,7 @@ pub struct LeaseRange {
     pub min: Duration,
     /// The longest.
     pub max: Duration,
-    /// The store rounds up to a multiple of this.
+    /// The store rounds a lease up to a multiple of this.
     pub step: Duration,
 }
 
@@ -63,8 +63,7 @@ pub struct LeaseRange {
 pub struct Capabilities {
     /// The engine's short name, such as `local`.
     pub engine: &'static str,
-    /// Which store it is: two clients whose identities are equal share their names. Holds no
-    /// secret.
+    /// Which store it is: two clients with equal identities share their names. Contains no secret.
     pub identity: String,
     /// Grants in the order in which contenders queued.
     pub fair: bool,
@@ -74,11 +73,11 @@ pub struct Capabilities {
     pub permits: bool,
     /// Fencing tokens.
     pub fencing: bool,
-    /// Contenders can queue; otherwise a busy name must be asked again.
+    /// Contenders can queue; otherwise they must retry.
     pub queue: bool,
     /// Revoke, forced at least.
     pub revoke: bool,
-    /// Polite revoke: the holder is told, and keeps the name for the rest of its lease.
+    /// Polite revoke: the holder is notified, and keeps the name for the rest of its lease.
     pub polite_revoke: bool,
     /// Freeze and unfreeze.
     pub freeze: bool,
@@ -88,35 +87,35 @@ pub struct Capabilities {
     pub live: bool,
     /// Detached grants: [`Hold::Detached`].
     pub detach: bool,
-    /// What a holder tells about itself is kept and shown.
+    /// What a holder states about itself is kept and shown.
     pub metadata: bool,
     /// Count-down latches: [`crate::latch`].
     pub latch: bool,
-    /// How a grant ends when its holder falls silent.
+    /// How a grant ends if its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
     pub lease: LeaseRange,
-    /// Who a freed name goes to.
+    /// Which contender gets a freed name.
     pub hand_off: HandOff,
-    /// How much later than the lease's end a dead holder's name may become free.
+    /// How much later than the end of its lease a dead holder's name may become free.
     pub lag: Duration,
     /// Which clock the holder must read.
     pub clock: ClockKind,
     /// How many contenders may queue for one name.
     pub max_waiters: usize,
-    /// An acquire whose outcome is unknown may be asked again under its id. Otherwise the id is
-    /// dead then: a quorum might answer through another majority with another token.
+    /// After an acquire of unknown outcome, the client may repeat it under the same lease id.
+    /// Otherwise the id must not be used again: another majority of a quorum might reply with
+    /// another token.
     pub repeat: bool,
-    /// Of several that ask at the same moment it may be that none is granted: each has a part of
-    /// the votes, and all give theirs up.
+    /// Simultaneous requests may split the vote, so that none of them is granted.
     pub splits: bool,
-    /// How many lines a renewal batch may have.
+    /// How many items a renewal batch may have.
     pub max_batch: usize,
 }
 
 impl Capabilities {
-    /// Returns the capabilities of the reference: the lock table with everything it knows. A latch
-    /// is no part of it.
+    /// Returns the capabilities of the reference: the lock table with every feature. A latch is no
+    /// part of it.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
@@ -146,11 +145,11 @@ impl Capabilities {
         }
     }
 
-    /// Checks that a lock of this mode and hold can be had here.
+    /// Checks that the engine supports a lock of this mode and hold.
     ///
     /// # Errors
-    /// `Unsupported` names the missing feature, `Invalid` the duration out of range. Nothing was
-    /// asked of the store.
+    /// `Unsupported` names the missing feature, `Invalid` the duration out of range. No request was
+    /// sent.
     pub fn check(&self, mode: Mode, hold: Hold) -> Result<(), LockError> {
         match mode {
             Mode::Shared if !self.shared => return Err(self.lacks("shared mode")),

@@ -1,12 +1,12 @@
-//! What a look at an engine's health finds, for operators.
+//! The result of a health check of an engine, for operators.
 //!
-//! Every engine has checks of its own; the words in which they are told are the same. Each finding
-//! says what was found, why it matters to a lock, and what to do. Plain data: the command line
-//! prints it, and an engine's crate fills it in.
+//! Every engine has its own checks; they share this format. Each finding says what was found, why
+//! it matters to a lock, and what to do. An engine's crate makes it, and the command line prints
+//! it.
 
 use std::fmt;
 
-/// How well something is.
+/// The health of what was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
     /// As it should be.
@@ -27,7 +27,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// What one check has found.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     check: &'static str,
@@ -38,12 +38,12 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// All is well. `matters` says what the checked thing means for a lock.
+    /// Makes a finding without a problem. `matters` says why the checked thing matters to a lock.
     pub fn ok(check: &'static str, matters: &'static str, found: impl Into<String>) -> Finding {
         Finding { check, health: Health::Ok, found: found.into(), matters, fix: None }
     }
 
-    /// Something should be changed: `fix` says how.
+    /// Marks a problem that should be fixed: `fix` says how.
     #[must_use]
     pub fn warn(mut self, fix: impl Into<String>) -> Finding {
         self.health = Health::Warning;
@@ -51,7 +51,7 @@ impl Finding {
         self
     }
 
-    /// Something must be changed: `fix` says how.
+    /// Marks a problem that must be fixed: `fix` says how.
     #[must_use]
     pub fn fail(mut self, fix: impl Into<String>) -> Finding {
         self.health = Health::Error;
@@ -59,7 +59,7 @@ impl Finding {
         self
     }
 
-    /// The same finding, with where it was found before what was found.
+    /// Adds where it was found, before what was found.
     #[must_use]
     pub fn at(&self, place: &str) -> Finding {
         Finding { found: format!("{place}: {}", self.found), ..self.clone() }
@@ -70,7 +70,7 @@ impl Finding {
         self.check
     }
 
-    /// Returns how well it is.
+    /// Returns the health.
     pub fn health(&self) -> Health {
         self.health
     }
@@ -80,18 +80,18 @@ impl Finding {
         &self.found
     }
 
-    /// Returns what the checked thing means for a lock.
+    /// Returns why the checked thing matters to a lock.
     pub fn matters(&self) -> &'static str {
         self.matters
     }
 
-    /// Returns what to do; `None` when all is well.
+    /// Returns what to do; `None` if there is no problem.
     pub fn fix(&self) -> Option<&str> {
         self.fix.as_deref()
     }
 }
 
-/// What all checks of one engine have found, in the order in which they were made.
+/// The results of all checks of one engine, in the order in which they were made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkup {
     engine: &'static str,
@@ -99,7 +99,7 @@ pub struct Checkup {
 }
 
 impl Checkup {
-    /// Starts a checkup of the engine of this short name.
+    /// Starts a checkup of the engine with this short name.
     pub fn new(engine: &'static str) -> Checkup {
         Checkup { engine, findings: Vec::new() }
     }
@@ -119,7 +119,7 @@ impl Checkup {
         &self.findings
     }
 
-    /// Returns how well the worst of it is; [`Health::Ok`] where nothing was found.
+    /// Returns the worst health of all findings; [`Health::Ok`] if there are none.
     pub fn health(&self) -> Health {
         self.findings.iter().map(Finding::health).max().unwrap_or(Health::Ok)
     }
@@ -136,14 +136,14 @@ mod tests {
         let finding = |found| Finding::ok("check", "it matters", found);
         for (finding, worst) in [
             (finding("fine"), Health::Ok),
-            (finding("so so").warn("mend it"), Health::Warning),
-            (finding("bad").fail("mend it now"), Health::Error),
-            (finding("so so").warn("mend it"), Health::Error),
+            (finding("so so").warn("fix it"), Health::Warning),
+            (finding("bad").fail("fix it now"), Health::Error),
+            (finding("so so").warn("fix it"), Health::Error),
         ] {
             checkup.add(finding);
             assert_eq!(checkup.health(), worst);
         }
         assert_eq!(checkup.findings()[0].fix(), None);
-        assert_eq!(checkup.findings()[2].fix(), Some("mend it now"));
+        assert_eq!(checkup.findings()[2].fix(), Some("fix it now"));
     }
 }

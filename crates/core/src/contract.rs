@@ -1,9 +1,9 @@
-//! What library and engine say to each other.
+//! The requests and replies between library and engine.
 //!
-//! Plain data, the same for every engine; [`crate::Engine`] carries it. Durations travel as
-//! what is *left*, never as times of day, so that no clock is compared with another. `left` is
-//! counted from the moment at which the call began: an engine whose knowledge is older (votes
-//! of several nodes, a session's last keepalive) answers with less.
+//! Plain data, the same for every engine; the methods of [`crate::Engine`] take and return it.
+//! Times are durations that are *left*, never times of day, so that no clock is compared with
+//! another. `left` is counted from the moment at which the call began. An engine that has older
+//! information (votes of several nodes, a session's last keepalive) returns less.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -20,34 +20,33 @@ use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 use crate::token::FencingToken;
 
-/// The shortest claim window: a contender that was handed a name has at least this long to
-/// claim it.
+/// The shortest claim window: after a hand-off, a contender has at least this long to claim.
 pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);
-/// The longest claim window that a contender may ask for.
+/// The longest claim window that a contender may request.
 pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);
-/// How often a client sends the heartbeat of everything it has queued.
+/// How often a client sends the heartbeat for all its queue entries.
 pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);
-/// A queued contender that is not heard for this long leaves the queue.
+/// A queued contender that sends no heartbeat for this long is removed from the queue.
 pub const QUEUE_SILENCE: Duration = Duration::from_secs(4);
 /// A lease id that was given up is refused for at least this long.
 pub const MIN_TOMBSTONE: Duration = Duration::from_secs(30);
-/// How many contenders one command hands a name to at most: of readers, or of those who want
-/// permits, more may fit. The others follow with the next command.
+/// To how many contenders one command hands a name at most. If more readers or permits fit, they
+/// follow with the next command.
 pub const HAND_OVER_BATCH: usize = 64;
 
-/// Asks for a name, or asks again under the same lease id.
+/// Requests a name, or repeats the request under the same lease id.
 ///
-/// Asking again changes nothing that was given: the same token, and the duration that is left;
-/// with another mode or hold it is `Invalid`. An id that was handed the name claims it by
-/// asking again. After `Busy`, after `Unknown`, and after any error but one of unknown
-/// certainty, the id is dead: the next attempt draws a new one.
+/// A repeated request does not change a grant: the reply has the same token, and the duration that
+/// is left. With another mode or hold it is `Invalid`. After a hand-off, the repeated request
+/// claims the name. After `Busy`, `Unknown`, or an error whose certainty is not unknown, the id
+/// must not be used again: the next attempt draws a new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireRequest {
     /// The lock name.
     pub name: LockName,
-    /// Fresh for each attempt; asked again only while no undo for it has been written.
+    /// Fresh for each attempt; repeated only until a release under it is sent.
     pub lease_id: LeaseId,
-    /// Which client asks.
+    /// The client.
     pub client: ClientId,
     /// Exclusive, shared or permits.
     pub mode: Mode,
@@ -55,23 +54,23 @@ pub struct AcquireRequest {
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
     pub queue: bool,
-    /// The store has answered under this id before, so it must know it: the claim, and every look
-    /// after `Queued`. An id that it no longer knows (dropped from the queue, deleted) is answered
-    /// [`AcquireReply::Unknown`] and is neither granted nor queued anew unseen. `false` for the
-    /// first request, and when that is repeated because its outcome is unknown.
+    /// Set for a claim and for every look after `Queued`: the store has replied under this id, so
+    /// it must know it. If it no longer does (removed from the queue, deleted), the reply is
+    /// [`AcquireReply::Unknown`], and the id is neither granted nor queued anew. `false` for the
+    /// first request, and for its repetition after an unknown outcome.
     pub known: bool,
     /// How long a hand-off waits for the claim: four round trips, within
     /// [`MIN_CLAIM_WINDOW`] and [`MAX_CLAIM_WINDOW`].
     pub claim_window: Duration,
-    /// What the holder tells about itself.
+    /// What the holder states about itself.
     pub metadata: Metadata,
 }
 
 impl AcquireRequest {
-    /// Checks what no store need be asked for.
+    /// Checks what can be checked without the store.
     ///
     /// # Errors
-    /// `Unsupported` or `Invalid`: this engine cannot give what is asked for.
+    /// `Unsupported` or `Invalid`: this engine cannot carry the request out.
     pub fn check(&self, profile: &Capabilities) -> Result<(), LockError> {
         let engine = profile.engine;
         profile.check(self.mode, self.hold)?;
@@ -94,43 +93,43 @@ impl AcquireRequest {
     }
 }
 
-/// What the store answers to an [`AcquireRequest`].
+/// The store's reply to an [`AcquireRequest`].
 #[derive(Clone, Debug)]
 pub enum AcquireReply {
-    /// The name is held under the lease id.
+    /// The lease id holds the name.
     Granted {
-        /// Constant for the life of the grant.
+        /// The token, which is constant for the life of the grant.
         token: FencingToken,
         /// How long the store keeps the grant; `None` for a live grant.
         left: Option<Duration>,
-        /// What keeps a live grant; `None` for all others.
+        /// The descriptor that keeps a live grant; `None` for all others.
         anchor: Option<Anchor>,
     },
-    /// The lease id stands in the queue.
+    /// The lease id is in the queue.
     Queued {
-        /// How many stand before it, where the engine can tell at a fair price. Far from the head
-        /// an engine may count some that have left, and never too few.
+        /// How many contenders are ahead, if the engine can count them cheaply. Far from the head
+        /// an engine may count some that have left. It never counts too few.
         position: Option<usize>,
-        /// Who holds the name now.
+        /// The holder of the name now.
         holder: Option<Box<HolderSummary>>,
         /// When to look again at the latest.
         next_look: Duration,
     },
-    /// The name is not free, and nothing of ours was left.
+    /// The name is not free. The request left nothing behind.
     Busy {
-        /// Who holds the name, or stands first in the queue.
+        /// The holder of the name, or the head of its queue.
         holder: Option<Box<HolderSummary>>,
-        /// After how long the name is free at the latest if nobody renews.
+        /// After how long the name is free at the latest if no holder renews.
         at_most: Option<Duration>,
-        /// When asking again, under a new id, is worth it.
+        /// When to retry, under a new lease id.
         next_look: Duration,
     },
-    /// The request said that the id was known, and it is not: it was dropped from the queue, its
-    /// grant ended, or the store forgot. Nothing of ours was left.
+    /// The request had `known` set, but the store does not know the id: it was removed from the
+    /// queue, its grant ended, or the store lost data. The request left nothing behind.
     Unknown,
 }
 
-/// What keeps a live grant: it ends when the last copy of this descriptor is closed, in this
+/// The descriptor that keeps a live grant. The grant ends when the last copy is closed, in this
 /// process and in all that inherited it.
 #[derive(Clone, Debug)]
 pub struct Anchor(Arc<OwnedFd>);
@@ -147,64 +146,64 @@ impl Anchor {
     }
 }
 
-/// What a line of a renewal batch is about.
+/// What an item of a renewal batch is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// Keep the grant: give it this hold from now. A renewal never shortens a lease, and may turn
-    /// a leased grant into a detached one or back (then `client` becomes its client).
+    /// Renew the grant: it has this hold from now. A renewal never shortens a lease. It may turn a
+    /// leased grant into a detached one or back (then `client` becomes its client).
     Keep(Hold),
-    /// Keep the place in the queue, and tell how it stands. It never claims.
+    /// Keep the queue entry alive, and return its state. It never claims.
     Wait,
 }
 
-/// One line of a renewal batch.
+/// An item of a renewal batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewRequest {
     /// The lock name.
     pub name: LockName,
     /// The lease id that was granted or queued.
     pub lease_id: LeaseId,
-    /// Which client asks.
+    /// The client.
     pub client: ClientId,
-    /// What the line is about.
+    /// What the item is for.
     pub purpose: Purpose,
 }
 
-/// What the store answers to a [`RenewRequest`].
+/// The store's reply to a [`RenewRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewReply {
-    /// The grant is kept.
+    /// The grant is renewed.
     Renewed {
         /// How long the store keeps it; `None` for a live grant.
         left: Option<Duration>,
     },
-    /// It stands in the queue and was heard.
+    /// The lease id is in the queue, and the store has noted its heartbeat.
     Queued {
-        /// How many stand before it, where the engine can tell at a fair price. Far from the head
-        /// an engine may count some that have left, and never too few.
+        /// How many contenders are ahead, if the engine can count them cheaply. Far from the head
+        /// an engine may count some that have left. It never counts too few.
         position: Option<usize>,
         /// When to look again at the latest.
         next_look: Duration,
     },
-    /// The name is held under this id: ask again to claim it or to learn the grant.
+    /// The name was handed to this id: repeat the request to claim it, or to read the grant.
     Handed {
-        /// Within how long; `None` when nothing ends it.
+        /// How long the claim window still is; `None` if nothing ends the grant.
         claim_within: Option<Duration>,
     },
     /// An operator revoked the grant: this renewal and all later ones are refused.
     Revoked {
-        /// The operator's words.
+        /// The operator's reason.
         reason: String,
         /// How long the store still keeps the grant; zero when it is already gone, `None` for a
         /// live grant that stays until its holder ends it.
         left: Option<Duration>,
     },
-    /// The store does not know the id: lost, dropped from the queue, or never applied.
+    /// The store does not know the id: it was lost, removed from the queue, or never applied.
     Unknown,
 }
 
 impl RenewReply {
-    /// Tells whether nothing stands under the lease id any more.
+    /// Returns whether the lease id has neither a grant nor a queue entry any more.
     pub fn is_over(&self) -> bool {
         match self {
             RenewReply::Unknown => true,
@@ -216,41 +215,41 @@ impl RenewReply {
     }
 }
 
-/// Ends whatever the lease id has: a grant, a hand-off, a place in the queue.
+/// How to end what a lease id has: a grant, a hand-off or a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
-    /// Leave a tombstone: the id was repeated, or a request under it may still be on its way. It
-    /// is refused, as `Cancelled`, for the longer of [`MIN_TOMBSTONE`] and the lease. An engine may
-    /// leave one on its own account: a request on a connection that broke may arrive yet.
+    /// Leave a tombstone, because the request was repeated or may still arrive. For the longer of
+    /// [`MIN_TOMBSTONE`] and the lease, requests under the id are refused as `Cancelled`. An engine
+    /// may also leave one unasked: after a connection broke, a request on it may still arrive.
     pub for_good: bool,
-    /// The lease that was asked for.
+    /// The lease of the request.
     pub hold: Hold,
 }
 
-/// Asks to end whatever a lease id has.
+/// Ends the grant, the hand-off or the queue entry of a lease id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReleaseRequest {
     /// The lock name.
     pub name: LockName,
-    /// The lease id. It is dead once this request may have left.
+    /// The lease id. It must not be used again once this request may have been sent.
     pub lease_id: LeaseId,
     /// How.
     pub ending: Ending,
 }
 
-/// What the store answers to a [`ReleaseRequest`].
+/// The store's reply to a [`ReleaseRequest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
-    /// The grant, or the hand-off that was not claimed yet, is over.
+    /// The grant, or the hand-off that was not claimed yet, has ended.
     Released {
-        /// How long the store kept it, where the engine can tell.
+        /// How long it was held, where the engine knows.
         held_for: Option<Duration>,
     },
-    /// The place in the queue is given up.
+    /// The queue entry is removed.
     Withdrawn,
-    /// There was nothing under the id; nothing else was changed.
+    /// The id had nothing to end; nothing was changed.
     NotHeld {
-        /// The operator's words, if the grant had been revoked.
+        /// The operator's reason, if the grant had been revoked.
         revoked: Option<String>,
     },
 }
@@ -258,25 +257,25 @@ pub enum ReleaseReply {
 /// An operator's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Takes the grant with this token away: politely, or now.
+    /// Revokes the grant with this token: politely, or now.
     Revoke {
         /// The lock name.
         name: LockName,
         /// The grant's token; another token changes nothing.
         token: FencingToken,
-        /// The operator's words, at most 512 bytes.
+        /// The operator's reason, at most 512 bytes.
         reason: String,
-        /// Frees the name at once, outside the promise of exclusion; otherwise the holder is told
-        /// and its renewals are refused.
+        /// Frees the name at once, which the promise of exclusion does not cover. Otherwise the
+        /// holder is notified and its renewals are refused.
         now: bool,
     },
-    /// Keeps everybody from the name: takes it before the queue as soon as it is free.
+    /// Takes the name before the queue as soon as it is free, so that no contender gets it.
     Freeze {
         /// The lock name.
         name: LockName,
-        /// For how long, counted from now.
+        /// How long the freeze lasts, from now.
         duration: Duration,
-        /// The operator's words, at most 512 bytes.
+        /// The operator's reason, at most 512 bytes.
         reason: String,
     },
     /// Ends a freeze.
@@ -284,22 +283,22 @@ pub enum Operation {
         /// The lock name.
         name: LockName,
     },
-    /// Makes all later tokens larger than `to`: after a store was restored from an old copy.
+    /// Makes all later tokens larger than `to`, for a store that was restored from an old backup.
     RaiseFence {
-        /// The largest token that may have been given.
+        /// The largest token that may have been issued.
         to: FencingToken,
     },
-    /// Asks a count-down latch, which is no lock.
+    /// Sends a command to a count-down latch, which is no lock.
     Latch {
         /// The name of the latch.
         name: LockName,
-        /// What is asked.
+        /// The command.
         command: LatchCommand,
     },
 }
 
-/// How many tokens are left above the largest that the fence may be raised to: 2^40, which last for
-/// more than a century of ten thousand grants a minute.
+/// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
+/// than a century at ten thousand grants a minute.
 pub const FENCE_HEADROOM: u64 = 1 << 40;
 /// The longest reason that an operator may give, in bytes.
 pub const MAX_REASON_BYTES: usize = 512;
@@ -307,11 +306,11 @@ pub const MAX_REASON_BYTES: usize = 512;
 pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Operation {
-    /// Checks what no store need be asked for: what the engine lacks, how long reason and freeze
-    /// are, and that a raised fence leaves tokens to give.
+    /// Checks what can be checked without the store: the features of the engine, the length of
+    /// reason and freeze, and that a raised fence leaves enough tokens.
     ///
     /// # Errors
-    /// `Unsupported`, or `Invalid`, which names what may be asked for. Nothing is applied.
+    /// `Unsupported`, or `Invalid`, which names the limit. Nothing is applied.
     pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
         match self {
             Operation::Revoke { name, reason, now, .. } => {
@@ -331,7 +330,7 @@ impl Operation {
         }
     }
 
-    /// The lock that it is about; none for what concerns the whole store.
+    /// Returns the lock name; `None` for an operation on the whole store.
     pub fn name(&self) -> Option<&LockName> {
         match self {
             Operation::Revoke { name, .. }
@@ -383,7 +382,7 @@ fn check_reason(capabilities: &Capabilities, reason: &str) -> Result<(), LockErr
     Err(LockError::invalid(capabilities.engine, "reason", message))
 }
 
-/// A fence that is raised to the end of all tokens would leave none to give, for ever.
+/// Rejects a fence so high that too few tokens would be left.
 fn check_fence(capabilities: &Capabilities, to: FencingToken) -> Result<(), LockError> {
     if !capabilities.fencing {
         return Err(capabilities.lacks("fencing tokens"));
@@ -396,28 +395,28 @@ fn check_fence(capabilities: &Capabilities, to: FencingToken) -> Result<(), Lock
     Err(LockError::invalid(capabilities.engine, "to", message))
 }
 
-/// What the store answers to an [`Operation`].
+/// The store's reply to an [`Operation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OperationReply {
     /// It is done.
     Done,
-    /// The holder was told; the grant lasts until it is released or this long; `None` for a live
-    /// grant, which lasts until its processes end.
-    Told {
+    /// The holder was notified. The grant lasts until it is released or until this time is over;
+    /// with `None`, a live grant, until its processes end.
+    Notified {
         /// How long the grant may still last.
         left: Option<Duration>,
     },
-    /// Nothing matched: no grant with that token, or no freeze.
+    /// There is no grant with that token, or no freeze.
     NothingThere,
-    /// How the latch stands.
+    /// The state of the latch.
     Latch(LatchReply),
 }
 
-/// What a watch says. It is never a grant.
+/// A notification of a watch. It is never a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
-    /// It is worth asking again: the name may have been handed to this lease id, or be free.
+    /// Ask again: the name may have been handed to this lease id, or be free.
     LookAgain,
-    /// The grant may have been revoked or lost: renew now to learn.
+    /// Renew now: the grant may have been revoked or lost.
     CheckLease,
 }

@@ -5,15 +5,15 @@
 //! `docs/decisions/0001-engine-contract.md`.
 //!
 //! Rules for engines:
-//! - G1: a reply to `try_acquire` is about the lease id that was asked, never about another.
+//! - G1: a reply to `try_acquire` is about the lease id of the request, never about another.
 //! - G2: only the lease id that was granted renews or releases.
-//! - G3: a dropped future may leave a request applied; the caller gives the id up.
-//! - G4: a watch tells what has happened to its lease id since the last answer about it, also when
-//!   that was before the watch was opened: to a contender after `Queued` the hand-off, to a holder
-//!   after `Granted` or `Renewed` the revoke, polite or forced. The engine keeps such hints
-//!   ([`crate::hints`]) or looks how the id stands when the watch opens.
-//! - G5: what is not ours under a name is reported as `Foreign` and never overwritten.
-//! - G6: an engine never repeats a request by itself.
+//! - G3: if a future is dropped, its request may still be applied; the caller gives the id up.
+//! - G4: a watch reports everything that has happened to its lease id since the last reply about
+//!   it, also what happened before the watch was opened. A contender learns of the hand-off after
+//!   `Queued`; a holder learns of a revoke, polite or forced, after `Granted` or `Renewed`. The
+//!   engine keeps such hints ([`crate::hints`]) or reads the id's state when the watch opens.
+//! - G5: data under a name that is not ours is reported as `Foreign` and never overwritten.
+//! - G6: an engine never resends a request by itself.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -39,32 +39,33 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns what this engine can do. Never does I/O.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Asks for a name once, or asks again, or claims.
+    /// Requests a name: for the first time, again under the same lease id, or to claim a hand-off.
     fn try_acquire<'a>(
         &'a self,
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>>;
 
-    /// Renews held leases and queued entries alike; answers line by line, in the same order.
+    /// Renews held leases, and keeps queue entries alive. Returns one reply for each item, in
+    /// order.
     fn renew<'a>(
         &'a self,
         batch: &'a [RenewRequest],
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>>;
 
-    /// Ends whatever the lease id has.
+    /// Ends the grant, the hand-off or the queue entry of a lease id.
     fn release<'a>(
         &'a self,
         request: &'a ReleaseRequest,
     ) -> Answer<'a, Result<ReleaseReply, LockError>>;
 
-    /// Shows how a name stands.
+    /// Returns the state of a name.
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>>;
 
     /// Lists the names that are held or waited for, page by page.
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>>;
 
-    /// Hears what concerns this lease id. Hints may come too often, late, or be lost with a
-    /// connection; the heartbeat makes up for it. Dropping the stream ends the watch.
+    /// Subscribes to the hints for this lease id. Hints may come too often or late, or be lost with
+    /// a connection; the queue heartbeat compensates. Dropping the stream ends the watch.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints;
 
     /// Carries out an operator's command.
@@ -73,26 +74,26 @@ pub trait Engine: Send + Sync + 'static {
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>>;
 
-    /// Waits until what earlier commands still owe the store is delivered to all of it that
-    /// answers, for a short time at most. Ready at once where a command owes nothing once it is
-    /// answered. Called before a process ends.
+    /// Waits, for a short time at most, until requests that earlier commands left unsent have
+    /// reached every node that answers. Ready at once for engines that leave none. Called before a
+    /// process ends.
     fn flush(&self) -> Answer<'_, ()>;
 }
 
 /// The hints of one watch.
 pub type Hints = Pin<Box<dyn Stream<Item = Hint> + Send + 'static>>;
 
-/// The answer of an engine: there at once, or a future. An engine that needs no I/O answers
-/// without an allocation and without waking a task.
+/// The reply of an engine: ready at once, or a future. An engine that needs no I/O replies without
+/// an allocation and without waking a task.
 pub enum Answer<'a, T> {
-    /// The answer is there; `None` once it was taken.
+    /// The reply is ready; `None` once it was taken.
     Ready(Option<T>),
-    /// The answer is to come.
+    /// The reply is pending.
     Later(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
 impl<'a, T> Answer<'a, T> {
-    /// Wraps an answer that is there.
+    /// Wraps a reply that is ready.
     pub fn ready(answer: T) -> Answer<'a, T> {
         Answer::Ready(Some(answer))
     }

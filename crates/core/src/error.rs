@@ -19,7 +19,7 @@ pub enum Certainty {
     Applied,
     /// It did not take effect and will not.
     NotApplied,
-    /// It may have taken effect, or may yet.
+    /// It may have taken effect, or may still take effect.
     Unknown,
 }
 
@@ -29,17 +29,17 @@ pub enum Certainty {
 pub enum LostReason {
     /// It was not renewed in time, by the holder's own clock.
     Expired,
-    /// It was held for as long as its holder had allowed itself (`max_hold`).
+    /// It was held for as long as `max_hold` allows.
     MaxHold,
-    /// It was taken for a fixed time, without renewal, and that time is over.
+    /// It was acquired for a fixed time, without renewal, and that time is over.
     RanOut,
     /// The store no longer knows it: deleted, flushed, or ended by the store's own timer.
     Missing,
-    /// An operator revoked it, with these words.
+    /// An operator revoked it, for this reason.
     Revoked(String),
     /// The store's session, database or file that carried it is gone.
     StoreGone(String),
-    /// It was released under its lease id by somebody else.
+    /// Another process released it under its lease id.
     Released,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for LostReason {
                 write!(f, "revoked by an operator: {}", crate::Escaped(reason))
             }
             LostReason::StoreGone(what) => write!(f, "the store is gone: {what}"),
-            LostReason::Released => f.write_str("released by somebody who knew its lease id"),
+            LostReason::Released => f.write_str("released by another process under its lease id"),
         }
     }
 }
@@ -63,55 +63,55 @@ impl fmt::Display for LostReason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the name, or waits for it before us.
+    /// Another client holds the name, or is ahead in its queue.
     Busy {
-        /// Who holds it, where the engine can tell.
+        /// The holder, where the engine knows it.
         holder: Option<Box<HolderSummary>>,
     },
-    /// The wait limit passed while somebody else held the name.
+    /// The wait limit passed while another client held the name.
     TimedOut {
-        /// How long we waited.
+        /// How long the client waited.
         waited: Duration,
-        /// Who held it when we last looked.
+        /// The holder at the last look.
         holder: Option<Box<HolderSummary>>,
     },
-    /// The request was given up by our own side.
+    /// This client gave the request up.
     Cancelled,
-    /// The lease is no longer ours.
+    /// The client no longer holds the lease.
     Lost {
         /// Why.
         reason: LostReason,
     },
     /// The name's queue is full.
     TooManyWaiters {
-        /// How many may wait.
+        /// How many contenders may wait.
         limit: usize,
     },
-    /// Too few nodes answered, or none that may grant, while others of its group did.
+    /// Too few nodes answered, or none that may grant although others of its group answered.
     NoQuorum {
         /// One line for each node.
         nodes: Vec<String>,
     },
-    /// The store came back without its memory and keeps still for a while.
+    /// The store may have lost its data and refuses requests for a while.
     Quarantined {
-        /// For how long yet.
+        /// For how much longer.
         left: Duration,
     },
     /// The store has not been set up for locks.
     NotInitialised,
     /// The engine cannot do this.
     Unsupported {
-        /// What was asked for.
+        /// The missing feature.
         feature: &'static str,
     },
-    /// Something that is not ours stands under the name. It was left as it is.
+    /// The data under the name is not ours. It was left as it is.
     Foreign {
         /// What was found.
         found: String,
     },
-    /// The store refused: authentication, rights, read-only, full.
+    /// The store refused the request: authentication, rights, read-only, full.
     Refused {
-        /// What it said, and what to do.
+        /// The store's reason, and what to do.
         message: String,
     },
     /// The store did not answer.
@@ -119,16 +119,16 @@ pub enum ErrorKind {
         /// What was tried, and what happened.
         message: String,
     },
-    /// The store answered what it must not.
+    /// The store sent an invalid reply.
     Protocol {
-        /// What was expected and what came.
+        /// What was expected and what was received.
         message: String,
     },
     /// The request itself is wrong.
     Invalid {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and what would be valid.
         message: String,
     },
 }
@@ -202,7 +202,7 @@ impl LockError {
         self.0.name.as_ref()
     }
 
-    /// Tells whether somebody else holds or held the name: `Busy` or `TimedOut`.
+    /// Returns whether another client holds or held the name: `Busy` or `TimedOut`.
     pub fn is_contended(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. })
     }
@@ -262,16 +262,22 @@ impl StdError for LockError {
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ErrorKind::Busy { holder } => write!(f, "held by {}", Who(holder.as_deref())),
-            ErrorKind::TimedOut { waited, holder } => {
-                write!(f, "not free after {waited:.1?}, held by {}", Who(holder.as_deref()))
+            ErrorKind::Busy { holder } => {
+                write!(f, "held by {}", HolderOrAnother(holder.as_deref()))
             }
-            ErrorKind::Cancelled => f.write_str("given up by our own side"),
+            ErrorKind::TimedOut { waited, holder } => {
+                write!(
+                    f,
+                    "not free after {waited:.1?}, held by {}",
+                    HolderOrAnother(holder.as_deref())
+                )
+            }
+            ErrorKind::Cancelled => f.write_str("given up by this client"),
             ErrorKind::Lost { reason } => write!(f, "the lease is lost: {reason}"),
             ErrorKind::TooManyWaiters { limit } => write!(f, "{limit} contenders wait already"),
             ErrorKind::NoQuorum { nodes } => write!(f, "no quorum: {}", nodes.join("; ")),
             ErrorKind::Quarantined { left } => {
-                let why = "the store cannot know what was held before";
+                let why = "the store may have lost grants";
                 write!(f, "{why}, and grants nothing for {left:.1?}")
             }
             ErrorKind::NotInitialised => f.write_str("the store is not set up for locks"),
@@ -285,9 +291,9 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-struct Who<'a>(Option<&'a HolderSummary>);
+struct HolderOrAnother<'a>(Option<&'a HolderSummary>);
 
-impl fmt::Display for Who<'_> {
+impl fmt::Display for HolderOrAnother<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(holder) => holder.fmt(f),
@@ -316,12 +322,12 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_says_what_happened_and_what_is_certain() {
+    fn each_kind_reports_what_happened_and_its_certainty() {
         let name = LockName::new("n").expect("a good name");
         let busy = ErrorKind::Busy { holder: Some(Box::new(holder())) };
         let gone = ErrorKind::Lost { reason: LostReason::Expired };
         let silent = ErrorKind::Unavailable { message: "nothing within 1s".into() };
-        for (kind, certainty, told) in [
+        for (kind, certainty, text) in [
             (busy, Certainty::NotApplied, "e: n: held by a\\u{1b}[31mb (pid 9) for 1m01s: why"),
             (gone, Certainty::NotApplied, "e: n: the lease is lost: not renewed in time"),
             (
@@ -332,11 +338,11 @@ mod tests {
             (
                 ErrorKind::Cancelled,
                 Certainty::Applied,
-                "e: n: given up by our own side (it took effect)",
+                "e: n: given up by this client (it took effect)",
             ),
         ] {
             let error = LockError::new("e", kind, certainty).with_name(&name);
-            assert_eq!(error.to_string(), told);
+            assert_eq!(error.to_string(), text);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Text from outside, made harmless for terminals, logs and tables.
+//! Text from outside, escaped for terminals, logs and tables.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ fn write_escaped(out: &mut impl fmt::Write, text: &str) -> fmt::Result {
     Ok(())
 }
 
-/// Tells whether a character has no visible shape of its own or changes that of others.
+/// Returns whether a character is invisible or changes how others are shown.
 fn is_hidden(character: char) -> bool {
     character.is_control()
         || matches!(u32::from(character),
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hides_nothing_and_lets_nothing_through() {
+    fn visible_text_is_unchanged_and_control_characters_are_escaped() {
         for (text, shown) in [
             ("plain ключ 🔒", "plain ключ 🔒"),
             ("a\nb", "a\\u{a}b"),

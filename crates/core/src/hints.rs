@@ -1,9 +1,11 @@
-//! Who is to be told: the open watches of one engine, for those who write engines.
+//! The open watches of one engine, for those who write engines.
 //!
-//! An engine tells a lease id; whoever watches it wakes. Nothing here asks a store or a clock.
-//! - W1: a watch holds at most one hint of each kind that was not taken yet, so it never grows.
-//! - W2: two watches of one lease id both hear everything: neither takes the other's hints.
-//! - W3: hints for a lease id that is *expected* wait for its watch (rule G4 of [`crate::engine`]).
+//! An engine notifies a lease id, and the tasks that watch it wake. Nothing here asks a store or
+//! a clock.
+//! - W1: a watch buffers at most one hint of each kind, so it never grows.
+//! - W2: two watches of one lease id both receive every hint.
+//! - W3: hints for a lease id that is *expected* are kept for its watch (rule G4 of
+//!   [`crate::engine`]).
 //!
 //! Read next: [`crate::table::Table::pending_hint`], for engines that look when a watch opens.
 
@@ -18,7 +20,7 @@ use futures_core::Stream;
 use crate::contract::Hint;
 use crate::lease_id::LeaseId;
 
-/// How many digits of a lease id a message has.
+/// How many digits of a lease id a notification has.
 const DIGITS: usize = 8;
 
 /// All watches of one engine.
@@ -27,28 +29,28 @@ pub struct Watches {
     by_id: Mutex<BTreeMap<LeaseId, Watched>>,
 }
 
-/// One lease id that is watched, or expected to be.
+/// A lease id that is watched, or expected to be.
 #[derive(Debug, Default)]
 struct Watched {
     expected: bool,
-    /// What came while nobody watched.
-    kept: Untaken,
+    /// The hints that came while no watch was open.
+    kept: Unread,
     open: Vec<Arc<Mutex<Pending>>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Untaken {
+struct Unread {
     look_again: bool,
     check_lease: bool,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
-    untaken: Untaken,
+    unread: Unread,
     waker: Option<Waker>,
 }
 
-impl Untaken {
+impl Unread {
     fn add(&mut self, hint: Hint) {
         match hint {
             Hint::LookAgain => self.look_again = true,
@@ -65,23 +67,23 @@ impl Untaken {
 }
 
 impl Watches {
-    /// Opens a watch of a lease id, which begins with what was kept for it.
+    /// Opens a watch of a lease id. It begins with the hints that were kept for it.
     pub fn open(watches: &Arc<Watches>, lease_id: LeaseId) -> WatchStream {
         let mut by_id = lock(&watches.by_id);
         let watched = by_id.entry(lease_id).or_default();
-        let untaken = std::mem::take(&mut watched.kept);
-        let pending = Arc::new(Mutex::new(Pending { untaken, waker: None }));
+        let unread = std::mem::take(&mut watched.kept);
+        let pending = Arc::new(Mutex::new(Pending { unread, waker: None }));
         watched.open.push(pending.clone());
         WatchStream { lease_id, pending, watches: Arc::downgrade(watches) }
     }
 
-    /// Opens a watch as [`open`](Watches::open). If nothing was kept for the lease id since the
-    /// last answer about it, whoever watches is told to ask (rule G4 of [`crate::engine`]).
+    /// Opens a watch as [`open`](Watches::open). If hints were not kept since the last reply about
+    /// the lease id, the watch begins with a hint to ask (rule G4 of [`crate::engine`]).
     pub fn open_or_ask(watches: &Arc<Watches>, lease_id: LeaseId) -> WatchStream {
         let expected = watches.expects(lease_id);
         let stream = Watches::open(watches, lease_id);
         if !expected {
-            watches.tell(lease_id, Hint::CheckLease);
+            watches.notify(lease_id, Hint::CheckLease);
         }
         stream
     }
@@ -91,7 +93,7 @@ impl Watches {
         lock(&self.by_id).entry(lease_id).or_default().expected = true;
     }
 
-    /// Tells whether hints for a lease id are kept.
+    /// Returns whether hints for a lease id are kept.
     pub fn expects(&self, lease_id: LeaseId) -> bool {
         lock(&self.by_id).get(&lease_id).is_some_and(|watched| watched.expected)
     }
@@ -100,16 +102,16 @@ impl Watches {
     pub fn forget(&self, lease_id: LeaseId) {
         let mut by_id = lock(&self.by_id);
         if let Some(watched) = by_id.get_mut(&lease_id) {
-            (watched.expected, watched.kept) = (false, Untaken::default());
+            (watched.expected, watched.kept) = (false, Unread::default());
             if watched.open.is_empty() {
                 by_id.remove(&lease_id);
             }
         }
     }
 
-    /// Tells the watches of a lease id, or keeps the hint for one that is expected; returns
-    /// whether either was there.
-    pub fn tell(&self, lease_id: LeaseId, hint: Hint) -> bool {
+    /// Notifies the watches of a lease id, or keeps the hint if the id is expected. Returns whether
+    /// the id was watched or expected.
+    pub fn notify(&self, lease_id: LeaseId, hint: Hint) -> bool {
         let open = {
             let mut by_id = lock(&self.by_id);
             let Some(watched) = by_id.get_mut(&lease_id) else { return false };
@@ -121,7 +123,7 @@ impl Watches {
         for pending in open {
             let waker = {
                 let mut pending = lock(&pending);
-                pending.untaken.add(hint);
+                pending.unread.add(hint);
                 pending.waker.take()
             };
             if let Some(waker) = waker {
@@ -131,16 +133,15 @@ impl Watches {
         true
     }
 
-    /// Returns the lease ids of a range that are watched or expected: a message that is no proof
-    /// names an id by its first digits only.
+    /// Returns the lease ids of a range that are watched or expected. Messages name an id by its
+    /// first digits only, because the whole id is the proof of a grant.
     pub fn ids_in(&self, range: RangeInclusive<LeaseId>) -> Vec<LeaseId> {
         lock(&self.by_id).range(range).map(|(id, _)| *id).collect()
     }
 
-    /// Tells whom a message of a store concerns. It has one letter, `l` to look again or `c` to
-    /// check the lease, and the first eight digits of a lease id: the whole id is a proof, and
-    /// whoever may subscribe could read it. The few ids that begin alike are all told, since a hint
-    /// too many costs one question. What is no such message is nobody's.
+    /// Handles a store's notification: one letter, `l` to look again or `c` to check the lease, and
+    /// the first eight digits of a lease id. All ids that begin with these digits are notified: a
+    /// superfluous hint costs one request. A message of another form is ignored.
     pub fn deliver(&self, message: &[u8]) {
         let Some((letter, digits)) = message.split_first() else { return };
         let hint = match letter {
@@ -148,18 +149,18 @@ impl Watches {
             b'c' => Hint::CheckLease,
             _ => return,
         };
-        let Some(range) = ids_that_begin(digits) else { return };
+        let Some(range) = ids_with_prefix(digits) else { return };
         for id in self.ids_in(range) {
-            self.tell(id, hint);
+            self.notify(id, hint);
         }
     }
 
-    /// Tells everybody to look: messages may have been missed.
-    pub fn tell_all(&self) {
+    /// Notifies every watch, because notifications may have been missed.
+    pub fn notify_all(&self) {
         let all = LeaseId::from_bytes([0; 16])..=LeaseId::from_bytes([0xff; 16]);
         for id in self.ids_in(all) {
-            self.tell(id, Hint::LookAgain);
-            self.tell(id, Hint::CheckLease);
+            self.notify(id, Hint::LookAgain);
+            self.notify(id, Hint::CheckLease);
         }
     }
 
@@ -168,19 +169,19 @@ impl Watches {
         lock(&self.by_id).len()
     }
 
-    /// Tells whether nothing is watched or expected.
+    /// Returns whether no lease id is watched or expected.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-fn ids_that_begin(digits: &[u8]) -> Option<RangeInclusive<LeaseId>> {
+fn ids_with_prefix(digits: &[u8]) -> Option<RangeInclusive<LeaseId>> {
     let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS)?;
     let filled = |filler: &str| format!("{digits}{}", filler.repeat(32 - DIGITS)).parse().ok();
     Some(filled("0")?..=filled("f")?)
 }
 
-/// Nobody panics while holding one of these, and what they guard is whole at any time.
+/// Locks a mutex. A poisoned one is usable: its data is consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -198,7 +199,7 @@ impl Stream for WatchStream {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
         let mut pending = lock(&self.pending);
-        if let Some(hint) = pending.untaken.take() {
+        if let Some(hint) = pending.unread.take() {
             return Poll::Ready(Some(hint));
         }
         match &mut pending.waker {
@@ -219,9 +220,9 @@ impl Drop for WatchStream {
             return;
         }
         if watched.expected {
-            // A watch that is opened again misses nothing of what this one did not take.
-            let untaken = lock(&self.pending).untaken;
-            watched.kept = untaken;
+            // The next watch of this lease id gets the hints that this one did not read.
+            let unread = lock(&self.pending).unread;
+            watched.kept = unread;
         } else {
             by_id.remove(&self.lease_id);
         }
@@ -255,14 +256,14 @@ mod tests {
     #[test]
     fn a_hint_that_comes_before_its_watch_is_kept_if_it_is_expected() {
         let watches = Arc::new(Watches::default());
-        assert!(!watches.tell(ID, Hint::LookAgain) && !watches.expects(ID));
+        assert!(!watches.notify(ID, Hint::LookAgain) && !watches.expects(ID));
         watches.expect(ID);
         assert!(watches.expects(ID));
-        assert!(watches.tell(ID, Hint::LookAgain) && watches.tell(ID, Hint::LookAgain));
+        assert!(watches.notify(ID, Hint::LookAgain) && watches.notify(ID, Hint::LookAgain));
         let mut stream = Watches::open(&watches, ID);
         assert_eq!(poll(&mut stream), Poll::Ready(Some(Hint::LookAgain)));
         assert_eq!(poll(&mut stream), Poll::Pending);
-        watches.tell(ID, Hint::CheckLease);
+        watches.notify(ID, Hint::CheckLease);
         drop(stream);
         let mut again = Watches::open(&watches, ID);
         assert_eq!(poll(&mut again), Poll::Ready(Some(Hint::CheckLease)));
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn two_watches_of_one_lease_id_are_both_woken_and_both_told() {
+    fn two_watches_of_one_lease_id_are_both_woken_and_receive_every_hint() {
         let watches = Arc::new(Watches::default());
         let counts: [Arc<Count>; 2] = Default::default();
         let mut both = [Watches::open(&watches, ID), Watches::open(&watches, ID)];
@@ -279,7 +280,7 @@ mod tests {
             let polled = Pin::new(stream).poll_next(&mut Context::from_waker(&waker));
             assert_eq!(polled, Poll::Pending);
         }
-        assert!(watches.tell(ID, Hint::CheckLease));
+        assert!(watches.notify(ID, Hint::CheckLease));
         assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [1, 1]);
         for stream in &mut both {
             assert_eq!(poll(stream), Poll::Ready(Some(Hint::CheckLease)));
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_what_nobody_watches_or_expects() {
+    fn hints_for_an_id_that_is_neither_watched_nor_expected_are_dropped() {
         let watches = Arc::new(Watches::default());
         let (first, second) = (Watches::open(&watches, ID), Watches::open(&watches, ID));
         drop(first);
@@ -312,7 +313,7 @@ mod tests {
         watches.forget(ID);
         assert!(watches.is_empty());
         watches.expect(ID);
-        watches.tell(ID, Hint::LookAgain);
+        watches.notify(ID, Hint::LookAgain);
         watches.forget(ID);
         let mut stream = Watches::open(&watches, ID);
         assert_eq!(poll(&mut stream), Poll::Pending);
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_reaches_those_whose_ids_begin_so() {
+    fn a_notification_reaches_every_id_with_its_prefix() {
         let watches = Arc::new(Watches::default());
         let open = |id| Watches::open(&watches, id);
         let (mut one, mut near, mut other) = (open(ID), open(NEAR), open(OTHER));
@@ -341,10 +342,10 @@ mod tests {
     }
 
     #[test]
-    fn all_are_told_when_messages_may_have_been_missed() {
+    fn every_watch_is_notified_when_messages_may_have_been_missed() {
         let watches = Arc::new(Watches::default());
         let mut stream = Watches::open(&watches, ID);
-        watches.tell_all();
+        watches.notify_all();
         assert_eq!(poll(&mut stream), Poll::Ready(Some(Hint::LookAgain)));
         assert_eq!(poll(&mut stream), Poll::Ready(Some(Hint::CheckLease)));
         assert_eq!(poll(&mut stream), Poll::Pending);

@@ -1,4 +1,4 @@
-//! Count-down latches: a number that only falls, and whoever waits for zero.
+//! Count-down latches: a number that only falls, and waiters that wait for zero.
 //!
 //! A latch is no lock: nobody holds it, and it has no lease. One name may be a lock and a latch,
 //! and the two know nothing of each other. A latch whose count is zero is not stored, so one that
@@ -11,7 +11,7 @@ use crate::error::LockError;
 /// The largest count of a latch.
 pub const MAX_COUNT: u64 = 1_000_000_000;
 
-/// What is asked of a latch.
+/// A command to a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LatchCommand {
     /// Sets the count, unless it is above zero.

@@ -2,14 +2,14 @@
 //!
 //! | time | what it is |
 //! |---|---|
-//! | `lease_duration` | how long the store keeps the grant without hearing from the holder |
+//! | `lease_duration` | how long the store keeps the grant without a renewal |
 //! | `renew_interval` | how often the keeper renews; a third of the lease unless set |
-//! | `drift` | by which part the rates of two clocks may differ; 1 % unless set |
-//! | `valid_until` | until when the holder may believe its lease ([`crate::validity`]) |
+//! | `drift` | by how much the rates of two clocks may differ; 1 % unless set |
+//! | `valid_until` | until when the holder may rely on its lease ([`crate::validity`]) |
 //! | `wait` | how long a contender waits for the name |
 //!
-//! Invariant D1: a [`LeaseTerms`] that exists leaves room for at least two renewals before the
-//! holder must stop believing.
+//! Invariant D1: every [`LeaseTerms`] leaves room for at least two renewals before the holder may
+//! no longer rely on the lease.
 
 use std::time::Duration;
 
@@ -24,10 +24,10 @@ pub const MIN_LEASE: Duration = Duration::from_millis(50);
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The lease of a library lock unless set: 30 s.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// No grant starts longer than this; a longer lease is reached by its first renewal. So a grant
-/// whose reply was lost, and whose undo could not be sent, is gone after 30 s at the latest.
+/// The longest lease that a grant starts with; the first renewal gives a longer one. So if a reply
+/// is lost and the release cannot be sent, the grant has ended after 30 s.
 pub const MAX_FIRST_LEASE: Duration = Duration::from_secs(30);
-/// By which part the rates of two clocks may differ unless set, in parts per million: 1 %.
+/// By how much the rates of two clocks may differ unless set, in parts per million: 1 %.
 pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 /// The largest drift that may be set: 20 %.
 pub const MAX_DRIFT_PPM: u32 = 200_000;
@@ -36,12 +36,11 @@ pub const MAX_DRIFT_PPM: u32 = 200_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hold {
-    /// Renewed by the client that asked; where the engine sees that client die, it ends at once.
+    /// Renewed by its client. An engine that sees the client die ends it at once.
     Leased(Duration),
-    /// Tied to no process: ends by its duration or by whoever knows the lease id.
+    /// Belongs to no process: it ends by time, or is released under its lease id.
     Detached(Duration),
-    /// Held exactly as long as some process keeps the grant's [`crate::Anchor`] open; never ends
-    /// by time.
+    /// Held as long as a process keeps the grant's [`crate::Anchor`] open; never ends by time.
     Live,
 }
 
@@ -54,7 +53,7 @@ impl Hold {
         }
     }
 
-    /// Returns the same kind of hold, cut to what a grant may start with.
+    /// Returns the same kind of hold, limited to [`MAX_FIRST_LEASE`].
     #[must_use]
     pub fn first(self) -> Hold {
         match self {
@@ -77,8 +76,7 @@ impl LeaseTerms {
     /// Checks the times; `renew_interval` is a third of the lease when `None`.
     ///
     /// # Errors
-    /// [`TermsError`] names the field that is wrong and what it may be. Nothing was asked of any
-    /// store.
+    /// [`TermsError`] names the wrong field and its limits. No request was sent.
     pub fn new(
         lease_duration: Duration,
         renew_interval: Option<Duration>,
@@ -91,15 +89,14 @@ impl LeaseTerms {
             return Err(TermsError::Drift(drift_ppm));
         }
         let renew_interval = renew_interval.unwrap_or(lease_duration / 3);
-        let believed = crate::validity::believed(lease_duration, drift_ppm);
-        let longest = believed / 2;
+        let longest = crate::validity::validity_time(lease_duration, drift_ppm) / 2;
         if !(MIN_RETRY..=longest).contains(&renew_interval) {
             return Err(TermsError::RenewInterval { renew_interval, longest });
         }
         Ok(LeaseTerms { lease_duration, renew_interval, drift_ppm })
     }
 
-    /// Returns how long the store keeps the grant without hearing from the holder.
+    /// Returns how long the store keeps the grant without a renewal.
     pub fn lease_duration(&self) -> Duration {
         self.lease_duration
     }
@@ -109,7 +106,7 @@ impl LeaseTerms {
         self.renew_interval
     }
 
-    /// Returns by which part the rates of two clocks may differ, in parts per million.
+    /// Returns by how much the rates of two clocks may differ, in parts per million.
     pub fn drift_ppm(&self) -> u32 {
         self.drift_ppm
     }
@@ -125,7 +122,7 @@ impl Default for LeaseTerms {
     }
 }
 
-/// Which of the times is wrong, and what it may be.
+/// Which of the times is wrong, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TermsError {
     /// The lease is too short or too long.
@@ -137,7 +134,7 @@ pub enum TermsError {
          lease less drift and a margin of {MARGIN:?}), not {renew_interval:?}"
     )]
     RenewInterval {
-        /// What was asked for.
+        /// The interval that was set.
         renew_interval: Duration,
         /// The longest that fits.
         longest: Duration,
@@ -175,8 +172,8 @@ mod tests {
             (30 * S, None, MAX_DRIFT_PPM + 1, "drift"),
         ];
         for (lease, renew, drift, field) in cases {
-            let told = LeaseTerms::new(lease, renew, drift).expect_err("forbidden").to_string();
-            assert!(told.starts_with(field), "{told}");
+            let error = LeaseTerms::new(lease, renew, drift).expect_err("forbidden").to_string();
+            assert!(error.starts_with(field), "{error}");
         }
     }
 

@@ -1,8 +1,8 @@
-//! The proof of a grant, and who asked for it.
+//! The proof of a grant, and the client that requested it.
 //!
-//! Whoever knows a lease id can renew and release the grant: it is made of 128 random bits and
-//! is shown cut to eight characters everywhere but where its holder asked for it.
-//! Invariant L1: a lease id is asked again only while no undo for it has been written.
+//! A lease id is enough to renew and release its grant. It has 128 random bits. Logs and messages
+//! show only its first eight characters.
+//! Invariant L1: a request under a lease id is repeated only until a release under it is sent.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,7 +44,7 @@ impl LeaseId {
         self.hex_digits().map(char::from).iter().collect()
     }
 
-    /// Returns all 32 hex digits, for whoever writes bytes. The same caution applies.
+    /// Returns all 32 hex digits as bytes. The same caution applies.
     pub fn hex_digits(self) -> [u8; 32] {
         let mut hex = [0; 32];
         for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
@@ -55,13 +55,13 @@ impl LeaseId {
         hex
     }
 
-    /// Returns the first eight hex digits, which prove nothing.
+    /// Returns the first eight hex digits, which are no proof.
     pub fn short(self) -> ShortLeaseId {
         ShortLeaseId([self.0[0], self.0[1], self.0[2], self.0[3]])
     }
 }
 
-/// The first eight hex digits of a lease id: enough to tell grants apart, no proof.
+/// The first eight hex digits of a lease id: they distinguish grants and are no proof.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortLeaseId([u8; 4]);
 
@@ -147,10 +147,10 @@ impl<'de> Deserialize<'de> for LeaseId {
 /// The bits that a server sets in the ids of its clients, and that no drawn id has.
 const REMOTE: u64 = 0xffff << 48;
 
-/// Which client asked: one value for each client of the library, drawn at its start.
+/// Identifies a client of the library; drawn when the client starts.
 ///
-/// Waiters of one client are heard by one heartbeat and skipped together when it falls silent.
-/// It is no proof of anything.
+/// One heartbeat keeps all waiters of a client alive, and they are skipped together when it falls
+/// silent. A client id is no proof of anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(u64);
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remote_client_is_known_by_its_id() {
+    fn a_remote_client_is_recognised_by_its_id() {
         struct Ones;
         impl Entropy for Ones {
             fn fill(&mut self, bytes: &mut [u8]) {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_no_proof() {
+    fn short_lease_ids_are_no_proof() {
         let id = LeaseId::from_bytes(*b"0123456789abcdef");
         assert_eq!(format!("{id}"), "30313233");
         assert_eq!(format!("{id:?}"), "LeaseId(30313233…)");

@@ -1,14 +1,14 @@
-//! Words, rules and the engine contract of Holdline: no I/O, no clock, no randomness.
+//! Types, rules and the engine contract of Holdline: no I/O, no clock, no randomness.
 //!
 //! | look at | for |
 //! |---|---|
-//! | [`name`], [`lease_id`], [`token`], [`mode`], [`metadata`], [`lease`] | the words |
-//! | [`validity`], [`renewal`], [`backoff`] | how long a lease may be believed, and when to renew it |
+//! | [`name`], [`lease_id`], [`token`], [`mode`], [`metadata`], [`lease`] | the basic types |
+//! | [`validity`], [`renewal`], [`backoff`] | how long a holder may rely on its lease, and when to renew it |
 //! | [`table`] | the lock table: the executable definition of what a lock is |
-//! | [`quorum`] | the rules of exclusion over several nodes that know nothing of each other |
+//! | [`quorum`] | the rules of exclusion over several nodes that do not talk to each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
-//! | [`verbs`] | what engines do alike around each command |
-//! | [`hints`] | what engines need to tell those who watch |
+//! | [`verbs`] | what every engine does around each command |
+//! | [`hints`] | how an engine notifies the watches of a lease id |
 //! | [`sequenced_queue`] | who holds and who waits, for engines whose store numbers the contenders |
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.

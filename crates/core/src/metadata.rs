@@ -1,6 +1,6 @@
-//! What a holder tells about itself.
+//! What a holder states about itself.
 //!
-//! It is kept with the lease, shown by `who`, and decides nothing.
+//! The store keeps it with the lease, and `who` shows it. No rule depends on it.
 //! Invariant H1: encoded it has at most [`MAX_METADATA_BYTES`] bytes.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The largest encoded metadata, in bytes.
 pub const MAX_METADATA_BYTES: usize = 1024;
 
-/// What a holder tells about itself, field by field.
+/// What a holder states about itself, field by field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HolderFields {
@@ -37,11 +37,11 @@ pub struct HolderFields {
     /// The W3C trace context, so that a waiter's span can link to the holder's.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub traceparent: String,
-    /// What the leader of an election proclaims, or a candidate will.
+    /// The value of an election's leader, or of a candidate.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// The lease that was asked for, in milliseconds. Only detached leases have it: whoever renews
-    /// one may know no more than its id.
+    /// The lease that was asked for, in milliseconds. Only detached leases have it:
+    /// the process that renews one may know only its id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_duration_ms: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! How a name is held.
+//! The modes in which a name is held.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use crate::error::LockError;
 /// The largest number of permits that a semaphore may have.
 pub const MAX_PERMITS: u32 = 1_000_000;
 
-/// How a contender wants to hold a name.
+/// The mode in which a contender requests a name.
 ///
-/// Exclusive and shared go together on one name; permits do not mix with them, and all
-/// contenders of a semaphore must name the same total while it is held or queued for.
+/// Exclusive and shared may be mixed on one name. Permits may not be mixed with them, and while a
+/// semaphore is held or queued for, all its contenders must name the same total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Alone.
+    /// One holder alone.
     Exclusive,
     /// Together with other shared holders.
     Shared,
     /// `count` of the `of` permits of a semaphore.
     Permits {
-        /// How many permits are wanted, from 1 to `of`.
+        /// How many permits are requested, from 1 to `of`.
         count: u32,
         /// How many the semaphore has, from 1 to [`MAX_PERMITS`].
         of: u32,
@@ -50,8 +50,8 @@ impl Mode {
         }
     }
 
-    /// Checks that this mode may share a name that is in use: exclusive and shared go together,
-    /// permits only with permits of the same total. `permits_of`: the total that is in use.
+    /// Checks that this mode may be used on a name that is in use: exclusive and shared together,
+    /// permits only with permits of the same total. `permits_of` is the total that is in use.
     ///
     /// # Errors
     /// `Invalid` names the kind of lock that uses the name.
@@ -73,9 +73,9 @@ impl Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot take {count} of {of} permits: need 1 <= count <= of <= {MAX_PERMITS}")]
 pub struct PermitsError {
-    /// How many permits were wanted.
+    /// How many permits were requested.
     pub count: u32,
-    /// How many the semaphore was said to have.
+    /// The total that was given.
     pub of: u32,
 }
 

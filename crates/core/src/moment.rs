@@ -1,9 +1,9 @@
-//! Points on a clock that only moves forward.
+//! Readings of a clock that only moves forward.
 //!
-//! A [`Moment`] says nothing about the time of day: it is a distance from an origin that only
-//! its own clock knows. Two moments of different clocks must never be compared.
-//! Invariant M1: arithmetic never wraps; it saturates at both ends.
-//! Read next: [`crate::validity`], which turns moments into how long a lease may be believed.
+//! A [`Moment`] is not a time of day: it is the time since an origin that only its own clock knows.
+//! Moments of different clocks must never be compared. Invariant M1: arithmetic never wraps; it
+//! saturates at both ends. Read next: [`crate::validity`], which computes from moments how long a
+//! holder may rely on a lease.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pub struct Moment(u64);
 impl Moment {
     /// The origin of the clock.
     pub const ORIGIN: Moment = Moment(0);
-    /// Later than every other moment: the deadline of what never ends by time.
+    /// Later than every other moment: the deadline of a grant that does not end by time.
     pub const NEVER: Moment = Moment(u64::MAX);
 
     /// Makes a moment from nanoseconds since the clock's origin.
@@ -60,7 +60,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A clock that is passed in: rules never read one by themselves.
+/// A clock that is passed in: the rules never read one themselves.
 ///
 /// # Guarantees
 /// `now` never goes back. `sleep_until` resolves once `now` has reached the moment, and soon

@@ -1,9 +1,9 @@
-//! What the user calls a lock.
+//! The name of a lock.
 //!
 //! A name is UTF-8 text of 1 to 512 bytes without control characters. It is compared byte by
-//! byte: no folding of case, no normalisation, so `é` written in two ways is two names. What a
-//! store's key is made of is the engine's affair.
-//! Invariant N1: a `LockName` that exists obeys these rules.
+//! byte: no folding of case, no normalisation, so `é` written in two ways is two names. The
+//! engine forms the store's key.
+//! Invariant N1: every `LockName` obeys these rules.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -26,11 +26,11 @@ pub const MAX_NAME_BYTES: usize = 512;
 pub struct LockName(Arc<str>);
 
 impl LockName {
-    /// Checks `text` and makes a lock name of it.
+    /// Checks `text` and makes it a lock name.
     ///
     /// # Errors
     /// [`NameError`] when the text is empty, longer than [`MAX_NAME_BYTES`], or holds a control
-    /// character (U+0000 to U+001F, U+007F to U+009F). Nothing was asked of any store.
+    /// character (U+0000 to U+001F, U+007F to U+009F). No request was sent.
     pub fn new(text: impl AsRef<str>) -> Result<LockName, NameError> {
         let text = text.as_ref();
         if text.is_empty() {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_what_people_write() {
+    fn accepts_ordinary_names() {
         for text in ["a", "orders/17", "nightly backup", "ключ", "🔒", "{a}:b", &"x".repeat(512)]
         {
             assert_eq!(LockName::new(text).expect("allowed").as_str(), text);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_must() {
+    fn refuses_invalid_names() {
         assert_eq!(LockName::new(""), Err(NameError::Empty));
         assert_eq!(LockName::new("x".repeat(513)), Err(NameError::TooLong { bytes: 513 }));
         for bad in ["a\nb", "a\0b", "a\x1bb", "a\u{7f}b", "a\u{9b}b"] {
@@ -153,8 +153,8 @@ mod tests {
         let name = LockName::new("a\u{202e}b").expect("allowed");
         assert_eq!(name.to_string(), "a\\u{202e}b");
         assert_eq!(name.as_str(), "a\u{202e}b");
-        let told = LockName::new("a\x1b]0;b").expect_err("refused").to_string();
-        assert!(told.contains("\\u{1b}") && !told.contains('\x1b'), "{told}");
+        let reply = LockName::new("a\x1b]0;b").expect_err("refused").to_string();
+        assert!(reply.contains("\\u{1b}") && !reply.contains('\x1b'), "{reply}");
     }
 
     #[test]

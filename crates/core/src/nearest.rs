@@ -1,4 +1,4 @@
-//! The nearest spelling, for errors about words that nobody knows.
+//! The nearest spelling, for errors about unknown words.
 
 /// Returns the known word that `typed` was probably meant to be: at most two slips away (an
 /// added, missing, wrong or swapped letter each), and less than half of the word wrong.

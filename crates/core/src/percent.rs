@@ -1,7 +1,7 @@
 //! Percent-encoding in URLs.
 
-/// Undoes percent-encoding. What comes out is bytes and need not be text; `None` where a `%` stands
-/// without two hex digits behind it.
+/// Decodes percent-encoding into bytes, which need not be text; `None` if a `%` is not followed by
+/// two hex digits.
 pub fn percent_decode(encoded: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.as_bytes();

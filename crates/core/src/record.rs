@@ -1,6 +1,6 @@
-//! What a store that keeps a text for each contender keeps in it: how it asked, how it is kept,
-//! what it tells about itself. The layout is known to other programs, so it is part of the keys.
-//! And what such a store remembers once the record is gone.
+//! The record of a contender, for stores that keep a text for each: what it requested, how its
+//! grant is kept, and what it states about itself. Other programs read the layout, so it is part
+//! of the key layout. Also what such a store remembers once the record is gone.
 
 use std::time::Duration;
 
@@ -18,30 +18,30 @@ const FORMAT: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     v: u8,
-    /// The hold that was asked for first: asking again must name the same.
+    /// The hold of the first request: a repeated request must name the same.
     pub asked: Hold,
     /// The hold that the last renewal gave.
     pub hold: Hold,
-    /// The words of an operator who wants the name back.
+    /// The reason of an operator who revoked the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<String>,
-    /// What the contender tells about itself.
+    /// What the contender states about itself.
     pub holder: Metadata,
 }
 
 impl Record {
-    /// The record of one that asks.
+    /// Makes the record of a new contender.
     pub fn new(hold: Hold, metadata: &Metadata) -> Record {
         Record { v: FORMAT, asked: hold, hold, revoked: None, holder: metadata.clone() }
     }
 
-    /// How it is written.
+    /// Encodes the record.
     pub fn to_bytes(&self) -> Vec<u8> {
         // Strings and numbers always encode; an empty record would be refused when it is read.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads a record; `None` when it is none of this format.
+    /// Decodes a record; `None` when the text has another format.
     pub fn from_bytes(bytes: &[u8]) -> Option<Record> {
         let record: Option<Record> = serde_json::from_slice(bytes).ok();
         record.filter(|record| record.v == FORMAT)
@@ -71,7 +71,7 @@ impl Marks {
         Err(LockError::new(engine, kind, Certainty::NotApplied))
     }
 
-    /// Returns the answer to a renewal under the lease id.
+    /// Returns the reply to a renewal under the lease id.
     pub fn into_renew_reply(self) -> RenewReply {
         match self.revoked {
             Some(reason) => RenewReply::Revoked { reason, left: Some(Duration::ZERO) },
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_comes_back_and_what_is_none_is_told() {
+    fn a_record_is_decoded_and_other_text_is_rejected() {
         let mut record =
             Record::new(Hold::Leased(Duration::from_millis(1_500)), &Metadata::default());
         record.revoked = Some("\"why\"".into());

@@ -1,7 +1,7 @@
 //! When the keeper renews, and when it gives up.
 //!
 //! Invariant R1: a renewal is planned before the lease is at risk, and a failed one is tried
-//! again until the lease may no longer be believed.
+//! again until the holder may no longer rely on the lease.
 //! Invariant R2: a renewal never resurrects: once `valid_until` has passed the lease is lost,
 //! whatever a late reply says.
 
@@ -13,12 +13,13 @@ use crate::moment::Moment;
 /// The smallest pause between two tries of a renewal that failed.
 pub const MIN_RETRY: Duration = Duration::from_millis(5);
 
-/// Returns when a lease is renewed next that was last confirmed by a request sent at `sent`, whose
-/// reply said that `left` was left: after the renewal interval, or a third of what is left if
-/// that is less (asking again answers what is left of a lease, and sessions share theirs).
+/// Returns when to renew a lease next. Its last confirmation was sent at `sent`, and the reply
+/// reported that `left` was left. The next renewal is after the renewal interval, or after a third
+/// of `left` if that is less: a repeated request reports the rest of a lease, and leases of one
+/// session share its rest.
 ///
 /// `jitter` from 0 to 255 spreads renewals over the last eighth of the interval, so that leases
-/// taken together are not renewed together for ever.
+/// acquired together are not renewed together for ever.
 pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter: u8) -> Moment {
     // In nanoseconds, which every lease fits into: this is on the path of each grant.
     let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
@@ -27,8 +28,8 @@ pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter
     sent.after(Duration::from_nanos(interval - spread.min(interval)))
 }
 
-/// Returns when the holder of a lease that was last confirmed by a request sent at `sent` is told
-/// that it is at risk: one renewal interval before its end, or half-way to it if that is later.
+/// Returns when to warn the holder that its lease is at risk: one renewal interval before the end,
+/// or half-way to it if that is later. `sent` is when the last confirmation was sent.
 pub fn at_risk_at(sent: Moment, valid_until: Moment, terms: &LeaseTerms) -> Moment {
     if valid_until == Moment::NEVER {
         return valid_until;
@@ -36,9 +37,8 @@ pub fn at_risk_at(sent: Moment, valid_until: Moment, terms: &LeaseTerms) -> Mome
     valid_until.before(terms.renew_interval().min(sent.until(valid_until) / 2))
 }
 
-/// Returns the pause after a failed try that `failures` others came before: it doubles from
-/// [`MIN_RETRY`] and is at most an eighth of the interval, so that several tries fit before the
-/// end.
+/// Returns the pause after a failed renewal, which followed `failures` other failures. It doubles
+/// from [`MIN_RETRY`] up to an eighth of the interval, so that several tries fit before the end.
 pub fn retry_after(failures: u32, terms: &LeaseTerms) -> Duration {
     let ceiling = (terms.renew_interval() / 8).max(MIN_RETRY);
     MIN_RETRY.saturating_mul(1 << failures.min(16)).min(ceiling)

@@ -1,4 +1,4 @@
-//! A queue whose order the store decides: who holds the name and who waits.
+//! A queue in the order that the store decides: which contenders hold the name and which wait.
 //!
 //! For engines whose store numbers the contenders of a name in the order in which they arrive, such
 //! as etcd (create revisions) and ZooKeeper (sequence numbers). The engine reads the contenders and
@@ -18,7 +18,7 @@ pub trait Contender {
     /// Returns the mode that it asked for.
     fn mode(&self) -> Mode;
 
-    /// Tells whether it asked under this lease id. A contender of another library has none.
+    /// Returns whether it has this lease id. A contender of another library has none.
     fn is(&self, id: LeaseId) -> bool;
 }
 
@@ -75,7 +75,7 @@ impl<C: Contender> SequencedQueue<C> {
         self.contenders.first()?.mode().permits_of()
     }
 
-    /// Tells whether one more contender of this mode would hold the name at once.
+    /// Returns whether one more contender of this mode would hold the name at once.
     pub fn admits(&self, mode: Mode) -> bool {
         let modes = self.contenders.iter().map(C::mode).chain([mode]);
         holding(modes) > self.contenders.len()

@@ -1,10 +1,10 @@
-//! File systems on which several machines may meet.
+//! File systems that several machines may share.
 //!
-//! There a file's lock, or memory that is shared through a file, does not mean the same to every
-//! machine, or is lost without a word while its holder is paused. Whoever builds on such a lock
-//! refuses them by name.
+//! On them a file lock, or memory that is shared through a file, may differ between machines, or
+//! be lost silently while its holder is paused. Code that relies on such a lock rejects these
+//! file systems.
 
-/// What they are called and their magic number.
+/// Their magic numbers and names.
 const SHARED: [(u32, &str); 19] = [
     (0x0000_6969, "nfs"),
     (0x0000_517b, "smb"),
@@ -27,8 +27,8 @@ const SHARED: [(u32, &str); 19] = [
     (0xbacb_acbc, "vmhgfs"),
 ];
 
-/// Returns how a file system is called on which several machines may meet; `None` for one of this
-/// machine alone. `magic` is the type that `statfs` tells, of which the low 32 bits count.
+/// Returns the name of a file system that several machines may share; `None` for other ones.
+/// `magic` is the type that `statfs` returns; only its low 32 bits count.
 pub fn shared_file_system(magic: u64) -> Option<&'static str> {
     let magic = magic & 0xffff_ffff;
     SHARED.iter().find(|(number, _)| u64::from(*number) == magic).map(|(_, name)| *name)

@@ -1,6 +1,6 @@
-//! How a name stands, for people and tools to look at.
+//! The state of a name, for people and tools.
 //!
-//! A snapshot is old when it arrives. It decides nothing.
+//! A snapshot is outdated when it arrives. No rule depends on one.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
 
-/// One holder in short.
+/// A holder, in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderSummary {
     /// The first digits of its lease id.
@@ -23,12 +23,12 @@ pub struct HolderSummary {
     pub token: Option<FencingToken>,
     /// How it holds the name.
     pub mode: Mode,
-    /// For how long it has held it, where the engine can tell.
+    /// For how long it has held the name, where the engine knows.
     pub held_for: Option<Duration>,
-    /// How long the store keeps the grant from now; `None` for a live one, and in the answer to an
-    /// acquire where the engine would have to ask the store once more.
+    /// How long the store keeps the grant from now; `None` for a live grant, and in the reply to an
+    /// acquire if the engine would have to ask the store once more.
     pub left: Option<Duration>,
-    /// What it tells about itself.
+    /// What it states about itself.
     pub metadata: Metadata,
 }
 
@@ -65,60 +65,60 @@ pub fn coarse(duration: Duration) -> String {
     }
 }
 
-/// Where a grant stands.
+/// The state of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantState {
     /// Held.
     Held,
-    /// Handed over and not claimed yet.
+    /// Handed over, not claimed yet.
     Handed,
-    /// Held, and an operator asked for it back with these words.
+    /// Held, but an operator has revoked it for this reason.
     Revoked(String),
 }
 
-/// One holder in full.
+/// A holder, in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HolderView {
     /// Who it is.
     pub summary: HolderSummary,
-    /// Where its grant stands.
+    /// The state of its grant.
     pub state: GrantState,
-    /// Tied to no process.
+    /// Whether the grant belongs to no process.
     pub detached: bool,
-    /// Lives as long as its processes.
+    /// Whether the grant lasts as long as its processes.
     pub live: bool,
-    /// The processes that keep a live grant, where the engine can tell.
+    /// The processes that keep a live grant, where the engine knows.
     pub pids: Vec<u32>,
 }
 
-/// One contender in the queue.
+/// A contender in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaiterView {
     /// The first digits of its lease id.
     pub lease_id: ShortLeaseId,
     /// How it wants to hold the name.
     pub mode: Mode,
-    /// For how long it has waited, where the engine can tell.
+    /// For how long it has waited, where the engine knows.
     pub waited: Option<Duration>,
-    /// What it tells about itself.
+    /// What it states about itself.
     pub metadata: Metadata,
 }
 
 /// An operator's freeze.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreezeView {
-    /// The operator's words.
+    /// The operator's reason.
     pub reason: String,
     /// How long it lasts from now.
     pub left: Duration,
-    /// Whether it has the name, or still waits for the holders to go.
+    /// Whether the freeze has the name; otherwise it waits until the holders are gone.
     pub active: bool,
     /// The token of the freeze's own grant, once active.
     pub token: Option<FencingToken>,
 }
 
-/// How a name stands.
+/// The state of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The lock name.
@@ -129,7 +129,7 @@ pub struct Snapshot {
     pub holder_count: usize,
     /// The queue, head first, at most [`MAX_VIEWS`].
     pub queue: Vec<WaiterView>,
-    /// How many wait.
+    /// How many contenders wait.
     pub queue_length: usize,
     /// The semaphore's total, when the name is one.
     pub permits_of: Option<u32>,
@@ -141,7 +141,7 @@ pub struct Snapshot {
 pub const MAX_VIEWS: usize = 1_000;
 
 impl Snapshot {
-    /// Makes the snapshot of a name that nobody holds or waits for.
+    /// Makes the snapshot of a name without holders and waiters.
     pub fn free(name: LockName) -> Snapshot {
         Snapshot {
             name,
@@ -154,7 +154,7 @@ impl Snapshot {
         }
     }
 
-    /// Tells whether somebody holds the name, a freeze included.
+    /// Returns whether the name is held, also by a freeze.
     pub fn is_held(&self) -> bool {
         self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
     }

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 /// Orders the grants of one lock name: a later exclusive grant has a larger token.
 ///
-/// The lock hands tokens out; the *resource* enforces them, by remembering the largest it has
-/// accepted. Tokens of two different names say nothing about each other. A token is between 1
-/// and 2^53 − 1, so that it survives JSON and Lua numbers unharmed.
+/// The lock issues tokens; the *resource* enforces them: it remembers the largest that it has
+/// accepted and rejects smaller ones. Tokens of different names are not comparable. A token is
+/// between 1 and 2^53 − 1, so that JSON and Lua numbers represent it exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
 pub struct FencingToken(u64);
@@ -36,7 +36,7 @@ impl FencingToken {
     /// Returns the next larger token.
     ///
     /// # Errors
-    /// [`TokenError`] when this is [`FencingToken::MAX`]: the counter of the store is spent.
+    /// [`TokenError`] when this is [`FencingToken::MAX`]: the store's counter is exhausted.
     pub fn next(self) -> Result<FencingToken, TokenError> {
         FencingToken::new(self.0 + 1)
     }

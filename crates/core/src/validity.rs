@@ -1,22 +1,22 @@
-//! How long a holder may believe its lease.
+//! How long a holder may rely on its lease.
 //!
-//! We count from just before the request left, never from its reply. The store may have
-//! started its own timer the moment the request arrived, so any later start is too hopeful
-//! (Gray and Cheriton, 1989). Drift covers the difference of both clocks' rates; the margin
+//! The time is counted from just before the request was sent, never from its reply. The store may
+//! have started its own timer as soon as the request arrived, so a later start is unsafe (Gray and
+//! Cheriton, 1989). Drift covers the difference of both clocks' rates; the margin
 //! covers a store that rounds to milliseconds.
-//! Invariant V1: `valid_until` comes before the store can grant the name to anyone else,
-//! as long as both clocks run at rates within `drift` of each other.
+//! Invariant V1: provided that the rates of both clocks agree within `drift`, `valid_until` comes
+//! before the store can grant the name to another client.
 //! Read next: [`crate::renewal`], which renews before that moment.
 
 use std::time::Duration;
 
 use crate::moment::Moment;
 
-/// What is taken off every lease beside drift.
+/// What is subtracted from every lease in addition to drift.
 pub const MARGIN: Duration = Duration::from_millis(2);
 
-/// Returns how much of `left` may be believed: less drift, less [`MARGIN`].
-pub fn believed(left: Duration, drift_ppm: u32) -> Duration {
+/// Returns how much of `left` the holder may rely on: less drift, less [`MARGIN`].
+pub fn validity_time(left: Duration, drift_ppm: u32) -> Duration {
     let parts = u64::from(1_000_000_u32.saturating_sub(drift_ppm));
     let nanos = u64::try_from(left.as_nanos()).ok().and_then(|nanos| nanos.checked_mul(parts));
     let nanos = match nanos {
@@ -31,13 +31,13 @@ pub fn believed(left: Duration, drift_ppm: u32) -> Duration {
     drifted.saturating_sub(MARGIN)
 }
 
-/// Returns until when a grant may be believed whose reply said that `left` was left.
+/// Returns until when the holder may rely on a grant.
 ///
-/// `sent` is the clock read just before the request left whose reply carried `left`. `None`
-/// stands for a live grant, which time does not end.
+/// `sent` is when the request was sent, by a clock reading just before; `left` is what its reply
+/// reported as left. `None` stands for a live grant, which time does not end.
 pub fn valid_until(sent: Moment, left: Option<Duration>, drift_ppm: u32) -> Moment {
     match left {
-        Some(left) => sent.after(believed(left, drift_ppm)),
+        Some(left) => sent.after(validity_time(left, drift_ppm)),
         None => Moment::NEVER,
     }
 }

@@ -1,8 +1,8 @@
-//! What engines do alike around each command: refuse what no store need be asked, take batches
-//! apart, and name the lock in an error.
+//! What every engine does around each command: it rejects what the store need not be asked, splits
+//! batches, and adds the lock name to an error.
 //!
-//! An engine that answers by futures says its commands as [`Verbs`], and is an [`Engine`] by that.
-//! One that can answer at once, without an allocation, is an `Engine` directly.
+//! An engine that answers by futures implements [`Verbs`], and is an [`Engine`] by that. An engine
+//! that can answer at once, without an allocation, implements `Engine` directly.
 
 use std::iter;
 
@@ -18,29 +18,29 @@ use crate::mode::Mode;
 use crate::name::LockName;
 use crate::snapshot::{ListPage, ListRequest, Snapshot};
 
-/// The commands of an engine, asked only what it can do. Rules, errors and cancel safety are those
-/// of [`Engine`].
+/// The commands of an engine. Each request fits the capabilities. Rules, errors and cancel safety
+/// are those of [`Engine`].
 pub trait Verbs: Send + Sync + 'static {
     /// Returns what this engine can do. Never does I/O.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Asks for a name. The request fits the capabilities.
+    /// Requests a name. The request fits the capabilities.
     fn acquire(
         &self,
         request: &AcquireRequest,
     ) -> impl Future<Output = Result<AcquireReply, LockError>> + Send;
 
-    /// Renews lines that fit the capabilities: one to `max_batch` of them. Answers line by line, in
-    /// the same order, or fails for all.
-    fn renew(&self, lines: &[&RenewRequest]) -> impl Future<Output = Renewed> + Send;
+    /// Carries out one to `max_batch` renewals that fit the capabilities. Returns one reply for
+    /// each, in the same order, or one error for all.
+    fn renew(&self, batch: &[&RenewRequest]) -> impl Future<Output = Renewed> + Send;
 
-    /// Ends whatever the lease id has.
+    /// Ends the grant, the hand-off or the queue entry of a lease id.
     fn release(
         &self,
         request: &ReleaseRequest,
     ) -> impl Future<Output = Result<ReleaseReply, LockError>> + Send;
 
-    /// Shows how a name stands.
+    /// Returns the state of a name.
     fn inspect(&self, name: &LockName) -> impl Future<Output = Result<Snapshot, LockError>> + Send;
 
     /// Lists the names that are held or waited for; asked only if `capabilities` has `list`.
@@ -49,11 +49,11 @@ pub trait Verbs: Send + Sync + 'static {
         request: &ListRequest,
     ) -> impl Future<Output = Result<ListPage, LockError>> + Send;
 
-    /// Hears what concerns this lease id.
+    /// Subscribes to the hints for this lease id.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints;
 
-    /// Says why an operator's command is not for this store. What it lacks it may say in words of
-    /// its own.
+    /// Checks that the engine supports an operator's command. An engine may replace the error's
+    /// text.
     ///
     /// # Errors
     /// `Unsupported` or `Invalid`.
@@ -61,20 +61,20 @@ pub trait Verbs: Send + Sync + 'static {
         operation.check(self.capabilities())
     }
 
-    /// Carries out an operator's command, which was found good.
+    /// Carries out an operator's command that passed [`check_operation`](Verbs::check_operation).
     fn operate(
         &self,
         operation: &Operation,
     ) -> impl Future<Output = Result<OperationReply, LockError>> + Send;
 
-    /// Delivers what earlier commands still owe the store. Nothing, unless the engine answers
-    /// before all of its store has been asked.
+    /// Delivers requests that earlier commands left unsent. Does nothing, unless the engine replies
+    /// before it has asked all nodes of its store.
     fn flush(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// The answers to the lines of one call.
+/// The replies to one batch, in its order.
 pub type Renewed = Result<Vec<Result<RenewReply, LockError>>, LockError>;
 
 impl<V: Verbs> Engine for V {
@@ -101,8 +101,8 @@ impl<V: Verbs> Engine for V {
         }
         Answer::later(async move {
             let mut answers = Vec::with_capacity(batch.len());
-            for part in batch.chunks(Verbs::capabilities(self).max_batch.max(1)) {
-                renew_part(self, part, &mut answers).await;
+            for chunk in batch.chunks(Verbs::capabilities(self).max_batch.max(1)) {
+                renew_chunk(self, chunk, &mut answers).await;
             }
             answers
         })
@@ -145,20 +145,20 @@ impl<V: Verbs> Engine for V {
     }
 }
 
-/// Renews as many lines as one call takes. What is wrong with a line is answered without asking.
-async fn renew_part<V: Verbs>(
+/// Renews as many items as one call takes. An invalid item is answered without asking the store.
+async fn renew_chunk<V: Verbs>(
     engine: &V,
-    part: &[RenewRequest],
+    chunk: &[RenewRequest],
     answers: &mut Vec<Result<RenewReply, LockError>>,
 ) {
     let capabilities = Verbs::capabilities(engine);
-    let check = |line: &RenewRequest| match line.purpose {
+    let check = |item: &RenewRequest| match item.purpose {
         Purpose::Keep(hold) => capabilities.check(Mode::Exclusive, hold),
         Purpose::Wait => Ok(()),
     };
-    let checked: Vec<Result<(), LockError>> = part.iter().map(check).collect();
-    let good = iter::zip(part, &checked).filter(|(_, checked)| checked.is_ok());
-    let good: Vec<&RenewRequest> = good.map(|(line, _)| line).collect();
+    let checked: Vec<Result<(), LockError>> = chunk.iter().map(check).collect();
+    let good = iter::zip(chunk, &checked).filter(|(_, checked)| checked.is_ok());
+    let good: Vec<&RenewRequest> = good.map(|(item, _)| item).collect();
     let replies = match good.is_empty() {
         true => Ok(Vec::new()),
         false => Verbs::renew(engine, &good).await,
@@ -168,14 +168,14 @@ async fn renew_part<V: Verbs>(
         Err(error) => (Vec::new(), error),
     };
     let mut replies = replies.into_iter();
-    answers.extend(iter::zip(part, checked).map(|(line, checked)| {
+    answers.extend(iter::zip(chunk, checked).map(|(item, checked)| {
         let reply = checked.and_then(|()| replies.next().unwrap_or_else(|| Err(failure.clone())));
-        about(reply, &line.name)
+        about(reply, &item.name)
     }));
 }
 
 fn unanswered(engine: &'static str) -> LockError {
-    let message = "a line of the batch was not answered".to_owned();
+    let message = "an item of the batch was not answered".to_owned();
     LockError::new(engine, ErrorKind::Protocol { message }, Certainty::Unknown)
 }
 
@@ -183,7 +183,7 @@ fn about<T>(reply: Result<T, LockError>, name: &LockName) -> Result<T, LockError
     named(reply, Some(name))
 }
 
-/// Adds the name to an error that has none.
+/// Adds the lock name to an error that has none.
 fn named<T>(reply: Result<T, LockError>, name: Option<&LockName>) -> Result<T, LockError> {
     reply.map_err(|error| match (name, error.name()) {
         (Some(name), None) => error.with_name(name),
@@ -228,13 +228,13 @@ mod tests {
             Ok(AcquireReply::Unknown)
         }
 
-        async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-            self.calls.lock().expect("unbroken").push(lines.len());
+        async fn renew(&self, batch: &[&RenewRequest]) -> Renewed {
+            self.calls.lock().expect("unbroken").push(batch.len());
             if let Some(error) = &self.failure {
                 return Err(error.clone());
             }
             let place = |place| Duration::from_secs(place as u64);
-            let answered = self.answered.min(lines.len());
+            let answered = self.answered.min(batch.len());
             let answer = |at| Ok(RenewReply::Renewed { left: Some(place(at)) });
             Ok((0..answered).map(answer).collect())
         }
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn told(reply: &Result<RenewReply, LockError>) -> String {
+    fn message_of(reply: &Result<RenewReply, LockError>) -> String {
         match reply {
             Ok(RenewReply::Renewed { left }) => format!("{}", left.unwrap_or_default().as_secs()),
             Ok(other) => format!("{other:?}"),
@@ -297,11 +297,11 @@ mod tests {
     }
 
     fn renewed(engine: &Counting, batch: &[RenewRequest]) -> Vec<String> {
-        now(Engine::renew(engine, batch)).iter().map(told).collect()
+        now(Engine::renew(engine, batch)).iter().map(message_of).collect()
     }
 
     #[test]
-    fn each_line_has_its_own_answer_and_a_bad_one_is_not_asked() {
+    fn each_item_has_its_own_reply_and_an_invalid_one_is_not_sent() {
         let engine = Counting::new(3);
         let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
         assert_eq!(renewed(&engine, &batch), ["0", "invalid n2", "1"]);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_batch_is_taken_apart_in_order_and_nothing_is_asked_for_nothing() {
+    fn a_large_batch_is_split_in_order_and_an_empty_one_sends_nothing() {
         let engine = Counting::new(3);
         let batch = vec![line(1, 1); 7];
         assert_eq!(renewed(&engine, &batch), ["0", "1", "2", "0", "1", "2", "0"]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_no_success_and_a_failure_is_told_of_every_line_that_was_asked() {
+    fn a_missing_reply_is_an_error_and_a_failure_is_returned_for_every_item_that_was_sent() {
         let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
         let missing = renewed(&Counting::new(1), &batch);
         assert_eq!(missing, ["0", "invalid n2", "protocol n3"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_the_name_and_what_is_lacking_is_not_asked() {
+    fn an_error_has_the_name_and_missing_features_are_not_requested() {
         let engine = Counting::new(0);
         let error = now(Engine::inspect(&engine, &name("n"))).expect_err("fails");
         assert_eq!(error.name(), Some(&name("n")));

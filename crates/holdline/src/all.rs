@@ -12,14 +12,14 @@ use crate::options::LockOptions;
 use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
 
-/// The guards of several names that were taken together, in the order of the names; those of
+/// The guards of several names that were acquired together, in the order of the names; those of
 /// several clients in the order of [`lock_all`].
 #[derive(Debug)]
 #[must_use = "guards that are not kept release their names at once"]
 pub struct Guards(Vec<Guard>);
 
 impl Guards {
-    /// Takes guards together.
+    /// Makes it of guards.
     pub(crate) fn new(guards: Vec<Guard>) -> Guards {
         Guards(guards)
     }
@@ -29,17 +29,17 @@ impl Guards {
         &self.0
     }
 
-    /// Gives the guards out, in the order of the names.
+    /// Returns the guards by value, in the order of the names.
     pub fn into_guards(self) -> Vec<Guard> {
         self.0
     }
 
-    /// Tells whether all leases may be believed.
+    /// Returns whether all leases are valid.
     pub fn is_valid(&self) -> bool {
         self.0.iter().all(Guard::is_valid)
     }
 
-    /// Resolves when the first of the leases may no longer be believed.
+    /// Resolves when the first of the leases is no longer valid.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -48,8 +48,8 @@ impl Guards {
         futures_util::future::select_all(lost).await.0
     }
 
-    /// Releases all names side by side, and says how each ended, in the order of the names. It
-    /// takes as long as the slowest of them: see [`Guard::release`].
+    /// Releases all names concurrently, and returns the outcomes in the order of the names. It
+    /// takes as long as the slowest release: see [`Guard::release`].
     ///
     /// # Cancel safety
     /// Dropping the future loses the answers only.
@@ -58,14 +58,14 @@ impl Guards {
     }
 }
 
-/// Takes several names of several clients exclusively: all or none, within one wait limit.
+/// Acquires several names of several clients exclusively: all or none, within one wait limit.
 ///
 /// The order is that of [`Capabilities::identity`](crate::Capabilities), then that of the names in
-/// bytes. So two who take overlapping sets never wait for each other, provided that they name a
-/// store alike: the identity of a server is made from its address.
+/// bytes. So overlapping sets never cause a deadlock, provided that all processes name a store by
+/// the same address: the identity of a server is made from it.
 ///
-/// The stores know nothing of each other. While the last name is waited for, the first ones are
-/// held; if one lease is lost, the other guards stay valid until they are released.
+/// The stores know nothing of each other. During the wait for the last name, the first ones are
+/// held. If one lease is lost, the other guards stay valid until they are released.
 /// [`Guards::lost`] resolves with the first loss.
 ///
 /// # Errors
@@ -109,7 +109,7 @@ pub async fn lock_all_with<N: AsRef<str>>(
     all_or_none(names, options).await
 }
 
-/// Takes all names or none, in their order, within one wait limit.
+/// Acquires all names or none, in their order, within one wait limit.
 pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
     names: impl IntoIterator<Item = (&'a Arc<Core>, N)>,
     options: &LockOptions,
@@ -126,7 +126,7 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
         match acquire::acquire(core, plan, wait).await {
             Ok(guard) => guards.0.push(guard),
             Err(error) => {
-                // None: what was taken is released before the caller learns.
+                // None: all acquired names are released before the error is returned.
                 guards.release().await;
                 return Err(error);
             }
@@ -135,7 +135,7 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
     whole(guards).await
 }
 
-/// Puts the names in their order, and refuses what could not be taken together.
+/// Puts the names in their order, and refuses those that cannot be acquired together.
 fn check(plans: &mut [(&Arc<Core>, Arc<Plan>)], options: &LockOptions) -> Result<(), LockError> {
     fn place<'a>((core, plan): &'a (&Arc<Core>, Arc<Plan>)) -> (&'a str, &'a LockName) {
         (&core.shared.engine.capabilities().identity, &plan.name)
@@ -155,7 +155,7 @@ fn check(plans: &mut [(&Arc<Core>, Arc<Plan>)], options: &LockOptions) -> Result
 }
 
 /// Returns the guards if all are valid, and releases them otherwise: the first may have been lost
-/// while the last was waited for.
+/// during the wait for the last.
 pub(crate) async fn whole(guards: Guards) -> Result<Guards, LockError> {
     let lost = guards.0.iter().find(|guard| !guard.is_valid());
     let Some(held) = lost.map(Guard::held) else { return Ok(guards) };

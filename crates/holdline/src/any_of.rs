@@ -1,8 +1,8 @@
 //! Any of several names: whichever is free first.
 //!
-//! A waiter queues for all names at once, and leaves the other queues before it returns.
-//! Invariant Y1: whoever waits for one more name holds only names that come before it in byte
-//! order. So no two wait for each other.
+//! A waiter queues for all names at once, and leaves the other queues before it returns. Invariant
+//! Y1: an attempt that waits for one more name holds only names that come before it in byte order.
+//! So no two wait for each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::leftovers::Leftovers;
 use crate::options::LockOptions;
 use crate::plan::Plan;
 
-/// How long a grant waits until the other queues are left: then the janitor goes on alone.
+/// How long a grant waits until the other queues are left: then the janitor continues alone.
 const LEAVING: Duration = Duration::from_secs(1);
 
 impl Client {
@@ -108,8 +108,8 @@ impl AnyOf {
         &self.names
     }
 
-    /// Takes the first of the names that is free, or waits until one is. [`Guard::name`] tells
-    /// which.
+    /// Acquires the first of the names that is free, or waits until one is. [`Guard::name`]
+    /// returns it.
     ///
     /// # Errors
     /// As [`crate::Mutex::lock`]. A name that fails is left out while others are waited for; the
@@ -124,14 +124,14 @@ impl AnyOf {
     ///
     /// # Guarantees
     /// When it returns, this attempt holds one name and stands in no queue. If the store does not
-    /// answer within a second, the janitor goes on leaving the other queues.
+    /// answer within a second, the janitor continues to leave the other queues.
     pub async fn lock(&self) -> Result<Guard, LockError> {
         let plans = self.plans()?;
         let wait = Wait::of(&self.core, &plans.plans[0]);
         self.first_of(&plans.plans, &plans.leftovers, wait).await
     }
 
-    /// Takes the first of the names that is free, and never waits for a holder.
+    /// Acquires the first of the names that is free, and never waits for a holder.
     ///
     /// # Errors
     /// `Busy` with the holder of the last name when none is free; otherwise as
@@ -144,8 +144,8 @@ impl AnyOf {
         self.free_one(&plans.plans).await
     }
 
-    /// Takes `count` of the names: all of them or none. When fewer are free, it takes them one by
-    /// one in byte order, and keeps what it has while it waits for the next.
+    /// Acquires `count` of the names: all of them or none. When fewer are free, it takes them one
+    /// by one in byte order, and keeps what it has while it waits for the next.
     ///
     /// # Errors
     /// As [`AnyOf::lock`]; `Invalid` when `count` is 0 or more than there are names. None of the
@@ -183,7 +183,7 @@ impl AnyOf {
         all::whole(Guards::new(guards)).await
     }
 
-    /// Takes `count` of the names that are free, and never waits for a holder: all or none.
+    /// Acquires `count` of the names that are free, and never waits for a holder: all or none.
     ///
     /// # Errors
     /// `Busy` when fewer are free; otherwise as [`AnyOf::lock_many`].

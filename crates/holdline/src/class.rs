@@ -12,7 +12,7 @@ use std::sync::Arc;
 use holdline_core::LockName;
 use parking_lot::Mutex;
 
-/// How many classes one client tells apart.
+/// How many classes one client distinguishes.
 pub const MAX_CLASSES: usize = 200;
 /// The class of locks that were given none.
 const DEFAULT: &str = "default";

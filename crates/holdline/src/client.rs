@@ -1,4 +1,4 @@
-//! The client: where locks come from.
+//! The client: connects to an engine and describes locks.
 
 use std::env::VarError;
 use std::sync::Arc;
@@ -27,10 +27,11 @@ use crate::semaphore::Semaphore;
 /// The variable of the environment that [`Client::from_env`] reads.
 pub const URL_VARIABLE: &str = "HOLDLINE_URL";
 
-/// A connection to one store of locks, with what looks after them. Clones are the same client.
+/// A connection to one store of locks, with the background work for them. Clones are the same
+/// client.
 ///
-/// One client is enough for a process: its leases are renewed together, and everything it has
-/// queued is heard by one heartbeat.
+/// One client is enough for a process: its leases are renewed in batches, and one heartbeat serves
+/// all its queue entries.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -62,17 +63,16 @@ impl Client {
     /// `mysql://user@host/database` a MariaDB database (feature `mysql`; MySQL is not tested),
     /// `etcd://host,host,host` an etcd cluster (feature `etcd`), `zk://host,host,host` a ZooKeeper
     /// ensemble (feature `zookeeper`), `http://host` and `https://host` a Holdline server (feature
-    /// `http`), `memory:` this process (`memory:NAME` keeps apart what has
-    /// nothing to do with each other).
+    /// `http`), `memory:` this process (`memory:NAME` makes separate stores).
     ///
     /// # Errors
     /// - `Invalid`: no such scheme or parameter; the message names the nearest.
-    /// - `Unsupported`: this build was made without that engine.
-    /// - what the engine says when it cannot be reached or used. Nothing is held.
+    /// - `Unsupported`: this build does not have that engine.
+    /// - the engine's own error if it cannot be reached or used. Nothing is held.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves no client; of `local:` the directory and an empty store may be
-    /// there.
+    /// Dropping the future leaves no client; for `local:`, the directory and an empty store may
+    /// exist.
     pub async fn connect(url: &str) -> Result<Client, LockError> {
         Client::connect_with(url, ClientOptions::default()).await
     }
@@ -80,7 +80,7 @@ impl Client {
     /// Connects to the engine that a URL names.
     ///
     /// # Errors
-    /// As [`Client::connect`]; and `Invalid` for options that do not fit together.
+    /// As [`Client::connect`]; and `Invalid` for options that contradict each other.
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
@@ -92,12 +92,12 @@ impl Client {
         Client::with_options(engine, options)
     }
 
-    /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:` when there
-    /// is no such variable.
+    /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:` if it is not
+    /// set.
     ///
     /// # Errors
-    /// As [`Client::connect`]; and `Invalid` when the variable is empty or no text: who sets it
-    /// wants some store, and to lock in another one would exclude nobody.
+    /// As [`Client::connect`]; and `Invalid` if the variable is empty or not UTF-8. A fallback to
+    /// another store would exclude nobody.
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
@@ -113,12 +113,12 @@ impl Client {
         Client::with_options(engine, ClientOptions::default())
     }
 
-    /// Makes a client of an engine. Its background work runs in the caller's runtime, if there is
-    /// one, or else on a thread of its own.
+    /// Makes a client of an engine. Its background work runs in the caller's runtime, or on a
+    /// thread of its own if there is none.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit together, `Refused` when the machine gives no
-    /// thread, timer or randomness.
+    /// `Invalid` for options that contradict each other, `Refused` if the machine has no thread,
+    /// timer or randomness left.
     pub fn with_options(
         engine: Arc<dyn Engine>,
         options: ClientOptions,
@@ -126,7 +126,7 @@ impl Client {
         options.build(engine).map(|core| Client { core: Arc::new(core) })
     }
 
-    /// Describes an exclusive lock. Nothing is asked of the store yet.
+    /// Describes an exclusive lock. No request is sent yet.
     ///
     /// # Errors
     /// `Invalid` when the name is no lock name.
@@ -137,8 +137,8 @@ impl Client {
     /// Describes an exclusive lock with options.
     ///
     /// # Errors
-    /// `Invalid` when the name is no lock name or the options do not fit together, `Unsupported`
-    /// when they ask for what the engine cannot do.
+    /// `Invalid` if the name is not a lock name or the options contradict each other, `Unsupported`
+    /// if the engine does not support them.
     pub fn mutex_with(
         &self,
         name: impl AsRef<str>,
@@ -214,15 +214,15 @@ impl Client {
         Election::new(self, name, options)
     }
 
-    /// Takes several names exclusively: all or none, in their byte order, so that two who take
-    /// overlapping sets never wait for each other in a circle.
+    /// Acquires several names exclusively: all or none. They are acquired in byte order, so that
+    /// overlapping sets never cause a deadlock.
     ///
     /// # Errors
-    /// As [`Mutex::lock`], for the first name that could not be had; `Invalid` for a name listed
-    /// twice. None of the names is held then.
+    /// As [`Mutex::lock`], for the first name that could not be acquired; `Invalid` for a name
+    /// listed twice. None of the names is held then.
     ///
     /// # Cancel safety
-    /// As [`Mutex::lock`]; what was taken is released in the background.
+    /// As [`Mutex::lock`]; the acquired names are released in the background.
     pub async fn lock_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -230,7 +230,7 @@ impl Client {
         self.lock_all_with(names, &LockOptions::default()).await
     }
 
-    /// As [`Client::lock_all`], with options; the wait limit is one for all.
+    /// As [`Client::lock_all`], with options; there is one wait limit for all names.
     ///
     /// # Errors
     /// As [`Client::lock_all`] and [`Client::mutex_with`].
@@ -245,20 +245,20 @@ impl Client {
         all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
-    /// Takes up a lease that was detached: it is renewed now, and kept from then on.
+    /// Attaches a detached lease: it is renewed now, and in the background from then on.
     ///
     /// # Errors
     /// - `Lost`: the store no longer knows it. Nothing is held.
     /// - `Invalid`: it was granted by another store.
-    /// - `Unavailable` and others: the store did not confirm; the lease is what it was.
+    /// - `Unavailable` and others: the store did not confirm; the lease is unchanged.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the lease: it ends with its duration.
+    /// Dropping the future leaves the lease detached: it ends after its duration.
     pub async fn attach(&self, lease: &Lease) -> Result<Guard, LockError> {
         lease::attach(&self.core, lease).await
     }
 
-    /// Renews a detached lease, whole, and returns for how long it may be believed.
+    /// Renews a detached lease for its whole duration, and returns for how long it is valid.
     ///
     /// # Errors
     /// As [`Client::attach`].
@@ -272,17 +272,16 @@ impl Client {
     /// Releases a detached lease.
     ///
     /// # Errors
-    /// `Invalid` when the lease does not fit this engine. A store that does not answer is an
-    /// outcome that is not confirmed.
+    /// `Invalid` if the lease does not belong to this engine. If the store does not answer, the
+    /// outcome is unconfirmed.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer only: the janitor goes on releasing.
+    /// Dropping the future loses the answer only: the janitor continues the release.
     pub async fn release(&self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
         lease::release(&self.core, lease).await
     }
 
-    /// Renews a detached lease of which only the id is known, and returns for how long it may be
-    /// believed.
+    /// Renews a detached lease by its id, and returns for how long it is valid.
     ///
     /// # Errors
     /// As [`Client::attach`].
@@ -298,8 +297,8 @@ impl Client {
         lease::by_id::renew(&self.core, name, lease_id, lease_duration).await
     }
 
-    /// Releases a lease of which only the id is known. If the answer is lost, the store remembers
-    /// for at least 30 s that the id is dead.
+    /// Releases a lease by its id. If the answer is lost, the store refuses the id for at least 30
+    /// s.
     ///
     /// # Errors
     /// As [`Client::release`].
@@ -314,10 +313,10 @@ impl Client {
         lease::by_id::release(&self.core, name, lease_id).await
     }
 
-    /// Shows how a name stands.
+    /// Returns the holders and the queue of a name.
     ///
     /// # Errors
-    /// What the engine says. Nothing is changed.
+    /// The engine's error. Nothing is changed.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer.
@@ -330,7 +329,7 @@ impl Client {
     /// Lists the names that are held or waited for, page by page.
     ///
     /// # Errors
-    /// `Unsupported` where the engine cannot list; otherwise what it says. Nothing is changed.
+    /// `Unsupported` if the engine cannot list; otherwise the engine's error. Nothing is changed.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer.
@@ -342,7 +341,7 @@ impl Client {
     /// Carries out an operator's command.
     ///
     /// # Errors
-    /// `Unsupported` where the engine cannot; otherwise what it says, with its certainty.
+    /// `Unsupported` if the engine cannot do it; otherwise the engine's error, with its certainty.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer: the command may be carried out.
@@ -361,12 +360,12 @@ impl Client {
         self.core.shared.engine.capabilities()
     }
 
-    /// Returns the clock that leases are believed by.
+    /// Returns the clock that leases are measured by.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.core.shared.clock
     }
 
-    /// Returns under which id the store knows this client. It is no proof of anything.
+    /// Returns the id by which the store knows this client. It proves nothing.
     pub fn id(&self) -> ClientId {
         self.core.shared.client
     }
@@ -376,12 +375,11 @@ impl Client {
         self.core.shared.entropy.lease_id()
     }
 
-    /// Lets no new attempt begin, waits until everything dropped or given up so far is out of the
-    /// store, also where the engine tells a part of its store in the background, and reports.
-    /// Guards that are still held stay held, and are kept.
+    /// Refuses new attempts, waits until everything that was dropped or given up is removed from
+    /// the store, and returns a report. Guards that are still held stay held, and are renewed.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the report; the janitor goes on.
+    /// Dropping the future loses the report; the janitor continues.
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let shared = self.shared();
         shared.closing.store(true, Ordering::Relaxed);
@@ -389,22 +387,22 @@ impl Client {
         let deadline = shared.clock.sleep_until(end);
         let drained = async {
             loop {
-                let mut told = std::pin::pin!(shared.drained.notified());
-                told.as_mut().enable();
-                if shared.registry.lock().undoing == 0 {
+                let mut notified = std::pin::pin!(shared.drained.notified());
+                notified.as_mut().enable();
+                if shared.registry.lock().releasing == 0 {
                     return;
                 }
-                told.await;
+                notified.await;
             }
         };
         futures_util::future::select(std::pin::pin!(drained), deadline).await;
-        shared.answered(shared.engine.flush(), end).await;
+        shared.await_answer(shared.engine.flush(), end).await;
         let (under_way, held, left) = shared.registry.lock().count();
         let counters = &shared.counters;
         ShutdownReport {
             dropped_guards: counters.dropped.load(Ordering::Relaxed),
             given_up: counters.given_up.load(Ordering::Relaxed),
-            untold: counters.untold.load(Ordering::Relaxed),
+            unconfirmed: counters.unconfirmed.load(Ordering::Relaxed),
             left,
             held,
             under_way,
@@ -426,7 +424,7 @@ impl Client {
     }
 }
 
-/// Reads which engine the environment names.
+/// Reads the URL of the engine from the environment.
 pub(crate) fn url_of_environment() -> Result<String, LockError> {
     let wrong = |message| Err(LockError::invalid("holdline", URL_VARIABLE, message));
     match std::env::var(URL_VARIABLE) {
@@ -437,21 +435,21 @@ pub(crate) fn url_of_environment() -> Result<String, LockError> {
     }
 }
 
-/// What a client has behind it when it was shut down.
+/// What a client has done, and what is left, when it was shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShutdownReport {
     dropped_guards: u64,
     given_up: u64,
-    untold: u64,
+    unconfirmed: u64,
     left: usize,
     held: usize,
     under_way: usize,
 }
 
 impl ShutdownReport {
-    /// Tells whether nothing of this client is left in the store, as far as it knows.
+    /// Returns whether nothing of this client is left in the store, as far as it knows.
     pub fn is_clean(&self) -> bool {
-        self.untold == 0 && self.left == 0 && self.held == 0 && self.under_way == 0
+        self.unconfirmed == 0 && self.left == 0 && self.held == 0 && self.under_way == 0
     }
 
     /// Returns how many guards were dropped instead of released, in the client's life.
@@ -464,9 +462,9 @@ impl ShutdownReport {
         self.given_up
     }
 
-    /// Returns of how many of these the store could never be told: their leases ended them.
-    pub fn untold(&self) -> u64 {
-        self.untold
+    /// Returns how many of these the store never confirmed: they ended with their leases.
+    pub fn unconfirmed(&self) -> u64 {
+        self.unconfirmed
     }
 
     /// Returns how many were still to be given up at the deadline.
@@ -479,7 +477,7 @@ impl ShutdownReport {
         self.held
     }
 
-    /// Returns how many attempts are still under way.
+    /// Returns how many attempts are still in progress.
     pub fn under_way(&self) -> usize {
         self.under_way
     }

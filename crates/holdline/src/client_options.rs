@@ -1,4 +1,4 @@
-//! What can be set for one client.
+//! The options of a client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use crate::class::{self, Classes};
 use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
 use crate::entropy::{Source, SystemEntropy};
-use crate::home::Place;
 use crate::observer::{Both, Observer};
 use crate::owner::Nests;
-use crate::{home, process};
+use crate::runtime::SpawnTarget;
+use crate::{process, runtime};
 
-/// How long one request may go unanswered unless set. Engines have deadlines of their own, which
-/// are shorter and can say what is wrong; this is the net below them.
+/// The default time limit for the answer to a request. Engines have their own, shorter deadlines
+/// with better error messages; this one is the last resort.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The range of what may be set for it.
+/// The range of that limit.
 const MIN_ANSWER_WITHIN: Duration = Duration::from_millis(10);
 const MAX_ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// What can be set for one client.
+/// The options of a client.
 #[derive(Default)]
 pub struct ClientOptions {
     clock: Option<Arc<dyn Clock>>,
@@ -35,7 +35,7 @@ pub struct ClientOptions {
     holder: Option<HolderFields>,
     lease_duration: Option<Duration>,
     answer_within: Option<Duration>,
-    place: Place,
+    target: SpawnTarget,
 }
 
 /// Who learns what happens to the client's locks, and under which labels.
@@ -48,31 +48,31 @@ struct Telemetry {
 }
 
 impl ClientOptions {
-    /// Sets the clock that leases are believed by; the machine's own unless set, of the kind that
-    /// the engine asks for.
+    /// Sets the clock that measures leases; the machine's own unless set, of the kind that the
+    /// engine requires.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> ClientOptions {
         self.clock = Some(clock);
         self
     }
 
-    /// Sets where lease ids come from; a generator seeded by the machine unless set. They are
-    /// proofs: what can be guessed is for tests only.
+    /// Sets the source of lease ids; a generator seeded by the machine unless set. Lease ids are
+    /// proofs: use a predictable source in tests only.
     #[must_use]
     pub fn with_entropy(mut self, entropy: impl Entropy + Send + 'static) -> ClientOptions {
         self.entropy = Some(Box::new(entropy));
         self
     }
 
-    /// Sets by which part the rates of this clock and the store's may differ, in parts per
-    /// million; 1 % unless set.
+    /// Sets by how much the rates of this clock and the store's may differ, in parts per million; 1
+    /// % unless set.
     #[must_use]
     pub fn with_drift_ppm(mut self, drift_ppm: u32) -> ClientOptions {
         self.drift_ppm = Some(drift_ppm);
         self
     }
 
-    /// Adds an observer, which is told what happens to the client's locks.
+    /// Adds an observer, which receives the events of the client's locks.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> ClientOptions {
         self.telemetry.observer = Some(match self.telemetry.observer.take() {
@@ -103,7 +103,7 @@ impl ClientOptions {
         self
     }
 
-    /// Sets what holders tell about themselves; host, process id, user and program unless set.
+    /// Sets what holders report about themselves; host, process id, user and program unless set.
     #[must_use]
     pub fn with_holder(mut self, holder: HolderFields) -> ClientOptions {
         self.holder = Some(holder);
@@ -117,38 +117,38 @@ impl ClientOptions {
         self
     }
 
-    /// Sets how long one request may go unanswered before it is asked again (three times at most)
-    /// or given up, from 10 ms to 60 s; 10 s unless set. It is the net below the engine's own
-    /// deadlines: keep it longer than they are.
+    /// Sets how long a request may go unanswered before it is repeated (three times at most) or
+    /// given up, from 10 ms to 60 s; 10 s unless set. Keep it longer than the engine's own
+    /// deadlines.
     #[must_use]
     pub fn with_answer_within(mut self, answer_within: Duration) -> ClientOptions {
         self.answer_within = Some(answer_within);
         self
     }
 
-    /// Runs the background work on a thread of its own even inside a runtime: leases are renewed
-    /// then while something blocks the runtime's threads, as nothing should.
+    /// Runs the background work on a thread of its own even inside a runtime. Leases are then
+    /// renewed even while something blocks the runtime's threads.
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> ClientOptions {
-        self.place = if own_thread { Place::OwnThread } else { Place::Caller };
+        self.target = if own_thread { SpawnTarget::OwnThread } else { SpawnTarget::Caller };
         self
     }
 
-    /// Hands the background work to the caller, who runs it until it ends: for simulators, and for
-    /// executors other than tokio's. Dropping it before its end is understood as the end of its
-    /// world: nothing is renewed, released or given up any more.
+    /// Passes the background work to the caller, who runs it until it ends: for simulators, and for
+    /// executors other than tokio's. If the caller drops it earlier, nothing is renewed, released
+    /// or given up any more.
     #[must_use]
     pub fn with_spawner(
         mut self,
         spawner: impl FnOnce(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + 'static,
     ) -> ClientOptions {
-        self.place = Place::Given(Box::new(spawner));
+        self.target = SpawnTarget::Spawner(Box::new(spawner));
         self
     }
 
-    /// Tells whether the background work is to run on a thread of its own.
+    /// Returns whether the background work runs on a thread of its own.
     pub(crate) fn has_own_thread(&self) -> bool {
-        matches!(self.place, Place::OwnThread)
+        matches!(self.target, SpawnTarget::OwnThread)
     }
 
     /// Checks the options and starts the background work.
@@ -199,7 +199,7 @@ impl ClientOptions {
         let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
         let shared = Arc::new(Shared::new(parts));
-        home::start(&shared, self.place)
+        runtime::start(&shared, self.target)
             .map_err(|error| refused("the machine gives no thread", &error))?;
         Ok(Core { shared, holder, lease_duration, nests: Nests::default(), classes })
     }

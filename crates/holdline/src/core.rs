@@ -1,8 +1,8 @@
-//! What a client is made of.
+//! The parts of a client.
 //!
-//! [`Shared`] is what the worker needs; it lives as long as there is something to look after.
-//! [`Core`] is what users hold: locks, guards and clients. When the last one is gone the worker
-//! gives up what is left and ends.
+//! The worker uses [`Shared`], which lives as long as there is background work. Locks, guards and
+//! clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
+//! ends.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +18,14 @@ use holdline_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::acquire::Lines;
+use crate::acquire::LocalQueues;
 use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
-use crate::home::Home;
 use crate::observer::{HoldEnd, Observer};
 use crate::owner::Nests;
 use crate::registry::Registry;
+use crate::runtime::WorkerRuntime;
 
 /// What the worker of a client needs.
 pub(crate) struct Shared {
@@ -35,35 +35,35 @@ pub(crate) struct Shared {
     pub(crate) observer: Option<Arc<dyn Observer>>,
     pub(crate) client: ClientId,
     pub(crate) drift_ppm: u32,
-    /// How long one request may go unanswered.
+    /// How long a request may go unanswered.
     pub(crate) answer_within: Duration,
     pub(crate) registry: Mutex<Registry>,
     /// Wakes the worker.
-    pub(crate) bell: Notify,
-    /// Tells `shutdown` that something was given up.
+    pub(crate) wakeup: Notify,
+    /// Notifies `shutdown` that something was given up.
     pub(crate) drained: Notify,
-    pub(crate) home: Home,
+    pub(crate) runtime: WorkerRuntime,
     pub(crate) counters: Counters,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) local_queues: Arc<LocalQueues>,
     /// The process that made the client.
     pid: AtomicU32,
     /// No new attempt begins.
     pub(crate) closing: AtomicBool,
     round_trip: AtomicU64,
-    /// A bug for the simulation to find.
+    /// A planted bug, which the simulation must find.
     #[cfg(feature = "planted")]
     pub(crate) counts_from_reply: AtomicBool,
 }
 
-/// What the janitor has done.
+/// Counters of the janitor.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) dropped: AtomicU64,
     pub(crate) given_up: AtomicU64,
-    pub(crate) untold: AtomicU64,
+    pub(crate) unconfirmed: AtomicU64,
 }
 
-/// What a [`Shared`] is made of.
+/// The parts of a [`Shared`].
 pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -85,11 +85,11 @@ impl Shared {
             drift_ppm: parts.drift_ppm,
             answer_within: parts.answer_within,
             registry: Mutex::default(),
-            bell: Notify::new(),
+            wakeup: Notify::new(),
             drained: Notify::new(),
-            home: Home::default(),
+            runtime: WorkerRuntime::default(),
             counters: Counters::default(),
-            lines: Arc::default(),
+            local_queues: Arc::default(),
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
@@ -98,38 +98,38 @@ impl Shared {
         }
     }
 
-    /// Tells whether this is the process that made the client. A forked child has the memory of
-    /// its parent, but none of its threads and no right to its leases.
+    /// Returns whether this process made the client. A forked child has the memory of its parent,
+    /// but none of its threads and no right to its leases.
     pub(crate) fn is_own_process(&self) -> bool {
         self.pid.load(Ordering::Relaxed) == std::process::id()
     }
 
-    /// Tells whether a lease may be believed here and now: never in a forked copy.
+    /// Returns whether a lease is valid now; never in a forked process.
     pub(crate) fn believes(&self, grant: &Grant) -> bool {
         // The clock first: it costs less than the system call.
         grant.is_valid(self.clock.now()) && self.is_own_process()
     }
 
-    /// Returns until when a lease may be believed here.
+    /// Returns until when a lease is valid in this process.
     pub(crate) fn valid_until(&self, grant: &Grant) -> Moment {
         if self.is_own_process() { grant.valid_until() } else { Moment::ORIGIN }
     }
 
-    /// Makes this process look like a forked child of the one that made the client.
+    /// Makes this process look like a forked child, for tests.
     #[cfg(test)]
     pub(crate) fn pretend_fork(&self, forked: bool) {
         let pid = if forked { 0 } else { std::process::id() };
         self.pid.store(pid, Ordering::Relaxed);
     }
 
-    pub(crate) fn ring(&self, ring: bool) {
-        if ring {
-            self.bell.notify_one();
+    pub(crate) fn wake(&self, wake: bool) {
+        if wake {
+            self.wakeup.notify_one();
         }
     }
 
-    /// Tells the observer, if there is one. Its panic is its own affair: it must not end the
-    /// keeper, nor an attempt half-way.
+    /// Notifies the observer, if there is one. A panic of the observer must not end the keeper or
+    /// an attempt.
     pub(crate) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.observer
             && catch_unwind(AssertUnwindSafe(|| tell(&**observer))).is_err()
@@ -138,7 +138,7 @@ impl Shared {
         }
     }
 
-    /// Tells the observer that a lock is held.
+    /// Reports to the observer that a lock is held.
     pub(crate) fn observe_acquired(&self, grant: &Grant, waited: Duration) {
         self.observe(|observer| {
             grant.observe_begin();
@@ -146,7 +146,7 @@ impl Shared {
         });
     }
 
-    /// Tells the observer that a hold has ended, unless it knows.
+    /// Reports to the observer that a hold has ended, unless that was reported.
     pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
         self.observe(|observer| {
             if grant.observe_end() {
@@ -156,27 +156,28 @@ impl Shared {
         });
     }
 
-    /// Returns how long a hand-off waits for this client's claim: four round trips, and two
-    /// heartbeats at least. When a hint is lost it is the heartbeat that finds the hand-off, up to
-    /// a whole interval late; a window of one interval would be over just then.
+    /// Returns the claim window of this client: four round trips, and at least two heartbeats. If a
+    /// hint is lost, the heartbeat finds the hand-off up to a whole interval later, when a window
+    /// of one interval would just be over.
     pub(crate) fn claim_window(&self) -> Duration {
         let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
         (round_trip * 4).max(QUEUE_HEARTBEAT * 2).clamp(MIN_CLAIM_WINDOW, MAX_CLAIM_WINDOW)
     }
 
-    /// Waits for an answer until `limit`; `None` when it did not come.
+    /// Waits for an answer until `limit`; `None` if none arrived.
     ///
-    /// The engine is always polled inside a runtime: the caller's, or else the worker's.
-    pub(crate) async fn answered<T>(&self, answer: Answer<'_, T>, limit: Moment) -> Option<T> {
+    /// The engine is always polled inside a runtime: the caller's, or the worker's if there is
+    /// none.
+    pub(crate) async fn await_answer<T>(&self, answer: Answer<'_, T>, limit: Moment) -> Option<T> {
         match answer {
             Answer::Ready(answer) => answer,
             Answer::Later(_) if !self.is_own_process() => None,
-            Answer::Later(future) => self.answered_here(future, self.clock.now(), limit).await,
+            Answer::Later(future) => self.await_answer_here(future, self.clock.now(), limit).await,
         }
     }
 
-    /// Does the same where the process is known to be our own, and the clock was just read.
-    pub(crate) async fn answered_here<T>(
+    /// Does the same if the process is known to be our own, and the clock was just read.
+    pub(crate) async fn await_answer_here<T>(
         &self,
         mut future: Boxed<'_, T>,
         sent: Moment,
@@ -184,7 +185,7 @@ impl Shared {
     ) -> Option<T> {
         let mut timer = None;
         let mut wait = std::pin::pin!(poll_fn(|context| {
-            let polled = self.home.within(|| future.as_mut().poll(context));
+            let polled = self.runtime.within(|| future.as_mut().poll(context));
             if polled.is_ready() {
                 return polled.map(Some);
             }
@@ -192,12 +193,12 @@ impl Shared {
             timer.as_mut().poll(context).map(|()| None)
         }));
         let answer = wait.as_mut().await;
-        self.note_round_trip(sent.until(self.clock.now()));
+        self.record_round_trip(sent.until(self.clock.now()));
         answer
     }
 
-    /// Returns from when a reply's duration counts: from just before its request left.
-    pub(crate) fn counts_from(&self, sent: Moment) -> Moment {
+    /// Returns the start of the duration in a reply: just before its request was sent.
+    pub(crate) fn validity_start(&self, sent: Moment) -> Moment {
         #[cfg(feature = "planted")]
         if self.counts_from_reply.load(Ordering::Relaxed) {
             return self.clock.now();
@@ -205,37 +206,37 @@ impl Shared {
         sent
     }
 
-    /// Keeps the longest of the last round trips, which fades.
-    fn note_round_trip(&self, taken: Duration) {
+    /// Records a round trip; keeps the longest recent one, which decays.
+    fn record_round_trip(&self, taken: Duration) {
         let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         let before = self.round_trip.load(Ordering::Relaxed);
         self.round_trip.store(taken.max(before - before / 8), Ordering::Relaxed);
     }
 
-    /// Returns until when a request that leaves now may go unanswered.
+    /// Returns the deadline for the answer to a request that is sent now.
     pub(crate) fn limit(&self) -> Moment {
         self.clock.now().after(self.answer_within)
     }
 
-    /// Waits for an answer that tells nothing by not coming.
+    /// Waits for an answer whose absence says nothing about the outcome.
     pub(crate) async fn answer<T>(
         &self,
         answer: Answer<'_, Result<T, LockError>>,
     ) -> Result<T, LockError> {
         let limit = self.limit();
-        match self.answered(answer, limit).await {
+        match self.await_answer(answer, limit).await {
             Some(answer) => answer,
             None => Err(self.no_answer()),
         }
     }
 
-    /// Makes the error for a request that went unanswered as long as an answer may take.
+    /// Makes the error for a request without an answer within the limit.
     pub(crate) fn no_answer(&self) -> LockError {
-        self.nothing_within(self.answer_within)
+        self.no_answer_within(self.answer_within)
     }
 
-    /// Makes the error for a request that went unanswered for this long.
-    pub(crate) fn nothing_within(&self, waited: Duration) -> LockError {
+    /// Makes the error for a request without an answer within a duration.
+    pub(crate) fn no_answer_within(&self, waited: Duration) -> LockError {
         if !self.is_own_process() {
             let message = "it was made by the parent process: make a new client after a fork";
             return LockError::invalid(self.engine.capabilities().engine, "client", message);
@@ -249,7 +250,7 @@ impl Shared {
     }
 }
 
-/// What users hold.
+/// The part of a client that locks, guards and clients share.
 pub(crate) struct Core {
     pub(crate) shared: Arc<Shared>,
     pub(crate) holder: HolderFields,
@@ -259,7 +260,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Checks that an attempt may begin.
+    /// Checks that an attempt may start.
     pub(crate) fn open(&self) -> Result<(), LockError> {
         if self.shared.closing.load(Ordering::Relaxed) {
             return Err(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied));
@@ -272,10 +273,10 @@ impl Drop for Core {
     fn drop(&mut self) {
         if self.shared.is_own_process() {
             self.shared.registry.lock().abandoned = true;
-            self.shared.ring(true);
+            self.shared.wake(true);
         }
     }
 }
 
-/// Lets the worker's and the caller's futures be named as one type.
+/// One type for the futures of the worker and of the caller.
 pub(crate) type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

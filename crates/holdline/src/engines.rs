@@ -1,4 +1,4 @@
-//! Which engines a URL can name.
+//! The engines that a URL can name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ const SCHEMES: &[&str] = &[
     #[cfg(feature = "zookeeper")]
     "zk",
 ];
-/// Schemes that name an engine which this build may lack.
+/// Schemes of engines that this build may not have.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("etcd", ETCD),
     ("etcds", ETCD),
@@ -77,7 +77,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("postgresql", POSTGRES),
     ("zk", ZOOKEEPER),
 ];
-/// What others call these engines.
+/// Other names of these engines.
 const OTHER_NAMES: &[(&str, &str)] = &[
     ("zookeeper", "zk"),
     ("etcd3", "etcd"),
@@ -134,12 +134,12 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     }
 }
 
-/// Connects from outside of the caller's runtime: then the engine's own work does not run in it
-/// either, and goes on while something blocks its threads.
+/// Connects outside of the caller's runtime, so that the engine's own tasks continue while
+/// something blocks the threads of that runtime.
 pub(crate) async fn connect_apart(url: &str) -> Result<Arc<dyn Engine>, LockError> {
-    let (told, outcome) = tokio::sync::oneshot::channel();
+    let (sender, outcome) = tokio::sync::oneshot::channel();
     let url = url.to_owned();
-    let work = move || drop(told.send(block_on(connect(&url))));
+    let work = move || drop(sender.send(block_on(connect(&url))));
     let started = std::thread::Builder::new().name("holdline-connect".to_owned()).spawn(work);
     let refused = |message: String| {
         let kind = ErrorKind::Refused { message };
@@ -149,10 +149,10 @@ pub(crate) async fn connect_apart(url: &str) -> Result<Arc<dyn Engine>, LockErro
     outcome.await.unwrap_or_else(|_| Err(refused("the thread that connects has ended".to_owned())))
 }
 
-/// Looks how the engine that a URL names stands: its server or files, its settings, its clock.
+/// Checks the engine that a URL names: its server or files, its settings, its clock.
 ///
-/// Makes nothing and locks nothing. An engine that cannot be reached is a finding, not an error.
-/// It may block on files or wait for a server for a few seconds.
+/// It creates nothing and locks nothing. An engine that cannot be reached is a finding, not an
+/// error. The call may block on files or wait for a server for a few seconds.
 ///
 /// # Errors
 /// `Invalid`: the URL names no engine of this build, or has a wrong parameter.
@@ -196,7 +196,7 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
             let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
             holdline_zookeeper::checkup(&options, clock(ClockKind::Boottime, "zookeeper")?).await
         }
-        // All others are looked at by being opened.
+        // All others are checked by opening them.
         _ => {
             let engine = connect(url).await?;
             let mut checkup = Checkup::new(engine.capabilities().engine);
@@ -222,7 +222,8 @@ fn unknown_scheme(scheme: &str) -> LockError {
     LockError::invalid("holdline", "url", message)
 }
 
-/// The memory engines of this process, by name. They stay, so that tokens go on growing.
+/// The memory engines of this process, by name. They are never removed, so that tokens keep
+/// growing.
 static TABLES: Mutex<BTreeMap<String, MemoryEngine>> = Mutex::new(BTreeMap::new());
 
 fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
@@ -240,7 +241,7 @@ fn memory(url: EngineUrl<'_>) -> Result<Arc<dyn Engine>, LockError> {
     Ok(Arc::new(engine))
 }
 
-/// Makes the clock that an engine asks for.
+/// Makes the clock that an engine requires.
 pub(crate) fn clock(kind: ClockKind, engine: &'static str) -> Result<Arc<dyn Clock>, LockError> {
     match SystemClock::new(kind) {
         Ok(clock) => Ok(Arc::new(clock)),
@@ -306,8 +307,8 @@ async fn postgres(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     holdline_postgres::connect(&options, clock).await
 }
 
-/// Opens the engine of this machine, beside the runtime: another process may be stopped inside a
-/// transaction, and the files are waited for then.
+/// Opens the local engine on a blocking thread: another process may be stopped inside a
+/// transaction, and opening then waits for it.
 #[cfg(feature = "local")]
 async fn local(url: &str) -> Result<Arc<dyn Engine>, LockError> {
     let options = holdline_local::LocalOptions::from_url(url)?;

@@ -1,4 +1,4 @@
-//! Where lease ids come from.
+//! The source of lease ids.
 
 use holdline_core::{ClientId, Entropy, LeaseId};
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 
 /// Random bytes from a generator of its own, seeded by the machine.
 ///
-/// It is no generator of the thread: a forked child would repeat the lease ids of its parent.
+/// It is not the thread's generator: a forked child would repeat the lease ids of its parent.
 pub(crate) struct SystemEntropy(StdRng);
 
 impl SystemEntropy {

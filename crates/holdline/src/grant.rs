@@ -1,8 +1,8 @@
-//! A live grant, as everything that concerns it shares it.
+//! A grant, as the guard, its handles and the keeper share it.
 //!
-//! Invariant V2: `valid_until` only grows while the grant is believed, and is the origin once it
-//! is over; so a check is one load and one look at the clock.
-//! Invariant V3: a grant that was lost or ended stays so: no late reply brings it back.
+//! Invariant V2: `valid_until` only grows while the grant is valid, and is the origin once it is
+//! over. So a check is one load and one reading of the clock.
+//! Invariant V3: a grant that was lost or ended stays so: no late reply revives it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,9 +25,9 @@ const REVOKED: u8 = 2;
 const LOST: u8 = 4;
 const ENDED: u8 = 8;
 const PAUSED: u8 = 16;
-/// Somebody listens or has listened: without it nobody needs to be told.
-const LISTENED: u8 = 32;
-/// What the store has granted is a part of the whole lease only: one renewal reaches that.
+/// Somebody listens or has listened; otherwise nobody is notified.
+const HAS_LISTENERS: u8 = 32;
+/// The store has granted only a part of the whole lease; one renewal reaches the rest.
 const FIRST: u8 = 64;
 /// An observer knows that it is held, and not yet that it has ended.
 const OBSERVED: u8 = 128;
@@ -36,11 +36,11 @@ const OBSERVED: u8 = 128;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RiskReason {
-    /// The last renewals have failed; this is the last failure, if one was answered.
+    /// The last renewals have failed. This is the last failure, if one was answered.
     NotRenewed(Option<LockError>),
-    /// By its own terms it is not renewed, or not beyond its longest hold, and runs out.
+    /// Its options do not renew it, or not beyond `max_hold`, so it expires.
     RunsOut,
-    /// An operator revoked it with these words; it is still valid for the time that is left.
+    /// An operator revoked it for this reason; it stays valid for the remaining time.
     Revoked(String),
     /// It is lost already.
     Lost(LostReason),
@@ -54,39 +54,39 @@ pub(crate) struct Grant {
     pub(crate) lease_id: LeaseId,
     pub(crate) token: FencingToken,
     pub(crate) since: Moment,
-    /// It is not believed from here on, and so not renewed.
+    /// It is invalid from this moment on, and not renewed.
     max_hold_at: Moment,
-    /// A request under the id went unanswered: its end leaves a tombstone.
+    /// A request under the id went unanswered, so the release leaves a tombstone.
     pub(crate) unsettled: bool,
     pub(crate) anchor: Option<Anchor>,
     valid_until: AtomicU64,
     state: AtomicU8,
-    rare: OnceLock<Box<Rare>>,
+    cold: OnceLock<Box<ColdState>>,
 }
 
-/// What a grant needs only when something happens to it, or when somebody listens or traces.
-struct Rare {
+/// The parts of a grant that are needed only for events, listeners and traces.
+struct ColdState {
     span: Span,
-    bell: Notify,
+    changed: Notify,
     cancel: OnceLock<CancellationToken>,
-    words: Mutex<Words>,
+    reasons: Mutex<Reasons>,
 }
 
-impl Rare {
-    fn new(span: Span) -> Box<Rare> {
-        let (bell, cancel, words) = (Notify::new(), OnceLock::new(), Mutex::default());
-        Box::new(Rare { span, bell, cancel, words })
+impl ColdState {
+    fn new(span: Span) -> Box<ColdState> {
+        let (changed, cancel, reasons) = (Notify::new(), OnceLock::new(), Mutex::default());
+        Box::new(ColdState { span, changed, cancel, reasons })
     }
 }
 
 #[derive(Default)]
-struct Words {
+struct Reasons {
     lost: Option<LostReason>,
     revoked: Option<String>,
     failure: Option<LockError>,
 }
 
-/// What a new grant is made of.
+/// The parts of a new grant.
 pub(crate) struct Granted {
     pub(crate) lease_id: LeaseId,
     pub(crate) token: FencingToken,
@@ -96,10 +96,9 @@ pub(crate) struct Granted {
     pub(crate) unsettled: bool,
 }
 
-/// Returns until when a lease may be believed of which the store says that so much is left. That is
-/// never longer than was asked for: a store whose clock was set back has more to give, until
-/// somebody sets it right.
-fn believed_until(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
+/// Returns until when a lease is valid if the store reports `left`. That is never more than was
+/// requested: a store whose clock was set back reports too much.
+fn validity_of(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
     if let (Some(left), Some((first, believed))) = (left, plan.first_lease)
         && left == first
     {
@@ -113,7 +112,7 @@ impl Grant {
     pub(crate) fn new(plan: &Arc<Plan>, granted: Granted) -> Grant {
         let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
         let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
-        let until = believed_until(plan, sent, left).min(max_hold_at);
+        let until = validity_of(plan, sent, left).min(max_hold_at);
         let span = tracing::debug_span!(
             "lock.hold", name = %plan.name, mode = %plan.mode, lease_id = %lease_id,
             fencing_token = token.get(),
@@ -128,31 +127,31 @@ impl Grant {
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
             state: AtomicU8::new(if plan.hold == plan.hold.first() { 0 } else { FIRST }),
-            rare: match span.is_disabled() {
+            cold: match span.is_disabled() {
                 true => OnceLock::new(),
-                false => OnceLock::from(Rare::new(span)),
+                false => OnceLock::from(ColdState::new(span)),
             },
         }
     }
 
-    fn rare(&self) -> &Rare {
-        self.rare.get_or_init(|| Rare::new(Span::none()))
+    fn cold(&self) -> &ColdState {
+        self.cold.get_or_init(|| ColdState::new(Span::none()))
     }
 
-    fn words(&self) -> MutexGuard<'_, Words> {
-        self.rare().words.lock()
+    fn reasons(&self) -> MutexGuard<'_, Reasons> {
+        self.cold().reasons.lock()
     }
 
-    /// Returns the span of the hold, if somebody traces it.
+    /// Returns the span of the hold, if it is traced.
     pub(crate) fn span_id(&self) -> Option<Id> {
-        self.rare.get().and_then(|rare| rare.span.id())
+        self.cold.get().and_then(|cold| cold.span.id())
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {
         Subject::of(&self.plan, self.lease_id)
     }
 
-    /// An observer is told that it is held.
+    /// Records that observers know that it is held.
     pub(crate) fn observe_begin(&self) {
         self.state.fetch_or(OBSERVED, Ordering::Relaxed);
     }
@@ -167,8 +166,8 @@ impl Grant {
         Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
     }
 
-    /// Tells whether it ends by its longest hold, and not when the store's lease does.
-    pub(crate) fn is_cut(&self) -> bool {
+    /// Returns whether it ends by `max_hold`, before the store's lease does.
+    pub(crate) fn ends_by_max_hold(&self) -> bool {
         self.valid_until() == self.max_hold_at
     }
 
@@ -180,17 +179,17 @@ impl Grant {
         self.state.load(Ordering::Acquire) & flag != 0
     }
 
-    /// Tells whether the keeper renews it: a lease without renewal until it is whole.
+    /// Returns whether the keeper renews it; a lease without renewals only until it is whole.
     fn is_renewed(&self) -> bool {
         self.plan.renews() || self.has(FIRST)
     }
 
-    /// Tells whether renewals are wanted and would be granted.
+    /// Returns whether it should be renewed and the renewal would be granted.
     pub(crate) fn wants_renewal(&self) -> bool {
         self.is_renewed() && !self.has(REVOKED | PAUSED)
     }
 
-    /// No renewal leaves until it is resumed: the lease is being given out of this process.
+    /// Stops renewals until they are resumed, because the lease is being detached.
     pub(crate) fn pause_renewals(&self) {
         self.state.fetch_or(PAUSED, Ordering::AcqRel);
     }
@@ -199,12 +198,12 @@ impl Grant {
         self.state.fetch_and(!PAUSED, Ordering::AcqRel);
     }
 
-    /// Tells whether nothing more can happen to it.
+    /// Returns whether it was lost or ended.
     pub(crate) fn is_over(&self) -> bool {
         self.has(LOST | ENDED)
     }
 
-    /// The line of a renewal batch that keeps this grant.
+    /// Returns the renewal request for this grant.
     pub(crate) fn renewal(&self, client: ClientId) -> RenewRequest {
         RenewRequest {
             name: self.plan.name.clone(),
@@ -214,116 +213,114 @@ impl Grant {
         }
     }
 
-    /// Takes note that the store keeps the lease: `sent` was read before the request left.
-    /// Returns the slack, or `None` when the lease may no longer be believed.
+    /// Records that the store has renewed the lease; `sent` was read before the request was sent.
+    /// Returns the slack, or `None` if the lease is no longer valid.
     pub(crate) fn confirm(
         &self,
         now: Moment,
         sent: Moment,
         left: Option<Duration>,
     ) -> Option<Duration> {
-        let until = believed_until(&self.plan, sent, left).min(self.max_hold_at).as_nanos();
+        let until = validity_of(&self.plan, sent, left).min(self.max_hold_at).as_nanos();
         let extended = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             (now.as_nanos() < old).then_some(old.max(until))
         });
         let old = extended.ok()?;
         self.state.fetch_and(!FIRST, Ordering::AcqRel);
-        // What is near its longest hold stays at risk.
+        // Near `max_hold` it stays at risk.
         if until > old || old == Moment::NEVER.as_nanos() {
             self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
         }
         let old = Moment::from_nanos(old);
-        if self.rare.get().is_some() {
-            self.words().failure = None;
+        if self.cold.get().is_some() {
+            self.reasons().failure = None;
         }
         Some(now.until(old))
     }
 
-    /// Takes note that an operator revoked the grant. It stays valid for what is left at most.
+    /// Records that an operator revoked the grant. It stays valid for at most the remaining time.
     pub(crate) fn revoke(&self, sent: Moment, reason: String, left: Option<Duration>) {
         let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
-        self.words().revoked = Some(reason);
+        self.reasons().revoked = Some(reason);
         self.valid_until.fetch_min(until.as_nanos(), Ordering::AcqRel);
         self.state.fetch_or(REVOKED | AT_RISK, Ordering::AcqRel);
-        self.ring(true);
+        self.notify(true);
     }
 
-    /// Tells that one renewal interval is left at most.
-    pub(crate) fn risk(&self) {
+    /// Records that at most one renewal interval is left.
+    pub(crate) fn mark_at_risk(&self) {
         self.state.fetch_or(AT_RISK, Ordering::AcqRel);
-        self.ring(false);
+        self.notify(false);
     }
 
-    pub(crate) fn note_failure(&self, error: &LockError) {
-        self.words().failure = Some(error.clone());
+    pub(crate) fn record_failure(&self, error: &LockError) {
+        self.reasons().failure = Some(error.clone());
     }
 
-    /// Tells that the lease may no longer be believed. Returns the reason when this call was the
-    /// first to tell.
-    pub(crate) fn lose(&self, reason: LostReason) -> Option<LostReason> {
+    /// Records that the lease is no longer valid. Returns the reason if this call was the first.
+    pub(crate) fn mark_lost(&self, reason: LostReason) -> Option<LostReason> {
         let reason = {
-            let mut words = self.words();
+            let mut reasons = self.reasons();
             if self.is_over() {
                 return None;
             }
-            let reason = match (reason, words.revoked.take()) {
-                (LostReason::Expired | LostReason::Missing, Some(told)) => {
-                    LostReason::Revoked(told)
+            let reason = match (reason, reasons.revoked.take()) {
+                (LostReason::Expired | LostReason::Missing, Some(reason)) => {
+                    LostReason::Revoked(reason)
                 }
                 (LostReason::Expired, None) => self.ran_out(),
                 (reason, _) => reason,
             };
             self.valid_until.store(0, Ordering::Release);
-            words.lost = Some(reason.clone());
+            reasons.lost = Some(reason.clone());
             self.state.fetch_or(LOST, Ordering::AcqRel);
             reason
         };
-        self.ring(true);
+        self.notify(true);
         Some(reason)
     }
 
-    /// Ends the grant on purpose: whoever still has a handle finds it invalid. Returns why it was
-    /// lost, if it was.
+    /// Ends the grant on purpose: all handles become invalid. Returns why it was lost, if it was.
     pub(crate) fn end(&self) -> Option<LostReason> {
         self.valid_until.store(0, Ordering::Release);
         let before = self.state.fetch_or(ENDED, Ordering::AcqRel);
         if before & ENDED == 0 {
-            self.ring(true);
+            self.notify(true);
         }
-        if before & LOST == 0 { None } else { self.words().lost.clone() }
+        if before & LOST == 0 { None } else { self.reasons().lost.clone() }
     }
 
-    /// An answer about the grant has come.
-    pub(crate) fn landed(&self) {
-        self.ring(false);
+    /// Notifies the listeners that an answer about the grant has arrived.
+    pub(crate) fn notify_answered(&self) {
+        self.notify(false);
     }
 
-    /// Tells whoever listens; the caller has just changed the state.
-    fn ring(&self, cancel: bool) {
-        if !self.has(LISTENED) {
+    /// Notifies the listeners; the caller has just changed the state.
+    fn notify(&self, cancel: bool) {
+        if !self.has(HAS_LISTENERS) {
             return;
         }
-        let rare = self.rare();
-        if cancel && let Some(token) = rare.cancel.get() {
+        let cold = self.cold();
+        if cancel && let Some(token) = cold.cancel.get() {
             token.cancel();
         }
-        rare.bell.notify_waiters();
+        cold.changed.notify_waiters();
     }
 
-    /// Says why it may no longer be believed, whether or not somebody has told so.
+    /// Returns why it is no longer valid, even if the loss was not recorded yet.
     pub(crate) fn why_lost(&self) -> LostReason {
-        // Nobody is halfway through telling while the lock is ours.
-        let words = self.words();
-        match &words.lost {
+        // While we hold the mutex, no other thread is in the middle of recording a loss.
+        let reasons = self.reasons();
+        match &reasons.lost {
             Some(reason) => reason.clone(),
             None if self.has(ENDED) => LostReason::Released,
             None => self.ran_out(),
         }
     }
 
-    /// Which of its times is over, when one is.
+    /// Returns which of its time limits is over.
     fn ran_out(&self) -> LostReason {
-        if self.is_cut() {
+        if self.ends_by_max_hold() {
             LostReason::MaxHold
         } else if self.is_renewed() {
             LostReason::Expired
@@ -334,34 +331,34 @@ impl Grant {
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         if self.has(LOST) {
-            return self.words().lost.clone();
+            return self.reasons().lost.clone();
         }
         self.has(ENDED).then_some(LostReason::Released)
     }
 
-    /// Says why the lease is at risk, if it is.
+    /// Returns why the lease is at risk, if it is.
     pub(crate) fn risk_reason(&self) -> Option<RiskReason> {
         if !self.has(AT_RISK | REVOKED | LOST | ENDED) {
             return None;
         }
         if self.has(LOST) {
-            let lost = self.words().lost.clone();
+            let lost = self.reasons().lost.clone();
             return Some(RiskReason::Lost(lost.unwrap_or(LostReason::Expired)));
         }
         if self.has(ENDED) {
             return Some(RiskReason::Ended);
         }
-        let words = self.words();
-        Some(match &words.revoked {
-            Some(told) => RiskReason::Revoked(told.clone()),
+        let reasons = self.reasons();
+        Some(match &reasons.revoked {
+            Some(reason) => RiskReason::Revoked(reason.clone()),
             None if self.is_renewed() && self.valid_until() < self.max_hold_at => {
-                RiskReason::NotRenewed(words.failure.clone())
+                RiskReason::NotRenewed(reasons.failure.clone())
             }
             None => RiskReason::RunsOut,
         })
     }
 
-    /// Resolves when the lease may no longer be believed, or was ended.
+    /// Resolves when the lease is no longer valid, or was ended.
     pub(crate) async fn lost(&self) -> LostReason {
         self.until(Grant::lost_reason).await
     }
@@ -376,25 +373,26 @@ impl Grant {
         self.until(|grant| grant.is_over().then_some(())).await;
     }
 
-    /// Resolves once `told` says something; it is asked anew whenever the grant rings.
-    pub(crate) async fn until<T>(&self, told: impl Fn(&Grant) -> Option<T>) -> T {
+    /// Resolves when `condition` returns a value; it is evaluated again at each notification.
+    pub(crate) async fn until<T>(&self, condition: impl Fn(&Grant) -> Option<T>) -> T {
         loop {
-            let mut rung = std::pin::pin!(self.rare().bell.notified());
-            rung.as_mut().enable();
-            // A read-modify-write: either it sees what is about to ring, or the ring sees us.
-            self.state.fetch_or(LISTENED, Ordering::AcqRel);
-            if let Some(told) = told(self) {
-                return told;
+            let mut notified = std::pin::pin!(self.cold().changed.notified());
+            notified.as_mut().enable();
+            // A read-modify-write: either it sees the new state, or the notification sees our flag.
+            self.state.fetch_or(HAS_LISTENERS, Ordering::AcqRel);
+            if let Some(value) = condition(self) {
+                return value;
             }
-            rung.await;
+            notified.await;
         }
     }
 
     /// Returns a token that is cancelled when the grant is revoked, lost or ended.
     pub(crate) fn cancellation_token(&self) -> CancellationToken {
-        let token = self.rare().cancel.get_or_init(CancellationToken::new);
-        // A read-modify-write: either it sees the end, or whoever ends the grant sees the token.
-        let state = self.state.fetch_or(LISTENED, Ordering::AcqRel);
+        let token = self.cold().cancel.get_or_init(CancellationToken::new);
+        // A read-modify-write: either it sees the end, or the caller that ends the grant sees the
+        // token.
+        let state = self.state.fetch_or(HAS_LISTENERS, Ordering::AcqRel);
         if state & (REVOKED | LOST | ENDED) != 0 {
             token.cancel();
         }

@@ -1,4 +1,4 @@
-//! A live grant in the caller's hand.
+//! The guard of a grant.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -17,7 +17,7 @@ use crate::acquire::Turn;
 use crate::core::{Core, Shared};
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
-use crate::keeper::{self, By, Outcome};
+use crate::keeper::{self, ReplyEffect, RequestedBy};
 use crate::observer::{HoldEnd, Subject};
 use crate::options::{Keep, OnLost};
 use crate::owner::Nested;
@@ -25,27 +25,27 @@ use crate::registry::Key;
 use crate::release::{self, ReleaseOutcome};
 use crate::{janitor, lease};
 
-/// A live grant: the name is held from when this exists until it is released, dropped or lost.
+/// The guard of a grant: the name is held until the guard is released, dropped or lost.
 ///
-/// It guards a name, not a value in memory: it borrows nothing, and may be sent to other tasks
-/// and threads. Release it with [`Guard::release`] to learn how it ended; a guard that is dropped
-/// is released in the background, without blocking.
+/// It guards a name, not a value in memory: it borrows nothing, and can be sent to other tasks and
+/// threads. Release it with [`Guard::release`] to learn the outcome; a dropped guard is released in
+/// the background, without blocking.
 ///
-/// A long pause of this process can outlive the lease. If two writers at once would do harm, hand
-/// [`Guard::fencing_token`] to the resource and let it refuse older ones.
+/// A long pause of this process can outlast the lease. If two writers at once would do harm, pass
+/// [`Guard::fencing_token`] to the resource, which refuses older tokens.
 ///
-/// A guard that is leaked with [`std::mem::forget`] is renewed until its `max_hold`, or as long
-/// as the process lives.
+/// A guard that is leaked with [`std::mem::forget`] is renewed until its `max_hold`, or until the
+/// process ends.
 #[must_use = "a guard that is not kept releases the name at once"]
 pub struct Guard {
     pub(crate) core: Arc<Core>,
     pub(crate) grant: Arc<Grant>,
-    /// What the registry knows the grant by; [`Key::NONE`] once nothing is left to release.
+    /// The grant's key in the registry; [`Key::NONE`] if nothing is left to release.
     key: Key,
-    /// The name that the request had, for the release to have: a copy of a name is not free.
+    /// The name from the request, reused by the release to avoid a copy.
     spare_name: Option<LockName>,
     nested: Option<Box<Nested>>,
-    /// The place in line of this process, which goes to the next one with this guard.
+    /// The turn in the local queue, which passes to the next attempt when this guard is dropped.
     _turn: Option<Box<Turn>>,
 }
 
@@ -72,7 +72,7 @@ impl Guard {
         self.key
     }
 
-    /// Makes this guard one of an owner's, of which the last one ends the grant.
+    /// Makes this guard one of an owner's guards, of which the last one releases the grant.
     pub(crate) fn with_nested(mut self, nested: Nested) -> Guard {
         self.nested = Some(Box::new(nested));
         self
@@ -83,46 +83,45 @@ impl Guard {
         &self.grant.plan.name
     }
 
-    /// Returns how the name is held.
+    /// Returns the mode in which the name is held.
     pub fn mode(&self) -> Mode {
         self.grant.plan.mode
     }
 
-    /// Returns the number to hand to the resource, which refuses smaller ones.
+    /// Returns the number to pass to the resource, which refuses smaller ones.
     ///
-    /// It is constant for the life of the grant. Only exclusive grants are ordered by it. Where the
-    /// engine gives no tokens (`Capabilities::fencing` is false) it is 1 for every grant, which a
-    /// resource that has ever seen a token refuses.
+    /// It is constant for the life of the grant. It orders exclusive grants only. If the engine
+    /// gives no tokens (`Capabilities::fencing` is false) it is 1 for every grant, and a resource
+    /// that has ever seen a token refuses it.
     pub fn fencing_token(&self) -> FencingToken {
         self.grant.token
     }
 
-    /// Returns the proof of the grant: whoever knows it can renew and release. Keep it out of
+    /// Returns the proof of the grant: anybody who knows it can renew and release. Keep it out of
     /// logs.
     pub fn lease_id(&self) -> LeaseId {
         self.grant.lease_id
     }
 
-    /// Returns until when the lease may be believed, on the client's clock;
-    /// [`Moment::ORIGIN`] once it is lost, [`Moment::NEVER`] for a live grant.
+    /// Returns until when the lease is valid, on the client's clock; [`Moment::ORIGIN`] once it is
+    /// lost, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
         self.core.shared.valid_until(&self.grant)
     }
 
-    /// Returns for how long the lease may be believed yet; zero once it is lost. A lease above 30 s
-    /// begins with 30 s, and the keeper reaches the whole one by a renewal that leaves at once.
+    /// Returns for how long the lease is still valid; zero once it is lost. A lease above 30 s
+    /// starts with 30 s, and the keeper extends it at once by a renewal.
     pub fn remaining(&self) -> Duration {
         self.core.shared.clock.now().until(self.valid_until())
     }
 
-    /// Tells whether the lease may be believed. Looks at the clock and the process id only: no
-    /// I/O, no mutex.
+    /// Returns whether the lease is valid. It reads only the clock and the process id: no I/O, no
+    /// mutex.
     ///
     /// # Guarantees
-    /// It turns false before the store's timer can free the name, and is false in a forked copy of
-    /// the process. The answer is old as soon as it
-    /// is given: a process that pauses after it can still write late, and only the fencing token
-    /// helps against that.
+    /// It becomes false before the store's timer can free the name, and is false in a forked
+    /// process. The answer may be outdated as soon as it is returned: a process that pauses after
+    /// it can still write late, and only the fencing token prevents that.
     pub fn is_valid(&self) -> bool {
         self.core.shared.believes(&self.grant)
     }
@@ -136,7 +135,7 @@ impl Guard {
         self.grant.at_risk().await
     }
 
-    /// Resolves when the lease may no longer be believed.
+    /// Resolves when the lease is no longer valid.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -150,24 +149,25 @@ impl Guard {
         self.grant.cancellation_token()
     }
 
-    /// Returns what keeps a live grant, for a child process to inherit; `None` for a leased one.
+    /// Returns the anchor that keeps a live grant, for a child process to inherit; `None` for a
+    /// leased grant.
     pub fn anchor(&self) -> Option<&Anchor> {
         self.grant.anchor.as_ref()
     }
 
-    /// Returns a handle for the code that works under this guard.
+    /// Returns a handle for the code that runs under this guard.
     pub fn held(&self) -> Held {
         Held { shared: self.core.shared.clone(), grant: self.grant.clone() }
     }
 
-    /// Renews the lease now, whole, and returns for how long it may be believed. Leases are
-    /// renewed in the background anyway; this is for those that are not, and for whoever wants
-    /// to be sure before a long step.
+    /// Renews the lease now for its whole duration, and returns for how long it is valid. Leases
+    /// are renewed in the background anyway; call this for those that are not, or before a long
+    /// step.
     ///
     /// # Errors
-    /// - `Lost`: the lease is over, or an operator has revoked it and it runs out: nobody extends
-    ///   it any more. [`Guard::remaining`] tells the two apart.
-    /// - `Unavailable` and others: the store did not confirm. The lease is what it was.
+    /// - `Lost`: the lease is over, or an operator has revoked it and it expires without renewals.
+    ///   [`Guard::remaining`] distinguishes the two.
+    /// - `Unavailable` and others: the store did not confirm. The lease is unchanged.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only.
@@ -186,40 +186,41 @@ impl Guard {
         }
         let line = [grant.renewal(shared.client)];
         let sent = shared.clock.now();
-        let replies = shared.answered(shared.engine.renew(&line), shared.limit()).await;
+        let replies = shared.await_answer(shared.engine.renew(&line), shared.limit()).await;
         let reply = replies.and_then(|replies| replies.into_iter().next());
         let failure = match &reply {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) => None,
             None => Some(shared.no_answer()),
         };
-        let outcome = keeper::heed(shared, grant, sent, reply);
-        keeper::note(shared, self.key, sent, (outcome, By::Caller));
+        let outcome = keeper::apply_reply(shared, grant, sent, reply);
+        keeper::record(shared, self.key, sent, (outcome, RequestedBy::Caller));
         match (outcome, failure, grant.lost_reason()) {
             (_, _, Some(reason)) => Err(lost(reason)),
             _ if !self.is_valid() => Err(lost(grant.why_lost())),
-            (Outcome::Kept, ..) => Ok(self.remaining()),
+            (ReplyEffect::Kept, ..) => Ok(self.remaining()),
             (_, Some(error), _) => Err(error.with_name(self.name())),
             (_, None, None) => Err(match grant.risk_reason() {
-                Some(RiskReason::Revoked(told)) => lost(LostReason::Revoked(told)),
-                _ => keeper::nonsense(shared).with_name(self.name()),
+                Some(RiskReason::Revoked(reason)) => lost(LostReason::Revoked(reason)),
+                _ => keeper::unexpected_reply(shared).with_name(self.name()),
             }),
         }
     }
 
-    /// Releases the name and says how the grant ended.
+    /// Releases the name and returns the outcome.
     ///
-    /// From the call on nobody renews, and every handle to the grant is invalid. It returns after
-    /// 5 s at most, and after 1 s at most once the store has been found unable to answer. Until
-    /// the store confirms or the lease ends, the release is repeated in the background.
+    /// From the call on, the lease is not renewed, and every handle to the grant is invalid. The
+    /// call returns within 5 s, or within 1 s after the store was found unable to answer. Until the
+    /// store confirms or the lease ends, the release is repeated in the background.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer only: the janitor goes on releasing.
+    /// Dropping the future loses the answer only: the janitor continues the release.
     pub async fn release(mut self) -> ReleaseOutcome {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         let shared = &*self.core.shared;
         if !shared.is_own_process() {
-            // The copy has no right to the lease, and a thread that it lacks may hold any mutex.
+            // A forked process has no right to the lease, and a thread of the parent may hold any
+            // mutex.
             let held_for = self.grant.since.until(shared.clock.now());
             return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
         }
@@ -230,16 +231,17 @@ impl Guard {
             }
         }
         let grant = &*self.grant;
-        // Nobody renews any more before the release is sent.
+        // Renewals end before the release is sent.
         shared.registry.lock().discard(key);
         // If this future is dropped, a release was asked for all the same.
         let mut ending = Ending { shared, grant, lost: None };
         let outcome = match grant.end() {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
-                    // The store may keep it for a moment yet.
-                    let undo = janitor::undo_of(shared, &grant.plan, grant.lease_id, true);
-                    janitor::hand_over(shared, None, undo);
+                    // The store may keep it for a moment longer.
+                    let pending =
+                        janitor::pending_release(shared, &grant.plan, grant.lease_id, true);
+                    janitor::hand_over(shared, None, pending);
                 }
                 ReleaseOutcome::Lost { reason }
             }
@@ -257,12 +259,12 @@ impl Guard {
         outcome
     }
 
-    /// Runs a body under this guard. With [`OnLost::Drop`] it is dropped when the lease is lost;
-    /// with [`OnLost::Tell`] it runs to its own end, told by [`Guard::cancellation_token`].
+    /// Runs a body under this guard. If the lease is lost, [`OnLost::Drop`] drops the body; with
+    /// [`OnLost::Notify`] it runs to its own end, notified by [`Guard::cancellation_token`].
     ///
     /// # Errors
-    /// `Lost`: the lease was lost before the body ended, which was dropped; what it had done
-    /// until then is done.
+    /// `Lost`: the lease was lost before the body ended, and the body was dropped. Its earlier
+    /// effects remain.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body. The guard stays.
@@ -270,12 +272,12 @@ impl Guard {
         run(&self.held(), body).await
     }
 
-    /// Gives the lease out of this process: it is no longer renewed, ends with its duration, and
-    /// whoever has the [`lease::Lease`] renews or releases it.
+    /// Detaches the lease from this process: it is no longer renewed and ends after its duration.
+    /// Any process that has the [`lease::Lease`] can renew or release it.
     ///
     /// # Errors
-    /// [`lease::DetachError`] gives the guard back: `Unsupported` where the engine cannot, `Lost`
-    /// when the lease is over, others when the store did not confirm.
+    /// [`lease::DetachError`] returns the guard: `Unsupported` if the engine cannot detach, `Lost`
+    /// if the lease is over, others if the store did not confirm.
     ///
     /// # Cancel safety
     /// Dropping the future releases the lease in the background.
@@ -283,8 +285,8 @@ impl Guard {
         lease::detach(self).await
     }
 
-    /// Lets go of the lease without releasing it: somebody else stands for it, and handles of this
-    /// process must not believe in it any longer.
+    /// Drops the guard without a release: the lease now belongs to somebody else, and the handles
+    /// of this process become invalid.
     pub(crate) fn disarm(mut self) {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         self.grant.end();
@@ -327,7 +329,7 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
     if !held.is_valid() {
         return Err(lost(held.grant.why_lost()));
     }
-    if held.grant.plan.on_lost == OnLost::Tell {
+    if held.grant.plan.on_lost == OnLost::Notify {
         return Ok(body.await);
     }
     let mut body = pin!(body);
@@ -336,7 +338,8 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
         if let Poll::Ready(reason) = gone.as_mut().poll(context) {
             return Poll::Ready(Err(lost(reason)));
         }
-        // After a pause of the process the body may be polled before the keeper has told.
+        // After a pause of the process, the body may be polled before the keeper has recorded the
+        // loss.
         if !held.is_valid() {
             return Poll::Ready(Err(lost(held.grant.why_lost())));
         }
@@ -372,8 +375,8 @@ impl Drop for Guard {
             return;
         }
         let for_good = grant.unsettled;
-        let undo = janitor::undo_of(shared, &grant.plan, grant.lease_id, for_good);
-        janitor::hand_over(shared, Some(self.key), undo);
+        let pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
+        janitor::hand_over(shared, Some(self.key), pending);
     }
 }
 
@@ -399,7 +402,7 @@ mod tests {
             let shared = guard.core.shared.clone();
             let held = || shared.registry.lock().count();
             assert_eq!(held(), (0, 1, 0));
-            // The child has a copy of everything and a right to nothing.
+            // The child has a copy of everything and no right to any lease.
             shared.pretend_fork(true);
             drop(guard);
             drop(mutex);
@@ -413,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_the_process_believes_nothing_and_takes_no_lock() {
+    fn in_a_forked_process_no_lease_is_valid_and_no_mutex_is_taken() {
         block_on(async {
             let client = Client::connect("memory:copies").await.expect("made");
             let mutex = client.mutex("a").expect("good");
@@ -424,7 +427,7 @@ mod tests {
             assert!(!guard.is_valid() && !held.is_valid());
             assert!(guard.remaining().is_zero() && held.remaining().is_zero());
             assert!(guard.renew().await.is_err() && guard.run(async {}).await.is_err());
-            // A thread of the parent held it when the process was copied: it stays locked.
+            // A thread of the parent held it at the fork: it stays locked.
             let locked = shared.registry.lock();
             let outcome = guard.release().now_or_never().expect("it asks nobody");
             assert!(!outcome.is_released(), "{outcome:?}");
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_by_hand_leaves_the_workers_own_under_way() {
+    fn a_manual_renewal_does_not_affect_one_in_flight() {
         block_on(async {
             let client = Client::connect("memory:by-hand").await.expect("made");
             let guard = client.mutex("a").expect("good").lock().await.expect("free");

@@ -1,4 +1,4 @@
-//! A handle to a grant, for the code that works under it.
+//! A handle to a grant, for the code that runs under it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use tokio_util::sync::CancellationToken;
 use crate::core::Shared;
 use crate::grant::{Grant, RiskReason};
 
-/// A handle to a grant, for the code that works under it: it says whether the lease may still be
-/// believed, and ends nothing when it is dropped.
+/// A handle to a grant, for the code that runs under it. It shows whether the lease is still valid;
+/// dropping it releases nothing.
 ///
-/// Get one from [`crate::Guard::held`], or as the argument of [`crate::Mutex::run`]. It may be
-/// cloned, sent to other tasks and kept longer than the guard; once the guard is gone it is
+/// Get one from [`crate::Guard::held`], or as the argument of [`crate::Mutex::run`]. It can be
+/// cloned, sent to other tasks and kept longer than the guard; after the end of the guard it is
 /// invalid.
 #[derive(Clone)]
 pub struct Held {
@@ -27,40 +27,39 @@ impl Held {
         &self.grant.plan.name
     }
 
-    /// Returns how the name is held.
+    /// Returns the mode in which the name is held.
     pub fn mode(&self) -> Mode {
         self.grant.plan.mode
     }
 
-    /// Returns the number to hand to the resource, which refuses smaller ones.
+    /// Returns the number to pass to the resource, which refuses smaller ones.
     pub fn fencing_token(&self) -> FencingToken {
         self.grant.token
     }
 
-    /// Returns the proof of the grant: whoever knows it can renew and release.
+    /// Returns the proof of the grant: anybody who knows it can renew and release.
     pub fn lease_id(&self) -> LeaseId {
         self.grant.lease_id
     }
 
-    /// Returns until when the lease may be believed, on the client's clock;
-    /// [`Moment::ORIGIN`] once it is over, [`Moment::NEVER`] for a live grant.
+    /// Returns until when the lease is valid, on the client's clock; [`Moment::ORIGIN`] once it is
+    /// over, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
         self.shared.valid_until(&self.grant)
     }
 
-    /// Returns for how long the lease may be believed yet; zero once it is over.
+    /// Returns for how long the lease is still valid; zero once it is over.
     pub fn remaining(&self) -> Duration {
         self.shared.clock.now().until(self.valid_until())
     }
 
-    /// Tells whether the lease may be believed. Looks at the clock and the process id only: no
-    /// I/O, no mutex.
+    /// Returns whether the lease is valid. It reads only the clock and the process id: no I/O, no
+    /// mutex.
     ///
     /// # Guarantees
-    /// It turns false before the store's timer can free the name, and is false in a forked copy of
-    /// the process. The answer is old as soon as it
-    /// is given: a process that pauses after it can still write late, and only the fencing token
-    /// helps against that.
+    /// It becomes false before the store's timer can free the name, and is false in a forked
+    /// process. The answer may be outdated as soon as it is returned: a process that pauses after
+    /// it can still write late, and only the fencing token prevents that.
     pub fn is_valid(&self) -> bool {
         self.shared.believes(&self.grant)
     }
@@ -74,7 +73,7 @@ impl Held {
         self.grant.at_risk().await
     }
 
-    /// Resolves when the lease may no longer be believed, or its guard is gone.
+    /// Resolves when the lease is no longer valid, or its guard has ended.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -83,12 +82,13 @@ impl Held {
     }
 
     /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
-    /// when its guard is released or dropped: from then on nobody should act in its name.
+    /// when its guard is released or dropped.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.grant.cancellation_token()
     }
 
-    /// Returns what keeps a live grant, for a child process to inherit; `None` for a leased one.
+    /// Returns the anchor that keeps a live grant, for a child process to inherit; `None` for a
+    /// leased grant.
     pub fn anchor(&self) -> Option<&Anchor> {
         self.grant.anchor.as_ref()
     }

@@ -1,10 +1,10 @@
-//! Gives up what was abandoned, until the store has confirmed it or the lease is over.
+//! Releases what was abandoned, until the store has confirmed it or the lease is over.
 //!
-//! Invariant J1: from before a request leaves until its guard exists, a [`Ticket`] stands for the
-//! lease id. However the attempt ends (an error, a time limit, a dropped future, a panic), the
-//! ticket's drop hands the id over to the worker.
-//! Invariant J2: an id that was given up is never asked again.
-//! Invariant J3: handing over takes one short mutex: it never blocks on I/O and never panics.
+//! Invariant J1: from before a request is sent until its guard exists, a [`Ticket`] is responsible
+//! for the lease id. However the attempt ends (an error, a time limit, a dropped future, a panic),
+//! the ticket's drop passes the id to the worker.
+//! Invariant J2: an id that was given up is never requested again.
+//! Invariant J3: passing an id on takes one short mutex: it never blocks on I/O and never panics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,32 +24,32 @@ use crate::keeper;
 use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::queue::WaitCell;
-use crate::registry::{Key, Stage, Undo, Waiting};
+use crate::queue::QueueCell;
+use crate::registry::{Key, PendingRelease, QueuedAttempt, Stage};
 
-/// The pauses between two tries to give an id up: from here, doubling, to a second.
+/// The pause between two releases of an id: it doubles from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a caller that gives up waits for the store's word; after that the worker goes on.
-const LAST_WORD: Duration = Duration::from_secs(1);
-/// How often an id of a shared session is given up at most once the client has no user left: the
-/// session closes with the engine.
-const LAST_TRIES: u32 = 5;
+/// How long a caller that gives up waits for the store's answer; after that the worker continues.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// How often an id of a shared session is released after the client's last user is gone. The
+/// session closes with the engine anyway.
+const MAX_LAST_TRIES: u32 = 5;
 
-/// The answers that the worker gets for an id that it gives up.
+/// The answers that the worker gets for an id that it releases.
 pub(crate) type Reports = mpsc::UnboundedReceiver<Result<ReleaseReply, LockError>>;
 
-/// Stands for a lease id whose attempt is under way, or whose release is.
+/// Is responsible for a lease id during an attempt or a release.
 pub(crate) struct Ticket<'a> {
     shared: &'a Shared,
     plan: &'a Plan,
     pub(crate) lease_id: LeaseId,
     key: Option<Key>,
     armed: bool,
-    /// A request under the id went unanswered, or is under way.
+    /// A request under the id went unanswered, or is in flight.
     pub(crate) unsettled: bool,
-    /// What the heartbeat reports of its place in the queue.
-    cell: Option<Arc<WaitCell>>,
+    /// What the heartbeat reports about its queue entry.
+    cell: Option<Arc<QueueCell>>,
 }
 
 impl<'a> Ticket<'a> {
@@ -61,17 +61,17 @@ impl<'a> Ticket<'a> {
         self.shared
     }
 
-    /// Writes the id into the slab: its request is about to leave, and its future may be dropped.
+    /// Adds the id to the registry before its request is sent, since the future may be dropped.
     pub(crate) fn register(&mut self) {
         if self.key.is_none() {
             let mut registry = self.shared.registry.lock();
-            self.key = Some(registry.insert(Stage::Asking, Moment::NEVER).0);
+            self.key = Some(registry.insert(Stage::Requested, Moment::NEVER).0);
         }
     }
 
-    /// The id stands in the queue, or may: the worker sends its heartbeats from now on, and
+    /// Records that the id is, or may be, queued: the worker sends heartbeats from now on, and
     /// reports to the cell.
-    pub(crate) fn enqueue(&mut self, next_look: Duration) -> Arc<WaitCell> {
+    pub(crate) fn enqueue(&mut self, next_look: Duration) -> Arc<QueueCell> {
         if let Some(cell) = &self.cell {
             return cell.clone();
         }
@@ -79,32 +79,33 @@ impl<'a> Ticket<'a> {
         let cell = self.cell.insert(Arc::default()).clone();
         let Some(key) = self.key else { return cell };
         let (name, lease_id) = (self.plan.name.clone(), self.lease_id);
-        let waiting = Waiting { name, lease_id, cell: cell.clone() };
+        let waiting = QueuedAttempt { name, lease_id, cell: cell.clone() };
         let now = self.shared.clock.now();
         let mut registry = self.shared.registry.lock();
         let due = crate::queue::next_look(&mut registry, now, next_look);
-        let ring = registry.turn(key, Stage::Waiting(waiting), due);
+        let wake = registry.set_stage(key, Stage::Queued(waiting), due);
         drop(registry);
-        self.shared.ring(ring);
+        self.shared.wake(wake);
         cell
     }
 
-    /// The id was granted: from now on the guard stands for it.
+    /// Records that the id was granted: the guard is responsible for it from now on.
     pub(crate) fn granted(mut self, core: &Arc<Core>, plan: &Arc<Plan>, granted: Granted) -> Guard {
         let grant = Arc::new(Grant::new(plan, granted));
         let (keeping, due) = keeper::begin(grant.clone());
         let mut registry = self.shared.registry.lock();
-        let (key, ring) = match self.key {
-            Some(key) => (key, registry.turn(key, Stage::Held(keeping), due)),
+        let (key, wake) = match self.key {
+            Some(key) => (key, registry.set_stage(key, Stage::Held(keeping), due)),
             None => registry.insert(Stage::Held(keeping), due),
         };
         drop(registry);
         self.armed = false;
-        self.shared.ring(ring);
+        self.shared.wake(wake);
         Guard::new(core.clone(), grant, key)
     }
 
-    /// There is nothing under the id, or somebody else stands for it.
+    /// Ends the responsibility: nothing exists under the id, or somebody else is responsible for
+    /// it.
     pub(crate) fn forget(mut self) {
         self.disarm();
     }
@@ -116,30 +117,31 @@ impl<'a> Ticket<'a> {
         }
     }
 
-    /// Leaves the id to the worker, which gives it up. Returns its reports of the answers.
+    /// Passes the id to the worker, which releases it. Returns the receiver of the answers.
     pub(crate) fn leave_to_janitor(mut self) -> Reports {
         let (reports, received) = mpsc::unbounded_channel();
-        let mut undo = undo_of(self.shared, self.plan, self.lease_id, self.unsettled);
-        undo.reports = Some(reports);
+        let mut pending = pending_release(self.shared, self.plan, self.lease_id, self.unsettled);
+        pending.reports = Some(reports);
         self.armed = false;
         let due = self.shared.clock.now().after(FIRST_PAUSE);
-        schedule(self.shared, self.key.take(), undo, due);
+        schedule(self.shared, self.key.take(), pending, due);
         received
     }
 
-    /// Gives the id up and waits for the answer once; what is left then is the worker's. An id
-    /// that only the caller gives up is left as it is.
+    /// Releases the id once and waits for the answer; the worker continues if that fails. An id
+    /// that only the caller releases is left as it is.
     pub(crate) async fn give_up(mut self) -> Option<ReleaseReply> {
         if self.plan.keeps_id {
             self.disarm();
             return (!self.unsettled).then_some(ReleaseReply::NotHeld { revoked: None });
         }
         let request = self.plan.ending(None, self.lease_id, self.unsettled);
-        // From here on the id is dead: if this future is dropped, a tombstone makes sure.
+        // From here on the id must not be granted; if this future is dropped, a tombstone ensures
+        // that.
         self.unsettled = true;
         let answer = self.shared.engine.release(&request);
-        let limit = self.shared.clock.now().after(LAST_WORD.min(self.shared.answer_within));
-        let reply = self.shared.answered(answer, limit).await?.ok()?;
+        let limit = self.shared.clock.now().after(ANSWER_LIMIT.min(self.shared.answer_within));
+        let reply = self.shared.await_answer(answer, limit).await?.ok()?;
         self.disarm();
         Some(reply)
     }
@@ -162,21 +164,26 @@ impl Drop for Ticket<'_> {
         hand_over(
             self.shared,
             self.key,
-            undo_of(self.shared, self.plan, self.lease_id, self.unsettled),
+            pending_release(self.shared, self.plan, self.lease_id, self.unsettled),
         );
     }
 }
 
-/// Makes what the worker needs to give an id up.
-pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good: bool) -> Undo {
+/// Makes the worker's entry for the release of an id.
+pub(crate) fn pending_release(
+    shared: &Shared,
+    plan: &Plan,
+    lease_id: LeaseId,
+    for_good: bool,
+) -> PendingRelease {
     let capabilities = shared.engine.capabilities();
     let lasts = match capabilities.expiry {
-        // A dead attempt on a session lives as long as the session.
+        // An abandoned attempt on a session exists as long as the session.
         Expiry::Session => lease::MAX_LEASE,
         Expiry::Lease | Expiry::Live => plan.hold.duration().unwrap_or(MIN_TOMBSTONE),
     };
     let until = shared.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
-    Undo {
+    PendingRelease {
         name: plan.name.clone(),
         engine: plan.engine,
         class: plan.class.clone(),
@@ -191,66 +198,71 @@ pub(crate) fn undo_of(shared: &Shared, plan: &Plan, lease_id: LeaseId, for_good:
     }
 }
 
-/// Tells whether the store may still keep a lease that was lost for this reason: it ran out by
-/// our clock, which is the earlier one, revoked before or not.
+/// Returns whether the store may still have a lease that was lost for this reason: it expired by
+/// our clock, which is the earlier one.
 pub(crate) fn may_linger(lost: &LostReason) -> bool {
     use LostReason::{Expired, MaxHold, RanOut, Revoked};
     matches!(lost, Expired | MaxHold | RanOut | Revoked(_))
 }
 
-/// Hands an id over to the worker, which gives it up.
-pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, undo: Undo) {
-    schedule(shared, key, undo, shared.clock.now());
+/// Passes an id to the worker, which releases it.
+pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, pending: PendingRelease) {
+    schedule(shared, key, pending, shared.clock.now());
 }
 
-fn schedule(shared: &Shared, key: Option<Key>, undo: Undo, due: Moment) {
-    let stage = Stage::Undoing(Box::new(undo));
+fn schedule(shared: &Shared, key: Option<Key>, pending: PendingRelease, due: Moment) {
+    let stage = Stage::Releasing(Box::new(pending));
     let mut registry = shared.registry.lock();
     let known = key.filter(|key| registry.get(*key).is_some());
-    let ring = match known {
-        Some(key) => registry.turn(key, stage, due),
+    let wake = match known {
+        Some(key) => registry.set_stage(key, stage, due),
         None => registry.insert(stage, due).1,
     };
     drop(registry);
-    shared.ring(ring);
+    shared.wake(wake);
 }
 
-/// What to do about an id that is due to be given up.
-pub(crate) enum Due {
+/// What to do about an id whose release is due.
+pub(crate) enum NextStep {
     Ask(ReleaseRequest),
     Over,
 }
 
 /// Decides what to do about an id at `now`.
-pub(crate) fn look(undo: &Undo, now: Moment, abandoned: bool, expiry: Expiry) -> Due {
-    let last = abandoned && expiry == Expiry::Session && undo.tries >= LAST_TRIES;
-    if now >= undo.until || last {
-        return Due::Over;
+pub(crate) fn next_step(
+    pending: &PendingRelease,
+    now: Moment,
+    abandoned: bool,
+    expiry: Expiry,
+) -> NextStep {
+    let last = abandoned && expiry == Expiry::Session && pending.tries >= MAX_LAST_TRIES;
+    if now >= pending.until || last {
+        return NextStep::Over;
     }
-    Due::Ask(ReleaseRequest {
-        name: undo.name.clone(),
-        lease_id: undo.lease_id,
-        // A try that went unanswered may still be on its way.
-        ending: Ending { for_good: undo.for_good || undo.tries > 0, hold: undo.hold },
+    NextStep::Ask(ReleaseRequest {
+        name: pending.name.clone(),
+        lease_id: pending.lease_id,
+        // An unanswered release may still be in transit.
+        ending: Ending { for_good: pending.for_good || pending.tries > 0, hold: pending.hold },
     })
 }
 
-/// Gives ids up, one after the other.
-pub(crate) async fn give_up(shared: Arc<Shared>, lane: Vec<(Key, ReleaseRequest)>) {
-    for (key, request) in lane {
+/// Releases ids, one after the other.
+pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, ReleaseRequest)>) {
+    for (key, request) in requests {
         let answer = shared.engine.release(&request);
-        let answer = shared.answered(answer, shared.limit()).await;
+        let answer = shared.await_answer(answer, shared.limit()).await;
         let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
-        let told = match &reply {
+        let confirmed = match &reply {
             Ok(reply) => {
                 tracing::debug!(
                     name = %request.name, lease_id = %request.lease_id, ?reply, "given up"
                 );
                 Some(true)
             }
-            // The store says itself that nothing is left there.
+            // The store itself reports that nothing is left.
             Err(error) if matches!(error.kind(), ErrorKind::Lost { .. }) => Some(true),
-            Err(error) if is_hopeless(error) => {
+            Err(error) if is_permanent(error) => {
                 tracing::warn!(lease_id = %request.lease_id, %error, "cannot be given up");
                 Some(false)
             }
@@ -260,40 +272,40 @@ pub(crate) async fn give_up(shared: Arc<Shared>, lane: Vec<(Key, ReleaseRequest)
             }
         };
         report(&shared, key, reply);
-        match told {
-            Some(told) => finish(&shared, key, told),
+        match confirmed {
+            Some(confirmed) => finish(&shared, key, confirmed),
             None => try_later(&shared, key),
         }
     }
 }
 
-/// Passes an answer on to the release that waits for it, if there is one.
+/// Passes an answer to the release that waits for it, if there is one.
 fn report(shared: &Shared, key: Key, reply: Result<ReleaseReply, LockError>) {
     let mut registry = shared.registry.lock();
     let Some(entry) = registry.get(key) else { return };
-    let Stage::Undoing(undo) = &entry.stage else { return };
-    let Some(reports) = undo.reports.clone() else { return };
+    let Stage::Releasing(pending) = &entry.stage else { return };
+    let Some(reports) = pending.reports.clone() else { return };
     drop(registry);
     // The caller may have stopped waiting.
     let _ = reports.send(reply);
 }
 
-/// Tells whether no later request can have another answer: the janitor stops.
-fn is_hopeless(error: &LockError) -> bool {
+/// Returns whether every later request would get the same answer; then the janitor stops.
+fn is_permanent(error: &LockError) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Invalid { .. } | ErrorKind::Unsupported { .. } | ErrorKind::Foreign { .. }
     )
 }
 
-/// Tells whether the answer will stay the same until somebody changes something: nobody should be
-/// kept waiting for another one.
+/// Returns whether the answer stays the same until an operator changes something; then waiting is
+/// useless.
 pub(crate) fn is_final(error: &LockError) -> bool {
     let needs_an_operator = matches!(
         error.kind(),
         ErrorKind::Refused { .. } | ErrorKind::Protocol { .. } | ErrorKind::NotInitialised
     );
-    needs_an_operator || is_hopeless(error)
+    needs_an_operator || is_permanent(error)
 }
 
 fn try_later(shared: &Shared, key: Key) {
@@ -301,31 +313,31 @@ fn try_later(shared: &Shared, key: Key) {
     let mut registry = shared.registry.lock();
     let Some(entry) = registry.get(key) else { return };
     entry.in_flight = false;
-    let Stage::Undoing(undo) = &mut entry.stage else { return };
-    let pause = FIRST_PAUSE.saturating_mul(1 << undo.tries.min(16)).min(LONGEST_PAUSE);
-    undo.tries = undo.tries.saturating_add(1);
-    let ring = registry.schedule(key, now.after(pause));
+    let Stage::Releasing(pending) = &mut entry.stage else { return };
+    let pause = FIRST_PAUSE.saturating_mul(1 << pending.tries.min(16)).min(LONGEST_PAUSE);
+    pending.tries = pending.tries.saturating_add(1);
+    let wake = registry.schedule(key, now.after(pause));
     drop(registry);
-    shared.ring(ring);
+    shared.wake(wake);
 }
 
-/// Forgets an id; `told` says whether the store knows that it was given up.
-pub(crate) fn finish(shared: &Shared, key: Key, told: bool) {
+/// Removes an id; `confirmed` says whether the store has confirmed the release.
+pub(crate) fn finish(shared: &Shared, key: Key, confirmed: bool) {
     let Some(entry) = shared.registry.lock().remove(key) else { return };
-    let Stage::Undoing(undo) = entry.stage else { return };
-    if !told {
-        shared.counters.untold.fetch_add(1, Ordering::Relaxed);
+    let Stage::Releasing(pending) = entry.stage else { return };
+    if !confirmed {
+        shared.counters.unconfirmed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
-            name = %undo.name, lease_id = %undo.lease_id,
-            "the store could not be told that this was given up: its lease ends it"
+            name = %pending.name, lease_id = %pending.lease_id,
+            "the store did not confirm that this was given up: it ends with its lease"
         );
     }
     // A release that still waits reports the outcome itself.
-    if undo.reports.as_ref().is_none_or(mpsc::UnboundedSender::is_closed) {
-        let Undo { name, mode, engine, class, .. } = &*undo;
-        let lease_id = undo.lease_id.short();
+    if pending.reports.as_ref().is_none_or(mpsc::UnboundedSender::is_closed) {
+        let PendingRelease { name, mode, engine, class, .. } = &*pending;
+        let lease_id = pending.lease_id.short();
         let subject = Subject { name, lease_id, mode: *mode, engine, class };
-        shared.observe(|observer| observer.dropped(subject, told));
+        shared.observe(|observer| observer.dropped(subject, confirmed));
     }
     shared.drained.notify_waiters();
 }

@@ -1,11 +1,11 @@
-//! Keeps the leases of one client: renews them in batches, tells holders what they must know.
+//! Renews the leases of one client in batches, and notifies their holders.
 //!
-//! Invariant K1: a lease leaves the schedule before its release is sent, and a reply that comes
-//! after that finds nothing.
-//! Invariant K2: a renewal never resurrects: what is over stays over ([`Grant`]).
-//! Invariant K3: a renewal that fails is tried again until the lease may no longer be believed.
-//! Invariant K4: every hint is followed by a question that left after it, and a watch begins with
-//! one: so what happened before it, or while an answer was on its way, is told as well.
+//! Invariant K1: a lease is removed from the schedule before its release is sent, so a later reply
+//! finds nothing.
+//! Invariant K2: a renewal never revives a lease that is over ([`Grant`]).
+//! Invariant K3: a renewal that fails is repeated until the lease is no longer valid.
+//! Invariant K4: every hint is followed by a renewal that is sent after it, and a watch starts with
+//! one. So events before it, or while an answer was in transit, are noticed too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use holdline_core::{
 use crate::core::Shared;
 use crate::grant::Grant;
 use crate::observer::HoldEnd;
-use crate::registry::{Entry, Keeping, Key, Registry, Stage};
+use crate::registry::{Entry, KeptLease, Key, Registry, Stage};
 
-/// A lease that is held this long is watched for revokes; shorter ones never cost a watch.
+/// A lease that is held this long is watched for revokes; shorter holds never open a watch.
 const WATCH_AFTER: Duration = Duration::from_secs(1);
-/// Leases that are due within this time go into the same batch.
+/// Leases that are due within this time share a batch.
 const BUNDLE: Duration = Duration::from_millis(50);
 
-/// Begins to keep a grant. Also returns when to look at it first: nothing is due earlier.
+/// Starts to keep a grant. Also returns the time of the first check; nothing is due earlier.
 ///
-/// Most leases are released before that, so the rest is planned at the first look only.
-pub(crate) fn begin(grant: Arc<Grant>) -> (Keeping, Moment) {
+/// Most leases are released before that, so the rest is planned at the first check only.
+pub(crate) fn begin(grant: Arc<Grant>) -> (KeptLease, Moment) {
     let (since, until) = (grant.since, grant.valid_until());
-    // Renewal and warning come after a quarter of what is left, whatever the plan.
+    // Renewal and warning are never before a quarter of the remaining time.
     let quarter = until.as_nanos().saturating_sub(since.as_nanos()) / 4;
     let due = since.after(grant.plan.first_look.min(Duration::from_nanos(quarter)));
-    let keeping = Keeping {
+    let keeping = KeptLease {
         renew_at: Moment::NEVER,
         risk_at: Moment::NEVER,
         watch_at: since.after(WATCH_AFTER),
@@ -47,19 +47,19 @@ pub(crate) fn begin(grant: Arc<Grant>) -> (Keeping, Moment) {
     (keeping, due)
 }
 
-/// Returns how long after its beginning a grant with these times need not be looked at, if its
-/// whole first lease is left.
+/// Returns how long after its start a grant with these terms needs no check, if its whole first
+/// lease is left.
 pub(crate) fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Duration {
     match renews {
-        // The first lease is a part only: the whole one is reached by a renewal that leaves now.
+        // The first lease is only a part; a renewal that is sent now reaches the whole lease.
         _ if is_cut => Duration::ZERO,
         true => WATCH_AFTER.min(terms.renew_interval() / 16 * 13),
         false => WATCH_AFTER,
     }
 }
 
-/// Returns what is known of a lease that is held, planned, and whether a request is under way.
-fn held(registry: &mut Registry, key: Key) -> Option<(&mut Keeping, &mut bool)> {
+/// Returns the entry of a lease that is held, planned, and whether a request is in flight.
+fn held(registry: &mut Registry, key: Key) -> Option<(&mut KeptLease, &mut bool)> {
     match registry.get(key)? {
         Entry { stage: Stage::Held(keeping), in_flight, .. } => {
             plan_first(keeping);
@@ -69,8 +69,8 @@ fn held(registry: &mut Registry, key: Key) -> Option<(&mut Keeping, &mut bool)> 
     }
 }
 
-/// Plans renewal and warning of a grant that nothing was planned for yet.
-fn plan_first(keeping: &mut Keeping) {
+/// Plans the first renewal and warning of a grant.
+fn plan_first(keeping: &mut KeptLease) {
     if keeping.planned_for.is_some() {
         return;
     }
@@ -82,12 +82,12 @@ fn plan_first(keeping: &mut Keeping) {
     }
 }
 
-/// Plans renewal and warning after the store confirmed the lease to a request sent at `sent`.
-fn plan_next(keeping: &mut Keeping, sent: Moment) {
+/// Plans the next renewal and warning after the store confirmed a request sent at `sent`.
+fn plan_next(keeping: &mut KeptLease, sent: Moment) {
     let grant = &keeping.grant;
     let (plan, until) = (&grant.plan, grant.valid_until());
     let terms = &plan.terms;
-    // A renewal that brought no time, near the longest hold, moves no warning either.
+    // A renewal that added no time, near `max_hold`, does not move the warning either.
     if Some(until) != keeping.planned_for {
         keeping.planned_for = Some(until);
         keeping.risk_at = renewal::at_risk_at(sent, until, terms);
@@ -95,30 +95,30 @@ fn plan_next(keeping: &mut Keeping, sent: Moment) {
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
     } else {
-        // What the longest hold has cut is no measure of the store's lease: a third of that rest
-        // would be renewed sooner and sooner, to no end.
-        let is_whole = until != Moment::NEVER && !grant.is_cut();
+        // The time until `max_hold` is no measure of the store's lease: a third of it would give
+        // ever shorter intervals.
+        let is_whole = until != Moment::NEVER && !grant.ends_by_max_hold();
         let left = is_whole.then_some(sent.until(until));
         let at = renewal::renew_at(sent, left, terms, grant.lease_id.as_bytes()[15]);
         on_tick(sent, at)
     };
 }
 
-/// Brings a renewal forward to the tick before it, so that all that are due until the next one
-/// leave together: many leases otherwise wake the keeper for a few at a time.
+/// Moves a renewal to the tick before it, so that all renewals of one tick are sent together.
+/// Otherwise many leases would wake the keeper for a few at a time.
 fn on_tick(sent: Moment, at: Moment) -> Moment {
     let tick = BUNDLE.min(sent.until(at) / 16).as_nanos();
     let beyond = u64::try_from(u128::from(at.as_nanos()) % tick.max(1)).unwrap_or(0);
     at.before(Duration::from_nanos(beyond))
 }
 
-/// Returns when the keeper must look at a lease next.
-pub(crate) fn next(keeping: &Keeping, in_flight: bool) -> Moment {
+/// Returns when the keeper must check a lease next.
+pub(crate) fn next(keeping: &KeptLease, in_flight: bool) -> Moment {
     let soonest = keeping.grant.valid_until().min(keeping.risk_at).min(keeping.watch_at);
     if in_flight { soonest } else { soonest.min(keeping.renew_at) }
 }
 
-/// What must be done about a lease, outside the client's mutex.
+/// What to do about a lease, outside the client's mutex.
 pub(crate) enum Task {
     Lose(Arc<Grant>),
     Warn(Arc<Grant>),
@@ -126,11 +126,11 @@ pub(crate) enum Task {
     Renew(Key, Arc<Grant>, RenewRequest),
 }
 
-/// Looks at one lease that is due. Returns when to look again.
-pub(crate) fn look(
+/// Checks one lease that is due. Returns the time of the next check.
+pub(crate) fn check_lease(
     shared: &Shared,
     key: Key,
-    keeping: &mut Keeping,
+    keeping: &mut KeptLease,
     in_flight: &mut bool,
     now: Moment,
     tasks: &mut Vec<Task>,
@@ -155,19 +155,19 @@ pub(crate) fn look(
     let bundle = BUNDLE.min(grant.plan.terms.renew_interval() / 16);
     if !*in_flight && now.after(bundle) >= keeping.renew_at {
         *in_flight = true;
-        let mut line = grant.renewal(shared.client);
+        let mut request = grant.renewal(shared.client);
         if !grant.wants_renewal() {
-            // It must not be extended; the answer still says whether it is there.
-            line.purpose = Purpose::Wait;
+            // It must not be extended; the answer still says whether it exists.
+            request.purpose = Purpose::Wait;
         }
-        tasks.push(Task::Renew(key, grant.clone(), line));
+        tasks.push(Task::Renew(key, grant.clone(), request));
     }
     next(keeping, *in_flight)
 }
 
-/// Tells a holder that its lease may no longer be believed.
-pub(crate) fn lose(shared: &Shared, grant: &Grant, reason: LostReason) {
-    if let Some(reason) = grant.lose(reason) {
+/// Notifies a holder that its lease is no longer valid.
+pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
+    if let Some(reason) = grant.mark_lost(reason) {
         tracing::warn!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
             "a lease is lost"
@@ -177,9 +177,9 @@ pub(crate) fn lose(shared: &Shared, grant: &Grant, reason: LostReason) {
     }
 }
 
-/// Tells a holder that one renewal interval is left at most.
-pub(crate) fn warn(shared: &Shared, grant: &Grant) {
-    grant.risk();
+/// Notifies a holder that at most one renewal interval is left.
+pub(crate) fn report_at_risk(shared: &Shared, grant: &Grant) {
+    grant.mark_at_risk();
     let remaining = shared.clock.now().until(grant.valid_until());
     tracing::debug!(
         parent: grant.span_id(), name = %grant.plan.name, ?remaining, "a lease is at risk"
@@ -188,37 +188,39 @@ pub(crate) fn warn(shared: &Shared, grant: &Grant) {
 }
 
 /// One lease of a batch.
-pub(crate) type Line = (Key, Arc<Grant>);
+pub(crate) type BatchEntry = (Key, Arc<Grant>);
 
-/// Renews one batch and takes note of each answer.
-pub(crate) async fn renew(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<RenewRequest>) {
+/// Renews one batch and records each answer.
+pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: Vec<RenewRequest>) {
     let sent = shared.clock.now();
-    // Half of what the most urgent lease of the batch has left: several tries fit before its end.
-    let soonest = lines.iter().map(|(_, grant)| grant.valid_until()).min();
+    // Half of the remaining time of the most urgent lease, so that several attempts fit before its
+    // end.
+    let soonest = entries.iter().map(|(_, grant)| grant.valid_until()).min();
     let patience = sent.until(soonest.unwrap_or(Moment::NEVER)) / 2;
     let limit = sent.after(patience.clamp(renewal::MIN_RETRY, shared.answer_within));
-    let replies = shared.answered(shared.engine.renew(&batch), limit).await;
+    let replies = shared.await_answer(shared.engine.renew(&batch), limit).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     let mut asked_further = Vec::new();
-    for (key, grant) in lines {
-        match heed(&shared, &grant, sent, replies.next()) {
-            Outcome::There => asked_further.push((key, grant)),
-            outcome => note(&shared, key, sent, (outcome, By::Worker)),
+    for (key, grant) in entries {
+        match apply_reply(&shared, &grant, sent, replies.next()) {
+            ReplyEffect::There => asked_further.push((key, grant)),
+            outcome => record(&shared, key, sent, (outcome, RequestedBy::Worker)),
         }
     }
-    // Only now: a store that is slow to tell more delays what it has told already for nobody.
+    // Only now, so that a slow store does not delay the answers that have already arrived.
     let asked_further = asked_further.into_iter().map(|(key, grant)| {
         let shared = &shared;
         async move {
-            ask_whether_revoked(shared, &grant).await;
-            note(shared, key, sent, (Outcome::There, By::Worker));
+            check_revoked(shared, &grant).await;
+            record(shared, key, sent, (ReplyEffect::There, RequestedBy::Worker));
         }
     });
     join_all(asked_further).await;
 }
 
-/// Looks whether an operator wants a lease back that is not renewed: its renewals cannot say so.
-async fn ask_whether_revoked(shared: &Shared, grant: &Grant) {
+/// Checks whether an operator has revoked a lease that is not renewed, since no renewal reports
+/// that.
+async fn check_revoked(shared: &Shared, grant: &Grant) {
     let sent = shared.clock.now();
     let Ok(snapshot) = shared.answer(shared.engine.inspect(&grant.plan.name)).await else {
         return;
@@ -232,7 +234,7 @@ async fn ask_whether_revoked(shared: &Shared, grant: &Grant) {
     }
 }
 
-/// Tells a holder that an operator wants its lease back.
+/// Notifies a holder that an operator has revoked its lease.
 fn revoke(shared: &Shared, grant: &Grant, sent: Moment, reason: String, left: Option<Duration>) {
     tracing::warn!(parent: grant.span_id(), name = %grant.plan.name, %reason, "a lease is revoked");
     grant.revoke(sent, reason, left);
@@ -240,113 +242,118 @@ fn revoke(shared: &Shared, grant: &Grant, sent: Moment, reason: String, left: Op
     shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
 }
 
-/// What a reply means for the schedule.
+/// The effect of a reply on the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// The store keeps the lease.
+pub(crate) enum ReplyEffect {
+    /// The store has renewed the lease.
     Kept,
-    /// The answer changes nothing: no renewal was wanted.
+    /// The lease exists; no renewal was requested.
     There,
-    /// It is revoked or over: no renewal leaves any more.
+    /// It is revoked or over: no more renewals.
     NoMore,
-    /// Try again soon.
+    /// Repeat soon.
     Failed,
 }
 
-/// Takes note of one answer in the grant.
-pub(crate) fn heed(
+/// Applies one answer to the grant.
+pub(crate) fn apply_reply(
     shared: &Shared,
     grant: &Grant,
     sent: Moment,
     reply: Option<Result<RenewReply, LockError>>,
-) -> Outcome {
+) -> ReplyEffect {
     match reply {
         Some(Ok(RenewReply::Renewed { left })) => {
-            let sent = shared.counts_from(sent);
+            let sent = shared.validity_start(sent);
             if let Some(slack) = grant.confirm(shared.clock.now(), sent, left) {
                 shared.observe(|observer| observer.renewed(grant.subject(), slack));
             }
-            Outcome::Kept
+            ReplyEffect::Kept
         }
-        Some(Ok(RenewReply::Handed { .. })) if !grant.wants_renewal() => Outcome::There,
+        Some(Ok(RenewReply::Handed { .. })) if !grant.wants_renewal() => ReplyEffect::There,
         Some(Ok(RenewReply::Revoked { reason, left })) => {
             if left == Some(Duration::ZERO) {
-                lose(shared, grant, LostReason::Revoked(reason));
+                report_lost(shared, grant, LostReason::Revoked(reason));
             } else {
                 revoke(shared, grant, sent, reason, left);
             }
-            Outcome::NoMore
+            ReplyEffect::NoMore
         }
         Some(Ok(RenewReply::Unknown)) => {
-            lose(shared, grant, LostReason::Missing);
-            Outcome::NoMore
+            report_lost(shared, grant, LostReason::Missing);
+            ReplyEffect::NoMore
         }
         Some(Ok(RenewReply::Handed { .. } | RenewReply::Queued { .. })) => {
-            grant.note_failure(&nonsense(shared));
-            Outcome::Failed
+            grant.record_failure(&unexpected_reply(shared));
+            ReplyEffect::Failed
         }
         Some(Err(error)) => match error.kind() {
             ErrorKind::Lost { reason } => {
-                lose(shared, grant, reason.clone());
-                Outcome::NoMore
+                report_lost(shared, grant, reason.clone());
+                ReplyEffect::NoMore
             }
             ErrorKind::Foreign { .. } => {
-                lose(shared, grant, LostReason::Missing);
-                Outcome::NoMore
+                report_lost(shared, grant, LostReason::Missing);
+                ReplyEffect::NoMore
             }
             _ => {
                 tracing::debug!(parent: grant.span_id(), %error, "a renewal failed");
-                grant.note_failure(&error);
-                Outcome::Failed
+                grant.record_failure(&error);
+                ReplyEffect::Failed
             }
         },
         None => {
-            grant.note_failure(&shared.nothing_within(sent.until(shared.clock.now())));
-            Outcome::Failed
+            grant.record_failure(&shared.no_answer_within(sent.until(shared.clock.now())));
+            ReplyEffect::Failed
         }
     }
 }
 
-/// Makes the error for a reply that no held lease can have.
-pub(crate) fn nonsense(shared: &Shared) -> LockError {
-    let message = "a held lease was answered as one that waits".to_owned();
+/// Makes the error for a reply that a held lease cannot get.
+pub(crate) fn unexpected_reply(shared: &Shared) -> LockError {
+    let message = "a held lease was answered as a queued one".to_owned();
     shared.error(ErrorKind::Protocol { message }, holdline_core::Certainty::Unknown)
 }
 
-/// Who asked for a renewal.
+/// Who requested a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
-    /// The worker, which has one under way for a lease at a time.
+pub(crate) enum RequestedBy {
+    /// The worker, which has at most one in flight for each lease.
     Worker,
     /// A caller, beside the worker.
     Caller,
 }
 
-/// Takes note of one answer in the schedule.
-pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, (outcome, by): (Outcome, By)) {
+/// Applies the effect of one answer to the schedule.
+pub(crate) fn record(
+    shared: &Shared,
+    key: Key,
+    sent: Moment,
+    (outcome, by): (ReplyEffect, RequestedBy),
+) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
-    if by == By::Worker {
+    if by == RequestedBy::Worker {
         *in_flight = false;
     }
     let in_flight = *in_flight;
     match outcome {
-        Outcome::Kept => {
+        ReplyEffect::Kept => {
             keeping.failures = 0;
             plan_next(keeping, sent);
-            // A lease that the store cut again would be renewed without a pause.
+            // If the store shortened the lease again, it would be renewed without a pause.
             let soonest = now.after(renewal::MIN_RETRY);
             keeping.renew_at = keeping.renew_at.max(soonest);
         }
-        // It may have been given back meanwhile by one that could not detach it.
-        Outcome::There if keeping.grant.wants_renewal() => keeping.renew_at = now,
-        Outcome::There => keeping.renew_at = Moment::NEVER,
-        Outcome::NoMore => {
+        // A failed detach may have returned it meanwhile.
+        ReplyEffect::There if keeping.grant.wants_renewal() => keeping.renew_at = now,
+        ReplyEffect::There => keeping.renew_at = Moment::NEVER,
+        ReplyEffect::NoMore => {
             keeping.renew_at = Moment::NEVER;
             keeping.risk_at = Moment::NEVER;
         }
-        Outcome::Failed => {
+        ReplyEffect::Failed => {
             let pause = renewal::retry_after(keeping.failures, &keeping.grant.plan.terms);
             keeping.failures = keeping.failures.saturating_add(1);
             keeping.renew_at = now.after(pause);
@@ -357,37 +364,37 @@ pub(crate) fn note(shared: &Shared, key: Key, sent: Moment, (outcome, by): (Outc
     }
     let grant = keeping.grant.clone();
     let due = if grant.is_over() { Moment::NEVER } else { next(keeping, in_flight) };
-    let ring = registry.schedule(key, due);
+    let wake = registry.schedule(key, due);
     drop(registry);
-    shared.ring(ring);
-    grant.landed();
+    shared.wake(wake);
+    grant.notify_answered();
 }
 
-/// Resolves when no renewal of this lease is under way from the worker.
-pub(crate) async fn landed(shared: &Shared, key: Key, grant: &Grant) {
+/// Resolves when the worker has no renewal of this lease in flight.
+pub(crate) async fn await_idle(shared: &Shared, key: Key, grant: &Grant) {
     let under_way = || shared.registry.lock().get(key).is_some_and(|entry| entry.in_flight);
     grant.until(|grant| (grant.is_over() || !under_way()).then_some(())).await;
 }
 
-/// Asks how a lease stands as soon as may be. Returns whether it is still kept.
-pub(crate) fn ask_soon(shared: &Shared, key: Key) -> bool {
+/// Renews a lease as soon as possible. Returns whether it is still kept.
+pub(crate) fn renew_soon(shared: &Shared, key: Key) -> bool {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return false };
-    // What is under way may have been answered before the reason to ask.
+    // A renewal in flight may have been answered before the hint.
     keeping.hinted = *in_flight;
     keeping.renew_at = now;
     let due = next(keeping, *in_flight);
-    let ring = registry.schedule(key, due);
+    let wake = registry.schedule(key, due);
     drop(registry);
-    shared.ring(ring);
+    shared.wake(wake);
     true
 }
 
-/// Watches one lease until it is over: a hint makes the keeper ask how it stands.
+/// Watches one lease until it is over: a hint triggers a renewal.
 pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
     let mut hints = shared.engine.watch(&grant.plan.name, grant.lease_id);
-    if !ask_soon(&shared, key) {
+    if !renew_soon(&shared, key) {
         return;
     }
     loop {
@@ -397,23 +404,23 @@ pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
             Either::Right((hint, _)) => hint,
         };
         match hint {
-            Some(_) if ask_soon(&shared, key) => {}
+            Some(_) if renew_soon(&shared, key) => {}
             Some(_) => return,
             None => return watch_later(&shared, key),
         }
     }
 }
 
-/// The watch has ended, and is opened again an interval later.
+/// Reopens a watch that has ended, one interval later.
 fn watch_later(shared: &Shared, key: Key) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
     keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
     let due = next(keeping, *in_flight);
-    let ring = registry.schedule(key, due);
+    let wake = registry.schedule(key, due);
     drop(registry);
-    shared.ring(ring);
+    shared.wake(wake);
 }
 
 #[cfg(test)]
@@ -426,7 +433,7 @@ mod tests {
     use crate::{ClientOptions, Keep, LockOptions, ManualClock, MemoryEngine};
 
     #[test]
-    fn nothing_is_due_before_the_first_look() {
+    fn nothing_is_due_before_the_first_check() {
         let ms = Duration::from_millis;
         let engine = MemoryEngine::new("look", Arc::new(ManualClock::new()), &<_>::default());
         let core = ClientOptions::default().build(Arc::new(engine)).expect("made");

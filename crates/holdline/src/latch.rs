@@ -13,7 +13,7 @@ use holdline_core::{
 use crate::acquire;
 use crate::client::Client;
 
-/// The pauses between two looks of whoever waits.
+/// The pauses between two requests of a waiter.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 impl Client {
@@ -32,7 +32,7 @@ impl Client {
     }
 }
 
-/// A count-down latch: a number in the store that others count down, and whoever waits for zero. A
+/// A count-down latch: a number in the store that others count down, and waiters wait for zero. A
 /// description only; cheap to clone.
 ///
 /// A latch that was never set is open, as one that was counted down: set it before anybody waits.

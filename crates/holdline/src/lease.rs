@@ -1,4 +1,4 @@
-//! Leases as plain data: given out of one process, taken up by another.
+//! Leases as plain data: detached from one process, attached by another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::options::{Keep, LockOptions};
 use crate::plan::Plan;
 use crate::release::{self, ReleaseOutcome};
 
-/// A lease as plain data: whoever has it may renew and release it, from any process.
+/// A lease as plain data: any process that has it can renew and release it.
 ///
-/// Get one from [`Guard::detach`]; use it with [`crate::Client::attach`],
-/// [`crate::Client::renew`] and [`crate::Client::release`]. It carries the proof of the grant:
-/// keep it where only the right people read. It ends with its duration unless somebody renews it.
+/// Get one from [`Guard::detach`]; use it with [`crate::Client::attach`], [`crate::Client::renew`]
+/// and [`crate::Client::release`]. It contains the proof of the grant, so protect it as a secret.
+/// It ends after its duration unless somebody renews it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -84,12 +84,12 @@ impl Lease {
         self.lease_id
     }
 
-    /// Returns the number to hand to the resource.
+    /// Returns the number to pass to the resource.
     pub fn fencing_token(&self) -> FencingToken {
         self.fencing_token
     }
 
-    /// Returns how the name is held.
+    /// Returns the mode in which the name is held.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -105,7 +105,7 @@ impl Lease {
     }
 }
 
-/// A guard could not be detached, and is given back.
+/// A guard could not be detached, and is returned.
 #[derive(Debug)]
 pub struct DetachError {
     guard: Box<Guard>,
@@ -118,7 +118,7 @@ impl DetachError {
         &self.error
     }
 
-    /// Gives the guard back.
+    /// Returns the guard.
     pub fn into_guard(self) -> Guard {
         *self.guard
     }
@@ -140,13 +140,13 @@ impl std::error::Error for DetachError {
     }
 }
 
-/// Gives a guard's lease out of this process.
+/// Detaches a guard's lease from this process.
 pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
     let lease_duration = guard.grant.plan.hold.duration();
     detach_to(guard, lease_duration).await
 }
 
-/// Gives a guard's lease out of this process, for this long from now, or for what is left of it if
+/// Detaches a guard's lease from this process, for this long from now, or for the remaining time if
 /// that is longer.
 pub(crate) async fn detach_for(
     guard: Guard,
@@ -181,7 +181,7 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
         return Err(LockError::invalid(capabilities.engine, "guard", message));
     }
     let Some(lease_duration) = lease_duration else {
-        let message = "a live grant stays with its processes: hand its anchor on instead";
+        let message = "a live grant belongs to its processes: pass its anchor on instead";
         return Err(LockError::invalid(capabilities.engine, "hold", message));
     };
     let hold = Hold::Detached(lease_duration);
@@ -190,16 +190,16 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
         let reason = grant.why_lost();
         return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
     }
-    // A lock that was taken detached is so already, unless its first renewal is to lengthen it.
+    // A lock that was acquired detached is so already, unless its first renewal is to lengthen it.
     if plan.keep != Keep::Detached || plan.hold != plan.hold.first() {
-        // From here on the keeper must not turn it back.
+        // From here on the keeper must not renew it with the old purpose.
         grant.pause_renewals();
-        keeper::landed(shared, guard.key(), grant).await;
+        keeper::await_idle(shared, guard.key(), grant).await;
         let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
         let outcome = renewed(core, line).await;
         if let Err(error) = outcome {
             grant.resume_renewals();
-            keeper::ask_soon(shared, guard.key());
+            keeper::renew_soon(shared, guard.key());
             return Err(error);
         }
     }
@@ -213,12 +213,13 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
     })
 }
 
-/// Renews one lease by its id. Returns when the request left and how long the store keeps it.
+/// Renews one lease by its id. Returns when the request was sent and how long the store keeps the
+/// lease.
 async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Duration>), LockError> {
     let shared = &core.shared;
     let sent = shared.clock.now();
     let batch = [line];
-    let replies = shared.answered(shared.engine.renew(&batch), shared.limit()).await;
+    let replies = shared.await_answer(shared.engine.renew(&batch), shared.limit()).await;
     let lost = |reason| Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
     match replies.and_then(|replies| replies.into_iter().next()) {
         Some(Ok(RenewReply::Renewed { left })) => Ok((sent, left)),
@@ -229,7 +230,7 @@ async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Dura
     }
 }
 
-/// Takes a lease up again: it is renewed now, and from then on as the client's leases are.
+/// Attaches a lease: it is renewed now, and in the background from then on.
 pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     core.open()?;
     check_store(core, lease)?;
@@ -254,8 +255,7 @@ pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, Loc
     Ok(guard)
 }
 
-/// Checks that this client's store has granted the lease: another one would say, truly and
-/// misleadingly, that it knows nothing of it.
+/// Checks that this client's store has granted the lease. Another store would report it as lost.
 fn check_store(core: &Core, lease: &Lease) -> Result<(), LockError> {
     let capabilities = core.shared.engine.capabilities();
     if lease.engine == capabilities.identity {
@@ -265,7 +265,7 @@ fn check_store(core: &Core, lease: &Lease) -> Result<(), LockError> {
     Err(LockError::invalid(capabilities.engine, "lease", message).with_name(&lease.name))
 }
 
-/// Renews a detached lease, whole; returns for how long it may be believed.
+/// Renews a detached lease for its whole duration; returns for how long it is valid.
 pub(crate) async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, LockError> {
     check_store(core, lease)?;
     by_id::renew(core, &lease.name, lease.lease_id, lease.lease_duration).await
@@ -286,11 +286,11 @@ fn line_of(core: &Core, lease: &Lease, hold: Hold) -> RenewRequest {
     }
 }
 
-/// Detached leases of which only name and lease id are known.
+/// Detached leases by name and lease id.
 pub(crate) mod by_id {
     use super::*;
 
-    /// Renews a detached lease; returns for how long it may be believed.
+    /// Renews a detached lease; returns for how long it is valid.
     pub(crate) async fn renew(
         core: &Arc<Core>,
         name: &LockName,
@@ -313,7 +313,7 @@ pub(crate) mod by_id {
         name: &LockName,
         lease_id: LeaseId,
     ) -> Result<ReleaseOutcome, LockError> {
-        // Of no consequence, and one that every engine takes.
+        // The mode has no effect here, and every engine accepts this one.
         let range = core.shared.engine.capabilities().lease;
         let plan = plan(core, name, DEFAULT_LEASE.clamp(range.min, range.max))?;
         let since = core.shared.clock.now();

@@ -9,14 +9,14 @@ use tokio::sync::Notify;
 
 use crate::core::Shared;
 
-/// How many lease ids of one acquisition are being given up.
+/// How many lease ids of one acquisition are being released.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     count: AtomicUsize,
     gone: Notify,
 }
 
-/// One lease id that is being given up, until this is dropped.
+/// One lease id that is being released, until this is dropped.
 pub(crate) struct Leftover(Arc<Leftovers>);
 
 impl Leftovers {
@@ -26,7 +26,7 @@ impl Leftovers {
         Leftover(self.clone())
     }
 
-    /// Waits until none is left, or `limit` has passed; then the janitor goes on alone.
+    /// Waits until none is left, or `limit` has passed; then the janitor continues alone.
     pub(crate) async fn gone(&self, shared: &Shared, limit: Duration) {
         let end = shared.clock.sleep_until(shared.clock.now().after(limit));
         let gone = async {

@@ -1,27 +1,27 @@
-//! One lock API over many engines: leases that tell you when they are lost, and fencing tokens.
+//! One lock API over many engines, with leases that report their loss, and fencing tokens.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), holdline::LockError> {
 //! let client = holdline::Client::connect("memory:").await?;
 //! let guard = client.mutex("nightly-backup")?.lock().await?;
-//! // … work, handing guard.fencing_token() to whatever must not be written twice …
+//! // … work, and pass guard.fencing_token() to the resource …
 //! guard.release().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # What a lock cannot promise
-//! A process can be paused longer than its lease, and write when it wakes. [`Guard::is_valid`]
-//! turns false in time, but nobody can look at it and write in one step. Who cannot live with
-//! that hands [`Guard::fencing_token`] to the resource, which refuses smaller ones.
+//! A process can be paused longer than its lease, and write when it resumes. [`Guard::is_valid`]
+//! becomes false in time, but no program can check it and write in one step. If a late write would
+//! do harm, pass [`Guard::fencing_token`] to the resource, which refuses smaller tokens.
 //!
 //! # Where to start
 //! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Election`] is a
-//! lock whose holder leads; [`Guard`] is a grant in your hand; [`LockOptions`] sets leases and
-//! waits; [`blocking`] is the same without
-//! async. How it works: `registry` (what is looked after), `keeper` (renewal), `queue`
-//! (heartbeat), `janitor` (giving up), `acquire` (one attempt).
+//! lock whose holder leads; a [`Guard`] is a held lock; [`LockOptions`] sets leases and waits;
+//! [`blocking`] is the same without async. How it works: `registry` (the schedule), `keeper`
+//! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
+//! attempt).
 
 mod acquire;
 mod all;
@@ -39,7 +39,6 @@ pub mod fence;
 mod grant;
 mod guard;
 mod held;
-mod home;
 mod janitor;
 mod keeper;
 mod latch;
@@ -67,6 +66,7 @@ mod readme;
 pub mod redlock;
 mod registry;
 mod release;
+mod runtime;
 mod rwlock;
 mod semaphore;
 mod url;

@@ -51,14 +51,15 @@ impl Mutex {
 
     /// Waits until this process holds the lock or the wait limit has passed.
     ///
-    /// A long pause of this process can outlive the lease. If two writers at once would do harm,
-    /// hand [`Guard::fencing_token`] to the resource and let it refuse older ones.
+    /// A long pause of this process can outlast the lease. If two writers at once would do harm,
+    /// pass [`Guard::fencing_token`] to the resource, which refuses older tokens.
     ///
     /// # Errors
-    /// - `TimedOut`: somebody else held it throughout. Nothing of ours stays behind.
-    /// - `TooManyWaiters`: the queue is full. Nothing of ours stays behind.
-    /// - `Unavailable`, `NoQuorum`: no certain answer; the latter only when the limit has passed.
-    ///   What the store may have kept is given up in the background, and lives for at most 30 s.
+    /// - `TimedOut`: somebody else held it the whole time. Nothing is left in the store.
+    /// - `TooManyWaiters`: the queue is full. Nothing is left in the store.
+    /// - `Unavailable`, `NoQuorum`: no certain answer; the latter only when the limit has passed. A
+    ///   grant that the store may have made is released in the background, and lasts for at most 30
+    ///   s.
     /// - `Quarantined`: the limit has passed while nodes that lost their memory waited. Nothing is
     ///   held.
     /// - `Refused`, `Foreign`, `NotInitialised`, `Protocol`, `Invalid`: nothing is held; the
@@ -66,21 +67,21 @@ impl Mutex {
     /// - `Cancelled`: the client is shut down, or the lease id given by the options is spent.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue; what the store may have granted is
-    /// given up in the background.
+    /// Dropping the future gives up the queue entry; a grant that the store may have made is
+    /// released in the background.
     ///
     /// # Fairness
-    /// Where the engine is fair: in the order in which contenders queued.
+    /// If the engine is fair: in the order in which contenders queued.
     pub async fn lock(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.plan, Wait::of(&self.core, &self.plan)).await
     }
 
-    /// Takes the lock if it is free, and never waits for a holder.
+    /// Acquires the lock if it is free, and never waits for a holder.
     ///
     /// # Errors
-    /// `Busy` with the holder, where the engine can tell, when it is not free; otherwise as
-    /// [`Mutex::lock`], but nothing is waited out: without an answer, or without enough votes of
-    /// several nodes, it is asked once more at most.
+    /// `Busy` if it is not free, with the holder if the engine reports it; otherwise as
+    /// [`Mutex::lock`], but without waiting: without an answer, or without enough votes, the
+    /// request is repeated at most once.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].
@@ -99,12 +100,12 @@ impl Mutex {
         self.lock().await
     }
 
-    /// Takes the lock for an owner, who may take it again while it holds it: the guards share one
-    /// grant and one fencing token, and the last to end releases it. Only guards of the same
+    /// Acquires the lock for an owner, who can acquire it again while holding it. The guards share
+    /// one grant and one fencing token, and the last one releases it. Only guards of the same
     /// client nest.
     ///
     /// # Errors
-    /// As [`Mutex::lock`]; and `Lost` when the owner's grant is lost: end its guards first.
+    /// As [`Mutex::lock`]; and `Lost` if the owner's grant is lost: end its guards first.
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].
@@ -124,10 +125,9 @@ impl Mutex {
         owner::acquire_as(&self.core, &self.plan, owner, Wait::Try).await
     }
 
-    /// Takes the lock, runs `body` under it, and releases it.
+    /// Acquires the lock, runs `body` under it, and releases it.
     ///
-    /// When the lease is lost the body is dropped, or told, by the lock's
-    /// [`crate::OnLost`].
+    /// If the lease is lost, the body is dropped or notified, as the lock's [`crate::OnLost`] says.
     ///
     /// # Errors
     /// As [`Mutex::lock`]; and `Lost` when the body was dropped because the lease was lost.
@@ -142,7 +142,7 @@ impl Mutex {
     }
 }
 
-/// What a body returned, and how the lock ended that it ran under. One never hides the other.
+/// The result of a body, and the outcome of its lock. Neither hides the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran<T> {
     output: T,
@@ -159,7 +159,7 @@ impl<T> Ran<T> {
         self.output
     }
 
-    /// Returns how the lock ended. `Lost` means that the body may have ended without it.
+    /// Returns the outcome of the lock. `Lost` means that the body may have run without it.
     pub fn outcome(&self) -> &ReleaseOutcome {
         &self.outcome
     }

@@ -1,4 +1,4 @@
-//! What MariaDB has beside the engine: its locks on rows, for a connection of your own.
+//! MariaDB's own row locks, for a connection of your own.
 
 pub use holdline_mysql::{MysqlEngine, MysqlOptions, RowLock, RowLockError, RowWait, mysql_async};
 use mysql_async::{Conn, Row, Transaction};
@@ -8,21 +8,22 @@ use crate::engines::clock;
 
 /// Locks rows, runs `body` in the same transaction, and commits what it did.
 ///
-/// For rows that live in this database: whoever writes them only under their lock needs no fencing
-/// token, since a holder whose connection ended can no longer commit. The connection is the
-/// caller's own, of the crate that stands here as [`mysql_async`]; it must not be inside a
-/// transaction. Let the body fail when one of its statements does. Keep it short: an open
-/// transaction holds back the server's cleaning up.
+/// For rows in this database: if they are written only under their lock, no fencing token is
+/// needed, since a holder whose connection ended can no longer commit. The connection is the
+/// caller's own, of the re-exported crate [`mysql_async`]; it must not be inside a transaction.
+/// Return an error from the body if one of its statements fails. Keep the body short: an open
+/// transaction delays the server's purge.
 ///
-/// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
-/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
+/// The transaction is `READ COMMITTED`, whatever the session's default. After a wait the server
+/// checks again whether the row still matches the query; if not, the error is
+/// [`RowLockError::Missing`].
 ///
 /// # Errors
-/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+/// See [`RowLockError`]; only after its `Unknown` the transaction may have been committed.
 ///
 /// # Cancel safety
-/// Dropping the future rolls back, unless the commit was sent already: mid-statement by ending the
-/// connection.
+/// Dropping the future rolls back, unless the commit was already sent. In the middle of a statement
+/// it closes the connection.
 ///
 /// # Examples
 /// ```no_run

@@ -1,4 +1,4 @@
-//! Being told what happens to a client's locks.
+//! Observers, which receive the events of a client's locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct Subject<'a> {
     pub name: &'a LockName,
     /// The first digits of the lease id.
     pub lease_id: ShortLeaseId,
-    /// How the name is or would be held.
+    /// The mode in which the name is or would be held.
     pub mode: Mode,
     /// The engine's short name, such as `redis`.
     pub engine: &'static str,
@@ -49,12 +49,12 @@ pub enum HoldEnd {
     Lost(LostReason),
 }
 
-/// Is told what happens to a client's locks: for metrics, logs, progress lines.
+/// Receives the events of a client's locks: for metrics, logs, progress lines.
 ///
-/// Every method does nothing unless implemented. They are called from tasks that want their
-/// locks, and from the one that renews leases: return quickly, and hand long work to somebody
-/// else. They are called outside the client's own mutexes, so they may use the client. A panic
-/// is caught and logged, and costs the event only.
+/// Every method does nothing unless implemented. Methods are called from tasks that acquire locks,
+/// and from the task that renews leases: return quickly, and move long work to another task. They
+/// are called outside the client's own mutexes, so they may use the client. A panic is caught and
+/// logged, and only the event is lost.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -86,8 +86,8 @@ pub trait Observer: Send + Sync + 'static {
     /// The name is held, after this wait.
     fn acquired(&self, subject: Subject<'_>, token: FencingToken, waited: Duration) {}
 
-    /// The attempt stands in the queue, with so many before it where the engine can tell; told
-    /// again when that changes. Also once of an attempt that begins to wait where nobody queues.
+    /// The attempt is queued at this position, if the engine reports it; called again when that
+    /// changes. Also called once when an attempt starts to wait on an engine without a queue.
     fn queued(
         &self,
         subject: Subject<'_>,
@@ -96,36 +96,36 @@ pub trait Observer: Send + Sync + 'static {
     ) {
     }
 
-    /// Too few nodes of the store vote at the moment, and the attempt waits that out; told again
-    /// whenever it has asked again.
+    /// Too few nodes of the store vote at the moment, and the attempt waits until enough do. Called
+    /// again after each repeated request.
     fn without_quorum(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
 
     /// The name was handed to the attempt, which claims it now.
     fn handed(&self, subject: Subject<'_>) {}
 
-    /// The attempt lost its place in the queue and queues anew.
+    /// The attempt lost its queue entry and queues again.
     fn requeued(&self, subject: Subject<'_>) {}
 
     /// The attempt ended without the name.
     fn failed(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
 
-    /// The lease was renewed; `slack` is how long it could still have been believed. A small
-    /// slack is a near miss.
+    /// The lease was renewed; `slack` is how long it would still have been valid. A small slack is
+    /// a near miss.
     fn renewed(&self, subject: Subject<'_>, slack: Duration) {}
 
-    /// At most one renewal interval is left and no renewal has come through, or an operator has
+    /// At most one renewal interval is left and no renewal has succeeded, or an operator has
     /// revoked the lease.
     fn at_risk(&self, subject: Subject<'_>, remaining: Duration) {}
 
-    /// The lease may no longer be believed.
+    /// The lease is no longer valid.
     fn lost(&self, subject: Subject<'_>, reason: &LostReason) {}
 
     /// The lease was released on purpose.
     fn released(&self, subject: Subject<'_>, outcome: &ReleaseOutcome) {}
 
-    /// A guard was dropped, or an attempt was given up: the janitor has ended what it had. `told`
-    /// says whether the store has confirmed.
-    fn dropped(&self, subject: Subject<'_>, told: bool) {}
+    /// A guard was dropped, or an attempt was given up: the janitor has ended what it had.
+    /// `confirmed` says whether the store has confirmed.
+    fn dropped(&self, subject: Subject<'_>, confirmed: bool) {}
 
     /// The attempt begins to wait for the name: reported once, before the first `queued`.
     fn wait_started(&self, subject: Subject<'_>) {}
@@ -133,20 +133,20 @@ pub trait Observer: Send + Sync + 'static {
     /// The attempt waits no longer, however it ended: reported once for each `wait_started`.
     fn wait_finished(&self, subject: Subject<'_>) {}
 
-    /// The attempt was given up after this time: its future was dropped before it had ended.
+    /// The attempt was cancelled after this time: its future was dropped before it had ended.
     fn cancelled(&self, subject: Subject<'_>, waited: Duration) {}
 
-    /// A detached lease was taken up ([`Client::attach`](crate::Client::attach)).
+    /// A detached lease was attached ([`Client::attach`](crate::Client::attach)).
     fn attached(&self, subject: Subject<'_>, token: FencingToken) {}
 
     /// The hold is over for this process: reported once for each `acquired` and `attached`,
     /// however it ended. A release reports it when it returns.
     fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {}
 
-    /// A resource that this observer was given to refused a holder, such as one that had been
-    /// paused past its lease. Unlike all others this comes from the resource's side, which needs
-    /// no client: [`Rules::with_observer`](crate::fence::Rules::with_observer). The resource may
-    /// still be locked: do not use it from here.
+    /// A resource with this observer refused a holder, such as one that had been paused past its
+    /// lease. Unlike all others, this event comes from the resource, which needs no client:
+    /// [`Rules::with_observer`](crate::fence::Rules::with_observer). The resource may still be
+    /// locked: do not use it from here.
     fn fence_refused(&self, refusal: &Refusal<'_>) {}
 }
 

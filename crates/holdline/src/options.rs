@@ -1,4 +1,4 @@
-//! What can be set for one lock.
+//! The options of a lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,16 @@ pub enum Keep {
     /// The keeper renews it until the guard ends.
     #[default]
     Renewed,
-    /// It is never renewed in the background and runs out after its duration; it still ends with
-    /// this process where the engine sees a process die. [`crate::Guard::renew`] extends it. A
-    /// lease above 30 s begins with 30 s, and the keeper renews it to the whole duration once.
+    /// It is never renewed in the background and expires after its duration. It still ends with
+    /// this process if the engine detects the death of processes. [`crate::Guard::renew`] extends
+    /// it. A lease above 30 s starts with 30 s, and the keeper renews it to the whole duration
+    /// once.
     Fixed,
-    /// Like `Fixed`, and tied to no process: whoever knows the lease id renews or releases it.
+    /// Like `Fixed`, but it belongs to no process: anybody who knows the lease id can renew or
+    /// release it.
     Detached,
-    /// It has no deadline: it is held as long as some process keeps its anchor open. Only where
-    /// the engine can do that.
+    /// It has no deadline: it is held as long as some process keeps its anchor open. Only some
+    /// engines support this.
     Live,
 }
 
@@ -30,11 +32,11 @@ pub enum OnLost {
     /// The body's future is dropped.
     #[default]
     Drop,
-    /// The body is told by its cancellation token, and runs to its own end.
-    Tell,
+    /// The body is notified by its cancellation token, and runs to its own end.
+    Notify,
 }
 
-/// What can be set for one lock. All of it is checked when the lock is built.
+/// The options of a lock. They are checked when the lock is built.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -50,7 +52,7 @@ pub enum OnLost {
 ///     .with_label("team", "billing");
 /// let guard = client.mutex_with("report", &options)?.lock().await?;
 /// # guard.release().await;
-/// // What does not fit together is refused here, not when it hurts.
+/// // Contradicting options are refused here, before any request.
 /// let hasty = LockOptions::default().with_renew_interval(Duration::from_secs(29));
 /// assert!(client.mutex_with("report", &hasty).is_err());
 /// # Ok(())
@@ -76,7 +78,7 @@ pub(crate) struct ChosenId {
     pub(crate) kept: bool,
 }
 
-/// What a holder of this lock tells beside what its client tells.
+/// What a holder of this lock reports in addition to its client's fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct About {
     /// Replaces what the client reports.
@@ -89,8 +91,8 @@ pub(crate) struct About {
 }
 
 impl LockOptions {
-    /// Sets how long the store keeps a grant without hearing from its holder, from 50 ms to
-    /// 24 h and within the engine's range; the client's default unless set.
+    /// Sets how long the store keeps a grant without a renewal, from 50 ms to 24 h and within the
+    /// engine's range; the client's default unless set.
     #[must_use]
     pub fn with_lease_duration(mut self, lease_duration: Duration) -> LockOptions {
         self.lease_duration = Some(lease_duration);
@@ -118,12 +120,11 @@ impl LockOptions {
         self
     }
 
-    /// Sets after how long a grant is lost whatever happens: no renewal leaves from then on, and
-    /// the holder is told ([`LostReason::MaxHold`](crate::LostReason::MaxHold)). The store frees
-    /// the name at the end of the lease it has.
+    /// Sets the longest hold. After it the grant is lost: it is no longer renewed, and the holder
+    /// is notified ([`LostReason::MaxHold`](crate::LostReason::MaxHold)). The store frees the name
+    /// at the end of the present lease.
     ///
-    /// It is the only thing that ends the renewals of a guard that was leaked with
-    /// [`std::mem::forget`].
+    /// Only this limit ends the renewals of a guard that was leaked with [`std::mem::forget`].
     #[must_use]
     pub fn with_max_hold(mut self, max_hold: Duration) -> LockOptions {
         self.max_hold = Some(max_hold);
@@ -137,21 +138,21 @@ impl LockOptions {
         self
     }
 
-    /// Sets why the lock is held, for people who look.
+    /// Sets why the lock is held, for other people.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> LockOptions {
         self.about.reason = reason.into();
         self
     }
 
-    /// Adds a label, for people and tools who look.
+    /// Adds a label, for people and tools.
     #[must_use]
     pub fn with_label(mut self, key: impl Into<String>, value: impl Into<String>) -> LockOptions {
         self.about.labels.insert(key.into(), value.into());
         self
     }
 
-    /// Sets the W3C trace context, so that the span of whoever waits can link to the holder's.
+    /// Sets the W3C trace context, so that a waiter's span can link to the holder's span.
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> LockOptions {
         self.about.traceparent = traceparent.into();
@@ -168,21 +169,21 @@ impl LockOptions {
     }
 
     /// Sets the class that metrics are labelled with, such as `invoice:{id}` for the lock
-    /// `invoice:4711`; without it the client's rule
+    /// `invoice:4711`. Without it the client's rule
     /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
-    /// is `default`. A lease that is attached has the rule's. A client tells
-    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes apart; all later ones are `other`.
+    /// is `default`. A lease that is attached has the rule's. A client distinguishes
+    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes; all later ones are `other`.
     #[must_use]
     pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
         self.about.class = Some(class.into());
         self
     }
 
-    /// Sets the lease id of the one attempt that is made with these options, so that a caller
-    /// that lost the answer may ask again. Draw it at random, and use it for one attempt only:
-    /// whoever knows it can release the grant. An engine that takes no id twice
+    /// Sets the lease id of the one attempt that is made with these options, so that a caller that
+    /// lost the answer can repeat it. Draw it at random, and use it for one attempt only: anybody
+    /// who knows it can release the grant. An engine that accepts no id twice
     /// ([`Capabilities::repeat`](crate::Capabilities)) makes one attempt under it, which does not
-    /// wait: a name that is held is told as `Busy`.
+    /// wait: for a held name it returns `Busy`.
     #[must_use]
     pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
         self.lease_id = Some(ChosenId { id: lease_id, kept: false });

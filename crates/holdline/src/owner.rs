@@ -1,6 +1,6 @@
 //! Re-entry by an explicit owner.
 //!
-//! Never by thread or task id: two branches of one `join!` share those, and a guard that moves
+//! Thread and task ids do not serve: two branches of one `join!` share them, and a guard that moves
 //! to another task loses them.
 //! Invariant O1: at most one grant exists for an (owner, name) of a client; the guard that ends
 //! last ends it.
@@ -22,7 +22,7 @@ use crate::guard::Guard;
 use crate::plan::Plan;
 use crate::registry::Key;
 
-/// Who may enter a lock again that it holds already. Clones are the same owner.
+/// An owner that can acquire a lock again while it holds it. Clones are the same owner.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -64,17 +64,17 @@ type NestKey = (LockName, u64);
 #[derive(Default)]
 pub(crate) struct Nests(Mutex<HashMap<NestKey, SharedNest>>);
 
-/// A nest, for as long as somebody has a part in it.
+/// A nest, as long as a guard or an attempt uses it.
 #[derive(Default)]
 struct SharedNest {
     nest: Arc<Nest>,
-    /// How many [`Nested`] there are of it.
-    parts: usize,
+    /// The number of its [`Nested`] handles.
+    users: usize,
 }
 
 #[derive(Default)]
 struct Nest {
-    /// One attempt of an owner at a time: the others nest in what it gets.
+    /// Allows one attempt of an owner at a time; the others share its grant.
     gate: tokio::sync::Mutex<()>,
     inside: Mutex<Inside>,
 }
@@ -85,7 +85,7 @@ struct Inside {
     grant: Option<(Arc<Grant>, Key)>,
 }
 
-/// A part in a nest: of a guard that is inside, or of an attempt on its way in.
+/// A handle of a nest: of a guard inside, or of an attempt to enter.
 pub(crate) struct Nested {
     core: Arc<Core>,
     key: NestKey,
@@ -97,13 +97,13 @@ impl Nested {
     fn new(core: &Arc<Core>, key: NestKey) -> Nested {
         let mut nests = core.nests.0.lock();
         let shared = nests.entry(key.clone()).or_default();
-        shared.parts += 1;
+        shared.users += 1;
         let nest = shared.nest.clone();
         drop(nests);
         Nested { core: core.clone(), key, nest, inside: false }
     }
 
-    /// Leaves the nest. Returns how many are left inside.
+    /// Leaves the nest. Returns how many guards remain.
     pub(crate) fn leave(mut self) -> usize {
         self.step_out()
     }
@@ -119,7 +119,7 @@ impl Nested {
         inside.depth
     }
 
-    /// Waits until no other attempt of the same owner is under way.
+    /// Waits until no other attempt of the same owner is in progress.
     async fn enter(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, LockError> {
         let (shared, gate) = (&self.core.shared, &self.nest.gate);
         let refused = |kind| Err(shared.error(kind, Certainty::NotApplied).with_name(&self.key.0));
@@ -141,7 +141,7 @@ impl Nested {
         }
     }
 
-    /// Takes part in the grant that the owner has, if it has one.
+    /// Shares the owner's grant, if there is one.
     fn join(&mut self) -> Result<Option<(Arc<Grant>, Key)>, LostReason> {
         let mut inside = self.nest.inside.lock();
         let Some((grant, key)) = inside.grant.clone() else { return Ok(None) };
@@ -170,14 +170,14 @@ impl Drop for Nested {
         }
         let mut nests = self.core.nests.0.lock();
         let Some(shared) = nests.get_mut(&self.key) else { return };
-        shared.parts -= 1;
-        if shared.parts == 0 {
+        shared.users -= 1;
+        if shared.users == 0 {
             nests.remove(&self.key);
         }
     }
 }
 
-/// Gets the name for an owner: a new grant, or a part in the one that the owner has.
+/// Acquires the name for an owner: a new grant, or a share of the owner's grant.
 pub(crate) async fn acquire_as(
     core: &Arc<Core>,
     plan: &Arc<Plan>,
@@ -210,7 +210,7 @@ mod tests {
     use crate::parker::block_on;
 
     #[test]
-    fn parts_that_end_at_once_leave_nothing() {
+    fn handles_that_end_concurrently_leave_nothing() {
         let client = block_on(Client::connect("memory:nests")).expect("made");
         let guard = block_on(client.mutex("other").expect("good").lock()).expect("free");
         let core = &guard.core;
@@ -218,11 +218,11 @@ mod tests {
         let rounds = 20_000;
         let mut stayed = 0;
         let (begin, end, next) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
-        let parts = || Nested::new(core, key.clone());
+        let users = || Nested::new(core, key.clone());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..rounds {
-                    let part = parts();
+                    let part = users();
                     begin.wait();
                     drop(part);
                     end.wait();
@@ -230,7 +230,7 @@ mod tests {
                 }
             });
             for _ in 0..rounds {
-                let part = parts();
+                let part = users();
                 begin.wait();
                 drop(part);
                 end.wait();
@@ -239,6 +239,6 @@ mod tests {
                 stayed += left;
             }
         });
-        assert_eq!(stayed, 0, "an entry that nobody uses stays");
+        assert_eq!(stayed, 0, "an unused entry stays");
     }
 }

@@ -21,7 +21,7 @@ impl Wake for Parked {
 /// Drives the future to its end; the thread sleeps while there is nothing to do.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    // What is ready at once needs no waker, and so no allocation.
+    // A future that is ready at once needs no waker, and so no allocation.
     if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         return output;
     }

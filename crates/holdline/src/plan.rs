@@ -1,4 +1,4 @@
-//! A lock's description after all checks: what every attempt and grant of it share.
+//! A lock's description after all checks; every attempt and grant of it shares the plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) engine: &'static str,
     pub(crate) class: Arc<Class>,
     pub(crate) mode: Mode,
-    /// What the grant is kept with, once its first renewal has reached it.
+    /// How the grant is kept after its first renewal.
     pub(crate) hold: Hold,
     pub(crate) terms: LeaseTerms,
     pub(crate) keep: Keep,
@@ -31,14 +31,14 @@ pub(crate) struct Plan {
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
     pub(crate) lease_id: Option<LeaseId>,
-    /// Counts what the janitor gives up of an acquisition of several names.
+    /// Counts what the janitor releases of an acquisition of several names.
     pub(crate) leftovers: Option<Arc<Leftovers>>,
-    /// The caller has chosen the id, and only the caller gives it up.
+    /// The caller has chosen the id, and only the caller releases it.
     pub(crate) keeps_id: bool,
-    /// How long a grant need not be looked at ([`keeper::first_look`]).
+    /// How long a new grant needs no check ([`keeper::first_look`]).
     pub(crate) first_look: Duration,
-    /// The first lease, and how much of it may be believed if it is left whole: worked out once for
-    /// all grants.
+    /// The first lease, and its validity if the store reports it whole; computed once for all
+    /// grants.
     pub(crate) first_lease: Option<(Duration, Duration)>,
 }
 
@@ -74,7 +74,8 @@ impl Plan {
             mode,
             hold,
             first_look: keeper::first_look(&terms, renews, hold != hold.first()),
-            first_lease: first.map(|first| (first, validity::believed(first, terms.drift_ppm()))),
+            first_lease: first
+                .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,
             keep: options.keep,
             wait: options.wait,
@@ -87,7 +88,7 @@ impl Plan {
         })
     }
 
-    /// Tells whether the keeper renews grants of this plan.
+    /// Returns whether the keeper renews grants of this plan.
     pub(crate) fn renews(&self) -> bool {
         matches!(self.keep, Keep::Renewed | Keep::Live)
     }
@@ -107,7 +108,7 @@ impl Plan {
         }
     }
 
-    /// Makes the request that ends what a lease id has, with a copy of the name that is at hand.
+    /// Makes the request that releases a lease id, and reuses a copy of the name.
     pub(crate) fn ending(
         &self,
         name: Option<LockName>,

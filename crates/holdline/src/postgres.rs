@@ -1,6 +1,6 @@
-//! What PostgreSQL has beside the engine: its own advisory locks, and its locks on rows.
+//! PostgreSQL's own advisory locks and row locks.
 //!
-//! Neither is a lock of a [`Client`](crate::Client): each says what it promises.
+//! Neither is a lock of a [`Client`](crate::Client); each documents its own guarantees.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,10 +26,10 @@ use tokio_postgres::{Client, Row, Transaction};
 use crate::engines::clock;
 use crate::{ClockKind, LockError};
 
-/// Describes an [`AdvisoryLock`], with the machine's clock. Nothing is connected yet.
+/// Describes an [`AdvisoryLock`], with the machine's clock. No connection is made yet.
 ///
 /// # Errors
-/// `Invalid`: an option is wrong. `Refused`: the machine gives no timer.
+/// `Invalid`: an option is wrong. `Refused`: the machine has no timer left.
 pub fn advisory_lock(
     options: &PostgresOptions,
     key: impl Into<AdvisoryKey>,
@@ -39,20 +39,21 @@ pub fn advisory_lock(
 
 /// Locks rows, runs `body` in the same transaction, and commits what it did.
 ///
-/// For rows that live in this database: whoever writes them only under their lock needs no fencing
-/// token, since a holder whose connection ended can no longer commit. The client is the caller's
-/// own, of the crate that stands here as [`tokio_postgres`]; it must not be inside a transaction.
-/// Keep the body short: an open transaction holds back the server's cleaning up.
+/// For rows in this database: if they are written only under their lock, no fencing token is
+/// needed, since a holder whose connection ended can no longer commit. The client is the caller's
+/// own, of the re-exported crate [`tokio_postgres`]; it must not be inside a transaction. Keep the
+/// body short: an open transaction delays the server's vacuum.
 ///
-/// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
-/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
+/// The transaction is `READ COMMITTED`, whatever the session's default. After a wait the server
+/// checks again whether the row still matches the query; if not, the error is
+/// [`RowLockError::Missing`].
 ///
 /// # Errors
-/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+/// See [`RowLockError`]; only after its `Unknown` the transaction may have been committed.
 ///
 /// # Cancel safety
-/// Dropping the future rolls back, unless the commit was sent already. A wait for rows goes on in
-/// the server until its limit, with the connection; the next statement on it waits for that.
+/// Dropping the future rolls back, unless the commit was already sent. A wait for rows continues in
+/// the server until its limit; the next statement on the connection waits for that.
 ///
 /// # Examples
 /// ```no_run

@@ -1,11 +1,11 @@
-//! What this process tells about itself.
+//! What this process reports about itself.
 
 use std::ffi::OsStr;
 use std::path::Path;
 
 use holdline_core::HolderFields;
 
-/// Returns what a holder in this process tells about itself unless told otherwise.
+/// Returns what a holder in this process reports about itself by default.
 pub(crate) fn this_process() -> HolderFields {
     let named = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
     let user = named("USER").or_else(|| named("LOGNAME"));

@@ -1,7 +1,7 @@
-//! The queue heartbeat: everything that this client has queued is heard in one batch a second.
+//! The queue heartbeat: one batch a second for all queue entries of this client.
 //!
-//! The heartbeat is the poll: its answers say how each entry stands. It never claims: whoever
-//! waits is woken and asks again.
+//! The heartbeat is also the poll: its answers return the state of each entry. It never claims: the
+//! waiter is woken and repeats its request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,151 +18,155 @@ use crate::core::Shared;
 use crate::janitor::is_final;
 use crate::registry::{Key, Registry, Stage};
 
-/// What the worker tells one who waits.
+/// What the worker reports to a waiter.
 #[derive(Default)]
-pub(crate) struct WaitCell {
-    news: Mutex<News>,
-    bell: Notify,
+pub(crate) struct QueueCell {
+    news: Mutex<QueueNews>,
+    changed: Notify,
     failing_since: Mutex<Option<Moment>>,
-    /// The store has answered that it stands in the queue. Before, `Unknown` proves nothing: the
-    /// request may be on its way yet.
+    /// The store has confirmed the queue entry. Before that, `Unknown` proves nothing: the request
+    /// may still be in transit.
     queued: AtomicBool,
 }
 
-/// News for one who waits.
+/// News for a waiter.
 #[derive(Default)]
-pub(crate) struct News {
-    /// The name is held under its id: ask again to claim it.
+pub(crate) struct QueueNews {
+    /// The name was handed over to its id: repeat the request to claim it.
     pub(crate) handed: bool,
-    /// The store does not know the id any more.
+    /// The store no longer has the id.
     pub(crate) dropped: bool,
-    /// Heartbeats have failed for so long that the place may be gone: ask the store.
+    /// Heartbeats have failed for so long that the entry may be gone: ask the store.
     pub(crate) doubtful: bool,
-    /// How many stand before it, if the engine tells.
+    /// How many entries are ahead, if the engine reports that.
     pub(crate) position: Option<usize>,
-    /// Waiting on cannot help.
+    /// Waiting is useless.
     pub(crate) refused: Option<LockError>,
 }
 
-impl WaitCell {
-    fn tell(&self, tell: impl FnOnce(&mut News)) {
-        tell(&mut self.news.lock());
-        self.bell.notify_one();
+impl QueueCell {
+    fn update(&self, update: impl FnOnce(&mut QueueNews)) {
+        update(&mut self.news.lock());
+        self.changed.notify_one();
     }
 
     /// Resolves with the next news.
-    pub(crate) async fn news(&self) -> News {
-        self.bell.notified().await;
+    pub(crate) async fn news(&self) -> QueueNews {
+        self.changed.notified().await;
         std::mem::take(&mut *self.news.lock())
     }
 
-    /// Notes that the store has just answered that it stands in the queue.
-    pub(crate) fn is_queued(&self) {
+    /// Records that the store has just confirmed the queue entry.
+    pub(crate) fn mark_queued(&self) {
         self.queued.store(true, Ordering::Release);
-        self.note_success();
+        self.record_success();
     }
 
-    fn note_success(&self) {
+    fn record_success(&self) {
         *self.failing_since.lock() = None;
         self.news.lock().doubtful = false;
     }
 
-    /// Takes note of a heartbeat that failed: after as long as the store keeps silent entries, the
-    /// place in the queue may be gone.
-    fn note_failure(&self, now: Moment, silence: Duration, error: Option<&LockError>) {
+    /// Records a failed heartbeat. After the silence limit of the store, the queue entry may be
+    /// gone.
+    fn record_failure(&self, now: Moment, silence_limit: Duration, error: Option<&LockError>) {
         if let Some(error) = error.filter(|error| is_final(error)) {
-            return self.tell(|news| news.refused = Some(error.clone()));
+            return self.update(|news| news.refused = Some(error.clone()));
         }
         let since = *self.failing_since.lock().get_or_insert(now);
-        if since.until(now) >= silence && self.queued.load(Ordering::Acquire) {
-            self.tell(|news| news.doubtful = true);
+        if since.until(now) >= silence_limit && self.queued.load(Ordering::Acquire) {
+            self.update(|news| news.doubtful = true);
         }
     }
 }
 
-/// How long the store keeps the entries of a client that it does not hear: where they hang on a
-/// session, as long as one may last.
-fn silence(expiry: Expiry) -> Duration {
+/// Returns how long the store keeps queue entries without a heartbeat; for sessions, the longest
+/// duration of a session.
+fn silence_limit(expiry: Expiry) -> Duration {
     match expiry {
         Expiry::Session => MAX_FIRST_LEASE,
         _ => QUEUE_SILENCE,
     }
 }
 
-/// Returns when an entry is looked at next: with the others, or sooner if the store says so.
+/// Returns when an entry is polled next: with the others, or sooner if the store says so.
 pub(crate) fn next_look(registry: &mut Registry, now: Moment, next_look: Duration) -> Moment {
-    if registry.next_beat <= now {
-        registry.next_beat = now.after(QUEUE_HEARTBEAT);
+    if registry.next_heartbeat <= now {
+        registry.next_heartbeat = now.after(QUEUE_HEARTBEAT);
     }
-    registry.next_beat.min(now.after(next_look.max(MIN_RETRY)))
+    registry.next_heartbeat.min(now.after(next_look.max(MIN_RETRY)))
 }
 
-/// One line of the heartbeat, and whom to tell.
-pub(crate) struct Line {
+/// One entry of a heartbeat, and the cell of its waiter.
+pub(crate) struct HeartbeatEntry {
     pub(crate) key: Key,
-    pub(crate) cell: Arc<WaitCell>,
-    /// The store had said that it stands in the queue when this heartbeat left.
+    pub(crate) cell: Arc<QueueCell>,
+    /// The store had confirmed the queue entry when this heartbeat was sent.
     queued: bool,
 }
 
-impl Line {
-    pub(crate) fn new(key: Key, cell: &Arc<WaitCell>) -> Line {
-        Line { key, cell: cell.clone(), queued: cell.queued.load(Ordering::Acquire) }
+impl HeartbeatEntry {
+    pub(crate) fn new(key: Key, cell: &Arc<QueueCell>) -> HeartbeatEntry {
+        HeartbeatEntry { key, cell: cell.clone(), queued: cell.queued.load(Ordering::Acquire) }
     }
 }
 
-/// Sends one heartbeat for all these entries and reports to each how it stands. The next one leaves
-/// a second later, whether this one was answered or not: the store must hear from each entry more
-/// often than an answer may take.
-pub(crate) async fn beat(shared: Arc<Shared>, lines: Vec<Line>, batch: Vec<RenewRequest>) {
-    debug_assert!(batch.iter().all(|line| line.purpose == Purpose::Wait));
-    let replies = shared.answered(shared.engine.renew(&batch), shared.limit()).await;
+/// Sends one heartbeat for all these entries and reports the state to each. The next one is sent a
+/// second later, even if this one is unanswered: the store needs a heartbeat more often than an
+/// answer may take.
+pub(crate) async fn send_heartbeat(
+    shared: Arc<Shared>,
+    entries: Vec<HeartbeatEntry>,
+    batch: Vec<RenewRequest>,
+) {
+    debug_assert!(batch.iter().all(|entry| entry.purpose == Purpose::Wait));
+    let replies = shared.await_answer(shared.engine.renew(&batch), shared.limit()).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     let now = shared.clock.now();
-    let mut ring = false;
-    let silence = silence(shared.engine.capabilities().expiry);
-    for line in lines {
-        let look = heed(&line, now, silence, replies.next());
+    let mut wake = false;
+    let silence_limit = silence_limit(shared.engine.capabilities().expiry);
+    for entry in entries {
+        let next = handle_reply(&entry, now, silence_limit, replies.next());
         let mut registry = shared.registry.lock();
-        if registry.get(line.key).is_some_and(|entry| matches!(entry.stage, Stage::Waiting(_))) {
-            // The next heartbeat is planned already: an answer that comes late delays none.
-            ring |= match look {
-                Some(look) => registry.bring_forward(line.key, now.after(look.max(MIN_RETRY))),
-                None => registry.schedule(line.key, Moment::NEVER),
+        if registry.get(entry.key).is_some_and(|entry| matches!(entry.stage, Stage::Queued(_))) {
+            // The next heartbeat is planned already, so a late answer does not delay it.
+            wake |= match next {
+                Some(next) => registry.bring_forward(entry.key, now.after(next.max(MIN_RETRY))),
+                None => registry.schedule(entry.key, Moment::NEVER),
             };
         }
     }
-    shared.ring(ring);
+    shared.wake(wake);
 }
 
-/// Tells one who waits, and returns when to look again; never, once its id is dead.
-fn heed(
-    line: &Line,
+/// Reports a reply to its waiter, and returns the time of the next poll; `None` if the id is gone.
+fn handle_reply(
+    entry: &HeartbeatEntry,
     now: Moment,
-    silence: Duration,
+    silence_limit: Duration,
     reply: Option<Result<RenewReply, LockError>>,
 ) -> Option<Duration> {
-    let cell = &line.cell;
+    let cell = &entry.cell;
     match reply {
         Some(Ok(reply)) => {
-            cell.note_success();
+            cell.record_success();
             match reply {
                 RenewReply::Queued { position, next_look } => {
-                    cell.tell(|news| (news.position, news.dropped) = (position, false));
+                    cell.update(|news| (news.position, news.dropped) = (position, false));
                     return Some(next_look);
                 }
                 RenewReply::Handed { .. } | RenewReply::Renewed { .. } => {
-                    cell.tell(|news| news.handed = true);
+                    cell.update(|news| news.handed = true);
                 }
-                RenewReply::Unknown if !line.queued => {}
+                RenewReply::Unknown if !entry.queued => {}
                 RenewReply::Unknown | RenewReply::Revoked { .. } => {
-                    cell.tell(|news| news.dropped = true);
+                    cell.update(|news| news.dropped = true);
                     return None;
                 }
             }
         }
-        Some(Err(error)) => cell.note_failure(now, silence, Some(&error)),
-        None => cell.note_failure(now, silence, None),
+        Some(Err(error)) => cell.record_failure(now, silence_limit, Some(&error)),
+        None => cell.record_failure(now, silence_limit, None),
     }
     Some(QUEUE_HEARTBEAT)
 }
@@ -190,30 +194,30 @@ mod tests {
 
     #[test]
     fn a_doubt_does_not_outlive_a_good_heartbeat() {
-        let cell = Arc::new(WaitCell::default());
-        cell.is_queued();
-        let line = Line::new(Key::NONE, &cell);
+        let cell = Arc::new(QueueCell::default());
+        cell.mark_queued();
+        let entry = HeartbeatEntry::new(Key::NONE, &cell);
         for second in 0..=4 {
-            assert_eq!(heed(&line, at(second), SILENCE, gone()), Some(QUEUE_HEARTBEAT));
+            assert_eq!(handle_reply(&entry, at(second), SILENCE, gone()), Some(QUEUE_HEARTBEAT));
             assert_eq!(cell.news.lock().doubtful, second == 4);
         }
         assert!(!cell.news.lock().dropped, "failures alone prove nothing");
-        heed(&line, at(5), SILENCE, good());
+        handle_reply(&entry, at(5), SILENCE, good());
         assert!(!cell.news.lock().doubtful);
-        heed(&line, at(6), SILENCE, None);
+        handle_reply(&entry, at(6), SILENCE, None);
         assert!(!cell.news.lock().doubtful, "it counts from the first failure since");
     }
 
     #[test]
     fn unknown_proves_nothing_before_the_store_has_queued_the_id() {
-        let cell = Arc::new(WaitCell::default());
-        let early = Line::new(Key::NONE, &cell);
-        cell.is_queued();
-        let late = Line::new(Key::NONE, &cell);
+        let cell = Arc::new(QueueCell::default());
+        let early = HeartbeatEntry::new(Key::NONE, &cell);
+        cell.mark_queued();
+        let late = HeartbeatEntry::new(Key::NONE, &cell);
         let unknown = || Some(Ok(RenewReply::Unknown));
-        assert_eq!(heed(&early, at(1), SILENCE, unknown()), Some(QUEUE_HEARTBEAT));
+        assert_eq!(handle_reply(&early, at(1), SILENCE, unknown()), Some(QUEUE_HEARTBEAT));
         assert!(!cell.news.lock().dropped);
-        assert_eq!(heed(&late, at(1), SILENCE, unknown()), None);
+        assert_eq!(handle_reply(&late, at(1), SILENCE, unknown()), None);
         assert!(cell.news.lock().dropped);
     }
 }

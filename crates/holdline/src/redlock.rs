@@ -1,13 +1,13 @@
-//! What operators do with a quorum of Redis servers: set it up, look at it, replace a node.
+//! An operator's commands for a quorum of Redis servers: initialise it, inspect it, replace a node.
 //!
-//! Its locks are those of a [`Client`](crate::Client) by `redlock://one,two,three`; what is here holds
-//! none. What the states mean is in `docs/cli.md`, the protocol in `docs/quorum.md`.
+//! To acquire locks, use a [`Client`](crate::Client) with `redlock://one,two,three`; nothing here
+//! holds a lock. `docs/cli.md` explains the states, `docs/quorum.md` the protocol.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), holdline::LockError> {
 //! let admin = holdline::redlock::admin("redlock://one,two,three")?;
 //! admin.init().await?;
-//! // These servers are new: nothing is held on them, so nobody has to wait.
+//! // These servers are new: no lock is held on them, so they need no quarantine.
 //! let status = admin.vouch().await?;
 //! println!("{} of {} nodes vote", status.votes, status.nodes.len());
 //! # Ok(())
@@ -21,7 +21,8 @@ pub use holdline_redis::{
 use crate::engines::clock;
 use crate::{ClockKind, LockError};
 
-/// Looks after the set that a URL names, with the machine's clock. Nothing is connected yet.
+/// Returns an operator's interface to the set at a URL, with the machine's clock. It connects
+/// later.
 ///
 /// # Errors
 /// `Invalid`: the URL is wrong.
@@ -29,17 +30,17 @@ pub fn admin(url: &str) -> Result<QuorumAdmin, LockError> {
     QuorumAdmin::new(&QuorumOptions::from_url(url)?, clock(ClockKind::Boottime, "redlock")?)
 }
 
-/// Connects for programs that only show how names stand: nothing of the set is changed, whatever is
-/// seen.
+/// Connects read-only, for programs that only display the state of names: nothing of the set is
+/// changed.
 ///
 /// # Errors
 /// As for [`QuorumEngine::connect`].
-pub async fn only_looking(url: &str) -> Result<QuorumEngine, LockError> {
-    let options = QuorumOptions::from_url(url)?.with_only_looking();
+pub async fn read_only(url: &str) -> Result<QuorumEngine, LockError> {
+    let options = QuorumOptions::from_url(url)?.with_read_only();
     QuorumEngine::connect(&options, clock(ClockKind::Boottime, "redlock")?).await
 }
 
-/// The same as [`admin`] with settings of code.
+/// Like [`admin`], with settings in code.
 ///
 /// # Errors
 /// `Invalid`: an option is wrong. `Refused`: the machine gives no timer.

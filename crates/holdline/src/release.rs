@@ -1,4 +1,4 @@
-//! Ending a grant on purpose, and what came of it.
+//! The release of a grant, and its outcome.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use crate::core::Shared;
 use crate::janitor::{self, Ticket};
 use crate::plan::Plan;
 
-/// How long a release waits for the store's answer at most; after that the janitor goes on alone.
+/// How long a release waits for the store's answer; after that the janitor continues alone.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a release waits at most once the store has been found unable to answer.
+/// How long a release waits after the store was found unable to answer.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// What came of a release.
+/// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The name is free, or goes to the next.
+    /// The name is free, or was handed over to the next waiter.
     Released {
         /// How long it was held.
         held_for: Duration,
-        /// The store confirmed it. Otherwise the janitor goes on releasing, and the end of the
-        /// lease frees the name at the latest.
+        /// The store confirmed it. Otherwise the janitor continues the release, and the name is
+        /// free at the end of the lease at the latest.
         confirmed: bool,
         /// Why the store did not confirm it; `None` when it did.
         failure: Option<ErrorKind>,
     },
-    /// The lease was lost before; somebody else may have held the name since.
+    /// The lease was lost before the release; somebody else may have held the name since.
     Lost {
         /// Why.
         reason: LostReason,
     },
-    /// An inner guard of an owner ended; the grant goes on with the guards that are left.
+    /// An inner guard of an owner ended; the grant continues with the remaining guards.
     Nested {
-        /// How many are left.
+        /// The number of remaining guards.
         depth: usize,
     },
 }
 
 impl ReleaseOutcome {
-    /// Tells whether the lease was held without doubt until it was released: the store confirmed
-    /// the release, or other guards of the owner go on holding the lease.
+    /// Returns whether the lease was certainly held until the release: the store confirmed it, or
+    /// other guards of the owner still hold the lease.
     pub fn is_released(&self) -> bool {
         match self {
             ReleaseOutcome::Released { confirmed, .. } => *confirmed,
@@ -54,7 +54,7 @@ impl ReleaseOutcome {
         }
     }
 
-    /// Tells whether the lease was lost before it was released.
+    /// Returns whether the lease was lost before it was released.
     pub fn is_lost(&self) -> bool {
         matches!(self, ReleaseOutcome::Lost { .. })
     }
@@ -66,7 +66,8 @@ impl ReleaseOutcome {
     }
 }
 
-/// Releases a grant that nobody renews any more: asks once, and leaves repeats to the janitor.
+/// Releases a grant whose renewals have ended: sends one request, and leaves repetitions to the
+/// janitor.
 pub(crate) async fn release(
     shared: &Shared,
     plan: &Plan,
@@ -79,18 +80,18 @@ pub(crate) async fn release(
     let reply = match shared.engine.release(request) {
         Answer::Ready(reply) => reply,
         _ if !shared.is_own_process() => {
-            // A forked child has no right to its parent's lease; the ticket's drop knows that too.
+            // A forked child has no right to its parent's lease; the ticket's drop checks that too.
             let held_for = since.until(shared.clock.now());
             return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
         }
         Answer::Later(later) => {
             ticket.register();
-            // The id is dead from here on, and this future may be dropped.
+            // The id must not be granted from here on, and this future may be dropped.
             ticket.unsettled = true;
             let now = shared.clock.now();
             began = Some(now);
             let limit = now.after(PATIENCE.min(shared.answer_within));
-            shared.answered_here(later, now, limit).await
+            shared.await_answer_here(later, now, limit).await
         }
     };
     match reply {
@@ -102,13 +103,13 @@ pub(crate) async fn release(
             let now = shared.clock.now();
             let began = began.unwrap_or(now);
             let limit = began.after(PATIENCE);
-            let reply = reply.unwrap_or_else(|| Err(shared.nothing_within(began.until(now))));
+            let reply = reply.unwrap_or_else(|| Err(shared.no_answer_within(began.until(now))));
             Box::pin(await_confirmation(shared, ticket, (since, limit), reply)).await
         }
     }
 }
 
-/// Leaves a release that failed to the janitor, and waits for the answer that it gets.
+/// Passes a failed release to the janitor, and waits for the janitor's answer.
 async fn await_confirmation(
     shared: &Shared,
     ticket: Ticket<'_>,
@@ -158,7 +159,7 @@ async fn await_confirmation(
     }
 }
 
-/// Returns why the lease is lost, if an error of the store says that nothing of it is left.
+/// Returns why the lease is lost, if an error of the store says that nothing is left of it.
 fn lost_by(error: &LockError) -> Option<LostReason> {
     match error.kind() {
         ErrorKind::Lost { reason } => Some(reason.clone()),

@@ -11,9 +11,9 @@ use crate::plan::Plan;
 
 /// A lock that many may hold shared, or one exclusively. A description only; cheap to clone.
 ///
-/// There is no upgrade: two readers that both wanted to become writers would wait for each other
-/// for ever. Release the shared guard and take an exclusive one; somebody may write in between.
-/// A mutex of the same name is the same lock: it takes it exclusively.
+/// There is no upgrade: two readers that both upgrade would deadlock. Release the shared guard and
+/// acquire an exclusive one; somebody may write in between. A mutex of the same name is the same
+/// lock in exclusive mode.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -44,9 +44,9 @@ impl RwLock {
         &self.exclusive.name
     }
 
-    /// Waits until this process holds the lock shared or the wait limit has passed.
+    /// Waits until this process holds the lock shared, or the wait limit has passed.
     ///
-    /// The guard's fencing token orders nothing at a resource: only exclusive guards may seal.
+    /// The guard's fencing token does not order writes: only exclusive guards may seal.
     ///
     /// # Errors
     /// As [`crate::Mutex::lock`].
@@ -55,15 +55,15 @@ impl RwLock {
     /// As [`crate::Mutex::lock`].
     ///
     /// # Fairness
-    /// Where the engine is fair, a waiting writer stops later readers, so no writer starves.
+    /// If the engine is fair, a waiting writer blocks later readers, so no writer starves.
     pub async fn read(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.shared, Wait::of(&self.core, &self.shared)).await
     }
 
-    /// Takes the lock shared if that is possible at once.
+    /// Acquires the lock shared if that is possible at once.
     ///
     /// # Errors
-    /// As [`crate::Mutex::try_lock`]; `Busy` also when a writer waits.
+    /// As [`crate::Mutex::try_lock`]; `Busy` also if a writer waits.
     ///
     /// # Cancel safety
     /// As [`crate::Mutex::lock`].
@@ -71,7 +71,7 @@ impl RwLock {
         acquire::acquire(&self.core, &self.shared, Wait::Try).await
     }
 
-    /// Waits until this process holds the lock alone or the wait limit has passed.
+    /// Waits until this process holds the lock exclusively, or the wait limit has passed.
     ///
     /// # Errors
     /// As [`crate::Mutex::lock`].
@@ -82,7 +82,7 @@ impl RwLock {
         acquire::acquire(&self.core, &self.exclusive, Wait::of(&self.core, &self.exclusive)).await
     }
 
-    /// Takes the lock alone if it is free.
+    /// Acquires the lock exclusively if it is free.
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`].

@@ -10,12 +10,12 @@ use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::plan::Plan;
 
-/// A semaphore: at most `n` permits of the name are out at a time. A description only; cheap to
+/// A semaphore: at most `n` permits of the name are held at a time. A description only; cheap to
 /// clone.
 ///
-/// The total is kept with the name while it is held or queued for: whoever names another total
-/// meanwhile gets `Invalid`. A large request at the head of the queue blocks smaller ones behind
-/// it, so that it is served in the end.
+/// The total belongs to the name while it is held or queued for: a request with another total gets
+/// `Invalid` meanwhile. A large request at the head of the queue blocks smaller ones behind it, so
+/// that it does not starve.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -62,7 +62,7 @@ impl Semaphore {
 
     /// Waits for one permit or until the wait limit has passed.
     ///
-    /// The guard's fencing token orders nothing at a resource: permits cannot be fenced by name.
+    /// The guard's fencing token does not order writes: permits cannot be fenced by name.
     ///
     /// # Errors
     /// As [`crate::Mutex::lock`]; `Invalid` while the name is in use with another total.
@@ -85,7 +85,7 @@ impl Semaphore {
         acquire::acquire(&self.core, &plan, Wait::of(&self.core, &plan)).await
     }
 
-    /// Takes one permit if one is free and nobody waits.
+    /// Acquires one permit if one is free and nobody waits.
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire`].
@@ -96,7 +96,7 @@ impl Semaphore {
         acquire::acquire(&self.core, &self.single, Wait::Try).await
     }
 
-    /// Takes `count` permits if they are free and nobody waits.
+    /// Acquires `count` permits if they are free and nobody waits.
     ///
     /// # Errors
     /// As [`crate::Mutex::try_lock`] and [`Semaphore::acquire_many`].

@@ -1,4 +1,4 @@
-//! URLs of engines: taken apart, and shown without their secrets.
+//! URLs of engines: parsing, and display without secrets.
 
 use holdline_core::{Escaped, LockError, nearest};
 
@@ -6,13 +6,13 @@ use holdline_core::{Escaped, LockError, nearest};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EngineUrl<'a> {
     pub(crate) scheme: &'a str,
-    /// What stands between scheme and parameters, without leading slashes.
+    /// The text between scheme and parameters, without leading slashes.
     pub(crate) rest: &'a str,
     pub(crate) parameters: Option<&'a str>,
 }
 
 impl<'a> EngineUrl<'a> {
-    /// Takes a URL apart; `None` when it has no scheme.
+    /// Splits a URL; `None` if it has no scheme.
     pub(crate) fn split(url: &'a str) -> Option<EngineUrl<'a>> {
         let (scheme, rest) = url.split_once(':')?;
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
@@ -27,7 +27,7 @@ impl<'a> EngineUrl<'a> {
     }
 }
 
-/// Shows a URL without user, password and parameter values that could be secrets.
+/// Formats a URL without user, password and parameter values that could be secrets.
 ///
 /// ```
 /// assert_eq!(
@@ -36,7 +36,7 @@ impl<'a> EngineUrl<'a> {
 /// );
 /// ```
 pub fn redact_url(url: &str) -> String {
-    // A `?` before the last `@` belongs to a password that was not encoded.
+    // A `?` before the last `@` is part of a password that was not encoded.
     let user_ends = if is_of_machine(url) { 0 } else { url.rfind('@').unwrap_or(0) };
     let (head, parameters) = match url[user_ends..].find('?') {
         Some(at) => (&url[..user_ends + at], Some(&url[user_ends + at + 1..])),
@@ -63,13 +63,13 @@ pub fn redact_url(url: &str) -> String {
     Escaped(&shown).to_string()
 }
 
-/// Tells whether a URL names a place on this machine, whose path may hold any sign and has no
-/// user.
+/// Returns whether a URL is local to this machine; its path may contain any character, and there is
+/// no user.
 fn is_of_machine(url: &str) -> bool {
     url.starts_with("local:") || url.starts_with("memory:")
 }
 
-/// Tells whether a parameter's value may be shown: what sounds like a secret may not.
+/// Returns whether a parameter's value may be shown, because its name does not suggest a secret.
 fn is_plain(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     !["pass", "secret", "token", "auth", "key", "cred", "user"]

@@ -1,7 +1,7 @@
 //! The background work of one client: keeper, queue heartbeat and janitor in one task.
 //!
-//! Each round takes what is due out of the schedule, under the mutex, and then does it, outside
-//! the mutex. What is under way runs side by side: a request that hangs delays no other.
+//! Each round takes the due entries out of the schedule under the mutex, and handles them outside
+//! of it. Requests run concurrently: one that hangs delays no other.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -15,49 +15,50 @@ use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
 use crate::core::{Boxed, Shared};
 use crate::keeper::{self, Task};
-use crate::queue::{self, Line};
+use crate::queue::{self, HeartbeatEntry};
 use crate::registry::{Key, Stage};
 use crate::{janitor, registry};
 
-/// How many leases one renewal carries, where the engine takes so many.
+/// How many leases one renewal batch contains, if the engine accepts so many.
 const BATCH: usize = 128;
-/// How many ids are given up side by side in one round.
-const LANES: usize = 64;
-/// How many entries one round takes, so that a round stays short.
+/// How many releases run concurrently in one round.
+const MAX_RELEASE_TASKS: usize = 64;
+/// How many entries one round handles, so that a round stays short.
 const ROUND: usize = 8192;
 
-type Flights = FuturesUnordered<Boxed<'static, ()>>;
+type InFlight = FuturesUnordered<Boxed<'static, ()>>;
 
-/// Works until no user of the client is left and everything is given up.
+/// Runs until no user of the client is left and everything is released.
 pub(crate) async fn work(shared: Arc<Shared>) {
-    shared.registry.lock().start_over(shared.clock.now());
-    let mut flights = Flights::new();
-    let mut watches = Flights::new();
+    shared.registry.lock().restart(shared.clock.now());
+    let mut in_flight_requests = InFlight::new();
+    let mut watches = InFlight::new();
     loop {
         let (round, next, done) = take(&shared);
         if done {
             return;
         }
         let busy = round.taken == ROUND;
-        start(&shared, round, &mut flights, &mut watches);
+        start(&shared, round, &mut in_flight_requests, &mut watches);
         if busy {
             tokio::task::yield_now().await;
         }
-        wait(&shared, next, &mut flights, &mut watches).await;
+        wait(&shared, next, &mut in_flight_requests, &mut watches).await;
     }
 }
 
-/// What is due.
+/// The work of one round.
 #[derive(Default)]
 struct Round {
     taken: usize,
     tasks: Vec<Task>,
-    beats: Vec<(Line, RenewRequest)>,
-    undos: Vec<(Key, ReleaseRequest)>,
+    heartbeats: Vec<(HeartbeatEntry, RenewRequest)>,
+    releases: Vec<(Key, ReleaseRequest)>,
     over: Vec<Key>,
 }
 
-/// Takes what is due out of the schedule. Also returns when to look next, and whether all is done.
+/// Takes the due entries out of the schedule. Also returns the time of the next round, and whether
+/// all is done.
 fn take(shared: &Shared) -> (Round, Moment, bool) {
     let now = shared.clock.now();
     let expiry = shared.engine.capabilities().expiry;
@@ -73,45 +74,51 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
         let registry::Entry { stage, in_flight, .. } = entry;
         match stage {
             Stage::Held(keeping) => {
-                let due = keeper::look(shared, key, keeping, in_flight, now, &mut round.tasks);
+                let due =
+                    keeper::check_lease(shared, key, keeping, in_flight, now, &mut round.tasks);
                 registry.schedule(key, due);
             }
-            Stage::Waiting(waiting) => {
+            Stage::Queued(waiting) => {
                 let request = RenewRequest {
                     name: waiting.name.clone(),
                     lease_id: waiting.lease_id,
                     client: shared.client,
                     purpose: Purpose::Wait,
                 };
-                round.beats.push((Line::new(key, &waiting.cell), request));
+                round.heartbeats.push((HeartbeatEntry::new(key, &waiting.cell), request));
                 let due = queue::next_look(&mut registry, now, QUEUE_HEARTBEAT);
                 registry.schedule(key, due);
             }
-            Stage::Undoing(undo) if !*in_flight => {
-                match janitor::look(undo, now, abandoned, expiry) {
-                    janitor::Due::Ask(request) => {
+            Stage::Releasing(pending) if !*in_flight => {
+                match janitor::next_step(pending, now, abandoned, expiry) {
+                    janitor::NextStep::Ask(request) => {
                         *in_flight = true;
-                        round.undos.push((key, request));
+                        round.releases.push((key, request));
                     }
-                    janitor::Due::Over => round.over.push(key),
+                    janitor::NextStep::Over => round.over.push(key),
                 }
             }
-            Stage::Asking | Stage::Undoing(_) => {}
+            Stage::Requested | Stage::Releasing(_) => {}
         }
     }
     let next = registry.next_due();
     registry.worker_wakes = next;
-    let done = abandoned && registry.undoing == 0;
+    let done = abandoned && registry.releasing == 0;
     (round, next, done)
 }
 
-/// Does what is due.
-fn start(shared: &Arc<Shared>, round: Round, flights: &mut Flights, watches: &mut Flights) {
+/// Starts the work of a round.
+fn start(
+    shared: &Arc<Shared>,
+    round: Round,
+    in_flight_requests: &mut InFlight,
+    watches: &mut InFlight,
+) {
     let mut renewals = Vec::new();
     for task in round.tasks {
         match task {
-            Task::Lose(grant) => keeper::lose(shared, &grant, LostReason::Expired),
-            Task::Warn(grant) => keeper::warn(shared, &grant),
+            Task::Lose(grant) => keeper::report_lost(shared, &grant, LostReason::Expired),
+            Task::Warn(grant) => keeper::report_at_risk(shared, &grant),
             Task::Watch(key, grant) => {
                 watches.push(Box::pin(keeper::watch(shared.clone(), key, grant)));
             }
@@ -119,44 +126,49 @@ fn start(shared: &Arc<Shared>, round: Round, flights: &mut Flights, watches: &mu
         }
     }
     let size = shared.engine.capabilities().max_batch.clamp(1, BATCH);
-    for (lines, batch) in batches(renewals, size) {
-        flights.push(Box::pin(keeper::renew(shared.clone(), lines, batch)));
+    for (entries, batch) in batches(renewals, size) {
+        in_flight_requests.push(Box::pin(keeper::renew(shared.clone(), entries, batch)));
     }
-    for (lines, batch) in batches(round.beats, size) {
-        flights.push(Box::pin(queue::beat(shared.clone(), lines, batch)));
+    for (entries, batch) in batches(round.heartbeats, size) {
+        in_flight_requests.push(Box::pin(queue::send_heartbeat(shared.clone(), entries, batch)));
     }
-    let mut undos = round.undos;
-    let lane = undos.len().div_ceil(LANES).max(1);
-    while !undos.is_empty() {
-        let rest = undos.split_off(undos.len().min(lane));
-        let lane = std::mem::replace(&mut undos, rest);
-        flights.push(Box::pin(janitor::give_up(shared.clone(), lane)));
+    let mut releases = round.releases;
+    let share = releases.len().div_ceil(MAX_RELEASE_TASKS).max(1);
+    while !releases.is_empty() {
+        let rest = releases.split_off(releases.len().min(share));
+        let share = std::mem::replace(&mut releases, rest);
+        in_flight_requests.push(Box::pin(janitor::give_up(shared.clone(), share)));
     }
     for key in round.over {
         janitor::finish(shared, key, false);
     }
 }
 
-/// Splits lines into batches of at most `size`.
-fn batches<T, U>(lines: Vec<(T, U)>, size: usize) -> impl Iterator<Item = (Vec<T>, Vec<U>)> {
-    let mut lines = lines.into_iter().peekable();
+/// Splits entries into batches of at most `size`.
+fn batches<T, U>(entries: Vec<(T, U)>, size: usize) -> impl Iterator<Item = (Vec<T>, Vec<U>)> {
+    let mut entries = entries.into_iter().peekable();
     std::iter::from_fn(move || {
-        lines.peek()?;
-        Some(lines.by_ref().take(size).unzip())
+        entries.peek()?;
+        Some(entries.by_ref().take(size).unzip())
     })
 }
 
-/// Waits for the bell, for the next thing that is due, or for an answer.
-async fn wait(shared: &Shared, next: Moment, flights: &mut Flights, watches: &mut Flights) {
-    let mut bell = pin!(shared.bell.notified());
+/// Waits for a wake-up, for the next due entry, or for an answer.
+async fn wait(
+    shared: &Shared,
+    next: Moment,
+    in_flight_requests: &mut InFlight,
+    watches: &mut InFlight,
+) {
+    let mut wakeup = pin!(shared.wakeup.notified());
     let mut sleep = (next != Moment::NEVER).then(|| shared.clock.sleep_until(next));
     poll_fn(|context| {
-        let mut landed = false;
-        while let Poll::Ready(Some(())) = flights.poll_next_unpin(context) {
-            landed = true;
+        let mut answered = false;
+        while let Poll::Ready(Some(())) = in_flight_requests.poll_next_unpin(context) {
+            answered = true;
         }
         while let Poll::Ready(Some(())) = watches.poll_next_unpin(context) {}
-        if landed || bell.as_mut().poll(context).is_ready() {
+        if answered || wakeup.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
         match &mut sleep {

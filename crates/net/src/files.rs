@@ -1,14 +1,14 @@
-//! Reading the small files that settings name. Some that stand in their place have no end, or
-//! never begin: nothing here may hang or fill the memory.
+//! Reads the small files that settings name. A device or a pipe may be endless or never deliver a
+//! byte: nothing here may hang or fill the memory.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// How long a file of certificates or keys may be, in bytes.
-pub const LONGEST_PEM: u64 = 8 * 1024 * 1024;
+/// The largest file of certificates or keys, in bytes.
+pub const MAX_PEM_SIZE: u64 = 8 * 1024 * 1024;
 
-/// Reads what has an end before `most` bytes.
+/// Reads a file of at most `most` bytes.
 ///
 /// # Errors
 /// It cannot be read, or is longer.
@@ -21,14 +21,13 @@ pub fn read_short(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a short file that can be read again and again: no device, and no pipe, which would be
-/// empty the second time or wait for somebody who writes.
+/// Reads a short regular file. A pipe would be empty the second time, or wait for a writer.
 ///
 /// # Errors
-/// It cannot be read, is none such, or is longer than [`LONGEST_PEM`].
+/// It cannot be read, is no regular file, or is longer than [`MAX_PEM_SIZE`].
 pub fn read_pem(path: &Path) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("is no regular file"));
     }
-    read_short(path, LONGEST_PEM)
+    read_short(path, MAX_PEM_SIZE)
 }

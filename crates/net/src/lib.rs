@@ -1,22 +1,22 @@
 //! How an engine reaches its server: sockets, TLS, URLs, secrets, and where its tasks run.
 //!
-//! For those who write engines. Nothing here knows a protocol or a rule of locks.
+//! For authors of engines. This crate knows no protocol and no rule of locks.
 //!
 //! | look at | for |
 //! |---|---|
 //! | [`socket`] | TCP with the options that keep it from hanging |
-//! | [`tls`] | certificates, and what a failed handshake tells the user |
-//! | [`files`], [`secret`] | what settings name, and what no message may show |
+//! | [`tls`] | certificates, and messages for failed handshakes |
+//! | [`files`], [`secret`] | the files that settings name, and secrets that no message shows |
 //! | [`url`], [`settings`] | the parts of an engine's URL, and the settings that clusters share |
-//! | [`home`], [`workplace`] | the runtime in which an engine's tasks run, and waiting for them |
+//! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
+pub mod executor;
 pub mod files;
-pub mod home;
+pub mod runtime;
 pub mod secret;
 pub mod settings;
 pub mod socket;
 pub mod tls;
 pub mod url;
 mod verbs;
-pub mod workplace;

@@ -1,4 +1,4 @@
-//! Passwords: where they come from, and that no message shows them.
+//! Passwords: how they are read, and that no message shows them.
 
 use std::fmt;
 use std::path::Path;
@@ -7,15 +7,15 @@ use holdline_core::LockError;
 
 use crate::files::read_short;
 
-/// How long a file that holds a password may be, in bytes.
-pub const LONGEST_SECRET: u64 = 64 * 1024;
+/// The largest file that holds a password, in bytes.
+pub const MAX_SECRET_SIZE: u64 = 64 * 1024;
 
 /// A secret that no message shows.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(Option<String>);
 
 impl Secret {
-    /// Wraps what may not be shown.
+    /// Wraps a secret.
     pub fn new(secret: Option<String>) -> Secret {
         Secret(secret)
     }
@@ -25,31 +25,31 @@ impl Secret {
         self.0.as_deref()
     }
 
-    /// Reads the value of a variable of the environment.
+    /// Reads the secret from an environment variable.
     ///
     /// # Errors
-    /// `Invalid`: it is not set, or is no text.
+    /// `Invalid`: it is not set, or is not UTF-8.
     pub fn from_variable(engine: &'static str, variable: &str) -> Result<Secret, LockError> {
         let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
         value.map(|value| Secret(Some(value))).ok_or_else(|| {
             let message = format!(
-                "the variable {variable} is not set, or is no text (`holdline run` keeps it from \
-                 its job: use `password_file` there)"
+                "the variable {variable} is not set, or is not UTF-8 (`holdline run` removes it \
+                 from the job's environment: use `password_file` there)"
             );
             LockError::invalid(engine, "password_env", message)
         })
     }
 
-    /// Reads the first line of a file, as secrets are mounted. Some files have no end.
+    /// Reads the first line of a file, as secrets are mounted.
     ///
     /// # Errors
-    /// `Invalid`: it cannot be read, is empty, is no text, or is longer than [`LONGEST_SECRET`].
+    /// `Invalid`: it cannot be read, is empty, is not UTF-8, or is longer than [`MAX_SECRET_SIZE`].
     pub fn from_file(engine: &'static str, path: &Path) -> Result<Secret, LockError> {
         let bad = |what: &dyn fmt::Display| {
             LockError::invalid(engine, "password_file", format!("{}: {what}", path.display()))
         };
-        let bytes = read_short(path, LONGEST_SECRET).map_err(|error| bad(&error))?;
-        let text = String::from_utf8(bytes).map_err(|_| bad(&"is no text"))?;
+        let bytes = read_short(path, MAX_SECRET_SIZE).map_err(|error| bad(&error))?;
+        let text = String::from_utf8(bytes).map_err(|_| bad(&"is not UTF-8"))?;
         match text.lines().next().filter(|line| !line.is_empty()) {
             Some(line) => Ok(Secret(Some(line.to_owned()))),
             None => Err(bad(&"is empty")),
@@ -75,14 +75,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_without_its_content() {
+    fn read_errors_do_not_show_the_content() {
         for (path, says) in
             [("/dev/zero", "longer"), ("/dev/null", "empty"), ("/no/where", "No such")]
         {
-            let told = Secret::from_file("test", Path::new(path)).expect_err("refused").to_string();
-            assert!(told.contains(says) && told.contains(path), "{told}");
+            let error =
+                Secret::from_file("test", Path::new(path)).expect_err("refused").to_string();
+            assert!(error.contains(says) && error.contains(path), "{error}");
         }
-        let told = Secret::from_variable("test", "HOLDLINE_NO_SUCH_VARIABLE").expect_err("refused");
-        assert!(told.to_string().contains("HOLDLINE_NO_SUCH_VARIABLE"), "{told}");
+        let error =
+            Secret::from_variable("test", "HOLDLINE_NO_SUCH_VARIABLE").expect_err("refused");
+        assert!(error.to_string().contains("HOLDLINE_NO_SUCH_VARIABLE"), "{error}");
     }
 }

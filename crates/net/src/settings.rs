@@ -1,5 +1,5 @@
-//! The settings that engines of several servers have in common: where the servers are, who we are,
-//! how long a request may take, how many may wait.
+//! The settings that engines of several servers have in common: servers, credentials, time limits,
+//! the number of waiters.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::secret::Secret;
 use crate::url::{Reader, Server};
 
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
+const MAX_WAITERS: usize = 100_000;
 const PARAMETERS: [&str; 6] = [
     "command_timeout_ms",
     "connect_timeout_ms",
@@ -54,8 +54,8 @@ impl ClusterSettings {
         }
     }
 
-    /// Reads the credentials of a URL, from what follows its scheme. Returns the place and the
-    /// parameters, which the engine sets or passes to [`set`](Self::set).
+    /// Reads the credentials of a URL, from the text after its scheme. Returns the server part and
+    /// the parameters, which the engine sets or passes to [`set`](Self::set).
     ///
     /// # Errors
     /// As [`Reader::split`].
@@ -66,7 +66,7 @@ impl ClusterSettings {
     ) -> Result<(&'a str, Parameters), LockError> {
         let (credentials, parameters) = url.split(rest)?;
         (self.user, self.password) = (credentials.user, Secret::new(credentials.password));
-        Ok((credentials.place, parameters))
+        Ok((credentials.rest, parameters))
     }
 
     /// Sets the field that a parameter of the URL names. `own` are the parameters that only this
@@ -110,8 +110,8 @@ impl ClusterSettings {
                 return Err(LockError::invalid(engine, field, message));
             }
         }
-        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
-            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
+        if !(1..=MAX_WAITERS).contains(&self.max_waiters) {
+            let message = format!("must be from 1 to {MAX_WAITERS}, not {}", self.max_waiters);
             return Err(LockError::invalid(engine, "max_waiters", message));
         }
         let message = match (&self.user, self.password.expose()) {
@@ -129,13 +129,13 @@ impl ClusterSettings {
         Some((self.user.as_deref()?, self.password.expose()?))
     }
 
-    /// Tells whether a password would be sent to another machine in clear text, unless TLS is used.
+    /// Returns whether a password would be sent to another machine in clear text without TLS.
     pub fn needs_tls(&self) -> bool {
         self.password.expose().is_some() && !self.members.iter().all(Server::is_here)
     }
 }
 
-/// Adds the methods that set the common settings to an engine's options, which have them in a field
+/// Adds methods for the common settings to an engine's options, which have them in a field
 /// `cluster`.
 #[macro_export]
 macro_rules! with_cluster_settings {
@@ -184,11 +184,11 @@ mod tests {
     const URL: Reader = Reader { engine: "test", port: 7 };
 
     #[test]
-    fn a_parameter_sets_its_field_and_an_unknown_one_is_refused_with_all_that_are_known() {
+    fn an_unknown_parameter_is_refused_with_the_list_of_known_ones() {
         let mut settings = ClusterSettings::new(URL);
-        let (place, parameters) =
+        let (rest, parameters) =
             settings.read(URL, "ann:pw@a,b?max_waiters=9&x=y").expect("a good URL");
-        assert_eq!((place, settings.credentials()), ("a,b", Some(("ann", "pw"))));
+        assert_eq!((rest, settings.credentials()), ("a,b", Some(("ann", "pw"))));
         let mut set = |(key, value): &(String, String)| settings.set(URL, &["own"], key, value);
         assert!(set(&parameters[0]).is_ok());
         let error = set(&parameters[1]).expect_err("unknown").to_string();
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(settings.max_waiters, 9);
         assert!(settings.validate("test").is_ok() && !format!("{settings:?}").contains("pw"));
         assert!(!settings.needs_tls(), "the only member is this machine");
-        settings.members = URL.servers(place).expect("two servers");
+        settings.members = URL.servers(rest).expect("two servers");
         assert!(settings.needs_tls());
     }
 

@@ -1,8 +1,8 @@
 //! TCP with the options that keep it from hanging.
 //!
-//! Small writes leave at once. A peer that vanished is noticed by keepalive when idle and by the
-//! user timeout when something is unacknowledged. A frozen server acknowledges all the same: that
-//! is for deadlines to notice.
+//! Small writes are sent at once. Keepalive detects a vanished peer on an idle connection, and the
+//! user timeout detects it while data is unacknowledged. A frozen server still acknowledges data,
+//! so the requests need deadlines too.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -14,18 +14,19 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// How long a connection may be idle before the kernel asks whether the peer is still there.
+/// How long a connection may be idle before the kernel probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// How often it asks, and how many times in vain.
-const KEEPALIVE_AGAIN: Duration = Duration::from_secs(5);
-const KEEPALIVE_TIMES: u32 = 3;
-/// How long one address of a name may be silent before the next is tried too, and how many are.
-const NEXT_ADDRESS: Duration = Duration::from_millis(250);
-const MOST_ADDRESSES: usize = 16;
+/// The pause between two probes, and how many may fail.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
+/// How long one address of a host may be silent before the next is tried too, and how many are
+/// tried.
+const ADDRESS_DELAY: Duration = Duration::from_millis(250);
+const MAX_ADDRESSES: usize = 16;
 /// How long sent bytes may be unacknowledged.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects to a host, trying its addresses in turn, the next one also while one is silent.
+/// Connects to a host. Tries its addresses in turn, and the next one also while one is silent.
 ///
 /// # Errors
 /// The name cannot be looked up, or none of its addresses can be reached: then why the last.
@@ -43,7 +44,7 @@ type Try = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
 /// Tries addresses in their order, the next one when one has failed or is silent for a while: an
 /// address that nobody answers must not use up the time of the others.
 async fn first_of(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
-    let mut addresses = addresses.take(MOST_ADDRESSES).fuse();
+    let mut addresses = addresses.take(MAX_ADDRESSES).fuse();
     let mut tries: Vec<Try> = Vec::new();
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
@@ -55,17 +56,17 @@ async fn first_of(addresses: impl Iterator<Item = SocketAddr>) -> io::Result<Tcp
         }
         tokio::select! {
             biased;
-            done = first_done(&mut tries) => match done {
+            done = first_connected(&mut tries) => match done {
                 Ok(stream) => return Ok(stream),
                 Err(error) => failure = error,
             },
-            () = tokio::time::sleep(NEXT_ADDRESS), if !is_last => {}
+            () = tokio::time::sleep(ADDRESS_DELAY), if !is_last => {}
         }
     }
 }
 
 /// Waits for the first try to end, and takes it out.
-async fn first_done(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
+async fn first_connected(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
     poll_fn(|context| {
         for place in 0..tries.len() {
             if let Poll::Ready(done) = tries[place].as_mut().poll(context) {
@@ -82,9 +83,9 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_AGAIN)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_TIMES)?;
-    let millis = u32::try_from(UNACKNOWLEDGED.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+    let millis = u32::try_from(USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(stream, millis)?)
 }
 
@@ -100,22 +101,22 @@ mod tests {
         assert!(stream.nodelay().expect("told"));
         assert!(sockopt::socket_keepalive(&stream).expect("told"));
         assert_eq!(sockopt::tcp_keepidle(&stream).expect("told"), KEEPALIVE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("told"), KEEPALIVE_AGAIN);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_TIMES);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("told"), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_PROBES);
         let limit = sockopt::tcp_user_timeout(&stream).expect("told");
-        assert_eq!(u128::from(limit), UNACKNOWLEDGED.as_millis());
+        assert_eq!(u128::from(limit), USER_TIMEOUT.as_millis());
     }
 
-    /// A listener whose line is full answers nobody.
+    /// A listener whose backlog is full answers nobody.
     #[tokio::test]
-    async fn an_address_that_nobody_answers_does_not_use_up_the_time_of_the_others() {
+    async fn a_silent_address_does_not_use_up_the_time_of_the_others() {
         let silent = tokio::net::TcpSocket::new_v4().expect("a socket");
         silent.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let silent = silent.listen(1).expect("listening");
-        let mut line = Vec::new();
+        let mut backlog = Vec::new();
         for _ in 0..2 {
-            let place = TcpStream::connect(silent.local_addr().expect("an address")).await;
-            line.push(place.expect("a place in the line"));
+            let queued = TcpStream::connect(silent.local_addr().expect("an address")).await;
+            backlog.push(queued.expect("room in the backlog"));
         }
         let good = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let addresses = [&silent, &good].map(|one| one.local_addr().expect("an address"));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_refuses_is_passed_by_at_once_and_the_last_failure_is_told() {
+    async fn a_refusing_address_is_skipped_at_once_and_the_last_error_is_returned() {
         let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
         let (gone, good) = (bind().await.expect("a port"), bind().await.expect("a port"));
         let addresses = [&gone, &good].map(|one| one.local_addr().expect("an address"));

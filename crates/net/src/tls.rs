@@ -1,7 +1,7 @@
-//! TLS by rustls with ring: the provider is passed in by us, since a process may hold several.
+//! TLS by rustls with ring. The provider is passed in explicitly, since a process may have several.
 //!
-//! The server's name is always checked, and its certificate against `ca`, or against the
-//! machine's list. Each way to fail has a message of its own that says what to do.
+//! The server's name is always checked, and its certificate against `ca`, or against the machine's
+//! list. Each kind of failure has a message of its own that says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,35 +19,35 @@ use tokio_rustls::rustls::{
 
 use crate::files::read_pem;
 
-/// Where machines keep the list of authorities that they trust; `SSL_CERT_FILE` comes first.
-const MACHINES_LISTS: [&str; 4] = [
+/// The paths of the list of trusted authorities; `SSL_CERT_FILE` comes first.
+const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 ];
 
-/// The files that TLS needs: whom to trust, and what to show.
+/// The files that TLS needs: the trusted authority, and the client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// The authority that signed the server's certificate; otherwise the machine's list.
     pub ca: Option<PathBuf>,
-    /// The certificate that we show, if any.
+    /// The client's certificate, if any.
     pub cert: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
 }
 
-/// Who speaks TLS: for its messages.
+/// The engine that uses TLS, for error messages.
 #[derive(Clone, Copy, Debug)]
-pub struct Speaker {
+pub struct TlsContext {
     /// The engine's short name.
     pub engine: &'static str,
-    /// What the user writes to go without TLS, such as `redis://`.
+    /// The scheme without TLS, such as `redis://`.
     pub without: &'static str,
 }
 
-impl Speaker {
+impl TlsContext {
     /// Does the handshake on a stream.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Speaker {
         host: &str,
         files: &TlsFiles,
     ) -> Result<TlsStream<S>, LockError> {
-        // Files are read at each dial, so that a renewed certificate is taken up.
+        // Files are read at each connection, so that a renewed certificate is used.
         let config = config(files).map_err(|message| self.refused(message))?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| self.refused(format!("'{host}' cannot stand in a certificate")))?;
@@ -67,15 +67,15 @@ impl Speaker {
         handshake.await.map_err(|error| self.failure(&error, host, files))
     }
 
-    /// What a failed handshake, or a stream that broke right after it, tells the user.
+    /// Makes the error for a failed handshake, or for a stream that broke right after it.
     pub fn failure(self, error: &io::Error, host: &str, files: &TlsFiles) -> LockError {
         match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             Some(tls) => {
-                let meaning = meaning(tls, host, files, self.without);
-                self.refused(format!("{meaning} ({tls})"))
+                let explain = explain(tls, host, files, self.without);
+                self.refused(format!("{explain} ({tls})"))
             }
             None => {
-                let kind = ErrorKind::Unavailable { message: broke_off(error, files) };
+                let kind = ErrorKind::Unavailable { message: handshake_broken(error, files) };
                 LockError::new(self.engine, kind, Certainty::NotApplied)
             }
         }
@@ -108,7 +108,7 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
 fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
     let file = match &files.ca {
         Some(ca) => ca.clone(),
-        None => machines_list()?,
+        None => system_ca_file()?,
     };
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(certificates(&file)?);
@@ -118,9 +118,9 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn machines_list() -> Result<PathBuf, String> {
+fn system_ca_file() -> Result<PathBuf, String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    let mut places = named.into_iter().chain(MACHINES_LISTS.map(PathBuf::from));
+    let mut places = named.into_iter().chain(SYSTEM_CA_FILES.map(PathBuf::from));
     places.find(|place| place.is_file()).ok_or_else(|| {
         "this machine has no list of authorities: name the server's by `ca`".to_owned()
     })
@@ -134,7 +134,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn meaning(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String {
+fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String {
     use AlertDescription as Alert;
     match error {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => match files.ca {
@@ -170,7 +170,7 @@ fn meaning(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
     }
 }
 
-fn broke_off(error: &io::Error, files: &TlsFiles) -> String {
+fn handshake_broken(error: &io::Error, files: &TlsFiles) -> String {
     let hint = match files.cert {
         None => ": it may want a client certificate (`cert` and `key`)",
         Some(_) => ": it may not accept the certificate in `cert`",

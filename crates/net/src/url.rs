@@ -1,8 +1,7 @@
-//! Reading the URL of an engine.
+//! Parses the URL of an engine.
 //!
-//! - U1: no message shows a value, nor what stands before an `@`: either may be a part of a
-//!   password.
-//! - U2: what is not understood is refused with what would be; nothing is passed over.
+//! - U1: no message shows a value, nor the text before an `@`: either may be part of a password.
+//! - U2: unknown input is refused with a message that names the known input; nothing is ignored.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -12,23 +11,23 @@ use std::time::Duration;
 use holdline_core::{LockError, nearest, percent_decode};
 
 /// How many servers one URL may name.
-const MOST_SERVERS: usize = 32;
-/// Stands in the place of a host that is not named.
+const MAX_SERVERS: usize = 32;
+/// The host if none is named.
 const THIS_MACHINE: &str = "127.0.0.1";
-/// What is said instead of showing what may be the rest of a password.
+/// The message instead of a text that may be the rest of a password.
 const AT_IN_QUERY: &str =
-    "has an `@` behind its `?`: write a password's own `?` as `%3F`, and any other `@` as `%40`";
+    "has an `@` after its `?`: write a password's own `?` as `%3F`, and any other `@` as `%40`";
 
-/// Whose URL is read: for its messages.
+/// Parses the URL of one engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
     /// The engine's short name.
     pub engine: &'static str,
-    /// The port of a server whose own is not named.
+    /// The default port of a server.
     pub port: u16,
 }
 
-/// Where a server listens.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// A name or an address.
@@ -37,19 +36,19 @@ pub struct Server {
     pub port: u16,
 }
 
-/// What stands before the `?`.
+/// The part of a URL before the `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials<'a> {
     /// The user, if one is named.
     pub user: Option<String>,
-    /// The password, if it stands there.
+    /// The password, if there is one.
     pub password: Option<String>,
-    /// All behind the last `@`, as it was written.
-    pub place: &'a str,
+    /// The text after the last `@`, unchanged.
+    pub rest: &'a str,
 }
 
 impl Server {
-    /// Tells whether it is this machine by its name.
+    /// Returns whether it is this machine, by its name.
     pub fn is_here(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
@@ -65,25 +64,25 @@ impl Display for Server {
 }
 
 impl Reader {
-    /// This machine, at the usual port.
+    /// Returns this machine, with the default port.
     pub fn here(self) -> Server {
         Server { host: THIS_MACHINE.to_owned(), port: self.port }
     }
 
-    /// The error for a URL that is wrong in this way.
+    /// Makes the error for a wrong URL.
     pub fn bad(self, message: impl Display) -> LockError {
         LockError::invalid(self.engine, "url", message)
     }
 
-    /// The error for an `@` where no password can be.
+    /// Makes the error for an `@` where no password can be.
     pub fn at_in_query(self) -> LockError {
         self.bad(AT_IN_QUERY)
     }
 
-    /// Splits what stands behind the scheme into credentials and place, and parameters.
+    /// Splits the text after the scheme into the credentials and servers, and the parameters.
     ///
     /// # Errors
-    /// `Invalid`: an `@` stands behind the `?`, or as for the parts.
+    /// `Invalid`: there is an `@` after the `?`, or as for the parts.
     pub fn split(self, rest: &str) -> Result<(Credentials<'_>, Vec<(String, String)>), LockError> {
         let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
@@ -92,21 +91,21 @@ impl Reader {
         Ok((self.credentials(before)?, self.parameters(query)?))
     }
 
-    /// Reads what stands before the last `@`. A password with an `@` of its own is understood.
+    /// Reads the credentials before the last `@`. The password may contain an `@`.
     ///
     /// # Errors
     /// `Invalid`, as for [`Reader::text`].
     pub fn credentials(self, before: &str) -> Result<Credentials<'_>, LockError> {
-        let (credentials, place) = before.rsplit_once('@').unwrap_or(("", before));
+        let (credentials, rest) = before.rsplit_once('@').unwrap_or(("", before));
         let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
         let known = |part: &str| Ok(Some(self.text(part)?).filter(|part| !part.is_empty()));
-        Ok(Credentials { user: known(user)?, password: known(password)?, place })
+        Ok(Credentials { user: known(user)?, password: known(password)?, rest })
     }
 
-    /// Reads what stands behind the `?`, in its order.
+    /// Reads the parameters after the `?`, in their order.
     ///
     /// # Errors
-    /// `Invalid`: a parameter stands there twice, or as for [`Reader::text`].
+    /// `Invalid`: a parameter is given twice, or as for [`Reader::text`].
     pub fn parameters(self, query: &str) -> Result<Vec<(String, String)>, LockError> {
         let mut found: Vec<(String, String)> = Vec::new();
         for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -123,7 +122,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Reads servers with commas between them; none are the usual port of this machine.
+    /// Reads servers that are separated by commas; an empty text is this machine at the default
+    /// port.
     ///
     /// # Errors
     /// `Invalid`: one is named without a host, there are too many, or as for [`Reader::host`].
@@ -136,8 +136,8 @@ impl Reader {
             (host, port) => Ok(Server { host, port: port.unwrap_or(self.port) }),
         };
         let servers = written.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
-        match servers.len() > MOST_SERVERS {
-            true => Err(self.bad(format_args!("names more than {MOST_SERVERS} members"))),
+        match servers.len() > MAX_SERVERS {
+            true => Err(self.bad(format_args!("names more than {MAX_SERVERS} members"))),
             false => Ok(servers),
         }
     }
@@ -155,7 +155,7 @@ impl Reader {
     /// Reads a host, which may be empty, and its port, if there is one.
     ///
     /// # Errors
-    /// `Invalid`: the port is none, an IPv6 address lacks its brackets, or as for
+    /// `Invalid`: the port is not valid, an IPv6 address has no brackets, or as for
     /// [`Reader::text`].
     pub fn host(self, written: &str) -> Result<(String, Option<u16>), LockError> {
         let (name, port) = match written.strip_prefix('[') {
@@ -186,21 +186,21 @@ impl Reader {
         port.ok_or_else(|| self.bad("has a port that is no number from 1 to 65535"))
     }
 
-    /// Undoes percent-encoding.
+    /// Decodes percent-encoding.
     ///
     /// # Errors
-    /// `Invalid`: a `%` has no two hex digits behind it, or what comes out is no text.
+    /// `Invalid`: a `%` is not followed by two hex digits, or the result is not UTF-8.
     pub fn text(self, encoded: &str) -> Result<String, LockError> {
         let bytes = percent_decode(encoded);
-        let bytes = bytes.ok_or_else(|| self.bad("has a `%` without two hex digits behind it"))?;
+        let bytes = bytes.ok_or_else(|| self.bad("has a `%` without two hex digits after it"))?;
         let good = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-        good.ok_or_else(|| self.bad("has percent-encoded bytes that are no text"))
+        good.ok_or_else(|| self.bad("has percent-encoded bytes that are not UTF-8"))
     }
 
     /// Reads a parameter that is a number.
     ///
     /// # Errors
-    /// `Invalid`: it is none, or too large.
+    /// `Invalid`: it is no number, or too large.
     pub fn number<T: FromStr>(self, key: &str, value: &str) -> Result<T, LockError> {
         value.parse().map_err(|_| match value.contains('@') {
             true => self.at_in_query(),
@@ -219,7 +219,7 @@ impl Reader {
     /// Reads a parameter that is one of some words.
     ///
     /// # Errors
-    /// `Invalid`: it is none of them, which are told.
+    /// `Invalid`: it is none of them; the message lists them.
     pub fn one_of<T: Copy, const N: usize>(
         self,
         key: &str,
@@ -237,8 +237,8 @@ impl Reader {
         })
     }
 
-    /// The error for a parameter that is none of those that are `known`; `listed` are shown where
-    /// none of them is near.
+    /// Makes the error for an unknown parameter. The message suggests the nearest of `known`, or
+    /// shows `listed` if none is near.
     pub fn unknown<'a>(
         self,
         key: &str,
@@ -263,12 +263,12 @@ mod tests {
     const READER: Reader = Reader { engine: "test", port: 7 };
 
     #[test]
-    fn a_url_comes_apart_and_a_password_may_have_an_at_of_its_own() {
+    fn a_url_is_split_and_a_password_may_contain_an_at() {
         let (credentials, parameters) =
             READER.split("ann:p@%3A@a,[::1]:9/x?b=%20c&&d").expect("good");
         assert_eq!(credentials.user.as_deref(), Some("ann"));
         assert_eq!(credentials.password.as_deref(), Some("p@:"));
-        assert_eq!(credentials.place, "a,[::1]:9/x");
+        assert_eq!(credentials.rest, "a,[::1]:9/x");
         let pairs = [("b", " c"), ("d", "")].map(|(key, value)| (key.into(), value.into()));
         assert_eq!(parameters, pairs);
         let servers = READER.servers("a,[::1]:9").expect("good");
@@ -278,18 +278,18 @@ mod tests {
         assert_eq!(READER.servers("").expect("good")[0].to_string(), "127.0.0.1:7");
         assert_eq!(READER.server(":8").expect("good").to_string(), "127.0.0.1:8");
         let nobody = READER.credentials("a").expect("good");
-        assert_eq!(nobody, Credentials { user: None, password: None, place: "a" });
+        assert_eq!(nobody, Credentials { user: None, password: None, rest: "a" });
     }
 
     #[test]
-    fn what_is_wrong_is_told_and_no_value() {
+    fn errors_name_the_mistake_and_show_no_value() {
         let words = [("on", true), ("off", false)];
-        for (told, says) in [
+        for (error, says) in [
             (READER.split("a?b=s3cret@c").err(), "%3F"),
             (READER.split("ann:s3cret%@a").err(), "two hex digits"),
             (READER.split("a?s3cret@=1&s3cret@=2").err(), "%40"),
             (READER.parameters("b=s3cret&b=2").err(), "`b` twice"),
-            (READER.parameters("b=s3cret%ff").err(), "no text"),
+            (READER.parameters("b=s3cret%ff").err(), "not UTF-8"),
             (READER.servers("a,,b").err(), "without a host"),
             (READER.servers(&"a,".repeat(40)).err(), "without a host"),
             (READER.servers(&["a"; 33].join(",")).err(), "more than 32"),
@@ -304,8 +304,8 @@ mod tests {
             (Some(READER.unknown("x", ["port"], &["port", "q"])), "known are port, q"),
             (Some(READER.unknown("s3cret@", ["port"], &[])), "%3F"),
         ] {
-            let told = told.map(|error| error.to_string()).unwrap_or_default();
-            assert!(told.contains(says) && !told.contains("s3cret"), "{says}: {told}");
+            let error = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(says) && !error.contains("s3cret"), "{says}: {error}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! An engine that runs each verb as a task of its own, so that a dropped future does not interrupt
-//! a request.
+//! A macro for engines that run each verb as a task, so that a dropped future does not interrupt a
+//! request.
 
 /// Implements [`Verbs`](holdline_core::Verbs) and `Debug` for an engine.
 ///
 /// The engine's first field gives access to `store`, an `Arc` of the type that has the verbs as
-/// methods, and to `executor`, the [`Workplace`](crate::workplace::Workplace) where they run.
+/// methods, and to `executor`, the [`Executor`](crate::executor::Executor) where they run.
 /// Dropping the future of a verb does not stop its task.
 #[macro_export]
 macro_rules! verbs_as_tasks {

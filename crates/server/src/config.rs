@@ -1,6 +1,6 @@
 //! The settings of a server: the table `[server]` of a configuration file.
 //!
-//! Tokens stand there as SHA-256 digests, so that whoever reads the file cannot use them. A token
+//! Tokens stand there as SHA-256 digests, so that a reader of the file cannot use them. A token
 //! is 128 random bits or more, so a plain digest is enough: there is nothing to guess.
 
 use std::fmt;
@@ -88,7 +88,7 @@ pub(crate) struct UserConfig {
 pub(crate) struct TlsConfig {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Whoever shows no certificate of this authority gets no connection.
+    /// A client without a certificate of this authority gets no connection.
     #[serde(default)]
     pub(crate) client_ca: Option<PathBuf>,
 }

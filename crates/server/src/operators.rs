@@ -67,7 +67,9 @@ pub(crate) async fn revoke(
     let reply = app.client.operate(&operation).await?;
     let body = match reply {
         OperationReply::Done => RevokedBody { ended: true, left_ms: None },
-        OperationReply::Told { left } => RevokedBody { ended: false, left_ms: left.map(millis) },
+        OperationReply::Notified { left } => {
+            RevokedBody { ended: false, left_ms: left.map(millis) }
+        }
         OperationReply::NothingThere | OperationReply::Latch(_) => {
             return Err(Problem::stale_token());
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::Json;
 use axum::extract::{Path, State};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_LEASE};
-use holdline_core::validity::believed;
+use holdline_core::validity::validity_time;
 use holdline_core::{Hold, LeaseId, LockName, Purpose, RenewReply, RenewRequest};
 use http::StatusCode;
 use parking_lot::Mutex;
@@ -322,7 +322,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         let (state, valid_for) = match reply {
             Ok(RenewReply::Renewed { left }) => {
                 let left = left.unwrap_or(duration);
-                (LeaseState::Renewed, believed(left, DEFAULT_DRIFT_PPM))
+                (LeaseState::Renewed, validity_time(left, DEFAULT_DRIFT_PPM))
             }
             Ok(RenewReply::Revoked { .. }) => (LeaseState::Revoked, Duration::ZERO),
             Ok(_) => (LeaseState::Lost, Duration::ZERO),

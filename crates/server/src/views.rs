@@ -236,7 +236,7 @@ pub(crate) struct PageBody {
 pub(crate) struct LeaseBody {
     /// The lock name.
     pub(crate) name: String,
-    /// The proof of the grant: keep it secret. Whoever has it can renew and release.
+    /// The proof of the grant: keep it secret. Anybody who has it can renew and release.
     pub(crate) lease_id: String,
     /// The fencing token, as a string of digits, for the resource to compare.
     pub(crate) fencing_token: String,

@@ -105,7 +105,7 @@ impl ServerClock {
         (real.saturating_add(setting.offset_at(real)), tolerance)
     }
 
-    /// Writes the slot that nobody reads, then turns to it.
+    /// Writes the slot that is not in use, then switches to it.
     fn change(&self, act: impl FnOnce(&mut Setting, i64)) {
         let mut setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         act(&mut setting, real_now());

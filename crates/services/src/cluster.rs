@@ -1,7 +1,7 @@
 //! A real Redis Cluster: masters, each with its replicas.
 
 use crate::config::OBSERVER;
-use crate::failure::last_words;
+use crate::failure::log_ends;
 use crate::hosts::{self, Host};
 use crate::ports::Port;
 use crate::redis::RedisServer;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 const SLOTS: usize = 16_384;
 /// How long a message between two nodes may take before it counts as lost.
-const HEARD: Duration = Duration::from_millis(500);
+const MESSAGES_SEEN: Duration = Duration::from_millis(500);
 /// How many keys one step of a move takes.
 const KEYS_AT_ONCE: &str = "100";
 /// After how long a replica gives up to take over in good order.
@@ -66,7 +66,7 @@ impl ClusterConfig {
 
 /// A running cluster: nodes by their number from 0, of which the first begin as masters.
 ///
-/// Dropping it kills them all. Methods panic with the reason when a node does not do as told.
+/// Dropping it kills them all. Methods panic with the reason if a command to a node fails.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
@@ -77,7 +77,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts the nodes, joins them, and waits until each knows that all is well.
+    /// Starts the nodes, joins them, and waits until each sees the cluster as healthy.
     ///
     /// # Panics
     /// One of them does not start, or they do not join; the message says why.
@@ -86,7 +86,7 @@ impl RedisCluster {
         Self::try_start(config).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    /// Starts the nodes, joins them, and waits until each knows that all is well.
+    /// Starts the nodes, joins them, and waits until each sees the cluster as healthy.
     ///
     /// # Errors
     /// One of them does not start, or they do not join. Nothing is left behind.
@@ -134,20 +134,20 @@ impl RedisCluster {
     fn join(&self) -> Result<(), Failure> {
         let failed = |what: &str| Failure::new(format!("the nodes do not {what}"));
         for (at, node) in self.nodes.iter().enumerate() {
-            self.tell(at, &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
+            self.command(at, &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
             if at > 0 {
                 let (address, bus) = (node.address(), self.buses[at].number());
                 let meet = format!("CLUSTER MEET {} {} {bus}", address.ip(), address.port());
-                self.tell(0, &meet);
+                self.command(0, &meet);
             }
         }
         for master in 0..self.config.masters {
             let bound = |at: usize| at * SLOTS / self.config.masters;
             let (first, last) = (bound(master), bound(master + 1) - 1);
-            self.tell(master, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            self.command(master, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
         }
         let count = self.nodes.len().to_string();
-        let met = || self.all_say("cluster_known_nodes", &count).then_some(());
+        let met = || self.all_report("cluster_known_nodes", &count).then_some(());
         until(LIMIT, met).ok_or_else(|| failed("meet"))?;
         for at in self.config.masters..self.nodes.len() {
             let id = self.id(at % self.config.masters);
@@ -159,29 +159,30 @@ impl RedisCluster {
         }
         let all = || self.is_well().then_some(());
         until(LIMIT, all).ok_or_else(|| failed("agree"))?;
-        until(LIMIT, || self.all_hear_all()).ok_or_else(|| failed("hear each other's messages"))
+        until(LIMIT, || self.all_messages_arrive())
+            .ok_or_else(|| failed("receive each other's messages"))
     }
 
-    /// Tells whether a message of each node that runs comes to all others. A link may be there and
-    /// still lose what is sent first: Valkey closes one that does not begin with a greeting.
-    fn all_hear_all(&self) -> Option<()> {
-        const CHANNEL: &str = "services:heard";
+    /// Returns whether a message of each node that runs comes to all others. A link may be there
+    /// and still lose what is sent first: Valkey closes one that does not begin with a greeting.
+    fn all_messages_arrive(&self) -> Option<()> {
+        const CHANNEL: &str = "services:probe";
         let running: Vec<_> = self.nodes.iter().filter(|node| node.is_running()).collect();
         for (at, listener) in running.iter().enumerate() {
-            let mut ears = listener.raw();
-            ears.send(&["SUBSCRIBE", CHANNEL]).ok()?;
-            ears.set_patience(HEARD).ok()?;
+            let mut subscribers = listener.raw();
+            subscribers.send(&["SUBSCRIBE", CHANNEL]).ok()?;
+            subscribers.set_timeout(MESSAGES_SEEN).ok()?;
             for (from, speaker) in running.iter().enumerate().filter(|(from, _)| *from != at) {
                 let words = from.to_string();
                 speaker.raw().send(&["PUBLISH", CHANNEL, &words]).ok()?;
-                // What somebody else was asked to say before may come first.
-                while ears.read().ok()?.items()?.get(2)?.text()? != words {}
+                // A message of an earlier probe may come first.
+                while subscribers.read().ok()?.items()?.get(2)?.text()? != words {}
             }
         }
         Some(())
     }
 
-    /// Cuts the machine of a node off, both ways: nobody is told, packets are lost.
+    /// Cuts the machine of a node off, both ways: packets are lost silently.
     ///
     /// # Panics
     /// The nodes share a machine, or it takes no rules.
@@ -218,7 +219,7 @@ impl RedisCluster {
     ///
     /// # Panics
     /// It does.
-    pub fn tell(&self, node: usize, line: &str) -> Reply {
+    pub fn command(&self, node: usize, line: &str) -> Reply {
         match self.nodes[node].raw().say(line) {
             Ok(Reply::Error(says)) => panic!("node {node} refuses `{line}`: {says}"),
             Ok(reply) => reply,
@@ -232,7 +233,7 @@ impl RedisCluster {
     /// It does not answer.
     #[must_use]
     pub fn id(&self, node: usize) -> String {
-        self.tell(node, "CLUSTER MYID").text().expect("an id")
+        self.command(node, "CLUSTER MYID").text().expect("an id")
     }
 
     /// The slot of a key.
@@ -247,13 +248,13 @@ impl RedisCluster {
         u16::try_from(reply.integer().expect("a number")).expect("a slot")
     }
 
-    /// Who serves a slot, as `witness` sees it.
+    /// The owner of a slot, as `witness` sees it.
     ///
     /// # Panics
     /// The witness does not answer.
     #[must_use]
     pub fn owner(&self, slot: u16, witness: usize) -> Option<usize> {
-        let reply = self.tell(witness, "CLUSTER SLOTS");
+        let reply = self.command(witness, "CLUSTER SLOTS");
         let of = |range: &Reply| {
             let [first, last, master, ..] = range.items()? else { return None };
             let covers = (first.integer()?..=last.integer()?).contains(&i64::from(slot));
@@ -277,12 +278,13 @@ impl RedisCluster {
     /// # Panics
     /// They do not.
     pub fn await_well(&self) {
-        let well = || self.all_say("cluster_state", "ok").then_some(());
-        until(LIMIT, well).expect("the cluster is well");
-        until(LIMIT, || self.all_hear_all()).expect("the nodes hear each other's messages");
+        let well = || self.all_report("cluster_state", "ok").then_some(());
+        until(LIMIT, well).expect("the cluster is healthy");
+        until(LIMIT, || self.all_messages_arrive())
+            .expect("the nodes receive each other's messages");
     }
 
-    /// Waits until all that run, and do not stand still, see this node as the owner of a slot.
+    /// Waits until all nodes that run, and are not stopped, see this node as the owner of a slot.
     ///
     /// # Panics
     /// They do not; the message shows the ends of all logs.
@@ -292,22 +294,22 @@ impl RedisCluster {
             (witnesses.iter().all(sees) && self.nodes[owner].is_master()).then_some(())
         };
         if until(LIMIT, all).is_none() {
-            panic!("{owner} is not the owner of slot {slot}:\n{}", self.last_words());
+            panic!("{owner} is not the owner of slot {slot}:\n{}", self.log_ends());
         }
     }
 
     /// The ends of what the nodes have written to their logs.
-    fn last_words(&self) -> String {
+    fn log_ends(&self) -> String {
         let title = |(at, node): (usize, &RedisServer)| {
             (format!("node {at}, {}", node.address()), node.log())
         };
-        last_words(self.nodes.iter().enumerate().map(title))
+        log_ends(self.nodes.iter().enumerate().map(title))
     }
 
     /// Lets a replica take its master's place in good order, as an operator does, and waits until
     /// all `witnesses` see it there.
     ///
-    /// It is asked again where it gave up: a master that has not yet heard that this one follows it
+    /// It is asked again if it gave up: a master that does not know yet that this one follows it
     /// does not answer it, and the others do not vote twice about one master within two node
     /// timeouts.
     ///
@@ -330,11 +332,11 @@ impl RedisCluster {
             None
         };
         if until(LIMIT, all).is_none() {
-            panic!("{replica} does not take over slot {slot}:\n{}", self.last_words());
+            panic!("{replica} does not take over slot {slot}:\n{}", self.log_ends());
         }
     }
 
-    /// Waits until each replica has all that its master was told.
+    /// Waits until each replica has all writes of its master.
     ///
     /// # Panics
     /// It has not.
@@ -353,30 +355,30 @@ impl RedisCluster {
         }
     }
 
-    /// Cuts a replica off from its master, so that it misses what that is told from now on, and
-    /// holds it there until it is told to go on ([`RedisServer::cont`]).
+    /// Cuts a replica off from its master, so that it misses later writes, and stops it until
+    /// [`RedisServer::cont`].
     ///
     /// # Panics
-    /// A node does not do as told.
+    /// A command to a node fails.
     pub fn hold_back(&self, master: usize, replica: usize) {
         self.nodes[replica].stop();
         // What waited in its socket is lost with the connection.
-        self.tell(master, "CLIENT KILL TYPE replica");
+        self.command(master, "CLIENT KILL TYPE replica");
     }
 
     /// Begins to move a slot: from here on its keys lie on both sides.
     ///
     /// # Panics
-    /// A node does not do as told.
+    /// A command to a node fails.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
-        self.tell(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.id(from)));
-        self.tell(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
+        self.command(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", self.id(from)));
+        self.command(from, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", self.id(to)));
     }
 
     /// Moves one key of a slot that is being moved.
     ///
     /// # Panics
-    /// A node does not do as told.
+    /// A command to a node fails.
     pub fn move_key(&self, key: &str, from: usize, to: usize) {
         let port = self.nodes[to].address().port().to_string();
         let [user, password] = OBSERVER;
@@ -388,11 +390,11 @@ impl RedisCluster {
     /// Moves the keys of a slot that is being moved.
     ///
     /// # Panics
-    /// A node does not do as told.
+    /// A command to a node fails.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
         loop {
             let line = format!("CLUSTER GETKEYSINSLOT {slot} {KEYS_AT_ONCE}");
-            let reply = self.tell(from, &line);
+            let reply = self.command(from, &line);
             let keys: Vec<String> =
                 reply.items().unwrap_or_default().iter().filter_map(Reply::text).collect();
             if keys.is_empty() {
@@ -404,20 +406,20 @@ impl RedisCluster {
 
     /// Ends a move: the slot is served where its keys are now, in the eyes of all masters.
     ///
-    /// They hear of it from its new owner. `redis-cli` tells all masters by hand; where slots move
+    /// They learn of it from its new owner. `redis-cli` sends it to all masters; where slots move
     /// every few milliseconds the new owner then sometimes had lost the slot again (7.0.15), while
     /// another master had heard an old word of the last one. How the one leads to the other is not
     /// known.
     ///
     /// # Panics
-    /// A node does not do as told, or does not hear of it.
+    /// A command to a node fails, or a node does not learn of the move.
     pub fn end_move(&self, slot: u16, from: usize, to: usize) {
         let line = format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to));
-        self.tell(to, &line);
+        self.command(to, &line);
         let all = || self.masters().all(|at| self.owner(slot, at) == Some(to)).then_some(());
-        until(LIMIT, all).expect("all masters hear of a move");
+        until(LIMIT, all).expect("all masters learn of a move");
         // It still takes the slot for one that it moves.
-        self.tell(from, &line);
+        self.command(from, &line);
     }
 
     /// The nodes that run as masters.
@@ -429,7 +431,7 @@ impl RedisCluster {
     /// Moves a slot with its keys, as `redis-cli --cluster reshard` does but for the end.
     ///
     /// # Panics
-    /// A node does not do as told.
+    /// A command to a node fails.
     pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
         self.begin_move(slot, from, to);
         self.move_keys(slot, from, to);
@@ -462,7 +464,7 @@ impl RedisCluster {
         slots
     }
 
-    /// Tells whether all is well in the eyes of all, and the replicas follow.
+    /// Returns whether all nodes see the cluster as healthy, and the replicas follow.
     fn is_well(&self) -> bool {
         let replicas = self.nodes[self.config.masters..].iter();
         let linked = |node: &RedisServer| {
@@ -478,11 +480,13 @@ impl RedisCluster {
             ranges.len() == self.config.masters && ranges.iter().all(full)
         };
         let mut replicas = replicas;
-        self.all_say("cluster_state", "ok") && replicas.all(linked) && self.nodes.iter().all(seen)
+        self.all_report("cluster_state", "ok")
+            && replicas.all(linked)
+            && self.nodes.iter().all(seen)
     }
 
-    /// Tells whether each node that runs says this about the cluster.
-    fn all_say(&self, field: &str, value: &str) -> bool {
+    /// Returns whether each node that runs says this about the cluster.
+    fn all_report(&self, field: &str, value: &str) -> bool {
         let says = |node: &RedisServer| self::field(node, field).as_deref() == Some(value);
         self.nodes.iter().filter(|node| node.is_running()).all(says)
     }

@@ -6,7 +6,7 @@ use std::fmt;
 const LAST_LINES: usize = 30;
 
 /// The ends of what several servers have written to their logs, each with its title.
-pub(crate) fn last_words(logs: impl IntoIterator<Item = (String, String)>) -> String {
+pub(crate) fn log_ends(logs: impl IntoIterator<Item = (String, String)>) -> String {
     let end_of = |(title, log): (String, String)| {
         let mut lines: Vec<&str> = log.lines().rev().take(LAST_LINES).collect();
         lines.reverse();
@@ -15,7 +15,7 @@ pub(crate) fn last_words(logs: impl IntoIterator<Item = (String, String)>) -> St
     logs.into_iter().map(end_of).collect()
 }
 
-/// Says why a server, a proxy or a tool of the test ground could not be had.
+/// Says why a server, a proxy or a tool of the test ground is not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(String);
 

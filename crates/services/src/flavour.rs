@@ -99,7 +99,7 @@ mod tests {
         for flavour in Flavour::ALL {
             assert_eq!(flavour.name().parse(), Ok(flavour));
         }
-        let told = "vanilla".parse::<Flavour>().unwrap_err().to_string();
-        assert!(told.contains("`vanilla`") && told.contains("valkey"), "{told}");
+        let error = "vanilla".parse::<Flavour>().unwrap_err().to_string();
+        assert!(error.contains("`vanilla`") && error.contains("valkey"), "{error}");
     }
 }

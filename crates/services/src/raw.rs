@@ -45,7 +45,7 @@ impl Raw {
 
     fn over(stream: Stream) -> io::Result<Self> {
         let raw = Self { stream, unread: Vec::new() };
-        raw.set_patience(PATIENCE)?;
+        raw.set_timeout(PATIENCE)?;
         Ok(raw)
     }
 
@@ -53,7 +53,7 @@ impl Raw {
     ///
     /// # Errors
     /// Zero is no time.
-    pub fn set_patience(&self, limit: Duration) -> io::Result<()> {
+    pub fn set_timeout(&self, limit: Duration) -> io::Result<()> {
         match &self.stream {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(limit)),
             Stream::Unix(stream) => stream.set_read_timeout(Some(limit)),
@@ -112,7 +112,7 @@ impl Raw {
                 Stream::Unix(stream) => stream.read(&mut more),
             };
             let count = match count {
-                // A process that is stopped and continued is told so where a read has a limit.
+                // If a process is stopped and continued, a read with a timeout returns an error.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 count => count?,
             };

@@ -26,7 +26,7 @@ const SIGN_INS: usize = 5;
 ///
 /// Dropping it kills the server and removes the directory. The end of this process, however it
 /// comes, kills the server too; the directory is then left to the next that starts one. All
-/// methods panic with the reason when the server does not do as told: that is the end of the test.
+/// methods panic with the reason if a command to the server fails, which ends the test.
 #[derive(Debug)]
 pub struct RedisServer {
     config: RedisConfig,
@@ -232,7 +232,7 @@ impl RedisServer {
     /// Connects behind the engine's back, by the unix socket, as a user who may do everything.
     ///
     /// # Panics
-    /// The server does not run, stands still, or has no connection left.
+    /// The server does not run, is stopped, or has no connection left.
     #[must_use]
     pub fn raw(&self) -> Raw {
         let sign_in = || {
@@ -256,16 +256,16 @@ impl RedisServer {
         }
     }
 
-    /// Tells whether the server's process was started and not ended by this value.
+    /// Returns whether the server's process was started and not ended by this value.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.child().is_some()
     }
 
-    /// Tells whether the server is a master.
+    /// Returns whether the server is a master.
     #[must_use]
     pub fn is_master(&self) -> bool {
-        // No answer is no role: whoever waits for a server to follow would see it too early.
+        // No answer is no role: otherwise a wait for a replica would end too early.
         let role = until(LIMIT, || self.raw().say("ROLE").ok());
         let role = role.as_ref().and_then(|role| role.items()?.first()?.text());
         role.as_deref() == Some("master")
@@ -288,13 +288,13 @@ impl RedisServer {
         }
     }
 
-    /// Makes the server stand still (`SIGSTOP`): connections stay, connecting works, nothing is
+    /// Stops the server (`SIGSTOP`): connections stay, connecting works, nothing is
     /// answered. Returns when it stands.
     ///
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.tell(Signal::STOP);
+        self.send_signal(Signal::STOP);
         self.await_stopped(true);
     }
 
@@ -303,7 +303,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.tell(Signal::CONT);
+        self.send_signal(Signal::CONT);
         self.await_stopped(false);
     }
 
@@ -312,7 +312,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run.
     pub fn kill(&self) {
-        self.tell(Signal::KILL);
+        self.send_signal(Signal::KILL);
         self.reap();
     }
 
@@ -321,7 +321,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.tell(Signal::TERM);
+        self.send_signal(Signal::TERM);
         self.reap();
     }
 
@@ -346,7 +346,7 @@ impl RedisServer {
         self.child().as_ref().map(act).expect("the server runs")
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
             panic!("the server cannot be signalled: {why}\n{}", self.log());
         }
@@ -395,9 +395,9 @@ impl RedisServer {
         let _ = child.kill();
         let _ = child.wait();
         let log = self.log();
-        let told = log.get(before..).unwrap_or(&log);
-        let failure = Failure::because(format!("{} {why}", self.program.display()), told);
-        if told.contains("Address already in use") {
+        let reply = log.get(before..).unwrap_or(&log);
+        let failure = Failure::because(format!("{} {why}", self.program.display()), reply);
+        if reply.contains("Address already in use") {
             return Err(Refusal::PortTaken(failure));
         }
         Err(Refusal::Other(failure))
@@ -439,7 +439,7 @@ impl RedisServer {
     /// one that says that it is not ready.
     fn answers(&self) -> bool {
         let reply = Raw::connect_unix(&self.socket()).and_then(|mut raw| {
-            raw.set_patience(FIRST_ANSWER)?;
+            raw.set_timeout(FIRST_ANSWER)?;
             raw.say("PING")
         });
         match reply {
@@ -460,7 +460,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// Tells whether somebody ended the connection.
+/// Returns whether the connection was ended.
 fn is_broken(why: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     matches!(why.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)

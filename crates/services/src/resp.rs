@@ -2,11 +2,11 @@
 //!
 //! R1: a frame is one whole value; [`frame`] finds its end without looking into it, so that what
 //! passes through a proxy is never changed.
-//! R2: a length that somebody else sent is bounded before anything is done with it.
+//! R2: a received length is bounded before it is used.
 
 use std::io;
 
-/// The largest length and count that is believed.
+/// The largest length and count that is accepted.
 const LARGEST: usize = 512 * 1024 * 1024;
 
 /// What a server answered.
@@ -28,7 +28,7 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// RESP3's map.
     Map(Vec<(Reply, Reply)>),
-    /// A message that nobody asked for, in RESP3.
+    /// A push message, in RESP3.
     Push(Vec<Reply>),
 }
 
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_apart() {
+    fn values_are_distinguished() {
         let read = |bytes: &[u8]| reply(bytes).unwrap().unwrap().0;
         assert_eq!(read(WHOLE[1]).error(), Some("ERR no"));
         assert_eq!(read(WHOLE[2]).integer(), Some(-5));

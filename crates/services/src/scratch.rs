@@ -56,7 +56,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Locked before it has its name, so that nobody ever finds it without its owner.
+/// Locked before it has its name, so that it is never found without its owner.
 fn own(path: &Path) -> std::io::Result<File> {
     let young = path.join(".young");
     let owner = File::create(&young)?;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_dead_left_is_swept_and_the_living_keep_theirs() {
+    fn directories_of_dead_processes_are_removed_and_others_stay() {
         let home = Scratch::new("home").unwrap();
         let directory = |name: &str| {
             let path = home.path().join(name);

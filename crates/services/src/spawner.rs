@@ -43,7 +43,7 @@ fn start() -> Sender<Order> {
     let (orders, ordered) = channel::<Order>();
     std::thread::spawn(move || {
         for (mut command, answer) in ordered {
-            // An asker that is gone drops its child unheard: it dies with this thread.
+            // If the caller is gone, its child is dropped and dies with this thread.
             let _ = answer.send(command.spawn());
         }
     });
@@ -55,7 +55,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) -> io::Result<()> {
     Ok(kill_process(Pid::from_child(child), signal)?)
 }
 
-/// Waits until the kernel says that the process stands still (`true`) or runs again.
+/// Waits until the kernel reports that the process is stopped (`true`) or runs again.
 pub(crate) fn await_stopped(child: &Child, stopped: bool) -> Result<(), Failure> {
     let path = format!("/proc/{}/stat", child.id());
     let is_stopped = || {

@@ -1,9 +1,8 @@
-//! Scenarios that a machine which stands still can spoil.
+//! Scenarios that a paused machine can spoil.
 //!
-//! A queue drops whoever was silent for some seconds, a claim comes too late after its window: that
-//! is how a store is to treat a process that stands still, and it spoils what a test wants to show
-//! of those who do not. Such a scenario begins anew, but only if this process did stand still: a
-//! fault fails the first try on a machine that is well.
+//! A store removes a waiter that was silent for some seconds, and refuses a claim after its window.
+//! That is right for a paused process, and spoils a test about running ones. Such a scenario is run
+//! again, but only if this process was paused: otherwise a fault fails the first try.
 //!
 //! Read next: `tests/it/steady.rs`.
 
@@ -14,12 +13,12 @@ use std::time::{Duration, Instant};
 
 /// How often a scenario begins.
 const TRIES: usize = 5;
-/// How long a look at the clock is late when this process stood still.
+/// How late a timer is if this process was paused.
 const STILL: Duration = Duration::from_millis(400);
 /// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Runs a scenario; a panic of one in which this process stood still for a while counts for
+/// Runs a scenario; a panic of one in which this process was paused for a while counts for
 /// nothing, up to five times.
 ///
 /// # Panics
@@ -30,13 +29,13 @@ pub fn steady<T>(mut scenario: impl FnMut() -> T) -> T {
         match outcome {
             Ok(done) => return done,
             Err(panic) if longest < STILL => resume_unwind(panic),
-            Err(_) => println!("this process stood still for {longest:?}: once more"),
+            Err(_) => println!("this process was paused for {longest:?}: once more"),
         }
     }
     scenario()
 }
 
-/// Runs something; tells for how long at most this process stood still meanwhile.
+/// Runs something; returns the longest pause of this process meanwhile.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let (over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
     // Not by the watcher itself, which may begin to run late.

@@ -1,8 +1,8 @@
 //! The wall clock of a server in a test's hand.
 //!
-//! A program of Go asks no library for the time, so none that is preloaded is heard: it calls the
+//! A Go program asks no library for the time, so a preloaded one has no effect: it calls the
 //! page that the kernel maps into every process, the vDSO; so does the library that others ask.
-//! While the process stands still, the function there is written over with one that asks the
+//! While the process is stopped, the function there is overwritten with one that asks the
 //! kernel and adds seconds to wall clocks. The page is the process's own from then on, and gone
 //! with it. For x86-64.
 
@@ -27,7 +27,7 @@ const CODE: [u8; 22] = [
 /// The kind of a section that holds the symbols that others may call.
 const DYNAMIC_SYMBOLS: u64 = 11;
 
-/// Lets the wall clock of a process that stands still run this many seconds ahead of ours.
+/// Lets the wall clock of a stopped process run this many seconds ahead of ours.
 pub(crate) fn set_ahead(pid: u32, seconds: i64) -> Result<(), Failure> {
     if !cfg!(target_arch = "x86_64") {
         return Err(Failure::new("a server gets another clock on x86-64 only"));
@@ -39,26 +39,30 @@ pub(crate) fn set_ahead(pid: u32, seconds: i64) -> Result<(), Failure> {
     let length = usize::try_from(page.end - page.start).unwrap_or_default();
     let mut image = vec![0; length];
     memory.read_exact_at(&mut image, page.start).map_err(cannot)?;
-    let function = find(&image).ok_or_else(|| Failure::new("the vDSO tells no time"))?;
+    let function = find(&image).ok_or_else(|| Failure::new("the vDSO has no clock function"))?;
     let text = [&CODE[..], &seconds.to_ne_bytes()].concat();
     memory.write_all_at(&text, page.start + function).map_err(cannot)
 }
 
-/// Whether no thread of a process that stands still is within the vDSO.
+/// Returns whether no thread of a stopped process is within the vDSO.
 pub(crate) fn is_outside(pid: u32) -> bool {
     let Some(page) = page(pid) else { return false };
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     threads.flatten().all(|thread| {
-        let told = std::fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
+        let reply = std::fs::read_to_string(thread.path().join("syscall")).unwrap_or_default();
         // The last field is where it will go on.
-        let at = told.split_whitespace().next_back().and_then(|at| at.strip_prefix("0x"));
+        let at = reply.split_whitespace().next_back().and_then(|at| at.strip_prefix("0x"));
         at.and_then(|at| u64::from_str_radix(at, 16).ok()).is_some_and(|at| !page.contains(&at))
     })
 }
 
 /// Stops a process by `stop` until it stands outside of the vDSO, each time letting it go on by
 /// `cont` first.
-pub(crate) fn stand_outside(pid: u32, stop: impl Fn(), cont: impl Fn()) -> Result<(), Failure> {
+pub(crate) fn pause_outside_of_vdso(
+    pid: u32,
+    stop: impl Fn(),
+    cont: impl Fn(),
+) -> Result<(), Failure> {
     let stood = until(LIMIT, || {
         stop();
         if is_outside(pid) {

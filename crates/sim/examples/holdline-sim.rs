@@ -19,7 +19,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: holdline-sim --seed N [--world quorum|redis] [--bug NAME] [--hot NAME]";
 
 /// What was asked for.
-struct Asked {
+struct Arguments {
     seed: u64,
     world: String,
     bug: Option<String>,
@@ -27,7 +27,7 @@ struct Asked {
     hot: Option<String>,
 }
 
-fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
+fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let (mut seed, mut world, mut bug, mut hot) = (None, "quorum".to_owned(), None, None);
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
@@ -42,54 +42,55 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, String> {
             _ => return Err(format!("{word} is not known")),
         }
     }
-    Ok(Asked { seed: seed.ok_or("--seed is missing")?, world, bug, hot })
+    Ok(Arguments { seed: seed.ok_or("--seed is missing")?, world, bug, hot })
 }
 
 /// Returns the story of a seed, and whether a promise was broken in it.
-fn played(asked: &Asked) -> Result<(String, bool), String> {
+fn play(arguments: &Arguments) -> Result<(String, bool), String> {
     let unknown = |named: &str, known: String| format!("--bug {named}: known are {known}");
-    match asked.world.as_str() {
+    match arguments.world.as_str() {
         "quorum" => {
-            let all = quorum::planted::Bug::ALL;
-            let covered = quorum::planted::Bug::COVERED;
+            let all = quorum::bugs::Bug::ALL;
+            let covered = quorum::bugs::Bug::COVERED;
             let find = |named: &String| {
                 let mut known = all.into_iter().chain(covered);
                 let found = known.find(|bug| format!("{bug:?}") == *named);
                 found.ok_or_else(|| unknown(named, format!("{all:?}")))
             };
-            let bug = asked.bug.as_ref().map(find).transpose()?;
-            let mut scene = match bug {
-                Some(bug) => bug.scene(asked.seed),
-                None => quorum::run::Scene::of(asked.seed),
+            let bug = arguments.bug.as_ref().map(find).transpose()?;
+            let mut scenario = match bug {
+                Some(bug) => bug.scenario(arguments.seed),
+                None => quorum::run::Scenario::of(arguments.seed),
             };
-            if let Some(named) = &asked.hot {
-                let all = quorum::heat::ALL;
-                let found = all.into_iter().find(|heat| heat.name == named);
-                let known = || all.map(|heat| heat.name).join(", ");
+            if let Some(named) = &arguments.hot {
+                let all = quorum::stress::ALL;
+                let found = all.into_iter().find(|stress| stress.name == named);
+                let known = || all.map(|stress| stress.name).join(", ");
                 let hot = found.ok_or_else(|| format!("--hot {named}: known are {}", known()))?;
-                scene.heat = Some(hot);
+                scenario.stress = Some(hot);
             }
-            let story = scene.play(true);
-            Ok((story.log, story.broken.is_some()))
+            let result = scenario.play(true);
+            Ok((result.log, result.violation.is_some()))
         }
         "redis" => {
-            let all = world::planted::Bug::ALL;
+            let all = world::bugs::Bug::ALL;
             let find = |named: &String| {
                 let found = all.into_iter().find(|bug| format!("{bug:?}") == *named);
                 found.ok_or_else(|| unknown(named, format!("{all:?}")))
             };
-            let story = world::run::play(asked.seed, asked.bug.as_ref().map(find).transpose()?);
-            Ok((story.log, story.broken.is_some()))
+            let result =
+                world::run::play(arguments.seed, arguments.bug.as_ref().map(find).transpose()?);
+            Ok((result.log, result.violation.is_some()))
         }
         other => Err(format!("--world {other}: known are quorum and redis")),
     }
 }
 
 fn main() -> ExitCode {
-    match asked(std::env::args().skip(1)).and_then(|asked| played(&asked)) {
-        Ok((log, broken)) => {
+    match arguments(std::env::args().skip(1)).and_then(|arguments| play(&arguments)) {
+        Ok((log, violation)) => {
             print!("{log}");
-            ExitCode::from(u8::from(broken))
+            ExitCode::from(u8::from(violation))
         }
         Err(error) => {
             eprintln!("{error}\n{USAGE}");

@@ -1,43 +1,43 @@
-//! One command while it runs: what it may touch.
+//! One running command, and the data that it may access.
 //!
-//! Invariant C1: a key that is over is not there, for every command alike.
-//! Invariant C2: an empty collection is not there.
-//! Invariant C3: whoever changes a key says so with `changed`, or a WATCH goes blind.
+//! Invariant C1: an expired key does not exist, for every command.
+//! Invariant C2: an empty collection does not exist.
+//! Invariant C3: a command that changes a key calls `changed`; otherwise WATCH misses it.
 
 use std::collections::VecDeque;
 
-use crate::data::{Entry, Hash, Keyspace, Members, SortedSet, Value};
+use crate::data::{Entry, Hash, Keyspace, SortedSet, Value};
+use crate::errors::{ErrorReply, NOT_INTEGER, WRONG_TYPE};
 use crate::number;
-use crate::refusal::{NOT_INTEGER, Refusal, WRONG_TYPE};
 use crate::resp::Reply;
 use crate::session::{Connection, ConnectionId};
 use crate::state::State;
 
-/// What a command works on.
+/// The context of a command.
 pub(crate) struct Call<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) connection: ConnectionId,
     /// The database that the connection, or the script, has selected.
     pub(crate) db: usize,
-    /// The name of the command as errors spell it.
+    /// The name of the command, as in error messages.
     pub(crate) name: &'static str,
-    /// The command's own name and what follows.
+    /// The command's name and its arguments.
     pub(crate) args: &'a [&'a [u8]],
-    /// Whether a script called it.
+    /// Whether a script called the command.
     pub(crate) in_script: bool,
-    /// Replies that come before the answer.
+    /// Replies to send before the result.
     pub(crate) before: Vec<Reply>,
 }
 
-/// A kind of value that a command asks for.
-pub(crate) trait Kind: Sized {
+/// A type of value that a command requires.
+pub(crate) trait ValueType: Sized {
     fn of(value: &mut Value) -> Option<&mut Self>;
     fn fresh() -> Value;
 }
 
 macro_rules! kind {
     ($type:ty, $variant:ident) => {
-        impl Kind for $type {
+        impl ValueType for $type {
             fn of(value: &mut Value) -> Option<&mut Self> {
                 if let Value::$variant(inner) = value { Some(inner) } else { None }
             }
@@ -51,7 +51,6 @@ macro_rules! kind {
 kind!(Vec<u8>, String);
 kind!(VecDeque<Vec<u8>>, List);
 kind!(Hash, Hash);
-kind!(Members, Set);
 kind!(SortedSet, SortedSet);
 
 impl<'a> Call<'a> {
@@ -59,17 +58,17 @@ impl<'a> Call<'a> {
         &mut self.state.databases[self.db]
     }
 
-    /// The time of this command, in milliseconds of the server's clock.
+    /// Returns the time of this command, in milliseconds of the server's clock.
     pub(crate) fn now_ms(&self) -> i64 {
         self.state.now_us.div_euclid(1000)
     }
 
-    /// The entry under a key, if it is there and not over.
+    /// Returns the entry under a key, if it exists and has not expired.
     pub(crate) fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let now = self.now_ms();
         let used = self.state.commands_run;
-        let over = self.space().get(key)?.is_over(now);
-        if over {
+        let expired_key = self.space().get(key)?.is_expired(now);
+        if expired_key {
             self.state.expired(self.db, key);
             return None;
         }
@@ -78,16 +77,16 @@ impl<'a> Call<'a> {
         Some(entry)
     }
 
-    /// The value under a key, if there is one and it is of this kind.
-    pub(crate) fn find<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, Refusal> {
+    /// Returns the value under a key, if it exists and has this type.
+    pub(crate) fn find<K: ValueType>(&mut self, key: &[u8]) -> Result<Option<&mut K>, ErrorReply> {
         match self.entry(key) {
             None => Ok(None),
             Some(entry) => K::of(&mut entry.value).map(Some).ok_or(WRONG_TYPE.into()),
         }
     }
 
-    /// The value under a key, made if there is none.
-    pub(crate) fn make<K: Kind>(&mut self, key: &[u8]) -> Result<&mut K, Refusal> {
+    /// Returns the value under a key, and creates it if necessary.
+    pub(crate) fn make<K: ValueType>(&mut self, key: &[u8]) -> Result<&mut K, ErrorReply> {
         if self.entry(key).is_none() {
             self.space().insert(key, Entry::new(K::fresh()));
         }
@@ -95,13 +94,13 @@ impl<'a> Call<'a> {
         entry.and_then(|entry| K::of(&mut entry.value)).ok_or(WRONG_TYPE.into())
     }
 
-    /// Puts a value under a key; what was there is gone, and so is its end.
+    /// Replaces the value under a key, and its expiry.
     pub(crate) fn put(&mut self, key: &[u8], entry: Entry) {
         self.space().insert(key, entry);
         self.changed(key);
     }
 
-    /// Removes a key and tells whether it was there.
+    /// Removes a key; returns whether it existed.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
         if self.entry(key).is_none() {
             return false;
@@ -111,7 +110,7 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// Says that a key was changed, and drops what became empty.
+    /// Records a change of a key, and removes a collection that became empty.
     pub(crate) fn changed(&mut self, key: &[u8]) {
         let db = self.db;
         let space = self.space();
@@ -126,17 +125,17 @@ impl<'a> Call<'a> {
     }
 
     /// Reads an argument as a whole number.
-    pub(crate) fn integer(&self, at: usize) -> Result<i64, Refusal> {
+    pub(crate) fn integer(&self, at: usize) -> Result<i64, ErrorReply> {
         integer(self.args[at])
     }
 }
 
-/// Reads a whole number, or says that it is none.
-pub(crate) fn integer(text: &[u8]) -> Result<i64, Refusal> {
+/// Reads a whole number.
+pub(crate) fn integer(text: &[u8]) -> Result<i64, ErrorReply> {
     number::strict(text).ok_or(NOT_INTEGER.into())
 }
 
-/// Whether an argument is this word, in whatever case.
+/// Returns whether an argument is this word, in any case.
 pub(crate) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }

@@ -1,31 +1,31 @@
-//! A server's wall clock: its own view of the time that the whole world shares.
+//! A server's wall clock, which may differ from the world's common time.
 //!
-//! Keys end by it, as they do on a real server, so a test can make a server's clock wrong: ahead
-//! or behind, too fast or too slow, or stepped while leases run.
+//! Keys expire by it, as they do on a real server. A test can make the clock wrong: ahead or
+//! behind, too fast or too slow, or stepped while leases run.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
 
-/// What a wall clock shows when nothing was set: the first second of 2026.
+/// The time at the start: the first second of 2026.
 const START: i64 = 1_767_225_600_000_000;
-/// A rate that is right, in parts per million.
+/// The correct rate, in parts per million.
 const RIGHT: i64 = 1_000_000;
 
 /// A wall clock that a test can make wrong.
 #[derive(Debug, Clone)]
 pub struct WallClock {
     common: Arc<dyn Clock>,
-    /// What it showed at `since`, in microseconds of unix time.
+    /// Its time at `since`, in microseconds of unix time.
     shown: i64,
     since: Moment,
-    /// How many microseconds pass here in a second of the common time.
+    /// Its rate: microseconds per second of the common time.
     rate: i64,
 }
 
 impl WallClock {
-    /// Makes a clock that is right.
+    /// Makes a correct clock.
     pub fn new(common: Arc<dyn Clock>) -> WallClock {
         let since = Moment::ORIGIN;
         WallClock { common, shown: START, since, rate: RIGHT }
@@ -39,7 +39,7 @@ impl WallClock {
         self.shown.saturating_add(micros)
     }
 
-    /// Reads the time that the whole world shares.
+    /// Returns the clock of the common time.
     pub(crate) fn common(&self) -> &Arc<dyn Clock> {
         &self.common
     }
@@ -62,7 +62,7 @@ impl WallClock {
 
     /// Makes the clock run too fast, or too slow if negative, from now on.
     ///
-    /// A million parts too fast is twice as fast; a million too slow is a clock that stands.
+    /// A million parts too fast is twice as fast; a million too slow stops the clock.
     pub fn set_skew_ppm(&mut self, parts: i64) {
         self.set(self.now_us());
         self.rate = RIGHT.saturating_add(parts).max(0);

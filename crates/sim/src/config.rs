@@ -91,14 +91,14 @@ impl Config {
         Some(self.text("requirepass")).filter(|password| !password.is_empty())
     }
 
-    /// All settings whose name fits the pattern.
+    /// Returns the settings whose names match the pattern.
     pub(crate) fn matching(&self, pattern: &[u8]) -> impl Iterator<Item = (&'static str, &String)> {
         let pattern = pattern.to_ascii_lowercase();
         let fits = move |name: &str| crate::glob::matches(&pattern, name.as_bytes());
         self.0.iter().filter(move |(name, _)| fits(name)).map(|(name, value)| (*name, value))
     }
 
-    /// Changes a setting; the error is the server's text.
+    /// Changes a setting; the error is the server's message.
     pub(crate) fn set(&mut self, name: &[u8], value: &[u8]) -> Result<(), String> {
         let lower = String::from_utf8_lossy(name).to_ascii_lowercase();
         let Some((known, _)) = DEFAULTS.iter().find(|(known, _)| *known == lower) else {

@@ -1,40 +1,38 @@
-//! How a command finds its way to the code that runs it.
-
-use holdline_core::Moment;
+//! Dispatch of a command to the code that runs it.
 
 use crate::call::Call;
+use crate::checks::{self, Effects};
 use crate::commands::{Command, Run, find, find_for};
-use crate::gate::{self, Intent};
-use crate::refusal::Refusal;
+use crate::errors::ErrorReply;
 use crate::resp::Reply;
 use crate::server::{FakeRedis, Replies};
 use crate::session::ConnectionId;
 
 impl FakeRedis {
-    /// Checks a command and runs it, or keeps it for EXEC or for the end of a pause.
+    /// Checks a command and runs it, or queues it for EXEC or for the end of a pause.
     pub(crate) fn process(&mut self, id: ConnectionId, args: &[&[u8]]) -> Replies {
         let state = self.state();
         let checked = match find_for(&state.options, args) {
             Err(unknown) => Err(unknown.refusal(args)),
             Ok(command) => {
-                let intent = Intent::of(state, id, command);
-                gate::check(state, id, command, &intent).map(|()| (command, intent))
+                let effects = Effects::of(state, id, command);
+                checks::check(state, id, command, &effects).map(|()| (command, effects))
             }
         };
-        let (command, intent) = match checked {
+        let (command, effects) = match checked {
             Ok(checked) => checked,
             Err(refusal) => {
                 return vec![self.refused(id, args, refusal).into()];
             }
         };
-        let paused = gate::is_paused(state, &intent);
+        let paused = checks::is_paused(state, &effects);
         let Some(session) = state.connections.get_mut(&id) else { return Vec::new() };
         if paused {
             session.postponed = Some(owned(args));
             return Vec::new();
         }
         if let Some(transaction) = session.transaction.as_mut()
-            && gate::is_collected(command)
+            && checks::is_queued(command)
         {
             transaction.commands.push(owned(args));
             return vec![Reply::QUEUED];
@@ -43,8 +41,8 @@ impl FakeRedis {
         self.run(command, id, db, args)
     }
 
-    /// What a refused command leaves behind: a broken transaction, or, if it was EXEC, none.
-    fn refused(&mut self, id: ConnectionId, args: &[&[u8]], refusal: Refusal) -> Refusal {
+    /// Updates the transaction after a rejected command: it fails, or ends if the command was EXEC.
+    fn refused(&mut self, id: ConnectionId, args: &[&[u8]], refusal: ErrorReply) -> ErrorReply {
         let state = self.state();
         let Some(session) = state.connections.get_mut(&id) else { return refusal };
         if args.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
@@ -52,7 +50,7 @@ impl FakeRedis {
             state.unwatch(id);
             let why = refusal.0.strip_prefix(b"ERR ").unwrap_or(&refusal.0);
             let text = [b"EXECABORT Transaction discarded because of: ".as_slice(), why].concat();
-            return Refusal(text.into());
+            return ErrorReply(text.into());
         }
         if let Some(transaction) = session.transaction.as_mut() {
             transaction.broken = true;
@@ -83,18 +81,18 @@ impl FakeRedis {
                 vec![scripts.run(state, verb, id, db, args)]
             }
             Run::Exec => vec![self.exec(id).unwrap_or_else(Reply::from)],
-            Run::Container(_) => vec![crate::refusal::wrong_count(command.name).into()],
+            Run::Container(_) => vec![crate::errors::wrong_count(command.name).into()],
         }
     }
 
-    fn exec(&mut self, id: ConnectionId) -> Result<Reply, Refusal> {
+    fn exec(&mut self, id: ConnectionId) -> Result<Reply, ErrorReply> {
         let state = self.state();
         let Some(session) = state.connections.get_mut(&id) else { return Ok(Reply::Null) };
         let transaction = session.transaction.take().ok_or("ERR EXEC without MULTI")?;
-        // What ended by time while it was watched counts as changed.
+        // A watched key that has expired counts as changed.
         for (db, key) in session.watched.clone() {
             let now = state.now_us.div_euclid(1000);
-            if state.databases[db].get(&key).is_some_and(|entry| entry.is_over(now)) {
+            if state.databases[db].get(&key).is_some_and(|entry| entry.is_expired(now)) {
                 state.expired(db, &key);
             }
         }
@@ -106,7 +104,6 @@ impl FakeRedis {
         if stale {
             return Ok(Reply::NullArray);
         }
-        self.set_in_transaction(id, true);
         let mut replies = Vec::new();
         for queued in &transaction.commands {
             let args: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
@@ -116,81 +113,7 @@ impl FakeRedis {
             };
             replies.extend(self.run(command, id, db, &args));
         }
-        self.set_in_transaction(id, false);
         Ok(Reply::Array(replies))
-    }
-
-    fn set_in_transaction(&mut self, id: ConnectionId, yes: bool) {
-        if let Some(session) = self.state().connections.get_mut(&id) {
-            session.in_transaction = yes;
-        }
-    }
-
-    /// Serves those who wait for an element that has come.
-    pub(crate) fn serve_waiting(&mut self) {
-        // Serving one may push for another, so the list may grow while we go through it.
-        while let Some((db, key)) = self.state().take_ready() {
-            let waiting: Vec<ConnectionId> = {
-                let all = self.state().connections.values();
-                let waits = all.filter(|session| session.db == db);
-                let waits = waits.filter_map(|s| Some((s.id, s.blocked.as_ref()?)));
-                let mut waits: Vec<_> = waits
-                    .filter(|(_, blocked)| blocked.keys.contains(&key))
-                    .map(|(id, blocked)| (blocked.since, id))
-                    .collect();
-                waits.sort_unstable();
-                waits.into_iter().map(|(_, id)| id).collect()
-            };
-            for id in waiting {
-                self.try_again(id);
-            }
-        }
-    }
-
-    /// Runs the command of a connection that waits once more.
-    fn try_again(&mut self, id: ConnectionId) {
-        let Some(session) = self.state().connections.get_mut(&id) else { return };
-        let Some(blocked) = session.blocked.clone() else { return };
-        let db = session.db;
-        let args: Vec<&[u8]> = blocked.command.iter().map(Vec::as_slice).collect();
-        let Ok(command) = find(&args) else { return };
-        let Run::Plain(body) = command.run else { return };
-        // As if in a script, where nothing waits: so an answer can be told from none.
-        let (name, in_script, before) = (command.name, true, Vec::new());
-        let state = self.state();
-        let mut call = Call { state, connection: id, db, name, args: &args, in_script, before };
-        let reply = body(&mut call).unwrap_or_else(Reply::from);
-        if matches!(reply, Reply::Null | Reply::NullArray) {
-            return;
-        }
-        if let Some(session) = self.state().connections.get_mut(&id) {
-            session.blocked = None;
-            session.send(&reply);
-        }
-    }
-
-    /// Ends waits whose time is over.
-    pub(crate) fn end_waits(&mut self, now: Moment) {
-        if !self.state().may_wait {
-            return;
-        }
-        let over = |until: Option<Moment>| until.is_some_and(|until| until <= now);
-        let all = self.state().connections.values();
-        let late = all.filter(|c| c.blocked.as_ref().is_some_and(|b| over(b.until)));
-        let late: Vec<ConnectionId> = late.map(|session| session.id).collect();
-        if late.is_empty() {
-            return;
-        }
-        for id in late {
-            if let Some(session) = self.state().connections.get_mut(&id) {
-                let single = session.blocked.take().is_some_and(|blocked| {
-                    blocked.command[0].eq_ignore_ascii_case(b"blmove")
-                        || blocked.command[0].eq_ignore_ascii_case(b"brpoplpush")
-                });
-                session.send(if single { &Reply::Null } else { &Reply::NullArray });
-            }
-        }
-        self.resume();
     }
 }
 

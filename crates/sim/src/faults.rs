@@ -1,26 +1,26 @@
-//! What a test can do to a server.
+//! Faults that a test can inject into a server.
 //!
-//! Each fault looks to clients like the real thing: a crash closes every connection, a stopped
-//! process keeps what arrived and runs it later, a flush says nothing to anybody.
+//! Each fault looks real to clients. A crash closes every connection. A stopped process executes
+//! what arrived when it continues. A flush notifies no client.
 
 use crate::data::Keyspace;
 use crate::server::FakeRedis;
 use crate::session::ConnectionId;
-use crate::state::Trouble;
+use crate::state::ServerCondition;
 
 /// A copy of a server's data set.
 #[derive(Debug, Clone)]
 pub struct Snapshot(Vec<Keyspace>);
 
-/// What a server remembers when it starts again.
+/// The data of a server after a restart.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Memory {
-    /// All of it, as with an append-only file written on every command.
+    /// All data, as with an append-only file that is synced on every command.
     Kept,
-    /// Nothing, as without persistence.
+    /// No data, as without persistence.
     Lost,
-    /// What it knew when the copy was made, as after a restored backup.
+    /// The data of a snapshot, as after a restored backup.
     Restored(Snapshot),
 }
 
@@ -32,12 +32,12 @@ impl FakeRedis {
 
     /// Crashes the server: every connection ends, and none is accepted until [`restart`].
     ///
-    /// What was sent but not read is lost.
+    /// Unread output is lost.
     ///
     /// [`restart`]: Self::restart
     pub fn crash(&mut self) {
         self.set_down(true);
-        self.late.clear();
+        self.delayed_replies.clear();
         let state = self.state();
         state.frozen = false;
         state.asleep = None;
@@ -46,7 +46,7 @@ impl FakeRedis {
         all.into_iter().for_each(|id| state.forget(id));
     }
 
-    /// Starts the server again, as another process: its `run_id` is new, its scripts are gone.
+    /// Restarts the server as another process: with a new `run_id` and without scripts.
     pub fn restart(&mut self, memory: Memory) {
         if !self.is_down() {
             self.crash();
@@ -55,10 +55,10 @@ impl FakeRedis {
         let limit = self.state().options.script_limit;
         self.scripts = crate::script::Scripts::new(limit);
         let state = self.state();
-        state.run_id = state.dice.hex(40);
-        state.replication_id = state.dice.hex(40);
+        state.run_id = state.rng.hex(40);
+        state.replication_id = state.rng.hex(40);
         state.started = state.clock.common().now();
-        state.troubles.clear();
+        state.conditions.clear();
         match memory {
             Memory::Kept => {}
             Memory::Lost => state.databases.iter_mut().for_each(Keyspace::clear),
@@ -66,15 +66,15 @@ impl FakeRedis {
         }
     }
 
-    /// Stops the process where it is, as SIGSTOP does.
+    /// Stops the process, as SIGSTOP does.
     ///
-    /// Connections are still accepted and bytes still arrive; all of it is run at the
-    /// [`thaw`](Self::thaw), what came on connections that have closed since included.
+    /// Connections are still accepted and bytes still arrive. They are executed at the
+    /// [`thaw`](Self::thaw), including those of connections that have closed since.
     pub fn freeze(&mut self) {
         self.state().frozen = true;
     }
 
-    /// Lets a stopped process go on, and run what has arrived.
+    /// Continues a stopped process, which executes what has arrived.
     pub fn thaw(&mut self) {
         self.state().frozen = false;
         self.resume();
@@ -82,7 +82,7 @@ impl FakeRedis {
 
     /// Empties every database, as an operator's FLUSHALL does.
     pub fn flush(&mut self) {
-        self.state().flush(None);
+        self.state().flush();
     }
 
     /// Deletes every key, one by one.
@@ -98,20 +98,20 @@ impl FakeRedis {
         }
     }
 
-    /// Puts the server into a state that refuses commands.
-    pub fn begin(&mut self, trouble: Trouble) {
-        let troubles = &mut self.state().troubles;
-        if !troubles.contains(&trouble) {
-            troubles.push(trouble);
+    /// Puts the server into a condition that rejects commands.
+    pub fn begin(&mut self, condition: ServerCondition) {
+        let conditions = &mut self.state().conditions;
+        if !conditions.contains(&condition) {
+            conditions.push(condition);
         }
     }
 
-    /// Ends such a state.
-    pub fn end(&mut self, trouble: Trouble) {
-        self.state().troubles.retain(|own| *own != trouble);
+    /// Ends such a condition.
+    pub fn end(&mut self, condition: ServerCondition) {
+        self.state().conditions.retain(|own| *own != condition);
     }
 
-    /// Forbids the only user a command, or a whole container of them.
+    /// Forbids the only user a command, or a command with all its subcommands.
     pub fn forbid(&mut self, command: &str) {
         self.state().forbidden.push(command.to_ascii_lowercase());
     }
@@ -124,7 +124,7 @@ impl FakeRedis {
     /// Changes a setting, as CONFIG SET does.
     ///
     /// # Errors
-    /// The server's own words.
+    /// The server's message.
     pub fn configure(&mut self, name: &str, value: &str) -> Result<(), String> {
         self.state().config.set(name.as_bytes(), value.as_bytes())
     }
@@ -134,19 +134,19 @@ impl FakeRedis {
         self.state().channels.loss_ppm = of_a_million;
     }
 
-    /// Ends a connection from the server's side; what was not read is lost.
+    /// Closes a connection from the server's side; unread output is lost.
     pub fn kill_connection(&mut self, connection: ConnectionId) {
         self.state().kill(connection, false);
     }
 
-    /// Keeps replies on a connection back: commands run, nobody hears of it.
+    /// Withholds the replies on a connection: commands run, and their replies do not arrive.
     pub fn withhold_replies(&mut self, connection: ConnectionId) {
         if let Some(session) = self.state().connections.get_mut(&connection) {
             session.withheld = true;
         }
     }
 
-    /// Lets out what was kept back.
+    /// Releases withheld replies.
     pub fn release_replies(&mut self, connection: ConnectionId) {
         if let Some(session) = self.state().connections.get_mut(&connection) {
             session.withheld = false;
@@ -154,16 +154,16 @@ impl FakeRedis {
         self.wake_readers();
     }
 
-    /// Drops what a connection has not read yet, as if the network had swallowed it.
+    /// Drops the unread output of a connection, as if the network had lost it.
     ///
-    /// A client that goes on reading loses its place: close the connection after it.
+    /// The stream is then out of sync: close the connection afterwards.
     pub fn drop_replies(&mut self, connection: ConnectionId) {
         if let Some(session) = self.state().connections.get_mut(&connection) {
             session.output.clear();
         }
     }
 
-    /// Returns the connections in the order in which they came.
+    /// Returns the connections, oldest first.
     pub fn connections(&mut self) -> Vec<ConnectionId> {
         self.state().connections.keys().copied().collect()
     }
@@ -173,12 +173,12 @@ impl FakeRedis {
         self.state().run_id.clone()
     }
 
-    /// Returns how many commands were run; those of scripts count too.
+    /// Returns the number of commands that were run, including those of scripts.
     pub fn commands_run(&mut self) -> u64 {
         self.state().commands_run
     }
 
-    /// Returns how many keys there are in a database, without those that are over.
+    /// Returns the number of keys in a database, without expired ones.
     pub fn key_count(&mut self, db: usize) -> usize {
         let state = self.state();
         state.now_us = state.clock.now_us();
@@ -186,7 +186,7 @@ impl FakeRedis {
         state.databases.get(db).map_or(0, Keyspace::len)
     }
 
-    /// Returns what scripts wrote to the log, each line with its level.
+    /// Returns the log of scripts, each entry with its level.
     pub fn log(&mut self) -> &[(i64, Vec<u8>)] {
         &self.state().log
     }

@@ -1,9 +1,9 @@
 //! Patterns of names: `*`, `?`, `[a-z]`, `[^a]` and `\` before any of them.
 
-/// Tells whether the whole of `text` fits `pattern`.
+/// Returns whether the whole `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go on when the latest star takes one byte more.
+    // Where to continue if the last star matches one byte more.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -27,7 +27,7 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// How much of the pattern fits this one byte.
+/// Returns the length of the pattern that matches this byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),

@@ -1,25 +1,26 @@
 //! Seeded worlds for Holdline: fake servers in virtual time.
 //!
-//! A [`FakeRedis`] is one server process's memory as a value: it runs our real Lua, its keys end
-//! by a clock that a test can make wrong, and it crashes, stops and loses what it is told to. A
-//! test of its own compares it, byte for byte, with a real server.
+//! A [`FakeRedis`] is the memory of one server process as a value. It runs our real Lua, its keys
+//! expire by a clock that a test can make wrong, and a test can crash it, stop it and lose its
+//! data. A test of its own compares it, byte for byte, with a real server. It has only the commands
+//! that our engine uses.
 //!
 //! Read next: `server` (one server), `transport` (connections that a client crate can use),
 //! `world` (tasks in virtual time).
 
 mod call;
+mod checks;
 mod clock;
 mod commands;
 mod config;
 mod data;
 mod dispatch;
+mod errors;
 mod faults;
-mod gate;
 mod glob;
 mod number;
 mod options;
 mod pubsub;
-mod refusal;
 mod resp;
 mod script;
 mod server;
@@ -35,6 +36,6 @@ pub use options::RedisOptions;
 pub use resp::{DecodeError, Protocol, Reply, ReplyDecoder};
 pub use server::{FakeRedis, IsDown, Replies};
 pub use session::ConnectionId;
-pub use state::Trouble;
+pub use state::ServerCondition;
 pub use transport::{RedisHost, RedisStream};
 pub use world::{Spawner, Stuck, World};

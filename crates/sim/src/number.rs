@@ -1,4 +1,4 @@
-//! Numbers in the text of commands, read as strictly as the server reads them.
+//! Numbers in commands, parsed as strictly as by the server; and seeded random numbers.
 
 /// Reads a whole number: no sign but a minus, no leading zeros, no spaces.
 pub(crate) fn strict(text: &[u8]) -> Option<i64> {
@@ -32,31 +32,31 @@ pub(crate) fn float(text: &[u8]) -> Option<f64> {
     plain.then_some(number)
 }
 
-/// Numbers that look random, and are the same for the same seed.
+/// A seeded random number generator (SplitMix64).
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Dice {
-        Dice(seed)
+impl SeededRng {
+    pub(crate) fn new(seed: u64) -> SeededRng {
+        SeededRng(seed)
     }
 
-    /// Returns the next number of the sequence (SplitMix64).
-    pub(crate) fn roll(&mut self) -> u64 {
+    /// Returns the next number of the sequence.
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// Returns a number below `limit`, or 0 if the limit is 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.roll() % limit }
+        if limit == 0 { 0 } else { self.next_u64() % limit }
     }
 
     /// Returns `digits` hexadecimal digits.
     pub(crate) fn hex(&mut self, digits: usize) -> String {
         let mut text = String::new();
         while text.len() < digits {
-            text.push_str(&format!("{:016x}", self.roll()));
+            text.push_str(&format!("{:016x}", self.next_u64()));
         }
         text.truncate(digits);
         text

@@ -1,8 +1,8 @@
-//! What kind of server to simulate.
+//! The settings of a fake server.
 
 use std::time::Duration;
 
-/// What one fake server is like.
+/// The settings of a fake server.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     pub(crate) seed: u64,
@@ -25,14 +25,13 @@ impl Default for RedisOptions {
 }
 
 impl RedisOptions {
-    /// Sets what everything that looks random is drawn from.
+    /// Sets the seed of everything random.
     pub fn with_seed(mut self, seed: u64) -> RedisOptions {
         self.seed = seed;
         self
     }
 
-    /// Sets the version of Redis that the server shows. From 8.4 on there is
-    /// `SET … IFEQ` and `DELEX`.
+    /// Sets the version of Redis. From 8.4 on the server has `SET … IFEQ` and `DELEX`.
     pub fn with_version(mut self, major: u8, minor: u8, patch: u8) -> RedisOptions {
         self.version = (major, minor, patch);
         self
@@ -66,7 +65,7 @@ impl RedisOptions {
     }
 }
 
-/// How long a time in seconds is, if it can be.
+/// Converts seconds to a duration, if possible.
 pub(crate) fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number).ok()
 }

@@ -1,39 +1,39 @@
 //! One fake server process.
 //!
-//! It is a value: nothing runs unless a method is called, and it knows no time but the clock it
-//! was given. The same calls under the same seed leave the same bytes.
+//! It is a value: nothing runs unless a method is called, and its only time is the given clock. The
+//! same calls with the same seed produce the same bytes.
 //!
 //! Invariant S1: commands run one after the other, each as a whole.
 //! Invariant S2: a connection's commands run in the order in which they arrived.
-//! Read next: `dispatch` (how a command runs), `gate` (what is refused before), `faults`.
+//! Read next: `dispatch` (how a command runs), `checks` (when it is rejected), `faults`.
 
 use std::sync::Arc;
 
 use holdline_core::{Clock, Moment};
 
 use crate::clock::WallClock;
+use crate::errors::{ErrorReply, MAX_CLIENTS};
 use crate::options::RedisOptions;
-use crate::refusal::{MAX_CLIENTS, Refusal};
 use crate::resp::{Protocol, Reply};
 use crate::script::Scripts;
 use crate::session::{Connection, ConnectionId, ReplyMode};
 use crate::state::State;
 
-/// What a command answered: usually one reply, one for each channel when it subscribes, none when
-/// it waits or when the client wants none.
+/// The replies of a command: usually one, one for each channel of a subscription, none if the
+/// client wants none.
 pub type Replies = Vec<Reply>;
 
 /// A fake Redis server: the memory of one server process.
 ///
-/// It speaks what Debian's Redis 7.0 speaks, as far as locks need it, and a test compares the two.
-/// What it has not: clusters, replicas that follow it, streams, geography, modules, functions.
+/// It has the commands of Debian's Redis 7.0 that our engine uses, and a test compares the two. It
+/// has no clusters and no replicas.
 pub struct FakeRedis {
     /// `None` only while a script has it.
     state: Option<Box<State>>,
     pub(crate) scripts: Scripts,
     down: bool,
-    /// What DEBUG SLEEP answers when it is over.
-    pub(crate) late: Vec<(ConnectionId, Reply)>,
+    /// The replies to send when DEBUG SLEEP ends.
+    pub(crate) delayed_replies: Vec<(ConnectionId, Reply)>,
 }
 
 impl std::fmt::Debug for FakeRedis {
@@ -56,11 +56,16 @@ impl std::fmt::Display for IsDown {
 impl std::error::Error for IsDown {}
 
 impl FakeRedis {
-    /// Starts a server with no data, whose time derives from `clock`.
+    /// Starts a server without data, with the time of `clock`.
     pub fn new(clock: Arc<dyn Clock>, options: RedisOptions) -> FakeRedis {
         let scripts = Scripts::new(options.script_limit);
         let state = State::new(WallClock::new(clock), options);
-        FakeRedis { state: Some(Box::new(state)), scripts, down: false, late: Vec::new() }
+        FakeRedis {
+            state: Some(Box::new(state)),
+            scripts,
+            down: false,
+            delayed_replies: Vec::new(),
+        }
     }
 
     pub(crate) fn state(&mut self) -> &mut State {
@@ -71,7 +76,7 @@ impl FakeRedis {
         (&mut self.state, &mut self.scripts)
     }
 
-    /// Opens a connection. One too many is told so and closed, as on the server.
+    /// Opens a connection. Beyond the limit it gets an error and is closed, as on the server.
     ///
     /// # Errors
     /// [`IsDown`] after a crash and before the restart.
@@ -85,25 +90,24 @@ impl FakeRedis {
         let full = state.connections.len() >= state.config.number("maxclients");
         let mut connection = Connection::new(id, state.config.password().is_none());
         if full {
-            connection.send(&Refusal::from(MAX_CLIENTS).into());
+            connection.send(&ErrorReply::from(MAX_CLIENTS).into());
             connection.closing = true;
         }
         state.connections.insert(id, connection);
         Ok(id)
     }
 
-    /// Runs one command and returns what it answers, without any bytes.
+    /// Runs one command and returns its replies as values.
     ///
-    /// Messages that it causes for others, and for this connection, wait in their output. A
-    /// server that stands still answers nothing: use [`receive`](Self::receive) for those.
+    /// Pushed messages go to the output of their connections. A stopped server does not reply: use
+    /// [`receive`](Self::receive) for it.
     pub fn execute(&mut self, connection: ConnectionId, args: &[&[u8]]) -> Replies {
         let replies = self.run_command(connection, args);
-        self.serve_waiting();
         self.wake_readers();
         replies
     }
 
-    /// Hands bytes over that arrived on a connection, and runs what is whole.
+    /// Receives bytes on a connection, and runs the complete commands.
     pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) {
         self.tick();
         let Some(session) = self.state().connections.get_mut(&connection) else { return };
@@ -111,7 +115,7 @@ impl FakeRedis {
         self.work(connection);
     }
 
-    /// Takes at most `limit` bytes that the server has sent on a connection.
+    /// Takes at most `limit` bytes of the output of a connection.
     pub fn take_output(&mut self, connection: ConnectionId, limit: usize) -> Vec<u8> {
         let state = self.state();
         let still = state.frozen || state.asleep.is_some();
@@ -128,16 +132,16 @@ impl FakeRedis {
         bytes
     }
 
-    /// Tells whether the server still knows the connection.
+    /// Returns whether the server still has the connection.
     pub fn is_open(&self, connection: ConnectionId) -> bool {
         let state = self.state.as_ref();
         state.is_some_and(|state| state.connections.contains_key(&connection))
     }
 
-    /// The client has closed its end.
+    /// Closes the client's end of a connection.
     ///
-    /// A running server forgets it at once, and with it what a pause of clients holds back. A
-    /// server that stands still finds its bytes when it goes on, and runs them: as with SIGSTOP.
+    /// A running server drops it at once, including a command that a pause of clients delays. A
+    /// stopped server runs the received bytes when it continues, as after SIGSTOP.
     pub fn close(&mut self, connection: ConnectionId) {
         let state = self.state();
         let still = state.frozen || state.asleep.is_some();
@@ -147,7 +151,7 @@ impl FakeRedis {
         }
     }
 
-    /// Returns which protocol a connection speaks.
+    /// Returns the protocol of a connection.
     pub fn protocol(&self, connection: ConnectionId) -> Protocol {
         let state = self.state.as_ref();
         let session = state.and_then(|state| state.connections.get(&connection));
@@ -159,21 +163,14 @@ impl FakeRedis {
         &mut self.state().clock
     }
 
-    /// Returns when the server has something to do by itself, if ever: call [`tick`](Self::tick)
-    /// then.
+    /// Returns when the server must act by itself, if ever: call [`tick`](Self::tick) then.
     pub fn next_wake(&mut self) -> Option<Moment> {
         let state = self.state();
         let pause = state.pause.map(|(_, until)| until);
-        let own = pause.into_iter().chain(state.asleep).min();
-        if !state.may_wait {
-            return own;
-        }
-        let blocked = state.connections.values().filter_map(|c| c.blocked.as_ref());
-        state.may_wait = blocked.clone().next().is_some();
-        blocked.filter_map(|blocked| blocked.until).chain(own).min()
+        pause.into_iter().chain(state.asleep).min()
     }
 
-    /// Does what has become due: ends sleeps and pauses, and waits that took too long.
+    /// Ends sleeps and pauses that are due.
     pub fn tick(&mut self) {
         let state = self.state();
         let now = state.clock.common().now();
@@ -188,12 +185,11 @@ impl FakeRedis {
         if slept || paused {
             self.resume();
         }
-        self.end_waits(now);
     }
 
-    /// Goes on with everything that waited for the server to move.
+    /// Continues everything that was delayed.
     pub(crate) fn resume(&mut self) {
-        for (id, reply) in std::mem::take(&mut self.late) {
+        for (id, reply) in std::mem::take(&mut self.delayed_replies) {
             if let Some(session) = self.state().connections.get_mut(&id) {
                 session.send(&reply);
             }
@@ -208,7 +204,7 @@ impl FakeRedis {
         self.wake_readers();
     }
 
-    /// Runs what is whole in the input of a connection.
+    /// Runs the complete commands in the input of a connection.
     fn work(&mut self, id: ConnectionId) {
         loop {
             let state = self.state();
@@ -216,7 +212,7 @@ impl FakeRedis {
                 return;
             }
             let Some(session) = state.connections.get_mut(&id) else { return };
-            if session.blocked.is_some() || session.closing {
+            if session.closing {
                 return;
             }
             let next = match session.postponed.take() {
@@ -227,7 +223,7 @@ impl FakeRedis {
                 Ok(None) => break,
                 Ok(Some(command)) => self.run_and_send(id, &command),
                 Err(text) => {
-                    session.send(&Refusal::from(text).into());
+                    session.send(&ErrorReply::from(text).into());
                     session.closing = true;
                 }
             }
@@ -244,15 +240,14 @@ impl FakeRedis {
         let asleep = self.state().asleep.is_some();
         for reply in replies {
             if asleep {
-                self.late.push((id, reply));
+                self.delayed_replies.push((id, reply));
             } else if let Some(session) = self.state().connections.get_mut(&id) {
                 session.send(&reply);
             }
         }
-        self.serve_waiting();
     }
 
-    /// Runs one command with the client's wishes about replies.
+    /// Runs one command under the client's reply mode.
     fn run_command(&mut self, id: ConnectionId, args: &[&[u8]]) -> Replies {
         let state = self.state();
         state.now_us = state.clock.now_us();
@@ -267,7 +262,7 @@ impl FakeRedis {
         if session.reply_mode == ReplyMode::Skip {
             session.reply_mode = ReplyMode::On;
         }
-        if silent || session.blocked.is_some() { Vec::new() } else { replies }
+        if silent { Vec::new() } else { replies }
     }
 
     pub(crate) fn wake_readers(&mut self) {
@@ -290,7 +285,7 @@ impl FakeRedis {
         self.down = down;
     }
 
-    /// Tells whether the server has crashed and was not restarted.
+    /// Returns whether the server has crashed and was not restarted.
     pub fn is_down(&self) -> bool {
         self.down
     }

@@ -1,31 +1,29 @@
-//! What a server knows of one connection.
+//! The state of one connection.
 
 use std::task::Waker;
 
-use holdline_core::Moment;
-
 use crate::resp::{Protocol, Reply, RequestParser, encode};
 
-/// Names one connection to one server, for as long as the server lives.
+/// Identifies one connection of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
-    /// Returns the number that `CLIENT ID` answers.
+    /// Returns the number of `CLIENT ID`.
     pub fn number(self) -> u64 {
         self.0
     }
 }
 
-/// Commands that wait for EXEC.
+/// Commands queued for EXEC.
 #[derive(Debug, Default)]
 pub(crate) struct Transaction {
     pub(crate) commands: Vec<Vec<Vec<u8>>>,
-    /// One was refused: EXEC will refuse them all.
+    /// A command was rejected: EXEC will reject them all.
     pub(crate) broken: bool,
 }
 
-/// Which replies a client wants.
+/// The reply mode of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ReplyMode {
     #[default]
@@ -35,16 +33,6 @@ pub(crate) enum ReplyMode {
     SkipNext,
     /// Off for this command.
     Skip,
-}
-
-/// A command that waits for an element.
-#[derive(Debug, Clone)]
-pub(crate) struct Blocked {
-    pub(crate) command: Vec<Vec<u8>>,
-    pub(crate) keys: Vec<Vec<u8>>,
-    pub(crate) until: Option<Moment>,
-    /// The number of the command: who came first is served first.
-    pub(crate) since: u64,
 }
 
 /// One connection.
@@ -61,23 +49,20 @@ pub(crate) struct Connection {
     pub(crate) output: Vec<u8>,
     pub(crate) transaction: Option<Transaction>,
     pub(crate) watched: Vec<(usize, Vec<u8>)>,
-    /// Something watched was changed.
+    /// A watched key was changed.
     pub(crate) stale: bool,
     pub(crate) channels: Vec<Vec<u8>>,
     pub(crate) patterns: Vec<Vec<u8>>,
     pub(crate) shard_channels: Vec<Vec<u8>>,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) no_evict: bool,
-    pub(crate) blocked: Option<Blocked>,
-    /// A transaction runs: nothing waits.
-    pub(crate) in_transaction: bool,
-    /// A command that CLIENT PAUSE holds back.
+    /// A command that CLIENT PAUSE delays.
     pub(crate) postponed: Option<Vec<Vec<u8>>>,
-    /// The server ends it once the output is read.
+    /// The server closes it once the output is read.
     pub(crate) closing: bool,
-    /// The client has gone; what arrived before may still be executed.
+    /// The client has closed; commands that arrived before may still run.
     pub(crate) peer_gone: bool,
-    /// A fault: replies are kept back.
+    /// A fault: replies are withheld.
     pub(crate) withheld: bool,
     pub(crate) waker: Option<Waker>,
 }
@@ -102,8 +87,6 @@ impl Connection {
             shard_channels: Vec::new(),
             reply_mode: ReplyMode::On,
             no_evict: false,
-            blocked: None,
-            in_transaction: false,
             postponed: None,
             closing: false,
             peer_gone: false,
@@ -112,17 +95,17 @@ impl Connection {
         }
     }
 
-    /// How many channels and patterns it listens to, without sharded ones.
+    /// Returns the number of subscriptions to channels and patterns, without sharded ones.
     pub(crate) fn subscriptions(&self) -> usize {
         self.channels.len() + self.patterns.len()
     }
 
-    /// Whether only commands about subscriptions are allowed.
-    pub(crate) fn is_only_listening(&self) -> bool {
+    /// Returns whether only commands about subscriptions are allowed.
+    pub(crate) fn is_subscriber_only(&self) -> bool {
         self.protocol == Protocol::Resp2 && self.subscriptions() + self.shard_channels.len() > 0
     }
 
-    /// Puts a reply, or a message, behind what waits to be read.
+    /// Appends a reply or a message to the output.
     pub(crate) fn send(&mut self, reply: &Reply) {
         if !self.peer_gone {
             encode(reply, self.protocol, &mut self.output);

@@ -1,4 +1,4 @@
-//! SHA-1: the names of scripts. It proves nothing here.
+//! SHA-1, for the digests of scripts. It has no security purpose here.
 
 /// Returns the digest in hexadecimal.
 pub(crate) fn sha1_hex(data: &[u8]) -> String {

@@ -1,4 +1,4 @@
-//! What one server process remembers: data, connections, settings, faults.
+//! The memory of one server process: data, connections, settings, faults.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,67 +7,63 @@ use holdline_core::Moment;
 use crate::clock::WallClock;
 use crate::config::Config;
 use crate::data::{Entry, Keyspace};
-use crate::number::Dice;
+use crate::number::SeededRng;
 use crate::options::RedisOptions;
 use crate::pubsub::Channels;
 use crate::session::{Connection, ConnectionId};
 
-/// How many databases a server has.
+/// The number of databases.
 pub(crate) const DATABASES: usize = 16;
 
-/// Whom a pause of clients stops.
+/// The commands that a pause of clients stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pause {
     Writes,
     All,
 }
 
-/// States that a test can put a server into; each refuses in the server's own words.
+/// Conditions that a test can put a server into; each rejects commands with the server's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Trouble {
-    /// Loading its data set: nearly everything is `LOADING`.
+pub enum ServerCondition {
+    /// Loading its data set: nearly all commands get `LOADING`.
     Loading,
-    /// A script runs for too long: nearly everything is `BUSY`.
+    /// A script runs for too long: nearly all commands get `BUSY`.
     Busy,
-    /// Snapshots fail: writes are `MISCONF`.
+    /// Snapshots fail: writes get `MISCONF`.
     CannotPersist,
-    /// A read-only replica: writes are `READONLY`.
+    /// A read-only replica: writes get `READONLY`.
     Replica,
-    /// A replica without its master: nearly everything is `MASTERDOWN`.
+    /// A replica without its master: nearly all commands get `MASTERDOWN`.
     MasterDown,
-    /// Too few replicas: writes are `NOREPLICAS`.
+    /// Too few replicas: writes get `NOREPLICAS`.
     TooFewReplicas,
 }
 
 /// Everything but the scripts.
 pub(crate) struct State {
     pub(crate) clock: WallClock,
-    /// The time of the command that runs.
+    /// The time of the running command.
     pub(crate) now_us: i64,
     pub(crate) databases: Vec<Keyspace>,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) next_connection: u64,
-    /// A connection may wait for an element, and a reader for output: if not, nobody is looked
-    /// for among them.
-    pub(crate) may_wait: bool,
+    /// A reader may wait for output; if not, no connection is searched for one.
     pub(crate) may_read: bool,
-    /// Who watches which key.
+    /// The connections that watch a key.
     watchers: HashMap<(usize, Vec<u8>), Vec<ConnectionId>>,
-    /// Who waits for an element of which list.
-    pub(crate) ready: Vec<(usize, Vec<u8>)>,
     pub(crate) channels: Channels,
     pub(crate) config: Config,
     pub(crate) options: RedisOptions,
-    pub(crate) dice: Dice,
+    pub(crate) rng: SeededRng,
     pub(crate) run_id: String,
     pub(crate) replication_id: String,
     pub(crate) started: Moment,
-    pub(crate) troubles: Vec<Trouble>,
+    pub(crate) conditions: Vec<ServerCondition>,
     /// Commands that the only user may not run.
     pub(crate) forbidden: Vec<String>,
     pub(crate) pause: Option<(Pause, Moment)>,
-    /// Stopped as a whole: by a signal (no end known) or by DEBUG SLEEP.
+    /// The process is stopped: by a signal (no end known) or by DEBUG SLEEP.
     pub(crate) asleep: Option<Moment>,
     pub(crate) frozen: bool,
     pub(crate) commands_run: u64,
@@ -77,34 +73,32 @@ pub(crate) struct State {
     pub(crate) evicted: u64,
     pub(crate) expired_keys: u64,
     pub(crate) published: u64,
-    /// What scripts wrote to the log.
+    /// The log of scripts.
     pub(crate) log: Vec<(i64, Vec<u8>)>,
 }
 
 impl State {
     pub(crate) fn new(clock: WallClock, options: RedisOptions) -> State {
-        let mut dice = Dice::new(options.seed);
+        let mut rng = SeededRng::new(options.seed);
         let now_us = clock.now_us();
         let started = clock.common().now();
-        let databases = (0..DATABASES).map(|_| Keyspace::new(dice.roll())).collect();
+        let databases = (0..DATABASES).map(|_| Keyspace::new(rng.next_u64())).collect();
         State {
             clock,
             now_us,
             databases,
             connections: BTreeMap::new(),
             next_connection: 1,
-            may_wait: false,
             may_read: false,
             watchers: HashMap::new(),
-            ready: Vec::new(),
             channels: Channels::default(),
             config: Config::new(&options),
-            run_id: dice.hex(40),
-            replication_id: dice.hex(40),
-            dice,
+            run_id: rng.hex(40),
+            replication_id: rng.hex(40),
+            rng,
             options,
             started,
-            troubles: Vec::new(),
+            conditions: Vec::new(),
             forbidden: Vec::new(),
             pause: None,
             asleep: None,
@@ -119,13 +113,13 @@ impl State {
         }
     }
 
-    pub(crate) fn is_in(&self, trouble: Trouble) -> bool {
-        self.troubles.contains(&trouble)
+    pub(crate) fn is_in(&self, condition: ServerCondition) -> bool {
+        self.conditions.contains(&condition)
     }
 
-    /// A key was met after its end. A replica waits for its master to delete it.
+    /// Removes an expired key. A replica waits for its master to do that.
     pub(crate) fn expired(&mut self, db: usize, key: &[u8]) {
-        if self.is_in(Trouble::Replica) {
+        if self.is_in(ServerCondition::Replica) {
             return;
         }
         self.databases[db].remove(key);
@@ -133,7 +127,7 @@ impl State {
         self.invalidate(db, key);
     }
 
-    /// Drops every key that is over.
+    /// Removes all expired keys.
     pub(crate) fn expire_all(&mut self) {
         let now = self.now_us.div_euclid(1000);
         for db in 0..self.databases.len() {
@@ -144,7 +138,7 @@ impl State {
         }
     }
 
-    /// A key was changed.
+    /// Records a change of a key.
     pub(crate) fn touched(&mut self, db: usize, key: &[u8]) {
         self.changes += 1;
         self.invalidate(db, key);
@@ -161,22 +155,16 @@ impl State {
         }
     }
 
-    /// A whole database, or all of them, were emptied.
-    pub(crate) fn flush(&mut self, db: Option<usize>) {
+    /// Empties all databases.
+    pub(crate) fn flush(&mut self) {
         self.changes += 1;
-        for index in 0..self.databases.len() {
-            if db.is_some_and(|db| db != index) {
-                continue;
+        let watched: Vec<(usize, Vec<u8>)> = self.watchers.keys().cloned().collect();
+        for (db, key) in watched {
+            if self.databases[db].get(&key).is_some() {
+                self.invalidate(db, &key);
             }
-            let watched: Vec<_> = self.watchers.keys().filter(|(d, _)| *d == index).collect();
-            let touched: Vec<Vec<u8>> = watched
-                .into_iter()
-                .filter(|(_, key)| self.databases[index].get(key).is_some())
-                .map(|(_, key)| key.clone())
-                .collect();
-            touched.iter().for_each(|key| self.invalidate(index, key));
-            self.databases[index].clear();
         }
+        self.databases.iter_mut().for_each(Keyspace::clear);
     }
 
     pub(crate) fn watch(&mut self, id: ConnectionId, db: usize, key: &[u8]) {
@@ -203,7 +191,7 @@ impl State {
         }
     }
 
-    /// Forgets a connection and all that hung on it.
+    /// Removes a connection with its watches and subscriptions.
     pub(crate) fn forget(&mut self, id: ConnectionId) {
         self.unwatch(id);
         self.channels.forget(id);
@@ -212,18 +200,7 @@ impl State {
         }
     }
 
-    /// A list that somebody may wait for has got an element.
-    pub(crate) fn take_ready(&mut self) -> Option<(usize, Vec<u8>)> {
-        if self.ready.is_empty() {
-            return None;
-        }
-        if self.connections.values().all(|session| session.blocked.is_none()) {
-            self.ready.clear();
-        }
-        (!self.ready.is_empty()).then(|| self.ready.remove(0))
-    }
-
-    /// Ends a connection: at once, or after the reply that is being written.
+    /// Closes a connection: at once, or after the current reply.
     pub(crate) fn kill(&mut self, id: ConnectionId, after_reply: bool) {
         if !after_reply {
             self.forget(id);
@@ -232,20 +209,20 @@ impl State {
         }
     }
 
-    /// About how many bytes are used.
+    /// Returns the approximate used memory in bytes.
     pub(crate) fn used_memory(&self) -> usize {
         const EMPTY: usize = 900_000;
         EMPTY + self.databases.iter().map(Keyspace::bytes).sum::<usize>()
     }
 
-    /// Makes room, if the policy allows it, and tells whether there is enough.
+    /// Evicts keys if the policy allows it; returns whether there is enough memory.
     pub(crate) fn has_room(&mut self) -> bool {
         let limit = self.config.max_memory();
         if limit == 0 {
             return true;
         }
         while self.used_memory() > limit {
-            let Some((db, key)) = self.victim() else { return false };
+            let Some((db, key)) = self.eviction_candidate() else { return false };
             self.databases[db].remove(&key);
             self.evicted += 1;
             self.invalidate(db, &key);
@@ -253,8 +230,8 @@ impl State {
         true
     }
 
-    /// The next key to evict under the policy.
-    fn victim(&mut self) -> Option<(usize, Vec<u8>)> {
+    /// Returns the next key to evict under the policy.
+    fn eviction_candidate(&mut self) -> Option<(usize, Vec<u8>)> {
         let policy = self.config.text("maxmemory-policy").to_owned();
         let volatile = policy.starts_with("volatile-");
         if !volatile && !policy.starts_with("allkeys-") {
@@ -266,7 +243,7 @@ impl State {
         let candidates: Vec<(usize, &Vec<u8>, &Entry)> =
             all.filter(|(_, _, entry)| !volatile || entry.expires_at.is_some()).collect();
         let chosen = if random {
-            let at = self.dice.below(candidates.len() as u64);
+            let at = self.rng.below(candidates.len() as u64);
             candidates.get(usize::try_from(at).unwrap_or(0))
         } else if policy.ends_with("-ttl") {
             candidates.iter().min_by_key(|(_, _, entry)| entry.expires_at)

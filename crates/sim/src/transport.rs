@@ -1,9 +1,9 @@
-//! Connections that a client crate can use as if they came from a socket.
+//! Connections that a client can use like sockets.
 //!
-//! A write hands its bytes to the server at once, and the server runs what is whole; a read takes
-//! what the server has sent. There is no task behind it: when the server has something to do by
-//! itself, the reader's own timer drives it. Delay, loss and cuts are a matter of whoever stands
-//! between, or of the server's faults.
+//! A write passes its bytes to the server at once, which runs the complete commands. A read takes
+//! the server's output. There is no task behind it: when the server must act by itself, the
+//! reader's timer drives it. Delay, loss and cuts are injected by a layer in between, or by the
+//! server's faults.
 
 use std::future::Future;
 use std::io;
@@ -19,7 +19,7 @@ use crate::options::RedisOptions;
 use crate::server::FakeRedis;
 use crate::session::ConnectionId;
 
-/// A server that many can reach. Clones are the same server.
+/// A server for many clients. Clones share the server.
 #[derive(Debug, Clone)]
 pub struct RedisHost {
     server: Arc<Mutex<FakeRedis>>,
@@ -33,9 +33,9 @@ impl RedisHost {
         RedisHost { server: Arc::new(Mutex::new(server)), clock }
     }
 
-    /// Gives access to the server, to break it or to look at it.
+    /// Gives access to the server, to inject faults or to inspect it.
     ///
-    /// Tasks that read from it do not run while the guard lives.
+    /// Tasks that read from it do not run while the guard exists.
     pub fn server(&self) -> MutexGuard<'_, FakeRedis> {
         self.server.lock()
     }
@@ -57,7 +57,7 @@ type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct RedisStream {
     host: RedisHost,
     id: ConnectionId,
-    /// Set while the server has something to do by itself, and for when.
+    /// The timer for the server's next action, with its time.
     timer: Option<(Moment, Sleep)>,
 }
 
@@ -68,12 +68,12 @@ impl std::fmt::Debug for RedisStream {
 }
 
 impl RedisStream {
-    /// Returns which of the server's connections this is.
+    /// Returns the id of this connection.
     pub fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// Lets the server do what is due, and sees to it that this task runs when more is.
+    /// Runs the server's due actions, and wakes this task for the next one.
     fn drive(&mut self, context: &mut Context<'_>) {
         loop {
             let next = self.host.server.lock().next_wake();
@@ -146,7 +146,7 @@ impl Drop for RedisStream {
 }
 
 impl FakeRedis {
-    /// Remembers whom to wake when there is something to read.
+    /// Registers the waker for new output.
     fn set_waker(&mut self, id: ConnectionId, waker: &Waker) {
         let state = self.state();
         if let Some(session) = state.connections.get_mut(&id) {

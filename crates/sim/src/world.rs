@@ -1,10 +1,10 @@
 //! Tasks in virtual time: one thread, one seed, one order of events.
 //!
-//! Time stands still while anything can run; when nothing can, it jumps to the next moment that
-//! somebody sleeps until. Which of several ready tasks runs next is drawn from the seed.
+//! Time does not pass while a task can run. When none can, it jumps to the next timer. The seed
+//! decides which of several ready tasks runs next.
 //!
 //! Invariant W1: the same tasks under the same seed run in the same order.
-//! Invariant W2: no timer of a runtime is involved: tasks sleep on the world's clock.
+//! Invariant W2: tasks sleep on the world's clock, never on a timer of a runtime.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,25 +17,25 @@ use holdline::ManualClock;
 use holdline_core::{Clock, Moment};
 use parking_lot::Mutex;
 
-use crate::number::Dice;
+use crate::number::SeededRng;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Why a world stopped before its tasks were done.
+/// Why a world stopped before its tasks ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stuck {
-    /// Nothing can run and nobody sleeps: every task waits for ever.
+    /// No task can run and none sleeps: a deadlock.
     Deadlock {
-        /// How many tasks wait.
+        /// The number of waiting tasks.
         waiting: usize,
     },
-    /// The limit of time was reached.
+    /// The time limit was reached.
     OutOfTime {
-        /// How many tasks were not done.
+        /// The number of unfinished tasks.
         waiting: usize,
     },
-    /// Tasks ran for ever without time moving on.
+    /// Tasks ran without end while no time passed.
     Spinning,
 }
 
@@ -51,31 +51,31 @@ impl std::fmt::Display for Stuck {
 
 impl std::error::Error for Stuck {}
 
-/// How many steps may pass without time moving on.
+/// The largest number of steps while no time passes.
 const STEPS: u64 = 10_000_000;
 
-/// What was spawned and what was woken, for the world to pick up.
+/// Spawned and woken tasks, for the world to collect.
 #[derive(Default)]
-struct Inbox {
+struct WakeQueue {
     next: u64,
     spawned: Vec<(u64, Task)>,
     woken: Vec<u64>,
 }
 
-struct Waking {
-    inbox: Arc<Mutex<Inbox>>,
+struct TaskWaker {
+    inbox: Arc<Mutex<WakeQueue>>,
     task: u64,
 }
 
-impl Wake for Waking {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.inbox.lock().woken.push(self.task);
     }
 }
 
-/// Adds tasks to a world, from inside or outside of it.
+/// Spawns tasks in a world, from inside or outside.
 #[derive(Clone)]
-pub struct Spawner(Arc<Mutex<Inbox>>);
+pub struct Spawner(Arc<Mutex<WakeQueue>>);
 
 impl std::fmt::Debug for Spawner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,7 +84,7 @@ impl std::fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Adds a task. It runs when the world gets to it.
+    /// Spawns a task. It runs when the world schedules it.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut inbox = self.0.lock();
         let number = inbox.next;
@@ -94,11 +94,11 @@ impl Spawner {
     }
 }
 
-/// A seeded world: tasks, and the time they live in.
+/// A seeded world: tasks and their time.
 pub struct World {
     clock: ManualClock,
-    dice: Dice,
-    inbox: Arc<Mutex<Inbox>>,
+    rng: SeededRng,
+    inbox: Arc<Mutex<WakeQueue>>,
     tasks: BTreeMap<u64, Task>,
     ready: Vec<u64>,
 }
@@ -110,41 +110,41 @@ impl std::fmt::Debug for World {
 }
 
 impl World {
-    /// Makes an empty world whose order is drawn from `seed`.
+    /// Makes an empty world, ordered by `seed`.
     pub fn new(seed: u64) -> World {
         World {
             clock: ManualClock::new(),
-            dice: Dice::new(seed),
+            rng: SeededRng::new(seed),
             inbox: Arc::default(),
             tasks: BTreeMap::new(),
             ready: Vec::new(),
         }
     }
 
-    /// Returns the world's time, to pass to whatever needs a clock.
+    /// Returns the world's clock.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::new(self.clock.clone())
     }
 
-    /// Returns what adds tasks.
+    /// Returns a spawner.
     pub fn spawner(&self) -> Spawner {
         Spawner(self.inbox.clone())
     }
 
-    /// Adds a task.
+    /// Spawns a task.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.spawner().spawn(task);
     }
 
     /// Draws a number below `limit` from the world's seed.
     pub fn draw(&mut self, limit: u64) -> u64 {
-        self.dice.below(limit)
+        self.rng.below(limit)
     }
 
-    /// Runs until `task` is done, and returns what it came to. Other tasks stay where they are.
+    /// Runs until `task` ends, and returns its result. Other tasks remain.
     ///
     /// # Errors
-    /// [`Stuck`] if that does not happen within `limit` of the world's time.
+    /// [`Stuck`] if the tasks do not end within `limit` of the world's time.
     pub fn run<T: Send + 'static>(
         &mut self,
         limit: Duration,
@@ -166,10 +166,10 @@ impl World {
         }
     }
 
-    /// Runs until every task is done.
+    /// Runs until every task has ended.
     ///
     /// # Errors
-    /// [`Stuck`] if that does not happen within `limit` of the world's time.
+    /// [`Stuck`] if the tasks do not end within `limit` of the world's time.
     pub fn run_all(&mut self, limit: Duration) -> Result<(), Stuck> {
         let end = self.clock.now().after(limit);
         loop {
@@ -181,18 +181,18 @@ impl World {
         }
     }
 
-    /// Runs what can run at this moment.
+    /// Runs all tasks that can run at this moment.
     fn run_ready(&mut self, done: impl Fn() -> bool) -> Result<(), Stuck> {
         for _ in 0..STEPS {
             self.collect();
             if self.ready.is_empty() || done() {
                 return Ok(());
             }
-            let at = self.dice.below(self.ready.len() as u64);
+            let at = self.rng.below(self.ready.len() as u64);
             let number = self.ready.swap_remove(usize::try_from(at).unwrap_or(0));
             let Some(task) = self.tasks.get_mut(&number) else { continue };
-            let waking = Waking { inbox: self.inbox.clone(), task: number };
-            let waker = Waker::from(Arc::new(waking));
+            let waker_of_task = TaskWaker { inbox: self.inbox.clone(), task: number };
+            let waker = Waker::from(Arc::new(waker_of_task));
             if let Poll::Ready(()) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
                 self.tasks.remove(&number);
             }
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// Moves time on to where somebody wakes.
+    /// Advances the time to the next timer.
     fn jump(&mut self, end: Moment) -> Result<(), Stuck> {
         let waiting = self.tasks.len();
         let next = self.clock.next_wake().ok_or(Stuck::Deadlock { waiting })?;
@@ -244,20 +244,21 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_the_order_and_nothing_else_does() {
+    fn only_the_seed_decides_the_order() {
         assert_eq!(trace(1), trace(1));
         assert_ne!(trace(1).0, trace(2).0);
         assert_eq!(trace(1).1, Moment::ORIGIN.after(Duration::from_secs(2)));
     }
 
     #[test]
-    fn what_cannot_go_on_is_told() {
+    fn a_stuck_world_is_reported() {
         let mut world = World::new(0);
         let clock = world.clock();
         let limit = Duration::from_secs(5);
         let forever = world.run(limit, std::future::pending::<()>());
         assert_eq!(forever, Err(Stuck::Deadlock { waiting: 1 }));
-        let late = world.run(limit, async move { clock.sleep_until(Moment::NEVER).await });
-        assert_eq!(late, Err(Stuck::OutOfTime { waiting: 2 }));
+        let delayed_replies =
+            world.run(limit, async move { clock.sleep_until(Moment::NEVER).await });
+        assert_eq!(delayed_replies, Err(Stuck::OutOfTime { waiting: 2 }));
     }
 }

@@ -1,4 +1,4 @@
-//! The worker processes: started, heard, killed, ended.
+//! The worker processes: start, messages, kill, end.
 //!
 //! Invariant R1: a process is signalled only while it is unreaped, so never another's.
 
@@ -14,37 +14,38 @@ use tokio::task::JoinHandle;
 
 use crate::plan::{Program, SERVER};
 use crate::stage::{ATTEMPTS, At, Stage};
-use crate::wire::{Errand, Order, Said};
+use crate::wire::{Assignment, Order, WorkerMessage};
 
 /// All workers.
 pub(crate) struct Crew {
     stage: Arc<Stage>,
     program: Program,
-    /// What each place's worker is to do, but for its numbers.
-    errands: Vec<Errand>,
+    /// The assignment of each slot's worker, without its numbers.
+    assignments: Vec<Assignment>,
     listeners: Vec<JoinHandle<()>>,
     ending: watch::Sender<bool>,
     started: u64,
 }
 
 impl Crew {
-    /// Starts a worker in each place.
+    /// Starts a worker in each slot.
     pub(crate) fn start(
         stage: &Arc<Stage>,
         program: &Program,
-        errands: Vec<Errand>,
+        assignments: Vec<Assignment>,
     ) -> std::io::Result<Crew> {
         let (ending, _) = watch::channel(false);
         let (stage, program) = (stage.clone(), program.clone());
-        let mut crew = Crew { stage, program, errands, listeners: Vec::new(), ending, started: 0 };
-        for place in 0..crew.errands.len() {
-            let listener = crew.launch(place)?;
+        let mut crew =
+            Crew { stage, program, assignments, listeners: Vec::new(), ending, started: 0 };
+        for slot in 0..crew.assignments.len() {
+            let listener = crew.launch(slot)?;
             crew.listeners.push(listener);
         }
         Ok(crew)
     }
 
-    fn launch(&mut self, place: usize) -> std::io::Result<JoinHandle<()>> {
+    fn launch(&mut self, slot: usize) -> std::io::Result<JoinHandle<()>> {
         self.started += 1;
         let serial = self.started;
         let mut child = Command::new(&self.program.path)
@@ -60,26 +61,26 @@ impl Crew {
         let (Some(pipes), Some(pid)) = (pipes, pid) else {
             return Err(std::io::Error::other("a worker without pipes"));
         };
-        self.stage.place(place, Some(pid), serial);
-        let mut errand = self.errands[place].clone();
-        errand.first = serial * ATTEMPTS;
-        errand.seed = errand.seed.wrapping_add(serial);
+        self.stage.slot(slot, Some(pid), serial);
+        let mut assignment = self.assignments[slot].clone();
+        assignment.first = serial * ATTEMPTS;
+        assignment.seed = assignment.seed.wrapping_add(serial);
         let listener =
-            Listener { stage: self.stage.clone(), place, ending: self.ending.subscribe() };
-        Ok(tokio::spawn(listener.listen(child, pipes, errand)))
+            Listener { stage: self.stage.clone(), slot, ending: self.ending.subscribe() };
+        Ok(tokio::spawn(listener.listen(child, pipes, assignment)))
     }
 
-    /// Kills the worker of a place, and starts another.
-    pub(crate) async fn kill(&mut self, place: usize) -> std::io::Result<()> {
-        let serial = self.stage.lock().places[place].serial;
+    /// Kills the worker of a slot, and starts another.
+    pub(crate) async fn kill(&mut self, slot: usize) -> std::io::Result<()> {
+        let serial = self.stage.lock().slots[slot].serial;
         let at = self.stage.now();
-        self.stage.signal(place, Signal::KILL);
-        let heard = tokio::time::timeout(SERVER, &mut self.listeners[place]).await;
+        self.stage.signal(slot, Signal::KILL);
+        let heard = tokio::time::timeout(SERVER, &mut self.listeners[slot]).await;
         if heard.is_err() {
             return Err(std::io::Error::other("a worker does not die"));
         }
         self.stage.killed(serial, at);
-        self.listeners[place] = self.launch(place)?;
+        self.listeners[slot] = self.launch(slot)?;
         Ok(())
     }
 
@@ -89,12 +90,12 @@ impl Crew {
         let _ = self.ending.send(true);
         let end = tokio::time::Instant::now() + limit;
         let mut stuck = 0;
-        for (place, listener) in self.listeners.iter_mut().enumerate() {
+        for (slot, listener) in self.listeners.iter_mut().enumerate() {
             if tokio::time::timeout_at(end, &mut *listener).await.is_ok() {
                 continue;
             }
             stuck += 1;
-            self.stage.signal(place, Signal::KILL);
+            self.stage.signal(slot, Signal::KILL);
             let _ = tokio::time::timeout(SERVER, listener).await;
         }
         stuck
@@ -108,19 +109,24 @@ impl Drop for Crew {
     }
 }
 
-/// Hears one worker.
+/// Reads the messages of one worker.
 struct Listener {
     stage: Arc<Stage>,
-    place: usize,
+    slot: usize,
     ending: watch::Receiver<bool>,
 }
 
 impl Listener {
-    async fn listen(mut self, mut child: Child, pipes: (ChildStdin, ChildStdout), errand: Errand) {
-        let (mut orders, said) = pipes;
-        let mut lines = BufReader::new(said).lines();
+    async fn listen(
+        mut self,
+        mut child: Child,
+        pipes: (ChildStdin, ChildStdout),
+        assignment: Assignment,
+    ) {
+        let (mut orders, message) = pipes;
+        let mut lines = BufReader::new(message).lines();
         let mut told_to_end = false;
-        give(&mut orders, &Order::Begin(errand)).await;
+        give(&mut orders, &Order::Begin(assignment)).await;
         loop {
             let line = tokio::select! {
                 line = lines.next_line() => line,
@@ -132,9 +138,9 @@ impl Listener {
             };
             // The rest of a line that was cut by a kill is nothing that it said.
             let Ok(Some(line)) = line else { break };
-            match serde_json::from_str::<Said>(&line) {
-                Ok(said) => {
-                    if let Some(answer) = self.stage.hear(self.place, said) {
+            match serde_json::from_str::<WorkerMessage>(&line) {
+                Ok(message) => {
+                    if let Some(answer) = self.stage.receive(self.slot, message) {
                         give(&mut orders, &Order::Answer(answer)).await;
                     }
                 }
@@ -148,13 +154,13 @@ impl Listener {
     async fn reap(&self, child: &mut Child) {
         let (serial, at) = {
             let mut state = self.stage.lock();
-            let place = &mut state.places[self.place];
-            place.pid = None;
-            (place.serial, place.at)
+            let slot = &mut state.slots[self.slot];
+            slot.pid = None;
+            (slot.serial, slot.at)
         };
         use std::os::unix::process::ExitStatusExt as _;
         match child.wait().await {
-            // Whoever killed it knows.
+            // The caller that killed it knows.
             Ok(status) if at == At::Ended || status.signal() == Some(9) => {}
             Ok(status) => self.stage.failed(format!("worker {serial} ended by itself: {status}")),
             Err(error) => self.stage.failed(format!("worker {serial}: {error}")),

@@ -79,7 +79,7 @@ impl Endpoints {
         &self.servers
     }
 
-    /// Writes the URL with other servers in their places. May hold a password.
+    /// Returns the URL with other servers in place of these. It may contain a password.
     pub fn with_servers(&self, servers: &[Endpoint]) -> String {
         let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
         format!("{}{}{}", self.before, servers.join(","), self.after)
@@ -120,8 +120,8 @@ mod tests {
             ("postgres://me@db/x?schema=s", "db:5432", "postgres://me@p:1/x?schema=s"),
         ] {
             let found = Endpoints::of(url).unwrap_or_else(|| panic!("{url}"));
-            let told: Vec<String> = found.servers().iter().map(ToString::to_string).collect();
-            assert_eq!(told.join(" "), servers, "{url}");
+            let listed: Vec<String> = found.servers().iter().map(ToString::to_string).collect();
+            assert_eq!(listed.join(" "), servers, "{url}");
             let proxies = (1..).map(|port| Endpoint { host: "p".into(), port });
             let proxies: Vec<Endpoint> = proxies.take(found.servers().len()).collect();
             assert_eq!(found.with_servers(&proxies), replaced);

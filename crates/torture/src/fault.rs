@@ -1,11 +1,11 @@
-//! What can be done to workers, network and servers, by the words that people type.
+//! The faults for workers, network and servers, and their names on the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use holdline_core::nearest;
 
-/// One kind of harm.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
     /// A holder is stopped between its read and its write, until another has taken the name and
@@ -13,7 +13,7 @@ pub enum Fault {
     PauseHolder,
     /// Any worker is stopped for a while.
     Pause,
-    /// A worker is killed; every second time one that holds. Another takes its place.
+    /// A worker is killed; every second time one that holds. Another is started in its slot.
     Kill,
     /// Nothing passes between a worker, or all of them, and a node, or all of them.
     Cut,
@@ -27,7 +27,7 @@ pub enum Fault {
     Delay,
     /// A node is killed and started again with what it has stored.
     Restart,
-    /// A node stands still for a while.
+    /// A node is stopped for a while.
     PauseNode,
     /// A node is killed and started again without anything.
     RestartEmpty,
@@ -39,24 +39,24 @@ pub enum Fault {
     ScriptFlush,
     /// A node ends the connections of all its clients.
     ClientKill,
-    /// The session of a client is ended by somebody else: what hangs on it is gone.
+    /// The session of a client is ended by another client, and all its grants with it.
     EndSession,
     /// A node's data is erased.
     FlushAll,
-    /// A replica takes a node's place, which hands all over.
+    /// A replica takes over from a node, which hands over its data.
     Failover,
     /// What a node has of the names is moved to another.
     Reshard,
 }
 
-/// Who must do a fault.
+/// Who can inject a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Means {
     /// Signals to our own workers.
     Signal,
     /// Our own proxies.
     Network,
-    /// Whoever has power over the servers: [`crate::Nemesis`].
+    /// The owner of the servers: [`crate::Nemesis`].
     Servers,
 }
 
@@ -119,22 +119,22 @@ impl Fault {
         }
     }
 
-    /// Tells whether only proxies between workers and store can do it.
+    /// Returns whether only proxies between workers and store can do it.
     pub fn needs_network(self) -> bool {
         self.means() == Means::Network
     }
 
-    /// Tells whether only somebody with power over the servers can do it.
+    /// Returns whether only the owner of the servers can inject it.
     pub fn needs_servers(self) -> bool {
         self.means() == Means::Servers
     }
 
-    /// Tells whether the node forgets what it has acknowledged.
+    /// Returns whether the node forgets what it has acknowledged.
     pub fn forgets(self) -> bool {
         matches!(self, Fault::RestartEmpty | Fault::FlushAll)
     }
 
-    /// Tells whether it lasts, and so must be mended.
+    /// Returns whether it lasts, and so must be healed.
     pub fn lasts(self) -> bool {
         !matches!(
             self,
@@ -196,7 +196,7 @@ mod tests {
         for fault in Fault::ALL {
             assert_eq!(fault.word().parse(), Ok(fault));
         }
-        let told = "flush-al".parse::<Fault>().expect_err("no fault").to_string();
-        assert_eq!(told, "'flush-al' is no fault: did you mean 'flush-all'?");
+        let error = "flush-al".parse::<Fault>().expect_err("no fault").to_string();
+        assert_eq!(error, "'flush-al' is no fault: did you mean 'flush-all'?");
     }
 }

@@ -1,4 +1,4 @@
-//! The history of a run as JSON lines: what workers saw, and the harm that was done meanwhile.
+//! The history of a run as JSON lines: what workers saw, and the injected faults.
 //!
 //! `docs/json.md` describes the lines; fields are added and never renamed.
 
@@ -17,7 +17,7 @@ pub(crate) struct Note {
     pub(crate) fault: Fault,
     pub(crate) from: Moment,
     pub(crate) to: Moment,
-    /// Whom it hit; all, where there is none.
+    /// The worker or node that it hit; `None` for all.
     pub(crate) worker: Option<usize>,
     pub(crate) node: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! Who does to the servers what only their owner can.
+//! The faults that only the owner of the servers can inject.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::Fault;
 
 /// One strike at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Blow {
+pub struct Injection {
     /// What is to be done.
     pub fault: Fault,
-    /// To which node, by its place in the URL.
+    /// The node, by its position in the URL.
     pub node: usize,
     /// A number of the seed's, for what has a size or a direction.
     pub dice: u64,
@@ -26,13 +26,13 @@ pub trait Nemesis: Send + Sync + 'static {
     ///
     /// # Errors
     /// It could not be done, in words; the run ends with them.
-    fn strike(&self, blow: Blow) -> Result<(), String>;
+    fn strike(&self, injection: Injection) -> Result<(), String>;
 
-    /// Mends what [lasts](Fault::lasts).
+    /// Heals a fault that [lasts](Fault::lasts).
     ///
     /// # Errors
-    /// It could not be mended, in words; the run ends with them.
-    fn mend(&self, blow: Blow) -> Result<(), String>;
+    /// It could not be healed; the run ends with this message.
+    fn heal(&self, injection: Injection) -> Result<(), String>;
 }
 
 impl fmt::Debug for dyn Nemesis {
@@ -50,11 +50,11 @@ impl Nemesis for WithoutServers {
         Vec::new()
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        Err(format!("nobody can do {}", blow.fault))
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        Err(format!("no nemesis for {}", injection.fault))
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }

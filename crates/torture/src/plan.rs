@@ -1,4 +1,4 @@
-//! What is to be done to whom, and for how long.
+//! The parameters of a run.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(crate) const SERVER: Duration = Duration::from_secs(30);
 pub(crate) const MORE_PAUSES: u32 = 5;
 /// How long is looked for a holder that may be stopped, and for what it does when it goes on.
 const PAUSE: Duration = Duration::from_secs(7);
-/// How long a silent contender keeps its place in a queue, at most.
+/// How long a silent contender stays in a queue, at most.
 const QUEUE: Duration = Duration::from_secs(4);
 
 /// A bug that is planted to show that the run finds it.
@@ -28,7 +28,7 @@ const QUEUE: Duration = Duration::from_secs(4);
 pub enum Plant {
     /// The resource takes every token: late writes are accepted.
     AcceptStale,
-    /// A worker believes its lease until it releases it, whatever time it is.
+    /// A worker relies on its lease until it releases it, ignoring the time.
     BelieveForEver,
     /// Workers share nothing: each opens `memory:` for itself.
     SplitBrain,
@@ -47,7 +47,7 @@ pub struct Program {
     pub arguments: Vec<OsString>,
 }
 
-/// What is to be done to whom, and for how long.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The store. It is in no worker's arguments.
@@ -68,7 +68,7 @@ pub struct Plan {
     /// exclusion is not judged.
     pub soft_exclusion: bool,
     /// How much longer than its own limit a call of the library may take before it counts as hung.
-    pub patience: Duration,
+    pub slack: Duration,
     /// A bug, in tests of the run itself.
     pub plant: Option<Plant>,
 }
@@ -85,7 +85,7 @@ impl Plan {
             workers: 6,
             lease: Duration::from_secs(1),
             soft_exclusion: false,
-            patience: Duration::from_secs(15),
+            slack: Duration::from_secs(15),
             plant: None,
         }
     }
@@ -106,7 +106,7 @@ impl Plan {
         self.freed_within(capabilities) + Duration::from_secs(1)
     }
 
-    /// Returns how long what nobody has given back may be left in the store.
+    /// Returns how long unreleased grants may be left in the store.
     pub(crate) fn left_for(&self, capabilities: &Capabilities) -> Duration {
         self.freed_within(capabilities) + QUEUE + Duration::from_secs(5)
     }
@@ -122,6 +122,6 @@ impl Plan {
     /// Returns how long a worker may take to end: to wait, hold, release and shut down.
     pub(crate) fn ending(&self, capabilities: &Capabilities) -> Duration {
         let hold = self.lease_of(capabilities) * 2;
-        self.wait(capabilities) + hold + RELEASE + self.patience * 3
+        self.wait(capabilities) + hold + RELEASE + self.slack * 3
     }
 }

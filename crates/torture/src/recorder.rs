@@ -1,8 +1,8 @@
-//! Writes down what contenders see through the library, for the checker.
+//! Records what contenders see through the library, for the checker.
 //!
-//! All recorders of a machine stamp with its `CLOCK_BOOTTIME`, so that the events of many
-//! processes make one history. The order of reading the clock and acting follows the rule that
-//! errors only shorten what is certain (invariant V1 of [`crate::checker::event`]).
+//! All recorders of a machine use its `CLOCK_BOOTTIME`, so that the events of many processes make
+//! one history. The order of reading the clock and acting follows the rule that errors only shorten
+//! what is certain (invariant V1 of [`crate::checker::event`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -53,13 +53,13 @@ impl Recorder {
         self.pass(attempt, Seen::Called { name: name.clone(), mode });
     }
 
-    /// Says that this is the only attempt for the name on this recorder, so that its place in the
-    /// queue can be told at once and not only with the grant.
+    /// Marks this as the only attempt for the name on this recorder, so that it can be recorded as
+    /// queued at once and not only with the grant.
     pub fn alone(&self, attempt: u64, name: &LockName) {
         self.state().alone.insert(name.clone(), attempt);
     }
 
-    /// Notes a grant, and how long it may be believed.
+    /// Records a grant and its validity.
     pub fn granted(&self, attempt: u64, guard: &Guard) {
         let queued = {
             let mut state = self.state();
@@ -71,12 +71,12 @@ impl Recorder {
         }
         let token = guard.fencing_token();
         let (at, valid_until) = self.believed(guard);
-        // The grant is known from now on, which is after what `believed` has read.
+        // The grant is known from now on, which is after the clock was read for its validity.
         let at = at.max(self.now());
         (self.sink)(Event { at, attempt, seen: Seen::Granted { token, valid_until } });
     }
 
-    /// Notes until when a grant may be believed by now.
+    /// Records the current validity of a grant.
     pub fn renewed(&self, attempt: u64, guard: &Guard) {
         let (at, valid_until) = self.believed(guard);
         if guard.is_valid() {
@@ -84,7 +84,7 @@ impl Recorder {
         }
     }
 
-    /// Reads the clock, and then for how long the grant may be believed: too short by the time in
+    /// Reads the clock, and then how long the grant is valid: too short by the time in
     /// between, never too long.
     fn believed(&self, guard: &Guard) -> (Moment, Moment) {
         let at = self.now();
@@ -96,7 +96,7 @@ impl Recorder {
         self.pass(attempt, Seen::Released);
     }
 
-    /// Notes that the holder was told of its loss.
+    /// Records that the holder was notified of its loss.
     pub fn lost(&self, attempt: u64) {
         self.pass(attempt, Seen::Lost);
     }

@@ -1,10 +1,10 @@
 //! The resource: for each name a register that checks fencing tokens, and one that does not.
 //!
-//! A register holds a set. A contender reads it, thinks, and writes it back with one element more;
-//! so a write that was made without having seen another's takes that other's element away. Only
-//! the write's base is kept: the set is what stands on the way back from the newest write.
+//! A register holds a set. A contender reads it, waits, and writes it back with one element more.
+//! So a writer that has not seen another's write removes that write's element. Only the base of
+//! each write is stored: the set is the path back from the newest write.
 //!
-//! Invariant R1: arrivals are ordered by one process, which stamps them by its own clock.
+//! Invariant R1: one process orders the arrivals, and stamps them by its own clock.
 
 use std::collections::HashSet;
 
@@ -29,10 +29,10 @@ pub(crate) struct Chain(Vec<Write>);
 /// An accepted write whose element is not in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Who wrote it, and when.
+    /// The writer, and when.
     pub(crate) by: u64,
     pub(crate) at: Moment,
-    /// Who wrote next, without having seen it.
+    /// The next writer, which had not seen it.
     pub(crate) over: u64,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Register {
     unfenced: Chain,
     /// Of those that have read the fenced one, who asked for the name last.
     newest_reader: Option<Contender>,
-    /// A planted bug: nobody is refused.
+    /// A planted bug: no write is rejected.
     accepts_all: bool,
     pub(crate) stale: Vec<Stale>,
     pub(crate) refused: u64,
@@ -109,7 +109,7 @@ impl Register {
     pub(crate) fn read(&mut self, by: Contender) -> (Option<Version>, Version) {
         let proof = Proof::exclusive(by.token);
         let sealed = self.fenced.seal(&proof).is_ok() || self.accepts_all;
-        // Read under the mark as it stands now: nobody else is at it.
+        // Read under the current mark, which no other task changes meanwhile.
         let newest = self.peek();
         if sealed {
             if self.newest_reader.is_none_or(|newest| newest.called < by.called) {
@@ -121,7 +121,7 @@ impl Register {
         (sealed.then_some(newest), self.unfenced.newest())
     }
 
-    /// Writes to both; tells whether the fenced register took it. `base` is what was read.
+    /// Writes to both; returns whether the fenced register accepted it. `base` is what was read.
     pub(crate) fn write(
         &mut self,
         by: Contender,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_refused_to_read_writes_nothing() {
+    fn a_refused_reader_writes_nothing() {
         let mut register = Register::new(false);
         let (early, late) = (contender(1, 1, 10), contender(2, 2, 20));
         register.read(late);

@@ -1,7 +1,7 @@
 //! A proxy between one worker and one server, which holds bytes back, delays them, or resets.
 //!
-//! Invariant L1: no byte is ever lost from the middle of a stream: what a cut holds back arrives
-//! when the cut ends, late, as after a network has healed, or its connection is reset.
+//! Invariant L1: no byte is lost from the middle of a stream: bytes that a cut held back arrive
+//! late when the cut ends, as after a network partition, or the connection is reset.
 
 use std::io;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub(crate) enum Flow {
 
 /// How a relay behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Weather {
+pub(crate) struct RelayMode {
     pub(crate) requests: Flow,
     pub(crate) replies: Flow,
     /// Connections of an earlier number are reset.
@@ -41,7 +41,7 @@ pub(crate) struct Weather {
 #[derive(Debug)]
 pub(crate) struct Relay {
     address: SocketAddr,
-    weather: Arc<watch::Sender<Weather>>,
+    mode: Arc<watch::Sender<RelayMode>>,
     accepting: JoinHandle<()>,
 }
 
@@ -49,10 +49,10 @@ impl Relay {
     pub(crate) async fn start(server: Endpoint) -> io::Result<Relay> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
-        let calm = Weather { requests: Flow::Pass, replies: Flow::Pass, resets: 0 };
-        let weather = Arc::new(watch::Sender::new(calm));
-        let accepting = tokio::spawn(accept(listener, server, weather.clone()));
-        Ok(Relay { address, weather, accepting })
+        let pass = RelayMode { requests: Flow::Pass, replies: Flow::Pass, resets: 0 };
+        let mode = Arc::new(watch::Sender::new(pass));
+        let accepting = tokio::spawn(accept(listener, server, mode.clone()));
+        Ok(Relay { address, mode, accepting })
     }
 
     pub(crate) fn endpoint(&self) -> Endpoint {
@@ -60,15 +60,15 @@ impl Relay {
     }
 
     pub(crate) fn set(&self, requests: Flow, replies: Flow) {
-        self.weather.send_modify(|weather| {
-            weather.requests = requests;
-            weather.replies = replies;
+        self.mode.send_modify(|mode| {
+            mode.requests = requests;
+            mode.replies = replies;
         });
     }
 
     /// Breaks all connections: both ends see a reset.
     pub(crate) fn reset(&self) {
-        self.weather.send_modify(|weather| weather.resets += 1);
+        self.mode.send_modify(|mode| mode.resets += 1);
     }
 }
 
@@ -79,14 +79,14 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, server: Endpoint, weather: Arc<watch::Sender<Weather>>) {
+async fn accept(listener: TcpListener, server: Endpoint, mode: Arc<watch::Sender<RelayMode>>) {
     loop {
-        // A client that is gone before it was welcomed is nobody's loss.
+        // A client that has gone before its connection was made needs nothing.
         let Ok((client, _)) = listener.accept().await else { continue };
-        let (server, weather) = (server.clone(), weather.subscribe());
+        let (server, mode) = (server.clone(), mode.subscribe());
         tokio::spawn(async move {
             // How it ended both ends have seen.
-            let _ = join(client, &server, weather).await;
+            let _ = join(client, &server, mode).await;
         });
     }
 }
@@ -95,17 +95,17 @@ async fn accept(listener: TcpListener, server: Endpoint, weather: Arc<watch::Sen
 async fn join(
     mut client: TcpStream,
     server: &Endpoint,
-    mut weather: watch::Receiver<Weather>,
+    mut mode: watch::Receiver<RelayMode>,
 ) -> io::Result<()> {
-    let resets = weather.borrow_and_update().resets;
+    let resets = mode.borrow_and_update().resets;
     let connect = TcpStream::connect((server.host.as_str(), server.port));
     let connecting = async {
-        passed(&mut weather.clone(), |weather| weather.requests).await;
+        passed(&mut mode.clone(), |mode| mode.requests).await;
         tokio::time::timeout(CONNECTING, connect).await.map_err(io::Error::from)?
     };
     let upstream = tokio::select! {
         upstream = connecting => upstream,
-        () = is_reset(weather.clone(), resets) => Err(io::ErrorKind::ConnectionReset.into()),
+        () = is_reset(mode.clone(), resets) => Err(io::ErrorKind::ConnectionReset.into()),
     };
     let mut upstream = upstream.inspect_err(|_| break_off(&client))?;
     client.set_nodelay(true)?;
@@ -114,13 +114,13 @@ async fn join(
     let (from_server, to_server) = upstream.split();
     let both = async {
         tokio::join!(
-            carry(from_client, to_server, weather.clone(), |weather| weather.requests),
-            carry(from_server, to_client, weather.clone(), |weather| weather.replies),
+            carry(from_client, to_server, mode.clone(), |mode| mode.requests),
+            carry(from_server, to_client, mode.clone(), |mode| mode.replies),
         )
     };
     tokio::select! {
         (there, back) = both => there.and(back),
-        () = is_reset(weather.clone(), resets) => {
+        () = is_reset(mode.clone(), resets) => {
             break_off(&client);
             break_off(&upstream);
             Ok(())
@@ -128,17 +128,17 @@ async fn join(
     }
 }
 
-/// Carries bytes on, as the weather allows, until their source ends.
+/// Forwards bytes, as the mode allows, until their source ends.
 async fn carry(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut weather: watch::Receiver<Weather>,
-    flow: fn(&Weather) -> Flow,
+    mut mode: watch::Receiver<RelayMode>,
+    flow: fn(&RelayMode) -> Flow,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let count = from.read(&mut bytes).await?;
-        passed(&mut weather, flow).await;
+        passed(&mut mode, flow).await;
         if count == 0 {
             return to.shutdown().await;
         }
@@ -147,15 +147,15 @@ async fn carry(
 }
 
 /// Waits until bytes may go on.
-async fn passed(weather: &mut watch::Receiver<Weather>, flow: fn(&Weather) -> Flow) {
+async fn passed(mode: &mut watch::Receiver<RelayMode>, flow: fn(&RelayMode) -> Flow) {
     loop {
-        let now = flow(&weather.borrow_and_update());
+        let now = flow(&mode.borrow_and_update());
         match now {
             Flow::Pass => return,
             Flow::Delay(by) => return tokio::time::sleep(by).await,
             // The sender lives as long as the relay; without it nothing holds them back.
             Flow::Hold => {
-                if weather.changed().await.is_err() {
+                if mode.changed().await.is_err() {
                     return;
                 }
             }
@@ -163,9 +163,9 @@ async fn passed(weather: &mut watch::Receiver<Weather>, flow: fn(&Weather) -> Fl
     }
 }
 
-async fn is_reset(mut weather: watch::Receiver<Weather>, resets: u64) {
+async fn is_reset(mut mode: watch::Receiver<RelayMode>, resets: u64) {
     // Without a sender the relay is gone, and its connections with it.
-    let _ = weather.wait_for(|weather| weather.resets != resets).await;
+    let _ = mode.wait_for(|mode| mode.resets != resets).await;
 }
 
 /// Makes the other end see a reset when the socket is closed.

@@ -1,4 +1,4 @@
-//! What a run has found, as one line and in full.
+//! The result of a run, as one line and in full.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,7 +54,7 @@ pub struct Report {
     pub acquisitions: u64,
     /// How often each fault came.
     pub faults: BTreeMap<Fault, u64>,
-    /// Pairs of holders that both believed, at most one for each name.
+    /// Pairs of holders that were valid at the same time, at most one for each name.
     pub valid_overlaps: usize,
     /// Reads and writes of late holders that the resource refused.
     pub stale_refused: u64,
@@ -70,7 +70,7 @@ pub struct Report {
     pub orphans: usize,
     /// Calls and workers that did not come back.
     pub hung: usize,
-    /// Leases that were told lost and then renewed.
+    /// Leases that were reported lost and then renewed.
     pub resurrected: usize,
     /// Attempts that failed, by kind.
     pub errors: BTreeMap<String, u64>,
@@ -80,7 +80,7 @@ pub struct Report {
     pub assumed: Assumed,
     /// How it went.
     pub verdict: Verdict,
-    /// Who shows what is broken.
+    /// The witnesses of broken promises.
     pub witnesses: Vec<String>,
     /// Why it proves nothing.
     pub reasons: Vec<String>,
@@ -134,8 +134,8 @@ impl fmt::Display for Report {
         let faults: Vec<String> =
             self.faults.iter().map(|(fault, count)| format!("{fault} {count}")).collect();
         write!(f, "faults: {}; failed attempts: {:?}", faults.join(", "), self.errors)?;
-        for said in self.witnesses.iter().chain(&self.reasons) {
-            write!(f, "\n{said}")?;
+        for message in self.witnesses.iter().chain(&self.reasons) {
+            write!(f, "\n{message}")?;
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::schedule::Schedule;
 use crate::stage::{At, Stage, State};
 use crate::strike::Striker;
 use crate::verdict::{self, Ending};
-use crate::wire::Errand;
+use crate::wire::Assignment;
 use crate::{Fault, Nemesis, Plan, Plant};
 
 /// How many names workers contend for.
@@ -55,7 +55,7 @@ pub async fn run(plan: &Plan, nemesis: Arc<dyn Nemesis>) -> Result<Report, LockE
     let orphans = orphans(&client, &stage, plan.left_for(&capabilities)).await;
     let nodes = striker.nodes;
     drop(striker);
-    client.shutdown(plan.patience).await;
+    client.shutdown(plan.slack).await;
     let lease = plan.lease_of(&capabilities);
     let ending = Ending { stuck, orphans, nodes, lease, engine: capabilities.engine };
     Ok(verdict::judge(plan, stage.take(), &stage.names, &ending))
@@ -112,7 +112,7 @@ async fn start(
     let proxies = plan.faults.iter().any(|fault| fault.needs_network());
     let nodes = endpoints.as_ref().map_or(1, |endpoints| endpoints.servers().len());
     let mut relays = Vec::new();
-    let mut errands = Vec::new();
+    let mut assignments = Vec::new();
     for _ in 0..plan.workers {
         let mut url = plan.url.clone();
         if let (true, Some(endpoints)) = (proxies, &endpoints) {
@@ -120,24 +120,24 @@ async fn start(
             for server in endpoints.servers() {
                 of_worker.push(Relay::start(server.clone()).await?);
             }
-            let places: Vec<_> = of_worker.iter().map(Relay::endpoint).collect();
-            url = endpoints.with_servers(&places);
+            let slots: Vec<_> = of_worker.iter().map(Relay::endpoint).collect();
+            url = endpoints.with_servers(&slots);
             relays.push(of_worker);
         }
-        errands.push(Errand {
+        assignments.push(Assignment {
             url,
             names: stage.names.clone(),
             lease: plan.lease_of(capabilities),
             wait: plan.wait(capabilities),
-            patience: plan.patience,
+            slack: plan.slack,
             first: 0,
             seed: plan.seed,
             plant: plan.plant,
         });
     }
-    let crew = Crew::start(stage, &plan.worker, errands)?;
+    let crew = Crew::start(stage, &plan.worker, assignments)?;
     let ready = |state: &State| {
-        let all = state.places.iter().all(|place| place.at != At::Away);
+        let all = state.slots.iter().all(|slot| slot.at != At::Away);
         (all || !state.failures.is_empty()).then_some(())
     };
     if stage.until(READY + READY, ready).await.is_none() {
@@ -163,25 +163,25 @@ async fn torment(plan: &Plan, striker: &Striker, crew: &mut Crew) -> Result<(), 
     let mut schedule = Schedule::new(plan.seed, &plan.faults);
     while Instant::now() < end && !failed() {
         match schedule.next() {
-            Some(turn) => striker.turn(&turn, crew).await?,
+            Some(step) => striker.step(&step, crew).await?,
             None => tokio::time::sleep_until(end).await,
         }
     }
     // The shortest runs may not have hurt the control yet: a signal can come an instant late.
     let holders = plan.faults.contains(&Fault::PauseHolder);
     let pauses = Schedule::new(plan.seed, &[Fault::PauseHolder]);
-    for (turn, _) in pauses.zip(0..if holders { MORE_PAUSES } else { 0 }) {
+    for (step, _) in pauses.zip(0..if holders { MORE_PAUSES } else { 0 }) {
         let bitten =
             |state: &State| state.registers.iter().any(|it| !it.unfenced().lost().is_empty());
         if failed() || bitten(&stage.lock()) {
             break;
         }
-        striker.turn(&turn, crew).await?;
+        striker.step(&step, crew).await?;
     }
     Ok(())
 }
 
-/// Waits until nobody holds or waits; returns what is left.
+/// Waits until there are no holders and waiters; returns what is left.
 async fn orphans(client: &Client, stage: &Stage, limit: Duration) -> Vec<String> {
     let end = Instant::now() + limit;
     let mut left = Vec::new();
@@ -194,7 +194,7 @@ async fn orphans(client: &Client, stage: &Stage, limit: Duration) -> Vec<String>
                     format!("{} holders and {} waiters", it.holder_count, it.queue_length)
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "nobody knows how many".to_owned(),
+                Err(_) => "an unknown number".to_owned(),
             };
             if Instant::now() >= end {
                 left.push(format!("{name}: {what} are left {limit:?} after the last worker"));

@@ -1,7 +1,7 @@
-//! Which faults come, in which order, how long and to whom: all of it by the seed alone.
+//! The schedule of faults: their order, times and targets, determined by the seed alone.
 //!
-//! Faults come in rounds: in each every fault of the list comes once, in a fresh order. A holder's
-//! pause comes first in the first round, so that the shortest run has one.
+//! Faults come in rounds: in each round every fault of the list comes once, in a fresh order. A
+//! holder's pause comes first in the first round, so that the shortest run has one.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::Fault;
 
-/// One turn of the nemesis.
+/// One step of the nemesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct Step {
     pub(crate) fault: Fault,
     /// Which node is hit, counted modulo the nodes that may be.
     pub(crate) node: usize,
@@ -66,12 +66,12 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    type Item = Turn;
+    type Item = Step;
 
-    fn next(&mut self) -> Option<Turn> {
+    fn next(&mut self) -> Option<Step> {
         let fault = self.fault()?;
         let random = &mut self.random;
-        Some(Turn {
+        Some(Step {
             fault,
             node: random.random_range(0..1_000),
             worker: random.random_range(0..1_000),
@@ -97,7 +97,7 @@ mod tests {
         assert_ne!(turns(7), turns(8));
         assert_eq!(turns(7)[0].fault, Fault::PauseHolder);
         for round in turns(7).chunks(Fault::ALL.len()) {
-            let mut faults: Vec<Fault> = round.iter().map(|turn| turn.fault).collect();
+            let mut faults: Vec<Fault> = round.iter().map(|step| step.fault).collect();
             faults.sort_unstable();
             assert_eq!(faults, Fault::ALL);
         }

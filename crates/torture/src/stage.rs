@@ -1,4 +1,5 @@
-//! What whoever runs the torture knows: the registers, what workers said, what they are at.
+//! The state of the process that runs the torture: the registers, the workers' messages, and what
+//! each worker is doing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 use crate::checker::{Event, Seen};
 use crate::history::Note;
 use crate::register::{Contender, Register};
-use crate::wire::{Answer, Said};
+use crate::wire::{Answer, WorkerMessage};
 
 /// How many attempts a worker may make: their numbers are its own millions.
 pub(crate) const ATTEMPTS: u64 = 1_000_000;
@@ -41,13 +42,13 @@ pub(crate) enum At {
     Ended,
 }
 
-/// A place that workers fill one after the other.
+/// A slot: its workers run one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct WorkerSlot {
     pub(crate) at: At,
     /// The process, as long as it is unreaped: its number cannot be anybody else's.
     pub(crate) pid: Option<Pid>,
-    /// Which worker this is, counted over all places.
+    /// The number of this worker, counted over all slots.
     pub(crate) serial: u64,
 }
 
@@ -64,14 +65,14 @@ pub(crate) struct State {
     pub(crate) registers: Vec<Register>,
     pub(crate) events: Vec<Event>,
     pub(crate) notes: Vec<Note>,
-    pub(crate) places: Vec<Place>,
+    pub(crate) slots: Vec<WorkerSlot>,
     open: HashMap<u64, Open>,
     pub(crate) acquisitions: u64,
     /// By name, who wrote last.
     pub(crate) last_writer: Vec<Option<u64>>,
     /// How often attempts failed, by kind.
     pub(crate) errors: BTreeMap<String, u64>,
-    /// Failures that no harm explains.
+    /// Failures that no fault explains.
     pub(crate) unexpected: Vec<String>,
     pub(crate) hung: Vec<String>,
     /// Grants that a worker could not give back, as far as it knows.
@@ -81,11 +82,11 @@ pub(crate) struct State {
 }
 
 impl Stage {
-    pub(crate) fn new(names: Vec<LockName>, places: usize, accepts_all: bool) -> io::Result<Stage> {
+    pub(crate) fn new(names: Vec<LockName>, slots: usize, accepts_all: bool) -> io::Result<Stage> {
         let state = State {
             registers: names.iter().map(|_| Register::new(accepts_all)).collect(),
             last_writer: vec![None; names.len()],
-            places: vec![Place { at: At::Away, pid: None, serial: 0 }; places],
+            slots: vec![WorkerSlot { at: At::Away, pid: None, serial: 0 }; slots],
             ..State::default()
         };
         let clock = SystemClock::new(ClockKind::Boottime)?;
@@ -96,7 +97,7 @@ impl Stage {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what is known, when nobody says anything any more.
+    /// Takes the results after all workers have ended.
     pub(crate) fn take(&self) -> State {
         std::mem::take(&mut *self.lock())
     }
@@ -105,17 +106,17 @@ impl Stage {
         self.clock.now()
     }
 
-    /// Hears a worker out; returns what the resource answers.
-    pub(crate) fn hear(&self, place: usize, said: Said) -> Option<Answer> {
+    /// Handles a message of a worker; returns the resource's reply.
+    pub(crate) fn receive(&self, slot: usize, message: WorkerMessage) -> Option<Answer> {
         let now = self.now();
-        let answer = self.lock().hear(&self.names, place, said, now);
+        let answer = self.lock().receive(&self.names, slot, message, now);
         self.changed.notify_waiters();
         answer
     }
 
     /// Notes that a worker has begun, or was reaped.
-    pub(crate) fn place(&self, place: usize, pid: Option<Pid>, serial: u64) {
-        self.lock().places[place] = Place { at: At::Away, pid, serial };
+    pub(crate) fn slot(&self, slot: usize, pid: Option<Pid>, serial: u64) {
+        self.lock().slots[slot] = WorkerSlot { at: At::Away, pid, serial };
         self.changed.notify_waiters();
     }
 
@@ -128,10 +129,10 @@ impl Stage {
         self.changed.notify_waiters();
     }
 
-    /// Sends a signal to whoever fills a place; false if nobody does.
-    pub(crate) fn signal(&self, place: usize, signal: Signal) -> bool {
+    /// Sends a signal to the worker of a slot; false if it has none.
+    pub(crate) fn signal(&self, slot: usize, signal: Signal) -> bool {
         let state = self.lock();
-        let pid = state.places[place].pid;
+        let pid = state.slots[slot].pid;
         pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 
@@ -167,34 +168,34 @@ impl Stage {
 }
 
 impl State {
-    fn hear(
+    fn receive(
         &mut self,
         names: &[LockName],
-        place: usize,
-        said: Said,
+        slot: usize,
+        message: WorkerMessage,
         now: Moment,
     ) -> Option<Answer> {
-        match said {
-            Said::Ready => self.places[place].at = At::Contending,
-            Said::Saw(event) => self.saw(names, event),
-            Said::Read { attempt, token } => return Some(self.read(place, attempt, token)),
-            Said::Write { attempt, token, base } => {
-                return Some(self.write(place, attempt, token, base, now));
+        match message {
+            WorkerMessage::Ready => self.slots[slot].at = At::Contending,
+            WorkerMessage::Saw(event) => self.saw(names, event),
+            WorkerMessage::Read { attempt, token } => return Some(self.read(slot, attempt, token)),
+            WorkerMessage::Write { attempt, token, base } => {
+                return Some(self.write(slot, attempt, token, base, now));
             }
-            Said::Erred { kind, message, expected, attempt } => {
+            WorkerMessage::Erred { kind, message, expected, attempt } => {
                 *self.errors.entry(kind).or_default() += 1;
                 if !expected && self.unexpected.len() < MESSAGES {
                     self.unexpected.push(format!("attempt {attempt}: {message}"));
                 }
             }
-            Said::Hung { attempt, call } => {
+            WorkerMessage::Hung { attempt, call } => {
                 self.hung.push(format!("attempt {attempt}: {call} did not come back"));
             }
-            Said::Ended { left } => {
-                self.places[place].at = At::Ended;
+            WorkerMessage::Ended { left } => {
+                self.slots[slot].at = At::Ended;
                 self.left += left;
             }
-            Said::Failed(why) => self.failures.push(format!("a worker: {why}")),
+            WorkerMessage::Failed(why) => self.failures.push(format!("a worker: {why}")),
         }
         None
     }
@@ -232,23 +233,23 @@ impl State {
         Some((name, Contender { attempt, token, called, granted }))
     }
 
-    fn read(&mut self, place: usize, attempt: u64, token: FencingToken) -> Answer {
+    fn read(&mut self, slot: usize, attempt: u64, token: FencingToken) -> Answer {
         let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
-        self.places[place].at = At::Thinking { attempt, name };
+        self.slots[slot].at = At::Thinking { attempt, name };
         let (fenced, unfenced) = self.registers[name].read(contender);
         Answer { fenced, unfenced }
     }
 
     fn write(
         &mut self,
-        place: usize,
+        slot: usize,
         attempt: u64,
         token: FencingToken,
         base: Answer,
         now: Moment,
     ) -> Answer {
         let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
-        self.places[place].at = At::Contending;
+        self.slots[slot].at = At::Contending;
         self.last_writer[name] = Some(attempt);
         let base = (base.fenced, base.unfenced);
         if let Some(accepted) = self.registers[name].write(contender, base, now) {

@@ -1,9 +1,8 @@
 //! Judges a run.
 //!
-//! Invariant J1: what a fault takes from the assumptions of a promise is shown and not judged:
-//! exclusion, where the only node forgot, a deciding clock stepped, or
-//! somebody ended a session; tokens, where the only node
-//! forgot and its clock stepped.
+//! Invariant J1: a promise whose assumption a fault broke is reported and not judged. For
+//! exclusion: the only node lost data, a deciding clock was stepped, or a session was ended by an
+//! operator. For tokens: the only node lost data and its clock was stepped.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::register::{Lost, Stale};
 use crate::stage::State;
 use crate::{Assumed, Fault, Plan, Report, Verdict};
 
-/// How many witnesses of one kind are told.
+/// How many witnesses of one kind are reported.
 const WITNESSES: usize = 5;
 
 /// What was found at the end.
@@ -37,7 +36,7 @@ pub(crate) fn judge(plan: &Plan, state: State, names: &[LockName], ending: &Endi
     }
     let mut assumed = assumed(&faults, ending.nodes);
     assumed.exclusion &= !plan.soft_exclusion;
-    // Order is not judged: faults cost places in queues.
+    // Order is not judged: faults remove queue entries.
     let checked = check(&state.events, Rules::default());
     let mut reasons: Vec<String> = state.failures.clone();
     let violations = checked.unwrap_or_else(|error| {
@@ -144,41 +143,41 @@ fn witnesses(
         }
         _ => true,
     });
-    let mut told: Vec<String> = judged.map(ToString::to_string).collect();
+    let mut found: Vec<String> = judged.map(ToString::to_string).collect();
     if tokens {
-        told.extend(written.stale.into_iter().take(WITNESSES));
-        told.extend(written.fenced_lost.into_iter().take(WITNESSES));
+        found.extend(written.stale.into_iter().take(WITNESSES));
+        found.extend(written.fenced_lost.into_iter().take(WITNESSES));
     }
-    told.extend(ending.orphans.iter().cloned());
+    found.extend(ending.orphans.iter().cloned());
     if ending.orphans.is_empty() && report.orphans > 0 {
-        told.push("a worker could not give back all that it held".to_owned());
+        found.push("a worker could not give back all that it held".to_owned());
     }
-    told.extend(hung.iter().take(WITNESSES).cloned());
+    found.extend(hung.iter().take(WITNESSES).cloned());
     if ending.stuck > 0 {
-        told.push(format!("{} workers did not end", ending.stuck));
+        found.push(format!("{} workers did not end", ending.stuck));
     }
-    told.extend(report.unexpected.iter().map(|said| format!("no fault explains: {said}")));
-    told
+    found.extend(report.unexpected.iter().map(|message| format!("no fault explains: {message}")));
+    found
 }
 
 /// Decides, and says why a run proves nothing.
 fn explain(plan: &Plan, report: &mut Report) {
     let wanted = |fault: &Fault| !report.faults.contains_key(fault);
     if report.acquisitions == 0 {
-        report.reasons.push("nobody was granted anything".to_owned());
+        report.reasons.push("no request was granted".to_owned());
     }
     if !plan.faults.is_empty() && report.faults.is_empty() {
         report.reasons.push("no fault came".to_owned());
     }
     if plan.faults.contains(&Fault::PauseHolder) && report.unfenced_lost == 0 {
-        let told = if wanted(&Fault::PauseHolder) {
+        let reply = if wanted(&Fault::PauseHolder) {
             "no holder was stopped"
         } else {
             "no late \
             write did harm"
         };
         report.reasons.push(format!(
-            "the control lost nothing: {told}, so what fencing has prevented is not shown"
+            "the control lost nothing: {reply}, so what fencing has prevented is not shown"
         ));
     }
     report.verdict = match (report.witnesses.is_empty(), report.reasons.is_empty()) {
@@ -204,8 +203,8 @@ mod tests {
         };
         let idle = report(&plan);
         assert_eq!(idle.verdict, Verdict::ProvesNothing);
-        for why in ["nobody was granted", "no fault came", "the control lost nothing"] {
-            assert!(idle.reasons.iter().any(|told| told.contains(why)), "{idle}");
+        for why in ["no request was granted", "no fault came", "the control lost nothing"] {
+            assert!(idle.reasons.iter().any(|reply| reply.contains(why)), "{idle}");
         }
         // Without holders that are stopped there is no control to be hurt.
         plan.faults = vec![Fault::Kill];
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_faults_take_from_the_assumptions_is_not_judged() {
+    fn promises_whose_assumptions_faults_broke_are_not_judged() {
         let of = |faults: &[Fault], nodes| {
             let faults = faults.iter().map(|fault| (*fault, 1)).collect();
             let Assumed { exclusion, tokens } = assumed(&faults, nodes);

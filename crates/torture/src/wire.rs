@@ -1,4 +1,4 @@
-//! What workers are told, and what they say: one JSON value a line.
+//! The assignments and messages of workers: one JSON value a line.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::Plant;
 use crate::checker::Event;
 use crate::register::Version;
 
-/// What a worker is told.
+/// An order to a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Begin.
-    Begin(Errand),
+    Begin(Assignment),
     /// What the resource answers.
     Answer(Answer),
     /// Give back what you hold, and end.
@@ -22,14 +22,14 @@ pub(crate) enum Order {
 
 /// What a worker is to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Errand {
+pub(crate) struct Assignment {
     /// The store, as this worker reaches it.
     pub(crate) url: String,
     pub(crate) names: Vec<LockName>,
     pub(crate) lease: Duration,
     pub(crate) wait: Duration,
     /// How much longer than its own limit a call may take.
-    pub(crate) patience: Duration,
+    pub(crate) slack: Duration,
     /// The number of its first attempt.
     pub(crate) first: u64,
     pub(crate) seed: u64,
@@ -45,9 +45,9 @@ pub(crate) struct Answer {
     pub(crate) unfenced: Version,
 }
 
-/// What a worker says.
+/// A message of a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Said {
+pub(crate) enum WorkerMessage {
     /// It is connected.
     Ready,
     /// One of its attempts saw something.

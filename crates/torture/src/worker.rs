@@ -1,10 +1,10 @@
-//! A worker: takes names, reads, thinks, writes and lets go, until it is told to end.
+//! A worker: acquires names, reads, waits, writes and releases, until it gets the order to end.
 //!
-//! It never looks whether its lease is still good before it writes: a process can be stopped
-//! between any look and any write, so a look would only make the run find less. What it may believe
-//! it writes down, for the checker.
+//! It never checks its lease before it writes: a process can be stopped between any check and any
+//! write, so a check would only make the run find less. It records until when it may rely on the
+//! lease, for the checker.
 //!
-//! Invariant W1: it dies with the process that runs it, even when it is stopped.
+//! Invariant W1: it dies with the process that runs it, even while it is stopped.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::Plant;
 use crate::checker::{Event, Seen};
 use crate::plan::{READY, RELEASE};
 use crate::recorder::Recorder;
-use crate::wire::{Answer, Errand, Order, Said};
+use crate::wire::{Answer, Assignment, Order, WorkerMessage};
 
 /// How long a failed connection is left alone.
 const NEXT_TRY: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ const NEXT_TRY: Duration = Duration::from_millis(100);
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Is a worker of [`crate::run()`]: reads orders from standard input and says on standard output
-/// what it sees. The one argument is the process id of whoever runs it.
+/// what it sees. The one argument is the process id of its parent.
 pub fn work(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
     let Some(parent) = parent.and_then(Pid::from_raw) else {
@@ -46,25 +46,25 @@ pub fn work(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     });
     match done {
         Ok(left) => {
-            tell(&Said::Ended { left });
+            send(&WorkerMessage::Ended { left });
             ExitCode::SUCCESS
         }
         Err(error) => {
-            tell(&Said::Failed(error.to_string()));
+            send(&WorkerMessage::Failed(error.to_string()));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Asks for the kernel's signal first and then looks: who died before would never be told of.
+/// Requests the kernel's signal first and then checks the parent: an earlier death sends no signal.
 fn die_with(parent: Pid) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    if getppid() == Some(parent) { Ok(()) } else { Err("whoever started it is gone".into()) }
+    if getppid() == Some(parent) { Ok(()) } else { Err("the parent process is gone".into()) }
 }
 
-/// Says one thing. When nobody listens any more there is nothing left to do.
-fn tell(said: &Said) {
-    let Ok(line) = serde_json::to_string(said) else { return };
+/// Sends one message. If the parent has gone, there is nothing left to do.
+fn send(message: &WorkerMessage) {
+    let Ok(line) = serde_json::to_string(message) else { return };
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
@@ -73,7 +73,7 @@ fn tell(said: &Said) {
 
 /// How an attempt goes about it.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum Behaviour {
     /// Waits, holds for a moment, releases.
     Hold,
     /// Holds for longer than a lease, which must be renewed.
@@ -85,7 +85,7 @@ enum Way {
 }
 
 struct Worker {
-    errand: Errand,
+    assignment: Assignment,
     client: Client,
     recorder: Arc<Recorder>,
     answers: mpsc::Receiver<Answer>,
@@ -93,11 +93,11 @@ struct Worker {
     random: StdRng,
 }
 
-/// Takes the errand, carries it out, and tells how many grants it could not give back.
+/// Carries the assignment out, and returns how many grants it could not release.
 async fn obey() -> Result<usize, Failure> {
     let (orders, mut ordered) = mpsc::channel(4);
     std::thread::Builder::new().name("orders".into()).spawn(move || read_orders(&orders))?;
-    let Some(Order::Begin(errand)) = ordered.recv().await else {
+    let Some(Order::Begin(assignment)) = ordered.recv().await else {
         return Err("the first order must be to begin".into());
     };
     let (sender, answers) = mpsc::channel(1);
@@ -111,15 +111,15 @@ async fn obey() -> Result<usize, Failure> {
             }
         }
     });
-    let recorder = Arc::new(Recorder::new(|event| tell(&Said::Saw(event)))?);
-    let client = connect(&errand, &recorder).await?;
-    tell(&Said::Ready);
-    let random = StdRng::seed_from_u64(errand.seed);
-    let mut worker = Worker { errand, client, recorder, answers, ending, random };
+    let recorder = Arc::new(Recorder::new(|event| send(&WorkerMessage::Saw(event)))?);
+    let client = connect(&assignment, &recorder).await?;
+    send(&WorkerMessage::Ready);
+    let random = StdRng::seed_from_u64(assignment.seed);
+    let mut worker = Worker { assignment, client, recorder, answers, ending, random };
     worker.contend().await
 }
 
-/// Reads orders until whoever gives them is gone; then nothing is left to do.
+/// Reads orders until the parent is gone; then nothing is left to do.
 fn read_orders(orders: &mpsc::Sender<Order>) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
@@ -128,15 +128,17 @@ fn read_orders(orders: &mpsc::Sender<Order>) {
                     return;
                 }
             }
-            Err(error) => return tell(&Said::Failed(format!("an order makes no sense: {error}"))),
+            Err(error) => {
+                return send(&WorkerMessage::Failed(format!("an order makes no sense: {error}")));
+            }
         }
     }
     std::process::exit(1);
 }
 
 /// Connects, again and again while the store is away.
-async fn connect(errand: &Errand, recorder: &Arc<Recorder>) -> Result<Client, Failure> {
-    let url = if errand.plant == Some(Plant::SplitBrain) { "memory:" } else { &errand.url };
+async fn connect(assignment: &Assignment, recorder: &Arc<Recorder>) -> Result<Client, Failure> {
+    let url = if assignment.plant == Some(Plant::SplitBrain) { "memory:" } else { &assignment.url };
     let connected = timeout(READY, async {
         loop {
             let options = ClientOptions::default().with_observer(recorder.clone());
@@ -159,7 +161,7 @@ fn is_away(kind: &ErrorKind) -> bool {
     )
 }
 
-/// Tells whether an attempt may fail so while harm is done.
+/// Returns whether an attempt may fail so under faults.
 fn may_be(kind: &ErrorKind) -> bool {
     let refused = matches!(
         kind,
@@ -170,37 +172,42 @@ fn may_be(kind: &ErrorKind) -> bool {
 
 impl Worker {
     async fn contend(&mut self) -> Result<usize, Failure> {
-        let mut attempt = self.errand.first;
+        let mut attempt = self.assignment.first;
         while !*self.ending.borrow() {
-            let name = self.random.random_range(0..self.errand.names.len());
-            let name = self.errand.names[name].clone();
-            let way = match self.random.random_range(0..100) {
-                0..=2 => Way::Stay,
-                3..=12 => Way::Drop,
-                13..=24 => Way::GiveUp,
-                _ => Way::Hold,
+            let name = self.random.random_range(0..self.assignment.names.len());
+            let name = self.assignment.names[name].clone();
+            let behaviour = match self.random.random_range(0..100) {
+                0..=2 => Behaviour::Stay,
+                3..=12 => Behaviour::Drop,
+                13..=24 => Behaviour::GiveUp,
+                _ => Behaviour::Hold,
             };
-            if !self.attempt(attempt, &name, way).await? {
-                // A call that hangs is told once; what it still does would only blur that.
+            if !self.attempt(attempt, &name, behaviour).await? {
+                // A hanging call is reported once; its later effects are ignored.
                 return Ok(0);
             }
             attempt += 1;
         }
-        if self.errand.plant == Some(Plant::Orphan) {
+        if self.assignment.plant == Some(Plant::Orphan) {
             return self.leave_an_orphan().await;
         }
-        let report = self.client.shutdown(self.errand.patience).await;
+        let report = self.client.shutdown(self.assignment.slack).await;
         Ok(report.left() + report.held() + report.under_way())
     }
 
     /// Makes one attempt; false if a call of the library did not come back.
-    async fn attempt(&mut self, attempt: u64, name: &LockName, way: Way) -> Result<bool, Failure> {
+    async fn attempt(
+        &mut self,
+        attempt: u64,
+        name: &LockName,
+        behaviour: Behaviour,
+    ) -> Result<bool, Failure> {
         let pause = Duration::from_millis(self.random.random_range(1..40));
-        let patience = Duration::from_millis(self.random.random_range(0..300));
-        let options = LockOptions::default().with_lease_duration(self.errand.lease);
-        let mutex = self.client.mutex_with(name, &options.with_wait(self.errand.wait))?;
+        let slack = Duration::from_millis(self.random.random_range(0..300));
+        let options = LockOptions::default().with_lease_duration(self.assignment.lease);
+        let mutex = self.client.mutex_with(name, &options.with_wait(self.assignment.wait))?;
         self.recorder.called(attempt, name, Mode::Exclusive);
-        let hangs = self.errand.plant == Some(Plant::Hang);
+        let hangs = self.assignment.plant == Some(Plant::Hang);
         let lock = async {
             if hangs {
                 std::future::pending::<()>().await;
@@ -208,21 +215,21 @@ impl Worker {
             mutex.lock().await
         };
         let lock = Box::pin(lock);
-        let answer = if way == Way::GiveUp {
-            timeout(patience, lock).await.ok()
+        let answer = if behaviour == Behaviour::GiveUp {
+            timeout(slack, lock).await.ok()
         } else {
-            let limit = self.errand.wait + self.errand.patience;
+            let limit = self.assignment.wait + self.assignment.slack;
             let Some(answer) = self.within(limit, attempt, "lock", lock).await else {
                 return Ok(false);
             };
             Some(answer)
         };
         match answer {
-            Some(Ok(guard)) => return self.hold(attempt, guard, way, pause).await,
+            Some(Ok(guard)) => return self.hold(attempt, guard, behaviour, pause).await,
             Some(Err(error)) => {
                 self.recorder.failed(attempt);
                 erred(attempt, &error);
-                // Who is told at once that nobody answers must not ask without end.
+                // A worker whose requests fail at once must not retry without a pause.
                 tokio::time::sleep(pause).await;
             }
             None => self.recorder.failed(attempt),
@@ -234,48 +241,48 @@ impl Worker {
         &mut self,
         attempt: u64,
         guard: Guard,
-        way: Way,
+        behaviour: Behaviour,
         pause: Duration,
     ) -> Result<bool, Failure> {
         self.recorder.granted(attempt, &guard);
-        let believes_for_ever = self.errand.plant == Some(Plant::BelieveForEver);
+        let believes_for_ever = self.assignment.plant == Some(Plant::BelieveForEver);
         if believes_for_ever {
             let seen = Seen::Renewed { valid_until: Moment::NEVER };
-            tell(&Said::Saw(Event { at: self.recorder.now(), attempt, seen }));
+            send(&WorkerMessage::Saw(Event { at: self.recorder.now(), attempt, seen }));
         }
         let token = guard.fencing_token();
-        let base = self.ask(&Said::Read { attempt, token }).await?;
-        self.think(attempt, &guard, way, pause).await;
-        self.ask(&Said::Write { attempt, token, base }).await?;
+        let base = self.ask(&WorkerMessage::Read { attempt, token }).await?;
+        self.think(attempt, &guard, behaviour, pause).await;
+        self.ask(&WorkerMessage::Write { attempt, token, base }).await?;
         if guard.is_valid() || believes_for_ever {
             self.recorder.renewed(attempt, &guard);
             self.recorder.released(attempt);
         } else {
             self.recorder.lost(attempt);
         }
-        if way == Way::Drop {
+        if behaviour == Behaviour::Drop {
             drop(guard);
             return Ok(true);
         }
-        let limit = RELEASE + self.errand.patience;
+        let limit = RELEASE + self.assignment.slack;
         let outcome = self.within(limit, attempt, "release", Box::pin(guard.release())).await;
         Ok(outcome.is_some())
     }
 
     /// Holds for a while, and writes down how the lease is renewed meanwhile.
-    async fn think(&self, attempt: u64, guard: &Guard, way: Way, pause: Duration) {
-        if way != Way::Stay {
+    async fn think(&self, attempt: u64, guard: &Guard, behaviour: Behaviour, pause: Duration) {
+        if behaviour != Behaviour::Stay {
             return tokio::time::sleep(pause).await;
         }
         for _ in 0..6 {
-            tokio::time::sleep(self.errand.lease / 4).await;
+            tokio::time::sleep(self.assignment.lease / 4).await;
             self.recorder.renewed(attempt, guard);
         }
     }
 
     /// Asks the resource.
-    async fn ask(&mut self, question: &Said) -> Result<Answer, Failure> {
-        tell(question);
+    async fn ask(&mut self, question: &WorkerMessage) -> Result<Answer, Failure> {
+        send(question);
         self.answers.recv().await.ok_or_else(|| "the resource is gone".into())
     }
 
@@ -289,7 +296,7 @@ impl Worker {
     ) -> Option<T> {
         let answer = timeout(limit, future).await.ok();
         if answer.is_none() {
-            tell(&Said::Hung { attempt, call: call.to_owned() });
+            send(&WorkerMessage::Hung { attempt, call: call.to_owned() });
         }
         answer
     }
@@ -299,8 +306,8 @@ impl Worker {
         let options = LockOptions::default().with_lease_duration(Duration::from_secs(30));
         // One is enough, and there must be one: what a worker that ended before had queued for may
         // still be handed to it.
-        let options = options.with_wait(self.errand.wait);
-        let grant = self.client.mutex_with(&self.errand.names[0], &options)?.lock().await;
+        let options = options.with_wait(self.assignment.wait);
+        let grant = self.client.mutex_with(&self.assignment.names[0], &options)?.lock().await;
         std::mem::forget(grant);
         Ok(0)
     }
@@ -309,10 +316,10 @@ impl Worker {
 fn erred(attempt: u64, error: &LockError) {
     let kind = kind_of(error.kind()).to_owned();
     let expected = may_be(error.kind());
-    tell(&Said::Erred { attempt, kind, message: error.to_string(), expected });
+    send(&WorkerMessage::Erred { attempt, kind, message: error.to_string(), expected });
 }
 
-/// The words of the command line for what may happen; all else is told in full.
+/// The short names of expected failures; all others are reported in full.
 fn kind_of(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Busy { .. } => "busy",
@@ -332,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_store_under_harm_may_say_is_told_from_what_it_must_not() {
+    fn expected_errors_under_faults_are_distinguished_from_others() {
         for (kind, may) in [
             (ErrorKind::Unavailable { message: String::new() }, true),
             (ErrorKind::TimedOut { waited: Duration::ZERO, holder: None }, true),

@@ -146,7 +146,7 @@ mod own_tests {
 
     /// A name that is written wrong would make everything wait for the models again.
     #[test]
-    fn whoever_computes_is_there() {
+    fn computing_programs_are_in_the_list() {
         let metadata = crate::metadata::Metadata::read().expect("cargo knows the workspace");
         for (package, _) in COMPUTING {
             assert!(metadata.packages.iter().any(|one| one.name == package), "{package}");

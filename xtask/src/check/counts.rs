@@ -1,6 +1,6 @@
 //! How many tests ran, read from what the test harness prints.
 //!
-//! Invariant N1: a test that was announced and never told of has failed: its binary ended before.
+//! Invariant N1: a test that was announced and never reported has failed: its binary ended before.
 
 use std::ops::AddAssign;
 
@@ -36,7 +36,7 @@ pub(crate) fn closing_line(line: &str) -> Option<Counts> {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     total: Counts,
-    /// The tests that a binary has announced, and those of them that it has told of.
+    /// The tests that a binary has announced, and those that it has reported.
     open: Option<(usize, Counts)>,
     /// The tests that failed or were skipped, by name.
     pub(crate) not_passed: Vec<String>,
@@ -51,17 +51,17 @@ impl Tally {
         } else if let Some(binary) = closing_line(line) {
             self.open = None;
             self.total += binary;
-        } else if let Some((name, result)) = told(line) {
+        } else if let Some((name, result)) = message_of(line) {
             let mut one = Counts::default();
             match result {
-                Told::Passed => one.passed = 1,
-                Told::Failed => one.failed = 1,
-                Told::Skipped => one.skipped = 1,
+                TestOutcome::Passed => one.passed = 1,
+                TestOutcome::Failed => one.failed = 1,
+                TestOutcome::Skipped => one.skipped = 1,
             }
             if let Some((_, so_far)) = &mut self.open {
                 *so_far += one;
             }
-            if result != Told::Passed {
+            if result != TestOutcome::Passed {
                 self.not_passed.push(name.to_owned());
             }
         }
@@ -90,16 +90,20 @@ fn opening_line(line: &str) -> Option<usize> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum TestOutcome {
     Passed,
     Failed,
     Skipped,
 }
 
 /// Reads `test NAME ... ok`, `test NAME ... FAILED` and `test NAME ... ignored, REASON`.
-fn told(line: &str) -> Option<(&str, Told)> {
+fn message_of(line: &str) -> Option<(&str, TestOutcome)> {
     let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    let known = [("ok", Told::Passed), ("FAILED", Told::Failed), ("ignored", Told::Skipped)];
+    let known = [
+        ("ok", TestOutcome::Passed),
+        ("FAILED", TestOutcome::Failed),
+        ("ignored", TestOutcome::Skipped),
+    ];
     let (_, result) = known.into_iter().find(|(word, _)| result.starts_with(word))?;
     Some((name, result))
 }

@@ -1,6 +1,6 @@
 //! Everything that must hold before a change lands, in order, with a summary.
 //!
-//! A failed step does not stop the others: who waits for the check wants to hear all of it. The
+//! A failed step does not stop the others, so that one run shows every failure. The
 //! last line is `N passed, N failed, N skipped`, counted over all tests of all binaries, all
 //! doctests and all examples of the documents; a step that fails without a failed test counts as
 //! one failure.
@@ -14,7 +14,7 @@ mod tests;
 use crate::cargo::cargo;
 use crate::{examples, interop, process, tidy};
 pub(crate) use counts::Counts;
-use report::Line;
+use report::StepReport;
 use std::process::Command;
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ pub(crate) fn list() {
     }
 }
 
-/// Runs the named steps, all if none is named; true if all is well.
+/// Runs the named steps, all if none is named; true if all succeed.
 ///
 /// # Errors
 /// A name that is no step.
@@ -59,7 +59,7 @@ pub(crate) fn run(only: &[&str]) -> Result<bool, String> {
         if let Err(says) = &outcome {
             println!("{}: {says}", step.name);
         }
-        lines.push(Line { step: step.name, took: start.elapsed(), counts, outcome });
+        lines.push(StepReport { step: step.name, took: start.elapsed(), counts, outcome });
     }
     let summary = report::summary(&lines);
     println!("\n{}", summary.text);
@@ -137,7 +137,7 @@ mod own_tests {
 
     #[test]
     fn a_name_that_is_no_step_is_refused() {
-        let told = chosen(&["fmt"]).err().expect("refused");
-        assert!(told.contains("`fmt`") && told.contains("format"), "{told}");
+        let reply = chosen(&["fmt"]).err().expect("refused");
+        assert!(reply.contains("`fmt`") && reply.contains("format"), "{reply}");
     }
 }

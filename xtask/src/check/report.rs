@@ -4,7 +4,7 @@ use super::counts::Counts;
 use std::time::Duration;
 
 /// One step that ran.
-pub(crate) struct Line {
+pub(crate) struct StepReport {
     pub(crate) step: &'static str,
     pub(crate) took: Duration,
     pub(crate) counts: Counts,
@@ -16,7 +16,7 @@ pub(crate) struct Summary {
     pub(crate) well: bool,
 }
 
-pub(crate) fn summary(lines: &[Line]) -> Summary {
+pub(crate) fn summary(lines: &[StepReport]) -> Summary {
     let mut text = format!("{:<10} {:<7} {:>9} {:>7}\n", "step", "result", "time", "tests");
     let mut total = Counts::default();
     let mut took = Duration::ZERO;
@@ -47,8 +47,8 @@ fn row(step: &str, result: &str, took: Duration, tests: &str) -> String {
 mod tests {
     use super::*;
 
-    fn line(step: &'static str, counts: Counts, outcome: Result<(), String>) -> Line {
-        Line { step, took: Duration::from_millis(1500), counts, outcome }
+    fn line(step: &'static str, counts: Counts, outcome: Result<(), String>) -> StepReport {
+        StepReport { step, took: Duration::from_millis(1500), counts, outcome }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The step that runs every test.
 //!
-//! The programs with tests run in two lanes at once: those that compute, and behind whom nobody
+//! The programs with tests run in two groups at once: those that compute, and behind which none
 //! waits for a clock, at a lower priority beside all the others.
 
 use super::Outcome;
@@ -17,7 +17,7 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 /// How many tests of a program that mostly waits run at once, for each processor.
 const WAITING: usize = 2;
 
-/// What a lane saw.
+/// The results of a group.
 #[derive(Default)]
 struct Seen {
     counts: Counts,
@@ -50,7 +50,7 @@ pub(crate) fn run() -> Outcome {
         seen.live("doctests", &mut cargo(&doctests));
         match computing.join() {
             Ok(other) => seen.add(other),
-            Err(_) => seen.says.push("the lane of those that compute broke".to_owned()),
+            Err(_) => seen.says.push("the group of computing programs broke".to_owned()),
         }
         seen
     });
@@ -91,7 +91,7 @@ impl Seen {
     }
 }
 
-/// All is well only if something ran, and everything that was there.
+/// It is a success only if something ran, and all tests ran.
 fn judged(ran: Result<(), String>, counts: Counts, named: &[String]) -> Result<(), String> {
     let named: String = named.iter().map(|name| format!("\n  {name}")).collect();
     match (ran, counts) {

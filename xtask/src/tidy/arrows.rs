@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! The allowed dependencies between crates.
 //!
 //! Arrows point one way: core ← net ← engines, and core ← library ← torture ← conformance ← sim;
 //! engines, library and torture ← cli, server ← dashboard. A concrete engine is named only by the
@@ -13,9 +13,9 @@ use crate::tree::Tree;
 /// What drives other lock crates: workspaces of their own.
 const PEERS: [&str; 2] = ["interop/rust", "interop/bench"];
 
-/// A place on the map, told by a crate's directory.
+/// A layer of the map, by a crate's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Layer {
     Core,
     Net,
     Memory,
@@ -34,72 +34,72 @@ enum Place {
 }
 
 /// The place of the crate in `directory`.
-fn place_of(directory: &str) -> Option<Place> {
+fn layer_of(directory: &str) -> Option<Layer> {
     Some(match directory {
-        "crates/core" => Place::Core,
-        "crates/net" => Place::Net,
-        "crates/engines/memory" => Place::Memory,
-        "crates/holdline" => Place::Library,
-        "crates/torture" => Place::Torture,
-        "crates/conformance" => Place::Conformance,
-        "crates/sim" => Place::Sim,
-        "crates/model" => Place::Model,
-        "crates/cli" => Place::Cli,
-        "crates/server" => Place::Server,
-        "crates/dashboard" => Place::Dashboard,
-        "crates/bench" => Place::Bench,
-        "crates/services" => Place::Services,
-        "xtask" => Place::Tasks,
+        "crates/core" => Layer::Core,
+        "crates/net" => Layer::Net,
+        "crates/engines/memory" => Layer::Memory,
+        "crates/holdline" => Layer::Library,
+        "crates/torture" => Layer::Torture,
+        "crates/conformance" => Layer::Conformance,
+        "crates/sim" => Layer::Sim,
+        "crates/model" => Layer::Model,
+        "crates/cli" => Layer::Cli,
+        "crates/server" => Layer::Server,
+        "crates/dashboard" => Layer::Dashboard,
+        "crates/bench" => Layer::Bench,
+        "crates/services" => Layer::Services,
+        "xtask" => Layer::Tasks,
         engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
-            Place::Engine
+            Layer::Engine
         }
         _ => return None,
     })
 }
 
 /// What the product of a crate may be built on.
-fn normal(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Core, Engine, Library, Memory, Net, Server, Services, Torture};
+fn normal(from: Layer) -> &'static [Layer] {
+    use Layer::{Conformance, Core, Engine, Library, Memory, Net, Server, Services, Torture};
     match from {
-        Place::Core | Place::Services | Place::Tasks => &[],
-        Place::Net | Place::Memory | Place::Model => &[Core],
-        Place::Engine => &[Core, Net],
-        Place::Library => &[Core, Memory, Engine],
-        Place::Torture => &[Core, Library],
-        Place::Conformance => &[Core, Library, Torture],
-        Place::Bench => &[Core, Library, Services],
-        Place::Sim => &[Core, Library, Conformance],
-        Place::Cli => &[Core, Library, Memory, Engine, Server, Torture],
-        Place::Server => &[Core, Library, Memory, Engine],
-        Place::Dashboard => &[Core, Library, Server],
+        Layer::Core | Layer::Services | Layer::Tasks => &[],
+        Layer::Net | Layer::Memory | Layer::Model => &[Core],
+        Layer::Engine => &[Core, Net],
+        Layer::Library => &[Core, Memory, Engine],
+        Layer::Torture => &[Core, Library],
+        Layer::Conformance => &[Core, Library, Torture],
+        Layer::Bench => &[Core, Library, Services],
+        Layer::Sim => &[Core, Library, Conformance],
+        Layer::Cli => &[Core, Library, Memory, Engine, Server, Torture],
+        Layer::Server => &[Core, Library, Memory, Engine],
+        Layer::Dashboard => &[Core, Library, Server],
     }
 }
 
 /// What its tests may use besides.
-fn in_tests(from: Place) -> &'static [Place] {
-    use Place::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
+fn in_tests(from: Layer) -> &'static [Layer] {
+    use Layer::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
     match from {
-        Place::Core => &[Model],
-        Place::Memory | Place::Engine => {
+        Layer::Core => &[Model],
+        Layer::Memory | Layer::Engine => {
             &[Library, Memory, Engine, Conformance, Server, Services, Sim]
         }
-        Place::Library => &[Conformance, Services],
-        Place::Conformance => &[Memory, Services],
-        Place::Sim | Place::Model => &[Memory, Engine, Services],
-        Place::Torture => &[Engine, Services],
-        Place::Cli | Place::Server | Place::Dashboard => &[Services],
-        Place::Net | Place::Bench | Place::Services | Place::Tasks => &[],
+        Layer::Library => &[Conformance, Services],
+        Layer::Conformance => &[Memory, Services],
+        Layer::Sim | Layer::Model => &[Memory, Engine, Services],
+        Layer::Torture => &[Engine, Services],
+        Layer::Cli | Layer::Server | Layer::Dashboard => &[Services],
+        Layer::Net | Layer::Bench | Layer::Services | Layer::Tasks => &[],
     }
 }
 
-fn allowed(from: Place, to: Place, dependency: &Dependency) -> Result<(), String> {
+fn allowed(from: Layer, to: Layer, dependency: &Dependency) -> Result<(), String> {
     let for_tests = dependency.kind.as_deref() == Some("dev");
     let fits = normal(from).contains(&to) || (for_tests && in_tests(from).contains(&to));
     if !fits {
         let kind = if for_tests { "not even in tests" } else { "see ARCHITECTURE.md" };
         return Err(format!("{from:?} may not depend on {to:?} ({kind})"));
     }
-    if from == Place::Library && to == Place::Engine && !dependency.optional && !for_tests {
+    if from == Layer::Library && to == Layer::Engine && !dependency.optional && !for_tests {
         return Err("the library names an engine only as an optional feature".to_owned());
     }
     Ok(())
@@ -111,14 +111,14 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     for member in metadata.members() {
         let directory = metadata.directory_of(member);
         let manifest = format!("{directory}/Cargo.toml");
-        let Some(from) = place_of(&directory) else {
+        let Some(from) = layer_of(&directory) else {
             found.push(Finding::whole(&manifest, "this crate has no place on the map"));
             continue;
         };
         for dependency in &member.dependencies {
             let ours = metadata.members().find(|m| m.name == dependency.name);
-            // A place that is missing is told at the other crate's own turn.
-            let Some(to) = ours.and_then(|m| place_of(&metadata.directory_of(m))) else { continue };
+            // A crate outside of the map is reported by its own check.
+            let Some(to) = ours.and_then(|m| layer_of(&metadata.directory_of(m))) else { continue };
             // A crate may stand beside itself: its tests switch features on in that way.
             if dependency.name != member.name
                 && let Err(says) = allowed(from, to, dependency)
@@ -208,9 +208,9 @@ mod tests {
 
     #[test]
     fn an_engine_in_the_library_is_optional() {
-        let told = says(map(&[], &[on("e", None, false)], &[]));
-        assert_eq!(told.len(), 1);
-        assert!(told[0].contains("optional feature"), "{}", told[0]);
+        let reply = says(map(&[], &[on("e", None, false)], &[]));
+        assert_eq!(reply.len(), 1);
+        assert!(reply[0].contains("optional feature"), "{}", reply[0]);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         }
         let tildes = prose(&file.text).into_iter();
         for (line, _) in tildes.filter(|(_, text)| text.trim_start().starts_with("~~~")) {
-            let says = "a block fenced by `~~~`, which nobody compiles or runs: use backticks";
+            let says = "a block fenced by `~~~`, which is neither compiled nor run: use backticks";
             found.push(Finding::at(&file.path, line, says));
         }
         if is_for_users(file) {
@@ -99,23 +99,23 @@ mod tests {
         // Words about an include are none.
         let words = "//! #[doc = include_str!(\"../../../README.md\")]";
         for path in ["README.md", "docs/choosing.md"] {
-            let told = found(findings, &[LIB, (INCLUDES, words), (path, BLOCK)]);
-            assert_eq!(told, [(path.to_owned(), Some(3))]);
+            let reply = found(findings, &[LIB, (INCLUDES, words), (path, BLOCK)]);
+            assert_eq!(reply, [(path.to_owned(), Some(3))]);
         }
     }
 
     #[test]
-    fn includes_that_nobody_declares_are_found() {
-        let told = found(findings, &[(LIBRARY, "mod client;"), (INCLUDES, "")]);
-        assert_eq!(told, [(LIBRARY.to_owned(), None)]);
+    fn undeclared_includes_are_found() {
+        let reply = found(findings, &[(LIBRARY, "mod client;"), (INCLUDES, "")]);
+        assert_eq!(reply, [(LIBRARY.to_owned(), None)]);
     }
 
     #[test]
     fn a_block_that_is_not_run_or_has_no_language_is_found() {
         let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
         for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```", "~~~rust"] {
-            let told = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
-            assert_eq!(told, [("README.md".to_owned(), Some(1))], "{bad}");
+            let reply = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
+            assert_eq!(reply, [("README.md".to_owned(), Some(1))], "{bad}");
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let readme = ("README.md", "```rust,no_run\nfn main() {\n}\n```");
         let tree = |example| [LIB, (INCLUDES, includes), readme, (EXAMPLE, example)];
         assert_eq!(found(findings, &tree("//! One.\n\nfn main() {\n}\n")), []);
-        let told = found(findings, &tree("//! One.\n\nfn main() {\n    work();\n}\n"));
-        assert_eq!(told, [("README.md".to_owned(), Some(1))]);
+        let reply = found(findings, &tree("//! One.\n\nfn main() {\n    work();\n}\n"));
+        assert_eq!(reply, [("README.md".to_owned(), Some(1))]);
     }
 }

@@ -32,7 +32,7 @@ fn engine_of(path: &str) -> Option<&str> {
     Some(&path[.."crates/engines/".len() + name.len()])
 }
 
-/// An engine that nobody has begun: its library declares nothing.
+/// An engine that was not begun: its library declares nothing.
 fn is_stub(tree: &Tree, engine: &str) -> bool {
     let library = tree.file(&format!("{engine}/src/lib.rs")).and_then(|f| f.rust.as_ref());
     library.is_some_and(|source| source.file.items.is_empty())
@@ -47,7 +47,7 @@ mod tests {
         names.iter().map(|n| (format!("crates/engines/redis/{n}"), "mod a;")).collect()
     }
 
-    fn told(names: &[&str]) -> usize {
+    fn message_of(names: &[&str]) -> usize {
         let files = files(names);
         let files: Vec<(&str, &str)> = files.iter().map(|(p, t)| (p.as_str(), *t)).collect();
         found(findings, &files).len()
@@ -63,16 +63,16 @@ mod tests {
             "src/error.rs",
             "tests/conformance.rs",
         ];
-        assert_eq!(told(&shape), 0);
+        assert_eq!(message_of(&shape), 0);
     }
 
     #[test]
     fn what_is_missing_is_found() {
-        assert_eq!(told(&["src/lib.rs", "src/engine.rs", "src/error.rs"]), 3);
+        assert_eq!(message_of(&["src/lib.rs", "src/engine.rs", "src/error.rs"]), 3);
     }
 
     #[test]
-    fn an_engine_that_nobody_has_begun_is_left_alone() {
+    fn an_engine_without_a_directory_is_ignored() {
         let path = "crates/engines/redis/src/lib.rs";
         assert_eq!(found(findings, &[(path, "//! Under construction.\n")]), []);
     }

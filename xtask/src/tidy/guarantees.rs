@@ -107,7 +107,7 @@ mod tests {
 
     const SUITE: (&str, &str) = (
         "crates/a/tests/suite.rs",
-        "fn killed_holder_frees() {}\nsuite! { fn paused_holder_is_told() {} }",
+        "fn killed_holder_frees() {}\nsuite! { fn paused_holder_is_notified() {} }",
     );
     const EMPTY: [(&str, &str); 4] = [
         (SOURCE, ""),
@@ -130,7 +130,7 @@ mod tests {
     fn tests_that_exist_are_accepted() {
         let table = "`no::row`\n| fault | local |\n|---|---|\n\
             | kill | `p3::suite::killed_holder_frees` |\n\
-            | pause | `suite::paused_holder_is_told`, `Guard::Lost`, `kill -9` |\n";
+            | pause | `suite::paused_holder_is_notified`, `Guard::Lost`, `kill -9` |\n";
         assert_eq!(findings_with(&[("docs/doctor.md", table)], SUITE), []);
     }
 

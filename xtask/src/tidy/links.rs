@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn a_link_to_nothing_is_found() {
-        let told = found(findings, &[("docs/a.md", "\nsee [b](b.md) and [a](./a.md)")]);
-        assert_eq!(told, [("docs/a.md".to_owned(), Some(2))]);
+        let reply = found(findings, &[("docs/a.md", "\nsee [b](b.md) and [a](./a.md)")]);
+        assert_eq!(reply, [("docs/a.md".to_owned(), Some(2))]);
     }
 
     /// Parts of a page were not looked at, nor targets that stand apart, and a path that leads out
@@ -97,8 +97,8 @@ mod tests {
     fn parts_that_are_gone_and_ways_out_are_found() {
         let style = ("STYLE.md", "## Words\n```text\n# here\n```\n");
         for bad in ["[a](../STYLE.md#word)", "[a](#here)", "[a]: b.md", "[a](../../STYLE.md)"] {
-            let told = found(findings, &[("docs/a.md", bad), style]);
-            assert_eq!(told, [("docs/a.md".to_owned(), Some(1))], "{bad}");
+            let reply = found(findings, &[("docs/a.md", bad), style]);
+            assert_eq!(reply, [("docs/a.md".to_owned(), Some(1))], "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! No file tells on whose machine, or behind which mirror, it was made.
+//! No file contains traces of the machine, or the mirror, that it was made with.
 
 use super::Finding;
 use crate::tree::Tree;
@@ -77,8 +77,8 @@ mod tests {
         let host = format!("see {}", HOSTS[0].join("."));
         for bad in ["cd /work/tree", "file:///root/x", "\"/home/ann/x\"", &host, "(/root/.cargo/)"]
         {
-            let told = found(findings, &[("docs/a.md", bad)]);
-            assert_eq!(told, [("docs/a.md".to_owned(), Some(1))], "{bad}");
+            let reply = found(findings, &[("docs/a.md", bad)]);
+            assert_eq!(reply, [("docs/a.md".to_owned(), Some(1))], "{bad}");
         }
     }
 

@@ -21,6 +21,7 @@ mod shapes;
 mod sizes;
 mod sleeping;
 mod width;
+mod words;
 
 pub(crate) use doc_blocks::is_for_users;
 
@@ -61,7 +62,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 18] = [
+const RULES: [Rule; 19] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -151,6 +152,11 @@ const RULES: [Rule; 18] = [
         name: "rust-version",
         asks: "no dependency needs a newer Rust than we declare",
         findings: rust_version::findings,
+    },
+    Rule {
+        name: "words",
+        asks: "retired words do not come back, and the glossary explains each coined word",
+        findings: words::findings,
     },
 ];
 

@@ -173,9 +173,9 @@ mod tests {
             "fn f() { tokio::spawn(async {}); }",
             "fn f() { assert!(std::env::var(\"A\").is_ok()); }",
         ] {
-            let mut told = found(findings, &[(PATH, bad)]);
-            told.dedup();
-            assert_eq!(told, [(PATH.to_owned(), Some(1))], "{bad}");
+            let mut reply = found(findings, &[(PATH, bad)]);
+            reply.dedup();
+            assert_eq!(reply, [(PATH.to_owned(), Some(1))], "{bad}");
         }
     }
 

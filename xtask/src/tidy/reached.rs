@@ -1,5 +1,5 @@
-//! Every Rust file of a crate is part of it: a file that no module declares is compiled by nobody,
-//! and its tests run for nobody, while it looks as if they did.
+//! Every Rust file of a crate is part of it: a file that no module declares is not compiled, and
+//! its tests do not run, although it looks as if they did.
 
 use super::Finding;
 use crate::rust_source::RustSource;
@@ -17,7 +17,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         let ours = members.iter().any(|directory| file.path.starts_with(directory));
         ours && !reached.contains(&file.path)
     });
-    let says = "no module declares this file, so nobody compiles it and no test in it runs";
+    let says = "no module declares this file, so it is not compiled and no test in it runs";
     lost.map(|(file, _)| Finding::whole(&file.path, says)).collect()
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
     use crate::metadata::{Metadata, Package, Target};
 
-    fn told(files: &[(&str, &str)]) -> Vec<String> {
+    fn message_of(files: &[(&str, &str)]) -> Vec<String> {
         let root = |path: &str| Target { src_path: format!("/r/crates/a/{path}").into() };
         let package = Package {
             id: "a".to_owned(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_is_accepted() {
+    fn declared_files_are_accepted() {
         let files = [
             ("src/lib.rs", "mod a; mod b { mod c; }\n#[path = \"odd.rs\"] mod d;"),
             ("src/a.rs", "#[cfg(test)] mod tests;"),
@@ -130,7 +130,7 @@ mod tests {
             ("tests/it/main.rs", "mod cases;"),
             ("tests/it/cases/mod.rs", ""),
         ];
-        assert_eq!(told(&files), Vec::<String>::new());
+        assert_eq!(message_of(&files), Vec::<String>::new());
     }
 
     #[test]
@@ -143,6 +143,6 @@ mod tests {
             ("tests/it/cases.rs", ""),
             ("tests/it/more.rs", "#[test] fn never_runs() {}"),
         ];
-        assert_eq!(told(&files), ["crates/a/src/forgotten.rs", "crates/a/tests/it/more.rs"]);
+        assert_eq!(message_of(&files), ["crates/a/src/forgotten.rs", "crates/a/tests/it/more.rs"]);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Whether our users build it, rather than our tests or nobody on our platforms.
+/// Returns whether users build it, and not only tests or other platforms.
 fn ships(dependency: &DependencyKind) -> bool {
     let elsewhere = dependency.target.as_deref();
     let elsewhere = elsewhere.is_some_and(|t| t.contains("windows") && !t.contains("not("));
@@ -44,11 +44,11 @@ mod tests {
     use super::*;
     use crate::metadata::{Metadata, Node, NodeDependency, Package, Resolve};
 
-    fn told(kind: Option<&str>, needs: &str) -> usize {
-        told_on(None, kind, needs)
+    fn message_of(kind: Option<&str>, needs: &str) -> usize {
+        reported_on(None, kind, needs)
     }
 
-    fn told_on(target: Option<&str>, kind: Option<&str>, needs: &str) -> usize {
+    fn reported_on(target: Option<&str>, kind: Option<&str>, needs: &str) -> usize {
         let package = |id: &str, rust: &str| Package {
             id: id.to_owned(),
             rust_version: Some(rust.to_owned()),
@@ -68,17 +68,17 @@ mod tests {
 
     #[test]
     fn what_is_old_enough_or_only_tests_is_accepted() {
-        assert_eq!(told(None, "1.89.0"), 0);
-        assert_eq!(told(None, "1.9"), 0);
-        assert_eq!(told(Some("dev"), "1.95"), 0);
+        assert_eq!(message_of(None, "1.89.0"), 0);
+        assert_eq!(message_of(None, "1.9"), 0);
+        assert_eq!(message_of(Some("dev"), "1.95"), 0);
     }
 
     /// Every condition with the word was taken for Windows.
     #[test]
     fn what_all_but_windows_build_is_looked_at() {
-        assert_eq!(told_on(Some("cfg(windows)"), None, "1.95"), 0);
-        assert_eq!(told_on(Some("cfg(not(windows))"), None, "1.95"), 1);
-        assert_eq!(told_on(Some("cfg(unix)"), None, "1.95"), 1);
+        assert_eq!(reported_on(Some("cfg(windows)"), None, "1.95"), 0);
+        assert_eq!(reported_on(Some("cfg(not(windows))"), None, "1.95"), 1);
+        assert_eq!(reported_on(Some("cfg(unix)"), None, "1.95"), 1);
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_is_too_new_is_found() {
-        assert_eq!(told(None, "1.90"), 1);
-        assert_eq!(told(Some("build"), "2.0"), 1);
+        assert_eq!(message_of(None, "1.90"), 1);
+        assert_eq!(message_of(Some("build"), "2.0"), 1);
     }
 }

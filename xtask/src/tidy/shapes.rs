@@ -35,7 +35,7 @@ struct Shapes<'a> {
 }
 
 impl Shapes<'_> {
-    fn tell(&mut self, place: proc_macro2::Span, says: String) {
+    fn report(&mut self, place: proc_macro2::Span, says: String) {
         self.found.push(Finding::at(&self.file.path, place.start().line, says));
     }
 }
@@ -52,11 +52,14 @@ impl<'ast> Visit<'ast> for Shapes<'_> {
         });
         let count = methods.clone().count();
         if count > METHODS {
-            self.tell(item.ident.span(), format!("the contract has {count} of {METHODS} methods"));
+            self.report(
+                item.ident.span(),
+                format!("the contract has {count} of {METHODS} methods"),
+            );
         }
         for method in methods.filter(|m| m.default.is_some()) {
             let says = format!("`{}` of the contract has a default body", method.sig.ident);
-            self.tell(method.sig.span(), says);
+            self.report(method.sig.span(), says);
         }
     }
 
@@ -64,7 +67,7 @@ impl<'ast> Visit<'ast> for Shapes<'_> {
         let name = item.ident.to_string();
         if name.ends_with("Options") && item.fields.len() > FIELDS {
             let says = format!("`{name}` has {} of {FIELDS} fields", item.fields.len());
-            self.tell(item.ident.span(), says);
+            self.report(item.ident.span(), says);
         }
     }
 }

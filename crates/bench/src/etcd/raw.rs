@@ -1,4 +1,4 @@
-//! What an etcd server does at the least: one write, asked for over one connection.
+//! The raw floor of an etcd server: one write over one connection.
 
 use std::net::SocketAddr;
 

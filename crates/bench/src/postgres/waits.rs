@@ -1,6 +1,5 @@
-//! Two ways to wake the next in a line: a notification to its session, and an advisory lock in
-//! whose own line all sessions wait. Neither does more than wake: what a lock costs beside it is
-//! the same for both.
+//! Two ways to wake the next of several sessions: a notification, and an advisory lock in whose own
+//! queue all sessions wait. Both only wake: the cost of a lock comes on top of either.
 
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use holdline_services::PostgresServer;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_postgres::Client;
 
-use super::{Ear, Floor, connect};
+use super::{Floor, Listener, connect};
 use crate::rounds::{Failure, ROUNDS, Round, each, median, report};
 
 const SESSIONS: [usize; 3] = [2, 16, 64];
@@ -18,15 +17,15 @@ const WAKES: usize = 200;
 /// server's processors.
 pub(super) async fn run(server: &PostgresServer, floor: &Floor) -> Result<(), Failure> {
     for sessions in SESSIONS {
-        let mut told = Vec::with_capacity(sessions);
+        let mut reply = Vec::with_capacity(sessions);
         for number in 0..sessions {
-            told.push(Ear::open(server, number).await?);
+            reply.push(Listener::open(server, number).await?);
         }
-        let mut line = Line::open(server, sessions).await?;
+        let mut line = WaitQueue::open(server, sessions).await?;
         let (mut by_message, mut by_lock) = (Wakes::default(), Wakes::default());
         for _ in 0..ROUNDS {
             let update = floor.update().await?;
-            by_message.round(server, update, notify(&mut told)).await?;
+            by_message.round(server, update, notify(&mut reply)).await?;
             by_lock.round(server, update, line.pass()).await?;
         }
         by_message.show(&format!("  woken by NOTIFY, among {sessions} sessions, p50"));
@@ -71,60 +70,60 @@ fn processor_time(server: &PostgresServer) -> Result<f64, Failure> {
     let mut sum = 0.0;
     for process in children.split_whitespace().chain([first.to_string().as_str()]) {
         // One that has ended meanwhile is none of ours.
-        let Ok(told) = std::fs::read_to_string(format!("/proc/{process}/schedstat")) else {
+        let Ok(reply) = std::fs::read_to_string(format!("/proc/{process}/schedstat")) else {
             continue;
         };
-        sum += told.split(' ').next().unwrap_or_default().parse::<f64>()?;
+        sum += reply.split(' ').next().unwrap_or_default().parse::<f64>()?;
     }
     Ok(sum)
 }
 
-/// Each session tells the next one.
-async fn notify(sessions: &mut [Ear]) -> Result<Vec<f64>, Failure> {
+/// Each session notifies the next one.
+async fn notify(sessions: &mut [Listener]) -> Result<Vec<f64>, Failure> {
     let mut taken = Vec::with_capacity(WAKES);
     for turn in 0..WAKES {
         let (now, next) = (turn % sessions.len(), (turn + 1) % sessions.len());
         let start = Instant::now();
-        sessions[now].client.batch_execute(&format!("notify ear{next}")).await?;
-        let heard = sessions[next].heard.recv().await.ok_or("an ear is gone")?;
-        taken.push(each(heard.duration_since(start), 1));
+        sessions[now].client.batch_execute(&format!("notify channel{next}")).await?;
+        let received = sessions[next].received.recv().await.ok_or("a listener is gone")?;
+        taken.push(each(received.duration_since(start), 1));
     }
     Ok(taken)
 }
 
 /// Sessions that all want one advisory lock; it is passed on one order at a time.
-struct Line {
+struct WaitQueue {
     orders: Vec<UnboundedSender<()>>,
     held: tokio::sync::mpsc::UnboundedReceiver<(usize, Instant)>,
     holder: usize,
 }
 
-impl Line {
-    async fn open(server: &PostgresServer, sessions: usize) -> Result<Line, Failure> {
-        let (tell, mut held) = unbounded_channel();
+impl WaitQueue {
+    async fn open(server: &PostgresServer, sessions: usize) -> Result<WaitQueue, Failure> {
+        let (sender, mut held) = unbounded_channel();
         let mut orders = Vec::with_capacity(sessions);
         for number in 0..sessions {
             let (client, connection) = connect(server).await?;
             tokio::task::spawn_local(connection);
             let (order, mut ordered) = unbounded_channel::<()>();
-            let tell = tell.clone();
+            let sender = sender.clone();
             tokio::task::spawn_local(async move {
                 while take(&client).await.is_ok() {
-                    let _ = tell.send((number, Instant::now()));
+                    let _ = sender.send((number, Instant::now()));
                     let Some(()) = ordered.recv().await else { return };
                     let _ = client.batch_execute("select pg_advisory_unlock(1)").await;
                 }
             });
             orders.push(order);
         }
-        let (holder, _) = held.recv().await.ok_or("nobody takes the lock")?;
+        let (holder, _) = held.recv().await.ok_or("no session takes the lock")?;
         // All others stand in the line before anything is measured.
         let waiting = format!("{}", sessions - 1);
         let ask = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
         while server.sql(ask) != [waiting.as_str()] {
             tokio::task::yield_now().await;
         }
-        Ok(Line { orders, held, holder })
+        Ok(WaitQueue { orders, held, holder })
     }
 
     async fn pass(&mut self) -> Result<Vec<f64>, Failure> {
@@ -132,7 +131,7 @@ impl Line {
         for _ in 0..WAKES {
             let start = Instant::now();
             self.orders[self.holder].send(())?;
-            let (holder, woken) = self.held.recv().await.ok_or("nobody takes the lock")?;
+            let (holder, woken) = self.held.recv().await.ok_or("no session takes the lock")?;
             taken.push(each(woken.duration_since(start), 1));
             self.holder = holder;
         }

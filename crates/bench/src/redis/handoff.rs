@@ -88,8 +88,8 @@ pub(crate) async fn floor(
             let mut hops = 0_usize;
             while Instant::now() < deadline {
                 // The one that has it at the end keeps it; the others' waits run out.
-                let told = raw.ask(&["BLPOP", TOKEN, "0.2"]).await?;
-                if told.starts_with(b"*2") {
+                let reply = raw.ask(&["BLPOP", TOKEN, "0.2"]).await?;
+                if reply.starts_with(b"*2") {
                     hops += 1;
                     raw.ask(&["RPUSH", TOKEN, "1"]).await?;
                 }
@@ -138,7 +138,7 @@ pub(crate) async fn contend(
     Ok(grants)
 }
 
-/// From just before the release leaves until somebody else has the name.
+/// From just before the release is sent until another contender has the name.
 pub(crate) fn wake_up(world: &World) -> Result<(), Failure> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {

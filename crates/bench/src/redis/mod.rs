@@ -1,5 +1,5 @@
 //! One Redis server: cycles, hand-offs, wake-ups and leases beside raw floors. The same for a
-//! master with two replicas that Sentinels look after: the floor is asked of that master too.
+//! master with two replicas and Sentinels: its floor runs on that master too.
 //!
 //! The server is Debian's, started for this run. Client and server share the machine's cores, so
 //! only ratios within a round mean anything.

@@ -1,7 +1,7 @@
-//! The fastest of the other libraries, each run in a process of its own beside ours.
+//! The fastest of the other libraries, each in a process of its own beside ours.
 //!
-//! `cargo xtask bench` builds them and tells by a variable where they are; without it the lines
-//! show the floor and ours only.
+//! `cargo xtask bench` builds them and passes their paths in a variable; without it the output has
+//! the floor and ours only.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -69,10 +69,10 @@ impl Peers {
             rust.args([peer, urls]).args(size).arg("contended");
             rust
         };
-        let said = said(&mut command)?;
-        let numbers: Result<Vec<usize>, _> = said.split_whitespace().map(str::parse).collect();
+        let output = output(&mut command)?;
+        let numbers: Result<Vec<usize>, _> = output.split_whitespace().map(str::parse).collect();
         let [acquisitions, p99, most, least] = numbers?[..] else {
-            return Err(format!("{command:?} said {said:?}").into());
+            return Err(format!("{command:?} said {output:?}").into());
         };
         Ok(Some(Contended { acquisitions, p99, most, least }))
     }
@@ -99,14 +99,14 @@ fn nanos(figure: usize) -> f64 {
 
 /// Runs a peer and reads the one number that it prints.
 fn figure(command: &mut Command) -> Result<usize, Failure> {
-    Ok(said(command)?.trim().parse()?)
+    Ok(output(command)?.trim().parse()?)
 }
 
-fn said(command: &mut Command) -> Result<String, Failure> {
+fn output(command: &mut Command) -> Result<String, Failure> {
     let ended = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if !ended.status.success() {
-        let said = String::from_utf8_lossy(&ended.stderr);
-        return Err(format!("{command:?}: {}", said.trim()).into());
+        let output = String::from_utf8_lossy(&ended.stderr);
+        return Err(format!("{command:?}: {}", output.trim()).into());
     }
     Ok(String::from_utf8(ended.stdout)?)
 }

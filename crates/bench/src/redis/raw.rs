@@ -1,4 +1,4 @@
-//! The raw floors: our own few lines of RESP on tokio sockets, two commands a cycle.
+//! The raw floors: a minimal RESP client on tokio sockets, two commands a cycle.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

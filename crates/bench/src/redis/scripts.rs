@@ -1,7 +1,7 @@
-//! Where the server's time goes: what each of our scripts costs it, in µs, by its own slow log.
+//! The server's time: what each script costs it, in µs, by its own slow log.
 //!
-//! A call's time is what the server says of it, so neither the way nor the client is in it. Whoever
-//! else uses the machine is, now and then: so the slowest tenth of all calls does not count.
+//! The server measures the time of a call, so neither the network nor the client is included. Other
+//! load on the machine disturbs some calls, so the slowest tenth of all calls is left out.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,14 +31,14 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
             raw.cycles(&keys(64), TIME).await.map(drop)
         })
     })?;
-    tell("floor: SET NX PX, compare-and-delete", &floor, &["set", "compare-and-delete"]);
+    report("floor: SET NX PX, compare-and-delete", &floor, &["set", "compare-and-delete"]);
     let alone = during(&mut observer, || world.runtime.block_on(contend(world, 64, 1)))?;
-    tell("64 names, each of one task", &alone, &["acquire", "release"]);
+    report("64 names, each of one task", &alone, &["acquire", "release"]);
     for contenders in [2, 16, 128] {
         let work = || world.runtime.block_on(contend(world, 1, contenders));
         let costs = during(&mut observer, work)?;
         let title = format!("a hand-off among {contenders}");
-        tell(&title, &costs, &["release", "acquire", "claim"]);
+        report(&title, &costs, &["release", "acquire", "claim"]);
     }
     observer.send(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
     Ok(())
@@ -91,7 +91,7 @@ fn is_record(word: &str) -> bool {
     word.get(BEGINNING - 2..BEGINNING) == Some("g-")
 }
 
-/// Tells what a call does: a release names the beginning of a record, an acquire more of it, and
+/// Classifies a call: a release names the beginning of a record, an acquire more of it, and
 /// who claims says so last.
 fn what(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -109,7 +109,7 @@ fn what(words: &[String]) -> Option<&'static str> {
     }
 }
 
-fn tell(title: &str, costs: &Costs, order: &[&'static str]) {
+fn report(title: &str, costs: &Costs, order: &[&'static str]) {
     let parts: Vec<(&str, f64)> = order
         .iter()
         .map(|what| (*what, most(costs.get(what).cloned().unwrap_or_default())))
@@ -140,9 +140,9 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_told_apart() {
+    fn calls_are_distinguished() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        for (text, told) in [
+        for (text, reply) in [
             ("SET a b NX PX 1", Some("set")),
             ("EVALSHA s 1 k v", Some("compare-and-delete")),
             ("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-", Some("release")),
@@ -150,7 +150,7 @@ mod tests {
             ("EVALSHA s 1 k 00112233445566778899aabbccddeeff", Some("compare-and-delete")),
             ("PING", None),
         ] {
-            assert_eq!(what(&words(text)), told, "{text}");
+            assert_eq!(what(&words(text)), reply, "{text}");
         }
         let mut claim = words("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-l01 9x;{} 30000");
         claim.push("xkq 9".to_owned());

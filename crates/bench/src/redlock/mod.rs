@@ -188,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// One task on five nodes of which one is lost, in turn with the same on five that are well.
+    /// One task on five nodes of which one is lost, in turn with the same on five healthy ones.
     fn one_lost(&self, title: &str, lose: impl Fn(&RedisServer)) -> Result<(), Failure> {
         let hurt = World::start()?;
         let open = |world: &World| self.runtime.block_on(Client::connect(&world.url("")));

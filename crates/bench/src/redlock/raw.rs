@@ -1,5 +1,5 @@
-//! The raw floor of a quorum: two commands a cycle on each of the servers, at once, and on with the
-//! next as soon as a majority has answered.
+//! The raw floor of a quorum: two commands a cycle on all servers at once; the next cycle begins as
+//! soon as a majority has replied.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -15,12 +15,12 @@ use crate::rounds::Failure;
 
 /// One connection to each server.
 pub(super) struct Raws {
-    lanes: Vec<Lane>,
+    connections: Vec<Connection>,
     sha: String,
     chunk: Box<[u8]>,
 }
 
-struct Lane {
+struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
     /// Whose answers are to come: a task, and how often it had asked before.
@@ -30,7 +30,7 @@ struct Lane {
 
 impl Raws {
     pub(super) async fn connect(addresses: &[SocketAddr]) -> Result<Raws, Failure> {
-        let mut lanes = Vec::new();
+        let mut connections = Vec::new();
         let mut sha = String::new();
         for address in addresses {
             let mut raw = Raw::connect(*address).await?;
@@ -39,52 +39,52 @@ impl Raws {
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
             let (read, under_way, out) = (Vec::new(), VecDeque::new(), Vec::new());
-            lanes.push(Lane { stream, read, under_way, out });
+            connections.push(Connection { stream, read, under_way, out });
         }
-        Ok(Raws { lanes, sha, chunk: vec![0; 16 * 1024].into() })
+        Ok(Raws { connections, sha, chunk: vec![0; 16 * 1024].into() })
     }
 
     fn put(&mut self, task: usize, asked: u64, key: &str) {
-        for lane in &mut self.lanes {
+        for connection in &mut self.connections {
             match asked % 2 {
-                0 => write(&mut lane.out, &["SET", key, VALUE, "NX", "PX", LEASE_MS]),
-                _ => write(&mut lane.out, &["EVALSHA", &self.sha, "1", key, VALUE]),
+                0 => write(&mut connection.out, &["SET", key, VALUE, "NX", "PX", LEASE_MS]),
+                _ => write(&mut connection.out, &["EVALSHA", &self.sha, "1", key, VALUE]),
             }
-            lane.under_way.push_back((task, asked));
+            connection.under_way.push_back((task, asked));
         }
     }
 
     async fn send(&mut self) -> Result<(), Failure> {
-        for lane in &mut self.lanes {
-            if !lane.out.is_empty() {
-                lane.stream.write_all(&lane.out).await?;
-                lane.out.clear();
+        for connection in &mut self.connections {
+            if !connection.out.is_empty() {
+                connection.stream.write_all(&connection.out).await?;
+                connection.out.clear();
             }
         }
         Ok(())
     }
 
-    /// Waits for any answers, and tells whose they are.
-    async fn hear(&mut self, heard: &mut Vec<(usize, u64)>) -> Result<(), Failure> {
-        let Raws { lanes, chunk, .. } = self;
+    /// Waits for any replies, and returns which requests they answer.
+    async fn receive(&mut self, received: &mut Vec<(usize, u64)>) -> Result<(), Failure> {
+        let Raws { connections, chunk, .. } = self;
         poll_fn(|context| {
             let mut any = false;
-            for lane in lanes.iter_mut() {
-                while lane.stream.poll_read_ready(context).is_ready() {
-                    match lane.stream.try_read(chunk) {
+            for connection in connections.iter_mut() {
+                while connection.stream.poll_read_ready(context).is_ready() {
+                    match connection.stream.try_read(chunk) {
                         Ok(0) => return Poll::Ready(Err("a server closed the connection".into())),
-                        Ok(count) => lane.read.extend_from_slice(&chunk[..count]),
+                        Ok(count) => connection.read.extend_from_slice(&chunk[..count]),
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
                         Err(error) => return Poll::Ready(Err(Failure::from(error))),
                     }
                     any = true;
                 }
                 let mut at = 0;
-                while let Some(length) = reply(&lane.read[at..]) {
+                while let Some(length) = reply(&connection.read[at..]) {
                     at += length;
-                    heard.extend(lane.under_way.pop_front());
+                    received.extend(connection.under_way.pop_front());
                 }
-                lane.read.drain(..at);
+                connection.read.drain(..at);
             }
             if any { Poll::Ready(Ok(())) } else { Poll::Pending }
         })
@@ -97,7 +97,7 @@ impl Raws {
         tasks: usize,
         time: Duration,
     ) -> Result<Vec<Duration>, Failure> {
-        let needed = self.lanes.len() / 2 + 1;
+        let needed = self.connections.len() / 2 + 1;
         let keys: Vec<String> = (0..tasks).map(|task| format!("floor:{task}")).collect();
         let mut asked = vec![0_u64; tasks];
         let mut answers = vec![0_usize; tasks];
@@ -105,12 +105,12 @@ impl Raws {
         for (task, key) in keys.iter().enumerate() {
             self.put(task, 0, key);
         }
-        let (mut taken, mut heard) = (Vec::new(), Vec::new());
+        let (mut taken, mut received) = (Vec::new(), Vec::new());
         let deadline = Instant::now() + time;
         while Instant::now() < deadline {
             self.send().await?;
-            self.hear(&mut heard).await?;
-            for (task, which) in heard.drain(..) {
+            self.receive(&mut received).await?;
+            for (task, which) in received.drain(..) {
                 // What comes after a majority has answered is of no interest.
                 if which != asked[task] {
                     continue;

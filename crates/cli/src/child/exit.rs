@@ -1,4 +1,4 @@
-//! How a command ended, and how we end after it.
+//! How a command ended, and how this process ends after it.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus};
@@ -8,30 +8,30 @@ use rustix::process::{DumpableBehavior, Signal, kill_current_process_group};
 /// Shells report death by signal n as this plus n.
 const BY_SIGNAL: i32 = 128;
 
-/// How to leave after the command's own end, or after a signal that ended the wait for a lock.
+/// How to exit after the command's own end, or after a signal that ended the wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     code: u8,
     echo: Option<Echo>,
 }
 
-/// The signal that we die of too, and whether our own group has yet to be told.
+/// The signal that this process dies of too, and whether its own group still has to be signalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Echo {
     signal: Signal,
-    tell_group: bool,
+    signal_group: bool,
 }
 
 impl Exit {
-    /// The way to leave when a signal came while there was no command yet.
+    /// The exit after a signal that arrived before the command was started.
     pub(crate) fn before_start(signal: Signal) -> Self {
         let code = shell_code(signal.as_raw());
-        Self { code, echo: from_keyboard(signal).then_some(Echo { signal, tell_group: false }) }
+        Self { code, echo: from_keyboard(signal).then_some(Echo { signal, signal_group: false }) }
     }
 
-    /// The way to leave after the command.
+    /// The exit after the command.
     ///
-    /// `had_terminal`: its group was in the foreground; `passed_on`: we had sent it that signal.
+    /// `had_terminal`: its group was in the foreground. `passed_on`: we had sent it that signal.
     pub(super) fn after(
         status: ExitStatus,
         had_terminal: bool,
@@ -43,8 +43,8 @@ impl Exit {
         };
         let echo = Signal::from_named_raw(number).filter(|signal| from_keyboard(*signal)).and_then(
             |signal| match (passed_on(signal), had_terminal) {
-                (true, _) => Some(Echo { signal, tell_group: false }),
-                (false, true) => Some(Echo { signal, tell_group: true }),
+                (true, _) => Some(Echo { signal, signal_group: false }),
+                (false, true) => Some(Echo { signal, signal_group: true }),
                 (false, false) => None,
             },
         );
@@ -56,13 +56,13 @@ impl Exit {
         self.code
     }
 
-    /// The last step of the process: dies of the keyboard's signal where rule T4 asks for it,
-    /// and otherwise returns the code. Nothing after this call may be relied upon.
+    /// The last step of the process: dies of the keyboard's signal if rule T4 requires it, and
+    /// otherwise returns the code. Do not rely on anything after this call.
     pub(crate) fn leave(self) -> ExitCode {
-        if let Some(Echo { signal, tell_group }) = self.echo {
+        if let Some(Echo { signal, signal_group }) = self.echo {
             // Our core file would hide the command's.
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-            if tell_group {
+            if signal_group {
                 let _ = kill_current_process_group(signal);
             }
             let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw());
@@ -107,13 +107,13 @@ mod tests {
 
     #[test]
     fn only_the_keyboards_signals_are_echoed() {
-        let told = |signal| Some(Echo { signal, tell_group: false });
-        let tell = |signal| Some(Echo { signal, tell_group: true });
+        let sent_already = |signal| Some(Echo { signal, signal_group: false });
+        let tell = |signal| Some(Echo { signal, signal_group: true });
         for (raw, had_terminal, passed_on, echo) in [
             (2, true, false, tell(Signal::INT)),
             (3, true, false, tell(Signal::QUIT)),
-            (2, true, true, told(Signal::INT)),
-            (2, false, true, told(Signal::INT)),
+            (2, true, true, sent_already(Signal::INT)),
+            (2, false, true, sent_already(Signal::INT)),
             (2, false, false, None),
             (15, true, true, None),
             (EXITED_3, true, true, None),
@@ -128,6 +128,6 @@ mod tests {
         assert_eq!(Exit::before_start(Signal::TERM), Exit { code: 143, echo: None });
         let interrupted = Exit::before_start(Signal::INT);
         assert_eq!(interrupted.code(), 130);
-        assert_eq!(interrupted.echo, Some(Echo { signal: Signal::INT, tell_group: false }));
+        assert_eq!(interrupted.echo, Some(Echo { signal: Signal::INT, signal_group: false }));
     }
 }

@@ -1,9 +1,9 @@
-//! What kind of program a file is, as far as its first bytes tell.
+//! The kind of program that a file is, by its first bytes.
 //!
-//! The kernel decides what it runs; this is only asked where its answer is not enough. It says
-//! the same ENOENT for an absent file and for a script whose interpreter is absent. And it says
-//! ENOEXEC for a file in no known format, which `execvp` (so also [`super::shim`]) then hands to
-//! `/bin/sh`: right for a script without a first line `#!`, nonsense for a binary.
+//! The kernel decides what it runs; this module only explains its errors. The kernel returns ENOENT
+//! for an absent file, and also for a script whose interpreter is absent. It returns ENOEXEC for a
+//! file in an unknown format, and `execvp` (and so [`super::shim`]) then runs it with `/bin/sh`.
+//! That is right for a script without a first line `#!`, and wrong for a binary.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -14,25 +14,25 @@ const ELF: &[u8] = b"\x7fELF";
 /// Class and byte order, then the machine.
 const ELF_KIND: [std::ops::Range<usize>; 2] = [4..6, 18..20];
 
-/// Tells that nothing can run the file: a binary in no format that is registered here.
+/// Returns whether nothing can run the file: it is a binary in no format that is registered here.
 ///
-/// `false` means "ask the kernel".
-pub(super) fn is_hopeless(path: &Path) -> bool {
+/// `false` means that the kernel decides.
+pub(super) fn is_not_executable_here(path: &Path) -> bool {
     let Some(head) = head_of(path) else { return false };
     let foreign = if head.starts_with(ELF) {
-        head_of(Path::new("/proc/self/exe")).is_some_and(|own| !runs_beside(&head, &own))
+        head_of(Path::new("/proc/self/exe")).is_some_and(|own| !is_compatible(&head, &own))
     } else {
         !head.starts_with(b"#!") && !is_text(&head)
     };
     foreign && !formats_are_registered()
 }
 
-/// Tells that a file without a format is a script for `/bin/sh`, by bash's test.
+/// Returns whether a file without a format is a script for `/bin/sh`, by bash's test.
 pub(super) fn is_shell_text(path: &Path) -> bool {
     head_of(path).is_some_and(|head| is_text(&head))
 }
 
-/// Says what is missing when an existing file "is not found".
+/// Names what is missing when the kernel "does not find" an existing file.
 pub(super) fn missing_interpreter(path: &Path) -> String {
     let head = head_of(path).unwrap_or_default();
     let named = head.strip_prefix(b"#!").and_then(|rest| {
@@ -56,14 +56,14 @@ fn is_text(head: &[u8]) -> bool {
     !head.split(|byte| *byte == b'\n').next().unwrap_or_default().contains(&0)
 }
 
-/// Whether an ELF file is for the machine of another, or for its 32-bit sibling.
-fn runs_beside(head: &[u8], own: &[u8]) -> bool {
-    const SIBLINGS: [(u16, u16); 2] = [(0x3e, 0x03), (0xb7, 0x28)];
+/// Whether an ELF file is for the machine of another ELF file, or for its 32-bit variant.
+fn is_compatible(head: &[u8], own: &[u8]) -> bool {
+    const COMPATIBLE_32_BIT: [(u16, u16); 2] = [(0x3e, 0x03), (0xb7, 0x28)];
     let same = ELF_KIND.iter().all(|range| head.get(range.clone()) == own.get(range.clone()));
     let machine = |bytes: &[u8]| {
         bytes.get(ELF_KIND[1].clone()).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes)
     };
-    same || machine(own).zip(machine(head)).is_some_and(|pair| SIBLINGS.contains(&pair))
+    same || machine(own).zip(machine(head)).is_some_and(|pair| COMPATIBLE_32_BIT.contains(&pair))
 }
 
 /// Whether anything is registered with `binfmt_misc`, such as an emulator.
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_what_has_no_zero_in_its_first_line() {
+    fn text_has_no_zero_byte_in_its_first_line() {
         for (head, text) in [
             (&b""[..], true),
             (b"echo hello\n", true),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_run_their_own_and_their_siblings_programs() {
+    fn machines_run_their_own_and_their_32_bit_programs() {
         let (x86_64, i386, arm64, arm) = (elf(2, 0x3e), elf(1, 3), elf(2, 0xb7), elf(1, 0x28));
         for (program, machine, runs) in [
             (&x86_64, &x86_64, true),
@@ -114,13 +114,13 @@ mod tests {
             (&arm, &arm64, true),
             (&arm, &x86_64, false),
         ] {
-            assert_eq!(runs_beside(program, machine), runs);
+            assert_eq!(is_compatible(program, machine), runs);
         }
     }
 
     #[test]
-    fn our_own_program_is_not_hopeless() {
-        assert!(!is_hopeless(Path::new("/proc/self/exe")));
-        assert!(!is_hopeless(Path::new("/no/such/file")));
+    fn our_own_program_is_executable() {
+        assert!(!is_not_executable_here(Path::new("/proc/self/exe")));
+        assert!(!is_not_executable_here(Path::new("/no/such/file")));
     }
 }

@@ -6,22 +6,22 @@ use std::process::Child;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::exec_error::ExecErrorPipe;
 use super::exit::Exit;
 use super::launch::LaunchError;
-use super::signals::{News, Signals};
+use super::signals::{Notification, Signals};
 use super::stop::{Foreground, Plan, Situation, plan};
-use super::terminal::{Terminal, Unstopped};
-use super::verdict::Verdict;
-use crate::session::Idle;
+use super::terminal::{SigttouBlocked, Terminal};
+use crate::idle::Idle;
 
-/// What the command has come to.
+/// A change of the command's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// It is gone: [`Job::finish`]. Others of its group may still run; until then they can be
-    /// killed.
+    /// It has ended: call [`Job::finish`]. Others of its group may still run, and can be killed
+    /// until then.
     Ended,
-    /// It has stopped, and so shall we: [`Job::freeze`] and [`Job::suspend`], then look at
-    /// the lease, then [`Job::resume`] or [`Job::terminate`].
+    /// It has stopped, and this process must stop too: call [`Job::freeze`] and [`Job::suspend`],
+    /// then check the lease, then call [`Job::resume`] or [`Job::terminate`].
     Stopped,
     /// The signal of [`Signals::reserve`] has arrived.
     Reserved,
@@ -33,24 +33,24 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) struct Job {
     process: Child,
-    /// Also the number of its group, and nobody else's before it is reaped (rule S3).
+    /// Also the id of its group. No other process can get it before this one is reaped (rule S3).
     pid: Pid,
-    /// Read at the end.
-    verdict: Option<Verdict>,
+    /// Read after the end.
+    exec_error: Option<ExecErrorPipe>,
     terminal: Option<Terminal>,
     freeze_on_stop: bool,
     passed_on: Vec<Signal>,
-    /// Our group was told to stop, and the command's was told since.
-    told: bool,
-    hung_up: bool,
+    /// Our group received SIGTSTP, and we passed it on to the command's group.
+    group_stopped: bool,
+    sent_hangup: bool,
     finished: bool,
-    _unstopped: Unstopped,
+    _sigttou: SigttouBlocked,
 }
 
 impl Job {
     pub(super) fn new(
         process: Child,
-        verdict: Verdict,
+        exec_error: ExecErrorPipe,
         terminal: Option<Terminal>,
         freeze_on_stop: bool,
     ) -> Self {
@@ -58,14 +58,14 @@ impl Job {
         Self {
             process,
             pid,
-            verdict: Some(verdict),
+            exec_error: Some(exec_error),
             terminal,
             freeze_on_stop,
             passed_on: Vec::new(),
-            told: false,
-            hung_up: false,
+            group_stopped: false,
+            sent_hangup: false,
             finished: false,
-            _unstopped: Unstopped::here(),
+            _sigttou: SigttouBlocked::here(),
         }
     }
 
@@ -78,13 +78,13 @@ impl Job {
     /// Dropping the future loses neither a signal nor an event.
     pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
         loop {
-            match signals.news().await {
-                News::Signal(signal) if signals.is_reserved(signal) => {
+            match signals.next_notification().await {
+                Notification::Signal(signal) if signals.is_reserved(signal) => {
                     return Ok(Event::Reserved);
                 }
-                News::Signal(signal) => self.pass_on(signal),
-                News::Child => {
-                    if let Some(event) = self.look(signals)? {
+                Notification::Signal(signal) => self.pass_on(signal),
+                Notification::Child => {
+                    if let Some(event) = self.poll_state(signals)? {
                         return Ok(event);
                     }
                 }
@@ -92,46 +92,46 @@ impl Job {
         }
     }
 
-    /// Whether somebody has asked us to end since the command was started: that signal went to the
-    /// command, and whatever it does with it, it was meant for us as well.
+    /// Returns whether we have received a signal to end since the command was started. It was
+    /// passed on to the command, and whatever the command does with it, it was meant for us too.
     pub(crate) fn was_asked_to_end(&self) -> bool {
         const ENDS: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
         ENDS.iter().any(|signal| self.passed_on.contains(signal))
     }
 
-    /// Asks the whole group to end: SIGTERM, and SIGCONT so that a stopped one can follow.
+    /// Sends SIGTERM to the whole group, and SIGCONT so that a stopped process can react.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
         self.signal(Signal::CONT);
     }
 
-    /// Ends the whole group.
+    /// Kills the whole group.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Stops the rest of the group too, if nothing may run while we are stopped.
+    /// Stops the rest of the group too, if nothing may run while this process is stopped.
     pub(crate) fn freeze(&self) {
         if self.freeze_on_stop {
             self.signal(Signal::STOP);
         }
     }
 
-    /// Stops us as the command was stopped; returns when somebody continues us.
+    /// Stops this process as the command was stopped; returns when somebody continues it.
     pub(crate) fn suspend(&mut self, signals: &mut Signals, idle: &Idle) {
-        let told = std::mem::take(&mut self.told);
+        let group_stopped = std::mem::take(&mut self.group_stopped);
         if let Some(terminal) = &mut self.terminal {
-            // If the others of our group stopped before us, the shell may have the terminal by now.
-            let is_back = told && terminal.foreground(self.pid) != Foreground::Commands;
-            if is_back { terminal.note_taken() } else { terminal.take_back() }
+            // If the others of our group stopped first, the shell may have the terminal already.
+            let is_back = group_stopped && terminal.foreground(self.pid) != Foreground::Commands;
+            if is_back { terminal.mark_taken() } else { terminal.take_back() }
         }
-        if !told {
-            Signals::tell_group_to_stop();
+        if !group_stopped {
+            Signals::stop_own_group();
         }
         signals.suspend(idle);
     }
 
-    /// Continues the command, with the terminal if it is to have it and our group has it.
+    /// Continues the command, and gives it the terminal if it wants it and our group has it.
     pub(crate) fn resume(&mut self) {
         if let Some(terminal) = &mut self.terminal {
             terminal.give_if_wanted(self.pid);
@@ -139,15 +139,15 @@ impl Job {
         self.signal(Signal::CONT);
     }
 
-    /// Reaps the command, waiting for its end if need be, and takes the terminal back. How it
-    /// ended, or why there was no command.
+    /// Reaps the command, after waiting for its end, and takes the terminal back. Returns how it
+    /// ended, or why it could not be executed.
     ///
     /// # Errors
-    /// Somebody else has reaped it; how it ended is unknown.
+    /// Somebody else has reaped the command; how it ended is unknown.
     pub(crate) fn finish(mut self) -> io::Result<Result<Exit, LaunchError>> {
         let status = self.process.wait()?;
         self.finished = true;
-        let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_lent);
+        let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
             if status.code().is_none() {
@@ -155,18 +155,18 @@ impl Job {
             }
         }
         let exit = Exit::after(status, had_terminal, |signal| self.passed_on.contains(&signal));
-        Ok(self.verdict.take().and_then(Verdict::read).map_or(Ok(exit), Err))
+        Ok(self.exec_error.take().and_then(ExecErrorPipe::read).map_or(Ok(exit), Err))
     }
 
-    /// What has become of the command, without reaping it.
-    fn look(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
+    /// Returns the command's change of state, if any, without reaping it.
+    fn poll_state(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         if waitid(WaitId::Pid(self.pid), ended)?.is_some() {
             return Ok(Some(Event::Ended));
         }
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::Pid(self.pid), stopped) {
-            // It has just ended, which is the next news.
+            // It has just ended; the next notification reports that.
             Err(Errno::CHILD) => None,
             status => status?,
         };
@@ -175,12 +175,13 @@ impl Job {
     }
 
     fn stopped_by(&mut self, number: i32, signals: &Signals) -> Option<Event> {
-        // A number without a name cannot stop a process.
+        // A signal number without a name cannot stop a process.
         let signal = Signal::from_named_raw(number)?;
         let foreground =
             self.terminal.as_ref().map_or(Foreground::None, |tty| tty.foreground(self.pid));
-        let (told, hung_up) = (self.told, self.hung_up);
-        let now = Situation { foreground, may_stop: signals.may_stop(), told, hung_up };
+        let (group_stopped, sent_hangup) = (self.group_stopped, self.sent_hangup);
+        let now =
+            Situation { foreground, may_stop: signals.may_stop(), group_stopped, sent_hangup };
         match plan(signal, now) {
             Plan::Suspend => return Some(Event::Stopped),
             Plan::Leave => {}
@@ -192,7 +193,7 @@ impl Job {
             }
             Plan::Continue => self.signal(Signal::CONT),
             Plan::HangUp => {
-                self.hung_up = true;
+                self.sent_hangup = true;
                 self.signal(Signal::HUP);
                 self.signal(Signal::CONT);
             }
@@ -202,11 +203,11 @@ impl Job {
 
     fn pass_on(&mut self, signal: Signal) {
         match signal {
-            Signal::TSTP => self.told = true,
+            Signal::TSTP => self.group_stopped = true,
             Signal::CONT => {
-                self.told = false;
+                self.group_stopped = false;
                 if let Some(terminal) = &mut self.terminal {
-                    terminal.look_again(self.pid);
+                    terminal.refresh(self.pid);
                 }
             }
             _ => {}
@@ -218,8 +219,8 @@ impl Job {
     }
 
     fn signal(&self, signal: Signal) {
-        // Refused only if every member has changed its user, as below `sudo`: then it is not
-        // ours to signal, exactly as it would not be the shell's.
+        // Refused only if every member has changed its user, as below `sudo`. Then a shell could
+        // not signal it either.
         let _ = kill_process_group(self.pid, signal);
     }
 }
@@ -233,7 +234,7 @@ impl Drop for Job {
         if let Some(terminal) = &mut self.terminal {
             terminal.take_back();
         }
-        // Blocking here could hang on a process that the kernel does not let die.
+        // A blocking wait could hang on a process that the kernel cannot end.
         let _ = self.process.try_wait();
     }
 }

@@ -12,15 +12,15 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::getpid;
 use rustix::thread::gettid;
 
+use super::exec_error::ExecErrorPipe;
 use super::job::Job;
 use super::program::Program;
 use super::shim;
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::verdict::Verdict;
-use crate::session::Idle;
+use crate::idle::Idle;
 
-/// What `execvp` hands a script without a first line `#!` to.
+/// The program that `execvp` runs for a script without a first line `#!`.
 const SHELL: &str = "/bin/sh";
 
 /// A command to start.
@@ -35,7 +35,7 @@ pub(crate) struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    /// `program` is looked for in the command's own `PATH` unless it contains a slash.
+    /// `program` is searched in the command's own `PATH` unless it contains a slash.
     pub(crate) fn new(program: OsString, arguments: Vec<OsString>) -> Self {
         Self {
             program,
@@ -48,36 +48,36 @@ impl<'a> Launch<'a> {
         }
     }
 
-    /// Sets variables (`Some`) and removes them (`None`); all else stays as it is.
+    /// Sets variables (`Some`) and removes them (`None`); all others are inherited.
     pub(crate) fn with_environment(mut self, changes: Vec<(OsString, Option<OsString>)>) -> Self {
         self.environment = changes;
         self
     }
 
-    /// Descriptors that the command gets under their present numbers. They are open to it alone:
-    /// here they become close-on-exec again as soon as it runs.
+    /// Descriptors that the command inherits under their present numbers. In this process they
+    /// become close-on-exec again as soon as the command runs.
     pub(crate) fn with_inherited(mut self, descriptors: Vec<BorrowedFd<'a>>) -> Self {
         self.inherit = descriptors;
         self
     }
 
-    /// Has the kernel kill the command when this process dies, whatever the cause.
+    /// Makes the kernel kill the command when this process dies, for any reason.
     ///
-    /// Only the command itself: what it started lives on. And the kernel forgets the order when
-    /// the command executes a set-user-id program or one with file capabilities.
+    /// The kernel kills only the command, and not the processes that it started. The setting is
+    /// cleared when the command executes a set-user-id program or one with file capabilities.
     pub(crate) fn with_death_signal(mut self, yes: bool) -> Self {
         self.death_signal = yes;
         self
     }
 
-    /// At a stop, also stops those of the command's group that ignore `^Z`, since a stopped
+    /// At a stop, also stops the processes of the command's group that ignore `^Z`. A stopped
     /// wrapper can neither renew a lease nor kill in time.
     pub(crate) fn with_freeze_on_stop(mut self, yes: bool) -> Self {
         self.freeze_on_stop = yes;
         self
     }
 
-    /// Starts the command only if this holds when a `^Z` before the start is over.
+    /// Starts the command only if this condition holds after a `^Z` before the start.
     pub(crate) fn with_condition(mut self, condition: &'a dyn Fn() -> bool) -> Self {
         self.condition = condition;
         self
@@ -85,19 +85,19 @@ impl<'a> Launch<'a> {
 
     /// Starts the command in a process group of its own.
     ///
-    /// `signals` must have been listening before. With a death signal this must be the main
-    /// thread, because the kernel watches the thread that started the command.
+    /// `signals` must already be listening. With a death signal, call this on the main thread: the
+    /// kernel watches the thread that started the command.
     ///
-    /// A job may still turn out to be none: what only the kernel can tell about the program is
-    /// told by [`Job::finish`].
+    /// The command may still fail to execute. [`Job::finish`] reports what only the kernel
+    /// can detect.
     ///
     /// # Errors
     /// - `NotFound`, `Refused`: the command cannot be run.
-    /// - `Failed`: no process could be made.
+    /// - `Failed`: no process could be created.
     /// - `TooLate`: the condition does not hold.
     ///
-    /// Nothing is running after an error. A `^Z` that was not yet told by [`Signals::next`] may
-    /// stop us here.
+    /// Nothing is running after an error. A `^Z` that [`Signals::next`] has not yet returned may
+    /// stop this process here.
     pub(crate) fn spawn(&self, signals: &Signals, idle: &Idle) -> Result<Job, LaunchError> {
         if self.death_signal && gettid() != getpid() {
             let why = "a death signal can only be tied to the main thread";
@@ -106,20 +106,20 @@ impl<'a> Launch<'a> {
         let program = Program::find(&self.program, self.search_path().as_deref())?;
         let mut terminal = Terminal::find();
         let hand_over = terminal.as_ref().is_some_and(Terminal::is_wanted);
-        let verdict = Verdict::new(program.typed.clone()).map_err(LaunchError::failed)?;
-        let errand = shim::Errand {
+        let exec_error = ExecErrorPipe::new(program.typed.clone()).map_err(LaunchError::failed)?;
+        let setup = shim::ExecSetup {
             death_signal: self.death_signal,
             terminal: hand_over,
-            stops: signals.holds_stops(),
+            stops: signals.blocks_stops(),
         };
-        let mut command = shim::command(errand, &verdict, &program);
-        // Stopped any later we would leave a command behind that nobody watches.
-        signals.let_stops_through(idle, || ());
+        let mut command = shim::command(setup, &exec_error, &program);
+        // A stop after the start would leave a command behind that nobody watches.
+        signals.with_stops_unblocked(idle, || ());
         let child = self.start(command.args(&self.arguments))?;
         if let Some(terminal) = terminal.as_mut().filter(|_| hand_over) {
-            terminal.taken_by_shim();
+            terminal.mark_given();
         }
-        Ok(Job::new(child, verdict, terminal, self.freeze_on_stop))
+        Ok(Job::new(child, exec_error, terminal, self.freeze_on_stop))
     }
 
     fn start(&self, command: &mut Command) -> Result<Child, LaunchError> {
@@ -145,7 +145,7 @@ impl<'a> Launch<'a> {
     }
 }
 
-/// The command line that `execvp` makes of a script without a first line `#!`.
+/// The command line that `execvp` uses for a script without a first line `#!`.
 pub(super) fn by_shell(program: &Program) -> Command {
     let mut command = Command::new(SHELL);
     command.arg(&program.path);
@@ -156,7 +156,7 @@ pub(super) fn is_unknown_format(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error())
 }
 
-/// Descriptors that survive `exec` as long as this lives.
+/// Makes descriptors survive `exec` until dropped.
 struct OpenAcrossExec<'a> {
     before: Vec<(BorrowedFd<'a>, FdFlags)>,
 }
@@ -175,15 +175,15 @@ impl<'a> OpenAcrossExec<'a> {
 
 impl Drop for OpenAcrossExec<'_> {
     fn drop(&mut self) {
-        // Backwards: one given twice has its true flags in the first entry.
+        // In reverse order: a descriptor given twice has its original flags in the first entry.
         for (descriptor, flags) in self.before.iter().rev() {
-            // Fails only for a descriptor that is not open, and a borrowed one is.
+            // Fails only for a descriptor that is not open; a borrowed one is open.
             let _ = fcntl_setfd(descriptor, *flags);
         }
     }
 }
 
-/// Why there is no command.
+/// Why the command could not be started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub(crate) enum LaunchError {
@@ -199,11 +199,11 @@ pub(crate) enum LaunchError {
         /// What is wrong with it.
         why: String,
     },
-    /// What it needs has gone meanwhile.
+    /// Its condition no longer holds.
     TooLate,
-    /// It could not be tried.
+    /// No process could be created.
     Failed {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_is_looked_for_in_the_path_that_it_will_have() {
+    fn the_program_is_searched_in_the_path_that_it_will_have() {
         let path = |changes: &[(&str, Option<&str>)]| {
             let owned = |(name, value): &(&str, Option<&str>)| {
                 (OsString::from(name), value.map(OsString::from))
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_name_the_program_and_hide_nothing() {
+    fn messages_name_the_program_and_escape_it() {
         let not_found = |program: &str| LaunchError::NotFound { program: program.into() };
         for (error, text, code) in [
             (not_found("x"), "cannot run \"x\": not found in PATH", 127),

@@ -1,4 +1,4 @@
-//! Finds the file that a command's first word means, as `execvp` does.
+//! Finds the file of a command's first word, as `execvp` does.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::format;
 use super::launch::LaunchError;
 
-/// Where to look when `PATH` is unset.
+/// The search path if `PATH` is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// A file that looks as if it could be run. Its path contains a slash.
@@ -23,7 +23,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Looks `typed` up: a word with a slash is a path, any other is looked for in `search`.
+    /// Finds `typed`: a word with a slash is a path, any other word is searched in `search`.
     ///
     /// # Errors
     /// - `NotFound`: there is no such file.
@@ -32,9 +32,9 @@ impl Program {
         if typed.as_bytes().contains(&b'/') {
             let path = PathBuf::from(typed);
             return match examine(&path) {
-                Look::Runnable => Ok(Self { typed: typed.to_owned(), path }),
-                Look::Absent => Err(LaunchError::NotFound { program: typed.to_owned() }),
-                Look::Refused(why) => Err(LaunchError::refused(typed, why)),
+                Examined::Runnable => Ok(Self { typed: typed.to_owned(), path }),
+                Examined::Absent => Err(LaunchError::NotFound { program: typed.to_owned() }),
+                Examined::Refused(why) => Err(LaunchError::refused(typed, why)),
             };
         }
         let not_found = LaunchError::NotFound { program: typed.to_owned() };
@@ -43,13 +43,13 @@ impl Program {
         }
         let mut failure = not_found;
         for folder in std::env::split_paths(search.unwrap_or_else(|| DEFAULT_PATH.as_ref())) {
-            // An empty entry means the current folder.
+            // An empty entry means the current directory.
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { &folder };
             let path = folder.join(typed);
             match examine(&path) {
-                Look::Runnable => return Ok(Self { typed: typed.to_owned(), path }),
-                Look::Absent => {}
-                Look::Refused(why) => failure = LaunchError::refused(typed, why),
+                Examined::Runnable => return Ok(Self { typed: typed.to_owned(), path }),
+                Examined::Absent => {}
+                Examined::Refused(why) => failure = LaunchError::refused(typed, why),
             }
         }
         Err(failure)
@@ -62,7 +62,7 @@ impl Program {
                 LaunchError::refused(&self.typed, format::missing_interpreter(&self.path))
             }
             Some(Errno::NOENT) => LaunchError::NotFound { program: self.typed.clone() },
-            // No process could be made; the file is not to blame.
+            // No process could be created; the file is not the cause.
             Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) | None => {
                 LaunchError::Failed { source: error }
             }
@@ -71,21 +71,21 @@ impl Program {
     }
 }
 
-enum Look {
+enum Examined {
     Runnable,
     Absent,
     Refused(String),
 }
 
-fn examine(path: &Path) -> Look {
+fn examine(path: &Path) -> Examined {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::Absent,
-        Err(error) => return Look::Refused(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Examined::Absent,
+        Err(error) => return Examined::Refused(error.to_string()),
     };
     match fault(path, &metadata) {
-        Some(why) => Look::Refused(why.to_owned()),
-        None => Look::Runnable,
+        Some(why) => Examined::Refused(why.to_owned()),
+        None => Examined::Runnable,
     }
 }
 
@@ -99,7 +99,7 @@ fn fault(path: &Path, metadata: &Metadata) -> Option<&'static str> {
     if accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_err() {
         return Some("it is not executable for this user");
     }
-    format::is_hopeless(path).then_some("it is not a program for this machine")
+    format::is_not_executable_here(path).then_some("it is not a program for this machine")
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_looked_for_in_order() {
+    fn a_word_is_searched_in_order() {
         let folder = Folder::new("search");
         folder.file("one/tool", 0o644, b"#!/bin/sh\n");
         let good = folder.file("two/tool", 0o755, b"#!/bin/sh\n");

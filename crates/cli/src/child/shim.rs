@@ -1,19 +1,18 @@
-//! The hidden verb that stands between `fork` and `exec`: it does to itself what only the new
-//! process can do, and then becomes the command. Its process id stays, so nobody can tell.
+//! The hidden verb that runs between `fork` and `exec`. It sets up what only the new process itself
+//! can set, and then executes the command. The process id stays the same.
 //!
-//! `holdline __exec-shim PARENT VERDICT ERRANDS -- PATH NAME ARGUMENT...`
+//! `holdline __exec-shim PARENT ERROR-PIPE SETUP... -- PATH NAME ARGUMENT...`
 //!
-//! - Death signal: SIGKILL, since nobody is left who could follow a SIGTERM up. The kernel sends
-//!   it when the *thread* that started us ends, hence the main thread's duty in
-//!   [`super::launch`]. Had the parent died before we asked, we would never be told; so we ask
-//!   first and then look whether the parent is still the same.
-//! - Terminal: only the new process can take the foreground before the command's first
-//!   instruction, after which the command might look.
-//! - Stops: SIGTSTP is held back in the wrapper until the command is watched, and the command
-//!   must not inherit that. It cannot be let through any sooner: stopped before this `exec`, the
-//!   new process would hold the wrapper in `vfork`, where nothing ends the wait.
+//! - Death signal: SIGKILL, since nobody would be left to send it after a SIGTERM. The kernel sends
+//!   it when the *thread* that started us ends, so [`super::launch`] requires the main thread. If
+//!   the parent had died before the setting, the signal would never be sent. So we set it first and
+//!   then check that the parent is still the same.
+//! - Terminal: only the new process can take the foreground before the command's first instruction.
+//! - Stops: the wrapper blocks SIGTSTP until it watches the command, and the command must not
+//!   inherit the blocked mask. It cannot be unblocked sooner: a process that is stopped before this
+//!   `exec` would hold the wrapper in `vfork`, where nothing ends the wait.
 //!
-//! If there is no such command after all, the wrapper is told by [`super::verdict`].
+//! If the command cannot be executed, [`super::exec_error`] reports the error to the wrapper.
 //!
 //! Code between `fork` and `exec` in the parent would need `unsafe`; a second `exec` does not.
 
@@ -23,9 +22,9 @@ use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
+use super::exec_error::{self, ExecErrorPipe};
 use super::launch::{LaunchError, by_shell, is_unknown_format};
 use super::program::Program;
-use super::verdict::{self, Verdict};
 use super::{format, signals, terminal};
 use crate::groups;
 
@@ -35,24 +34,24 @@ const DEATH_SIGNAL: &str = "death-signal";
 const TERMINAL: &str = "terminal";
 const STOPS: &str = "stops";
 
-/// What to do before the command.
+/// What to set up before the command.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Errand {
+pub(super) struct ExecSetup {
     pub(super) death_signal: bool,
     pub(super) terminal: bool,
     pub(super) stops: bool,
 }
 
-/// The shim's command line, to which the command's arguments are to be added.
-pub(super) fn command(errand: Errand, verdict: &Verdict, program: &Program) -> Command {
-    // The kernel's own name for our binary holds even if the file was replaced meanwhile.
+/// Returns the shim's command line, without the command's arguments.
+pub(super) fn command(setup: ExecSetup, exec_error: &ExecErrorPipe, program: &Program) -> Command {
+    // The kernel's link to our binary is valid even if the file was replaced meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command
         .arg0("holdline")
         .arg(VERB)
         .arg(getpid().as_raw_nonzero().to_string())
-        .arg(verdict.place());
-    let Errand { death_signal, terminal, stops } = errand;
+        .arg(exec_error.path());
+    let ExecSetup { death_signal, terminal, stops } = setup;
     for (wanted, word) in [(death_signal, DEATH_SIGNAL), (terminal, TERMINAL), (stops, STOPS)] {
         if wanted {
             command.arg(word);
@@ -62,16 +61,16 @@ pub(super) fn command(errand: Errand, verdict: &Verdict, program: &Program) -> C
     command
 }
 
-/// Carries out the verb; returns only if there is no command.
+/// Carries out the verb; returns only if the command cannot be executed.
 pub(super) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = arguments.next().and_then(|word| word.to_str()?.parse().ok());
-    let (Some(parent), Some(place)) = (parent.and_then(Pid::from_raw), arguments.next()) else {
-        return leave(&misuse());
+    let (Some(parent), Some(pipe)) = (parent.and_then(Pid::from_raw), arguments.next()) else {
+        return leave(&wrong_arguments());
     };
     let error = become_command(parent, arguments);
-    match verdict::tell(&place, &error) {
+    match exec_error::send(&pipe, &error) {
         Ok(()) => ExitCode::from(error.exit_code()),
-        // The wrapper is gone: whoever reads our standard error is all there is.
+        // The wrapper is gone, so the error goes to standard error.
         Err(_) => leave(&error),
     }
 }
@@ -86,11 +85,13 @@ fn become_command(parent: Pid, mut arguments: impl Iterator<Item = OsString>) ->
         if word == "--" {
             break;
         }
-        if let Err(error) = run_errand(&word, parent) {
+        if let Err(error) = apply_setup(&word, parent) {
             return error;
         }
     }
-    let (Some(path), Some(typed)) = (arguments.next(), arguments.next()) else { return misuse() };
+    let (Some(path), Some(typed)) = (arguments.next(), arguments.next()) else {
+        return wrong_arguments();
+    };
     let program = Program { typed, path: path.into() };
     let rest: Vec<OsString> = arguments.collect();
     let error = Command::new(&program.path).arg0(&program.typed).args(&rest).exec();
@@ -100,12 +101,12 @@ fn become_command(parent: Pid, mut arguments: impl Iterator<Item = OsString>) ->
     program.explain(error)
 }
 
-fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
+fn apply_setup(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
     if word == DEATH_SIGNAL {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(LaunchError::failed)?;
         if getppid() != Some(parent) {
             return Err(LaunchError::failed(std::io::Error::other(
-                "the process that asked for it is gone",
+                "the process that started it is gone",
             )));
         }
     } else if word == TERMINAL {
@@ -113,13 +114,13 @@ fn run_errand(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
             terminal::take_foreground_from(group);
         }
     } else if word == STOPS {
-        signals::unhold_stops().map_err(LaunchError::failed)?;
+        signals::unblock_stops().map_err(LaunchError::failed)?;
     } else {
-        return Err(misuse());
+        return Err(wrong_arguments());
     }
     Ok(())
 }
 
-fn misuse() -> LaunchError {
+fn wrong_arguments() -> LaunchError {
     LaunchError::failed(std::io::Error::other("this verb is for holdline's own use"))
 }

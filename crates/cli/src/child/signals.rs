@@ -1,9 +1,10 @@
-//! The signals that reach us: before there is a command they end the wait, later they are its.
+//! The signals that this process receives. Before the command is started they end the wait; later
+//! they are passed on to it.
 //!
-//! SIGTSTP is not caught but held back, so that it is acted upon when nothing is half done, and
-//! still by the kernel: it stops us with the signal's own name, does nothing in an orphaned
-//! group, and forgets about it when a SIGCONT comes first. With a handler and SIGSTOP instead, a
-//! shell that continues its job at once could be too early, and we would stop for ever.
+//! SIGTSTP is blocked and not caught. It takes effect when no work is half done, and the kernel
+//! applies it: it reports the right signal, ignores it in an orphaned group, and discards it when a
+//! SIGCONT comes first. With a handler and SIGSTOP instead, a shell that continues its job at once
+//! could be too early, and this process would stop for ever.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,10 +20,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{self, SignalKind};
 
-use crate::session::Idle;
+use crate::idle::Idle;
 
-/// What goes on to the command's group, besides SIGTSTP: all that somebody may send to a program by
-/// name, and that a program may listen to.
+/// The signals that are passed on to the command's group, besides SIGTSTP: every signal that users
+/// send to programs and that a program can catch.
 const CAUGHT: [Signal; 13] = [
     Signal::INT,
     Signal::TERM,
@@ -39,29 +40,29 @@ const CAUGHT: [Signal; 13] = [
     Signal::POWER,
 ];
 
-/// What a signal means while there is no command yet.
+/// What a signal means before the command is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrived {
+enum EarlySignal {
     /// It would have ended the command.
     End(Signal),
     /// `^Z`.
     Suspend,
 }
 
-/// What there is to know about a running command.
+/// Something that concerns a running command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Notification {
     /// To be passed on.
     Signal(Signal),
     /// Some child process has ended, stopped or continued.
     Child,
 }
 
-/// SIGTSTP, held back in this thread and in all that it starts from now on.
+/// SIGTSTP, blocked in this thread and in all threads that it starts from now on.
 ///
-/// Dropping it lets a stop through to this thread, which is as usual for the process.
+/// Dropping it unblocks the signal in this thread, which then stops the process as usual.
 #[derive(Debug)]
-struct HeldStops {
+struct BlockedStops {
     held: bool,
     /// The signals that were ignored when we started.
     ignored: u64,
@@ -69,19 +70,17 @@ struct HeldStops {
     _not_send: PhantomData<*const ()>,
 }
 
-impl HeldStops {
-    /// Holds SIGTSTP back, unless it is ignored or blocked already (rule S2).
+impl BlockedStops {
+    /// Blocks SIGTSTP, unless it is ignored or blocked already (rule S2).
     ///
     /// # Errors
-    /// There is a second thread, in which a stop would take effect at any moment. Nothing has
+    /// There is a second thread, in which a stop would take effect at any moment. Nothing was
     /// changed.
     fn here() -> io::Result<Self> {
-        // Without /proc nothing is known to be ignored; then all is listened to.
+        // Without /proc the ignored signals are unknown; then all are caught.
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         if field(&status, "Threads:").is_some_and(|count| count != "1") {
-            return Err(io::Error::other(
-                "stops must be held back before there is a second thread",
-            ));
+            return Err(io::Error::other("stops must be blocked before there is a second thread"));
         }
         let ignored = ignored_mask(&status);
         let held = ignored & mask_of(Signal::TSTP) == 0
@@ -93,7 +92,7 @@ impl HeldStops {
     }
 }
 
-impl Drop for HeldStops {
+impl Drop for BlockedStops {
     fn drop(&mut self) {
         if self.held {
             let _ = stops().thread_unblock();
@@ -103,14 +102,14 @@ impl Drop for HeldStops {
 
 /// Listens to every signal that concerns a command. One per process.
 ///
-/// From [`Signals::listen`] on none of them ends or stops this process by itself.
+/// After [`Signals::listen`] none of them ends or stops this process by itself.
 #[derive(Debug)]
 pub(crate) struct Signals {
     caught: Vec<(Signal, unix::Signal)>,
     children: unix::Signal,
-    /// Readable while SIGTSTP is held back; `None` where it does not concern us (rule S2).
+    /// Readable while a blocked SIGTSTP is pending; `None` if SIGTSTP is ignored (rule S2).
     stops: Option<AsyncFd<SignalFd>>,
-    /// The next SIGCONT ends a stop that is known.
+    /// The next SIGCONT ends a stop of our own.
     own_continue: bool,
     /// The signal that is for us, and not for the command.
     reserved: Option<Signal>,
@@ -119,7 +118,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen, except to what is ignored (rule S2).
+    /// Starts to listen, except to ignored signals (rule S2).
     ///
     /// Must be called before there is a second thread or a command, inside a tokio runtime with
     /// I/O.
@@ -128,38 +127,37 @@ impl Signals {
     /// There is a second thread, the kernel refused a handler, or the runtime has no I/O. Some
     /// signals may already be caught, so this process should end.
     pub(crate) fn listen() -> io::Result<Self> {
-        let mut stops = HeldStops::here()?;
+        let mut stops = BlockedStops::here()?;
         let mut caught = Vec::with_capacity(CAUGHT.len());
         for signal in CAUGHT {
             if stops.ignored & mask_of(signal) == 0 {
                 caught.push((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?));
             }
         }
-        // A parent may have left it blocked, and then no command would ever seem to end.
+        // A parent may have left SIGCHLD blocked, and then no command would ever seem to end.
         let children = unix::signal(SignalKind::child())?;
         SigSet::from(NixSignal::SIGCHLD).thread_unblock()?;
-        // From here on a stop is let through only by `suspend`, and not by a drop at the end.
-        let stops = if std::mem::take(&mut stops.held) { Some(told_of_stops()?) } else { None };
+        // From here on only `suspend` unblocks SIGTSTP, and not the drop at the end.
+        let stops = if std::mem::take(&mut stops.held) { Some(stop_signal_fd()?) } else { None };
         let (own_continue, reserved) = (false, None);
         Ok(Self { caught, children, stops, own_continue, reserved, _not_send: PhantomData })
     }
 
-    /// Keeps a signal for us: while a command runs, it is an event of its job; otherwise it has no
-    /// effect.
+    /// Reserves a signal for us: while a command runs, it is an event of its job; otherwise it has
+    /// no effect.
     pub(crate) fn reserve(&mut self, signal: Signal) {
         self.reserved = Some(signal);
     }
 
-    /// Whether a signal is for us.
+    /// Returns whether a signal is reserved for us.
     pub(super) fn is_reserved(&self, signal: Signal) -> bool {
         self.reserved == Some(signal)
     }
 
-    /// Waits for what `work` comes to, unless a signal comes first that would end a command: then
-    /// give up what it was for, and leave by [`super::Exit::before_start`].
+    /// Waits for `work`, unless a signal arrives first that would end a command. Then abandon the
+    /// work, and exit by [`super::Exit::before_start`].
     ///
-    /// Meanwhile a `^Z` has `suspend` called, which is to call [`Signals::suspend`] when nothing
-    /// is half done.
+    /// On a `^Z`, `suspend` is called. It must call [`Signals::suspend`] when no work is half done.
     ///
     /// # Cancel safety
     /// Dropping the future drops `work`, and loses no signal.
@@ -173,87 +171,91 @@ impl Signals {
             tokio::select! {
                 biased;
                 done = &mut work => return Ok(done),
-                arrived = self.next() => match arrived {
-                    Arrived::End(signal) => return Err(signal),
-                    Arrived::Suspend => suspend(self),
+                received = self.next() => match received {
+                    EarlySignal::End(signal) => return Err(signal),
+                    EarlySignal::Suspend => suspend(self),
                 },
             }
         }
     }
 
-    /// Hears what came while something blocked this thread; else as [`Signals::unless_ended`].
-    pub(crate) async fn catch_up(&mut self, suspend: impl Fn(&mut Signals)) -> Result<(), Signal> {
-        // Meanwhile the runtime looks who has come.
+    /// Handles the signals that arrived while this thread was blocked, as
+    /// [`Signals::unless_ended`].
+    pub(crate) async fn handle_pending(
+        &mut self,
+        suspend: impl Fn(&mut Signals),
+    ) -> Result<(), Signal> {
+        // The runtime collects the pending signals meanwhile.
         tokio::task::yield_now().await;
-        let arrived = {
+        let received = {
             let mut next = std::pin::pin!(self.next());
             poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await
         };
-        match arrived {
-            Poll::Ready(Arrived::End(signal)) => return Err(signal),
-            Poll::Ready(Arrived::Suspend) => suspend(self),
+        match received {
+            Poll::Ready(EarlySignal::End(signal)) => return Err(signal),
+            Poll::Ready(EarlySignal::Suspend) => suspend(self),
             Poll::Pending => {}
         }
         Ok(())
     }
 
-    /// Waits for a signal that matters while there is no command.
-    async fn next(&mut self) -> Arrived {
+    /// Waits for a signal that matters before the command is started.
+    async fn next(&mut self) -> EarlySignal {
         loop {
             match poll_fn(|context| self.poll_signal(context)).await {
-                Signal::TSTP => return Arrived::Suspend,
+                Signal::TSTP => return EarlySignal::Suspend,
                 Signal::WINCH | Signal::CONT => {}
                 signal if self.is_reserved(signal) => {}
-                signal => return Arrived::End(signal),
+                signal => return EarlySignal::End(signal),
             }
         }
     }
 
-    /// Stops this process, as a `^Z` asked, until somebody continues it; returns at once if
-    /// somebody has, or if nobody could (rule J2).
+    /// Stops this process after a `^Z`, until somebody continues it. Returns at once if somebody
+    /// has, or if nobody could (rule J2).
     pub(crate) fn suspend(&mut self, idle: &Idle) {
         self.own_continue = self.may_stop();
-        self.let_stops_through(idle, || ());
+        self.with_stops_unblocked(idle, || ());
     }
 
-    /// Whether there is a job control that would continue us.
+    /// Whether a shell with job control would continue this process.
     pub(super) fn may_stop(&self) -> bool {
         self.stops.is_some() && !super::stop::group_is_orphaned()
     }
 
-    /// Tells our whole group to stop, which for us takes effect in [`Signals::suspend`].
-    pub(super) fn tell_group_to_stop() {
+    /// Sends SIGTSTP to our whole group; for this process it takes effect in [`Signals::suspend`].
+    pub(super) fn stop_own_group() {
         let _ = kill_current_process_group(Signal::TSTP);
     }
 
-    /// Whether a command that inherits our thread's mask would have SIGTSTP held back.
-    pub(super) fn holds_stops(&self) -> bool {
+    /// Whether a command that inherits our thread's signal mask would have SIGTSTP blocked.
+    pub(super) fn blocks_stops(&self) -> bool {
         self.stops.is_some()
     }
 
-    /// Does something during which `^Z` stops us as if we did not listen.
-    pub(super) fn let_stops_through<T>(&self, _: &Idle, action: impl FnOnce() -> T) -> T {
+    /// Runs an action during which `^Z` stops this process at once.
+    pub(super) fn with_stops_unblocked<T>(&self, _: &Idle, action: impl FnOnce() -> T) -> T {
         if self.stops.is_none() {
             return action();
         }
-        // Neither call can fail: the set and the way to change the mask are valid.
+        // Neither call can fail: their arguments are valid.
         let _ = stops().thread_unblock();
         let done = action();
         let _ = stops().thread_block();
         done
     }
 
-    /// Waits for whatever concerns a running command.
+    /// Waits for the next event that concerns a running command.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(super) async fn news(&mut self) -> News {
+    pub(super) async fn next_notification(&mut self) -> Notification {
         poll_fn(|context| {
             // Signals first: a SIGCONT may change whose terminal it is when the command ends.
             if let Poll::Ready(signal) = self.poll_signal(context) {
-                return Poll::Ready(News::Signal(signal));
+                return Poll::Ready(Notification::Signal(signal));
             }
-            self.children.poll_recv(context).map(|_| News::Child)
+            self.children.poll_recv(context).map(|_| Notification::Child)
         })
         .await
     }
@@ -269,7 +271,7 @@ impl Signals {
             }
         }
         let Some(stops) = &self.stops else { return Poll::Pending };
-        // It stays pending, to be acted upon in `suspend`; so it is not read here.
+        // It stays pending until `suspend` handles it, so it is not read here.
         let Poll::Ready(Ok(mut ready)) = stops.poll_read_ready(context) else {
             return Poll::Pending;
         };
@@ -278,8 +280,8 @@ impl Signals {
     }
 }
 
-/// Lets stops through to this process, which inherited a mask that holds them back.
-pub(super) fn unhold_stops() -> nix::Result<()> {
+/// Unblocks SIGTSTP in this process, which inherited a mask that blocks it.
+pub(super) fn unblock_stops() -> nix::Result<()> {
     stops().thread_unblock()
 }
 
@@ -287,7 +289,7 @@ fn stops() -> SigSet {
     SigSet::from(NixSignal::SIGTSTP)
 }
 
-fn told_of_stops() -> io::Result<AsyncFd<SignalFd>> {
+fn stop_signal_fd() -> io::Result<AsyncFd<SignalFd>> {
     let descriptor =
         SignalFd::with_flags(&stops(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     #[expect(deprecated, reason = "its replacement is unsafe; a SignalFd keeps its descriptor")]
@@ -295,13 +297,13 @@ fn told_of_stops() -> io::Result<AsyncFd<SignalFd>> {
 }
 
 /// Keeps the limit of file sizes (`ulimit -f`) from killing this process: a write that exceeds it
-/// then fails, and that is told. The command, which is executed anew, is killed by it as ever.
-pub(crate) fn outlive_file_limit() {
+/// fails with an error instead. The command is executed anew, so the limit kills it as usual.
+pub(crate) fn survive_file_size_limit() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    // Whoever had it ignored wants that for the command too, and a handler would undo it.
+    // If SIGXFSZ was ignored at the start, the command must inherit that; a handler would undo it.
     if ignored_mask(&status) & mask_of(Signal::XFSZ) == 0 {
-        // A handler, unlike ignoring it, ends with the next `exec`. If it cannot be set, the limit
-        // kills, as it does everybody else.
+        // A handler, unlike an ignored signal, ends with the next `exec`. If it cannot be set, the
+        // limit kills this process as any other.
         let caught = Arc::new(AtomicBool::new(false));
         let _ = signal_hook::flag::register(Signal::XFSZ.as_raw(), caught);
     }
@@ -325,10 +327,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stops_cannot_be_held_back_in_one_thread_of_many() {
+    fn stops_cannot_be_blocked_in_one_thread_of_many() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let second = std::thread::spawn(move || ended.recv());
-        let refused = HeldStops::here().expect_err("a second thread");
+        let refused = BlockedStops::here().expect_err("a second thread");
         drop(end);
         second.join().expect("no panic").expect_err("nothing is sent");
         assert!(refused.to_string().contains("second thread"), "{refused}");

@@ -4,19 +4,19 @@ use rustix::process::{Pid, Signal, getppid};
 
 use crate::groups;
 
-/// Ancestors within one process group; a shell script has one or two.
-const MOST_ANCESTORS: usize = 64;
+/// The most ancestors within one process group; a shell script has one or two.
+const MAX_ANCESTORS: usize = 64;
 
-/// Whose group has the foreground of our terminal.
+/// Which group has the foreground of our terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Foreground {
-    /// Ours: we may hand it over.
+    /// Ours: we may give it to the command.
     Ours,
     /// The command's.
     Commands,
-    /// We handed it to the command, which handed it on, as a shell does to its jobs.
+    /// A group to which the command passed it, as a shell does for its jobs.
     HandedOn,
-    /// Somebody else's: we are a background job.
+    /// Another group: this process is a background job.
     Elsewhere,
     /// There is no terminal.
     None,
@@ -33,37 +33,37 @@ pub(super) enum Plan {
     HangUp,
     /// Stop too.
     Suspend,
-    /// Leave it stopped; whoever stopped it will continue it.
+    /// Leave it stopped; the user or process that stopped it will continue it.
     Leave,
 }
 
-/// What is known besides the signal that stopped the command.
+/// What else decides besides the signal that stopped the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Situation {
     pub(super) foreground: Foreground,
-    /// Somebody would continue us.
+    /// A shell would continue this process.
     pub(super) may_stop: bool,
-    /// Our group was told to stop, and we passed that on.
-    pub(super) told: bool,
+    /// Our group received SIGTSTP, and we passed it on.
+    pub(super) group_stopped: bool,
     /// [`Plan::HangUp`] was tried before.
-    pub(super) hung_up: bool,
+    pub(super) sent_hangup: bool,
 }
 
-/// Decides.
+/// Decides what to do about a stopped command.
 pub(super) fn plan(signal: Signal, now: Situation) -> Plan {
-    if now.told && now.may_stop {
-        // The others of our group have stopped; continuing the command would undo its part.
+    if now.group_stopped && now.may_stop {
+        // The others of our group have stopped, so the command must stay stopped too.
         return Plan::Suspend;
     }
     match signal {
         Signal::TTIN | Signal::TTOU => match now.foreground {
             Foreground::Ours => Plan::HandOver,
-            // It asked just before it got the terminal.
+            // It used the terminal just before it got it.
             Foreground::Commands => Plan::Continue,
             Foreground::None => Plan::Leave,
             Foreground::HandedOn | Foreground::Elsewhere if now.may_stop => Plan::Suspend,
-            // It ignores SIGHUP: continuing it would make it ask again, for ever.
-            Foreground::HandedOn | Foreground::Elsewhere if now.hung_up => Plan::Leave,
+            // It ignores SIGHUP: if continued, it would use the terminal again, for ever.
+            Foreground::HandedOn | Foreground::Elsewhere if now.sent_hangup => Plan::Leave,
             Foreground::HandedOn | Foreground::Elsewhere => Plan::HangUp,
         },
         Signal::TSTP if now.may_stop => Plan::Suspend,
@@ -76,14 +76,14 @@ pub(super) fn plan(signal: Signal, now: Situation) -> Plan {
     }
 }
 
-/// Tells whether nobody outside our group, but in our session, is the parent of a member.
+/// Returns whether our group is orphaned: no member has a parent in another group of our session.
 ///
-/// Looks at our own line of ancestors only: members that have another parent in the session are
-/// the rest of a pipeline, and that parent is ours too.
+/// Checks our own ancestors only. Members with another parent in the session are the rest of a
+/// pipeline, and that parent is ours too.
 pub(super) fn group_is_orphaned() -> bool {
     let group = groups::own();
     let mut ancestor = getppid();
-    for _ in 0..MOST_ANCESTORS {
+    for _ in 0..MAX_ANCESTORS {
         let Some(pid) = ancestor else { return true };
         match groups::of(pid) {
             Ok(its_group) if its_group == group => ancestor = parent_of(pid),
@@ -112,11 +112,11 @@ mod tests {
     fn the_plan_for_every_kind_of_stop() {
         use Foreground::{Commands, Elsewhere, HandedOn, None, Ours};
         use Plan::{Continue, HandOver, HangUp, Leave, Suspend};
-        let by = |signal, foreground, may_stop, hung_up| {
-            plan(signal, Situation { foreground, may_stop, told: false, hung_up })
+        let by = |signal, foreground, may_stop, sent_hangup| {
+            plan(signal, Situation { foreground, may_stop, group_stopped: false, sent_hangup })
         };
         for signal in [Signal::TTIN, Signal::TTOU] {
-            for (foreground, may_stop, hung_up, expected) in [
+            for (foreground, may_stop, sent_hangup, expected) in [
                 (Ours, true, false, HandOver),
                 (Ours, false, true, HandOver),
                 (Commands, true, false, Continue),
@@ -128,8 +128,8 @@ mod tests {
                 (Elsewhere, false, true, Leave),
                 (None, true, false, Leave),
             ] {
-                let got = by(signal, foreground, may_stop, hung_up);
-                assert_eq!(got, expected, "{signal:?} {foreground:?} {may_stop} {hung_up}");
+                let got = by(signal, foreground, may_stop, sent_hangup);
+                assert_eq!(got, expected, "{signal:?} {foreground:?} {may_stop} {sent_hangup}");
             }
         }
         for (foreground, stopped) in [
@@ -147,14 +147,22 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_was_told_to_stop_stops_whatever_the_command_stopped_of() {
+    fn a_group_that_received_a_stop_stops_for_any_signal_of_the_command() {
         use Foreground::{Commands, Elsewhere, HandedOn, None, Ours};
         for foreground in [Ours, Commands, HandedOn, Elsewhere, None] {
             for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::STOP] {
-                let told = Situation { foreground, may_stop: true, told: true, hung_up: false };
-                assert_eq!(plan(signal, told), Plan::Suspend);
-                let untold = Situation { may_stop: false, ..told };
-                assert_eq!(plan(signal, untold), plan(signal, Situation { told: false, ..untold }));
+                let stopped = Situation {
+                    foreground,
+                    may_stop: true,
+                    group_stopped: true,
+                    sent_hangup: false,
+                };
+                assert_eq!(plan(signal, stopped), Plan::Suspend);
+                let not_stoppable = Situation { may_stop: false, ..stopped };
+                assert_eq!(
+                    plan(signal, not_stoppable),
+                    plan(signal, Situation { group_stopped: false, ..not_stoppable })
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The controlling terminal and whose turn at it it is (rules T1 to T3).
+//! The controlling terminal and which group has its foreground (rules T1 to T3).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,86 +16,86 @@ use crate::groups;
 pub(super) struct Terminal {
     tty: File,
     ours: Pid,
-    /// The command has the foreground from us.
-    lent: bool,
-    /// The command is to have it whenever our group does.
+    /// We gave the foreground to the command.
+    given: bool,
+    /// The command gets the foreground whenever our group has it.
     wanted: bool,
-    /// As they were before the command, if it started from the foreground.
+    /// The modes before the command, if it started from the foreground.
     modes: Option<Termios>,
 }
 
 impl Terminal {
-    /// Finds the terminal; `None` if there is none, as under cron, or if our group has no number
-    /// by which we could take it back.
+    /// Finds the terminal; `None` if there is none, as under cron, or if our group has no id by
+    /// which we could take the foreground back.
     pub(super) fn find() -> Option<Self> {
         let tty = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let ours = groups::own()?;
         let in_foreground = tcgetpgrp(&tty).is_ok_and(|group| group == ours);
         let modes = in_foreground.then(|| tcgetattr(&tty).ok()).flatten();
         let wanted = in_foreground && alone_at(&tty);
-        Some(Self { tty, ours, lent: false, wanted, modes })
+        Some(Self { tty, ours, given: false, wanted, modes })
     }
 
-    /// Whether the command is to have the foreground from its start (rule T1).
+    /// Whether the command gets the foreground at its start (rule T1).
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Notes that the command, named by its group, takes the foreground by itself.
-    pub(super) fn taken_by_shim(&mut self) {
-        self.lent = true;
+    /// Records that the command's process takes the foreground by itself.
+    pub(super) fn mark_given(&mut self) {
+        self.given = true;
     }
 
-    pub(super) fn is_lent(&self) -> bool {
-        self.lent
+    pub(super) fn is_given(&self) -> bool {
+        self.given
     }
 
-    /// Whose turn it is.
+    /// Returns which group has the foreground.
     pub(super) fn foreground(&self, command: Pid) -> Foreground {
         match tcgetpgrp(&self.tty) {
             Ok(group) if group == self.ours => Foreground::Ours,
             Ok(group) if group == command => Foreground::Commands,
-            Ok(_) if self.lent => Foreground::HandedOn,
+            Ok(_) if self.given => Foreground::HandedOn,
             Ok(_) => Foreground::Elsewhere,
             Err(_) => Foreground::None,
         }
     }
 
-    /// Hands the foreground to the command. Our group must have it.
+    /// Gives the foreground to the command. Our group must have it.
     pub(super) fn give(&mut self, command: Pid) {
         self.wanted = true;
-        self.lent = tcsetpgrp(&self.tty, command).is_ok();
+        self.given = tcsetpgrp(&self.tty, command).is_ok();
     }
 
-    /// Hands the foreground to the command if it is to have it and our group has it.
+    /// Gives the foreground to the command if it wants it and our group has it.
     pub(super) fn give_if_wanted(&mut self, command: Pid) {
         if self.wanted && self.foreground(command) == Foreground::Ours {
             self.give(command);
         }
     }
 
-    /// Takes the foreground back, if it is lent.
+    /// Takes the foreground back, if the command has it from us.
     pub(super) fn take_back(&mut self) {
-        if std::mem::take(&mut self.lent) {
+        if std::mem::take(&mut self.given) {
             let _ = tcsetpgrp(&self.tty, self.ours);
         }
     }
 
-    /// Notes that somebody else took the foreground from the command.
-    pub(super) fn note_taken(&mut self) {
-        self.lent = false;
+    /// Records that another process took the foreground from the command.
+    pub(super) fn mark_taken(&mut self) {
+        self.given = false;
     }
 
-    /// Looks again after somebody else stopped and continued us: the shell took the foreground
-    /// meanwhile, and gave it to our group only if this is its foreground job again.
-    pub(super) fn look_again(&mut self, command: Pid) {
+    /// Updates the state after somebody stopped and continued this process. The shell took the
+    /// foreground meanwhile, and gave it back only if our group is its foreground job again.
+    pub(super) fn refresh(&mut self, command: Pid) {
         if matches!(self.foreground(command), Foreground::Ours | Foreground::HandedOn) {
-            self.lent = false;
+            self.given = false;
         }
         self.give_if_wanted(command);
     }
 
-    /// Restores the modes of before the command, if they are ours to set.
+    /// Restores the modes from before the command, if our group may set them.
     pub(super) fn restore_modes(&self) {
         if let Some(modes) = &self.modes
             && tcgetpgrp(&self.tty).is_ok_and(|group| group == self.ours)
@@ -105,8 +105,8 @@ impl Terminal {
     }
 }
 
-/// Rule T1: input from this terminal, output not into a pipe, and the leader of our group, so
-/// that a shell started us as a job and not a script as one of its steps.
+/// Rule T1: input from this terminal, output not into a pipe, and we lead our group. Then a shell
+/// started us as a job, and not a script as one of its steps.
 fn alone_at(tty: &File) -> bool {
     groups::own() == Some(getpid())
         && tcgetpgrp(io::stdin()).ok() == tcgetpgrp(tty).ok()
@@ -122,25 +122,25 @@ fn is_pipe(stream: impl std::os::fd::AsFd) -> bool {
     })
 }
 
-/// Holds SIGTTOU back in this thread, until dropped.
+/// Blocks SIGTTOU in this thread, until dropped.
 ///
-/// While the command has the foreground we are a background group: without this, taking the
-/// foreground back would stop us, and so would a line to a terminal set to `tostop`.
+/// While the command has the foreground, our group is in the background. Without this, taking the
+/// foreground back would stop us, and so would output to a terminal set to `tostop`.
 #[derive(Debug)]
-pub(super) struct Unstopped {
+pub(super) struct SigttouBlocked {
     before: Option<SigSet>,
     /// A mask belongs to a thread.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Unstopped {
+impl SigttouBlocked {
     pub(super) fn here() -> Self {
         let before = SigSet::from(Signal::SIGTTOU).thread_swap_mask(SigmaskHow::SIG_BLOCK).ok();
         Self { before, _not_send: PhantomData }
     }
 }
 
-impl Drop for Unstopped {
+impl Drop for SigttouBlocked {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = before.thread_set_mask();
@@ -152,7 +152,7 @@ impl Drop for Unstopped {
 pub(super) fn take_foreground_from(from: Pid) {
     let Some(terminal) = Terminal::find() else { return };
     if tcgetpgrp(&terminal.tty).is_ok_and(|group| group == from) {
-        let _unstopped = Unstopped::here();
+        let _sigttou = SigttouBlocked::here();
         let _ = tcsetpgrp(&terminal.tty, terminal.ours);
     }
 }

@@ -1,24 +1,24 @@
-//! `holdline acquire NAME`: a lease that no process holds.
+//! `holdline acquire NAME`: a lease that belongs to no process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use holdline::{Guard, Keep, LockOptions};
-use holdline_core::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE};
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{ErrorKind, LockError, LockName};
 use serde_json::json;
 
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
-use super::run::environment::unix_millis;
-use super::run::waiting::{self, Waiting};
+use super::waiting::{self, WaitStatus};
 use crate::child::{self, Signals};
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::held::Held;
+use crate::outer_locks::OuterLocks;
 use crate::session::Session;
+use crate::view::unix_millis;
 
 /// What `acquire` takes.
 #[derive(Debug, Args)]
@@ -56,38 +56,38 @@ impl AcquireArgs {
     }
 }
 
-/// Takes the name and prints the lease.
+/// Acquires the name and prints the lease.
 pub(crate) async fn run(
     arguments: &AcquireArgs,
     signals: &mut Signals,
     session: &Session,
-    waiting: &Arc<Waiting>,
+    waiting: &Arc<WaitStatus>,
     console: &Console,
 ) -> Outcome {
     let AcquireArgs { lease, wait, about, name, .. } = arguments;
     let mode = arguments.mode.mode();
-    let held = Held::from_environment()?;
-    match session.unless_ended(held.check(session, name, mode), signals).await {
+    let outer = OuterLocks::from_environment()?;
+    match session.unless_ended(session.check_nesting(&outer, name, mode), signals).await {
         Ok(checked) => checked?,
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     }
-    // The id that `run` gives its job is the job's own lease, not one for new leases.
-    let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !held.has(*lease_id));
-    if lease_id.is_none() && console.is_deaf() {
+    // The id in a job's environment is that of the job's own lease, and not for new leases.
+    let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !outer.has(*lease_id));
+    if lease_id.is_none() && console.stdout_is_closed() {
         let message = "stdout is closed: nobody would learn the id of the lease";
         return Err(Failure::internal(message).fix("read stdout, or give an id with --lease-id"));
     }
-    let lease = lease.unwrap_or_else(|| usual_lease(session, console));
+    let lease = lease.unwrap_or_else(|| common::default_lease(session, console));
     let mut options =
         about.options(LockOptions::default())?.with_keep(Keep::Detached).with_lease_duration(lease);
     if let Some(lease_id) = lease_id {
         options = options.with_lease_id(lease_id);
     }
     if let Some(wait) = wait.wait {
-        options = options.with_wait(session.left_of(wait));
+        options = options.with_wait(session.remaining_wait(wait));
     }
     let attempt = session.acquire(name, mode, &options, wait.only_try);
-    let attempt = waiting::talk(attempt, waiting, name, session, console);
+    let attempt = waiting::report(attempt, waiting, name, session, console);
     let guard = match session.unless_ended(attempt, signals).await {
         Ok(Ok(guard)) => guard,
         Ok(Err(error)) => return Err(explained(error, session).await),
@@ -96,17 +96,7 @@ pub(crate) async fn run(
     deliver(guard, lease, session, console).await
 }
 
-/// Returns the lease of a verb that names none, and says so where it is shorter than usual.
-pub(crate) fn usual_lease(session: &Session, console: &Console) -> Duration {
-    let lease = session.usual_lease();
-    if lease < DEFAULT_LEASE {
-        let lease = duration::written(lease);
-        console.info(&format!("the lease is {lease}: the longest that this engine keeps"));
-    }
-    lease
-}
-
-/// An id that was given up after an unknown outcome is dead: only a new one can be granted.
+/// A lease id that was given up after an unknown outcome cannot be granted any more.
 async fn explained(error: LockError, session: &Session) -> Failure {
     match error.kind() {
         ErrorKind::Cancelled => Failure::usage("--lease-id: the lease id was given up before")
@@ -115,7 +105,7 @@ async fn explained(error: LockError, session: &Session) -> Failure {
     }
 }
 
-/// Prints the lease. Nobody would know of one that could not be printed, so it is given back.
+/// Prints the lease. If that fails, nobody knows the lease, so it is released.
 async fn deliver(
     guard: Guard,
     lease_duration: Duration,
@@ -123,7 +113,7 @@ async fn deliver(
     console: &Console,
 ) -> Outcome {
     let valid_for = match guard.remaining() {
-        // A longer lease begins with this: ask for the whole one, under the guard.
+        // A first grant is limited, so a longer lease needs a renewal.
         _ if lease_duration > MAX_FIRST_LEASE => guard.renew().await?,
         remaining => remaining,
     };

@@ -13,8 +13,10 @@ use crate::view::millis;
 
 /// What `check` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "The answer is old when it arrives. In a job of `run` it tells about the \
-    job's own lease.\n\nExample:\n  holdline check deploy --lease-id \"$lease_id\" || exit")]
+#[command(
+    after_help = "The answer may be outdated when it arrives. In a job of `run` it is about \
+    the job's own lease.\n\nExample:\n  holdline check deploy --lease-id \"$lease_id\" || exit"
+)]
 pub(crate) struct CheckArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
@@ -26,9 +28,9 @@ pub(crate) struct CheckArgs {
 /// Asks the store about the lease, and changes nothing.
 pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
-    // The heartbeat of a queue never claims and never renews; for a grant it tells what is left.
+    // The queue heartbeat neither claims nor renews; for a grant it returns the remaining time.
     let lease_id = arguments.lease_id.required()?;
-    let reply = session.ask_after(name, lease_id, Purpose::Wait).await?;
+    let reply = session.renew_once(name, lease_id, Purpose::Wait).await?;
     let (held, left) = match reply {
         RenewReply::Handed { claim_within } => (true, claim_within),
         RenewReply::Revoked { left, .. } => (left.is_none_or(|left| !left.is_zero()), left),
@@ -44,7 +46,7 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
     Ok(Exit::Success)
 }
 
-/// Finds that no lease is held where there is no store.
+/// Reports that no lease is held, because there is no store.
 pub(crate) fn without_store(arguments: &CheckArgs) -> Outcome {
     arguments.lease_id.required()?;
     Err(not_held(&arguments.name))

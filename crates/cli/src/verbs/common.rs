@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline::LockOptions;
+use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{Escaped, LeaseId, LockName, Mode};
 
+use crate::console::Console;
 use crate::duration;
 use crate::failure::Failure;
-use crate::held::Held;
+use crate::outer_locks::OuterLocks;
+use crate::session::{Session, TRY_LIMIT};
 
-/// The variable that holds a lease id, so that it need not stand in the list of processes.
+/// The variable that holds a lease id, so that it need not appear in the list of processes.
 pub(crate) const LEASE_ID: &str = "HOLDLINE_LEASE_ID";
 
 /// Reads a lock name.
@@ -19,13 +22,13 @@ pub(crate) fn name(text: &str) -> Result<LockName, String> {
     LockName::new(text).map_err(|error| error.to_string())
 }
 
-/// How to hold the name.
+/// The mode in which the name is held.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ModeArgs {
     /// Share the name with others that also say --shared
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
-    /// Take K of the N permits of NAME; K may be left out (1)
+    /// Take K of the N permits of NAME; K may be omitted (1)
     #[arg(long, value_name = "K/N", value_parser = permits)]
     pub(crate) permits: Option<Mode>,
 }
@@ -51,9 +54,6 @@ fn permits(text: &str) -> Result<Mode, String> {
     Mode::permits(number(count)?, number(of)?).map_err(|error| error.to_string())
 }
 
-/// How long a verb that does not wait gives the store to answer, for a connection too.
-pub(crate) const TRY: Duration = Duration::from_secs(2);
-
 /// How long to wait for the name.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct WaitArgs {
@@ -68,9 +68,9 @@ pub(crate) struct WaitArgs {
 }
 
 impl WaitArgs {
-    /// How long the verb may take to have the name or not, for a connection too.
+    /// How long the verb may take, including the connection.
     pub(crate) fn limit(&self) -> Option<Duration> {
-        self.wait.or(self.only_try.then_some(TRY))
+        self.wait.or(self.only_try.then_some(TRY_LIMIT))
     }
 }
 
@@ -82,19 +82,19 @@ fn wait(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What to tell those who look.
+/// What others see about the holder.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AboutArgs {
-    /// Why the name is held, for people who look
+    /// Why the name is held, for other people
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) reason: String,
-    /// A label, for tools that look; may be given several times
+    /// A label, for tools; may be given several times
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub(crate) labels: Vec<(String, String)>,
 }
 
 impl AboutArgs {
-    /// Adds what is told to a lock's options, with the trace that this process runs in.
+    /// Adds the reason, the labels and this process's trace to a lock's options.
     pub(crate) fn options(&self, options: LockOptions) -> Result<LockOptions, Failure> {
         let trace = std::env::var("TRACEPARENT").ok().filter(|trace| is_traceparent(trace));
         let options =
@@ -111,7 +111,7 @@ impl AboutArgs {
     }
 }
 
-/// Tells whether a text is a W3C trace context; what is none is none of our business.
+/// Returns whether a text is a W3C trace context; any other text is ignored.
 fn is_traceparent(text: &str) -> bool {
     text.len() == 55 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
@@ -132,8 +132,8 @@ pub(crate) struct LeaseIdArgs {
 }
 
 impl LeaseIdArgs {
-    /// Returns the lease id of the flag or the environment, if there is one. What was typed is
-    /// never shown: it may be a proof with one digit wrong.
+    /// Returns the lease id of the flag or the environment, if there is one. A wrong id is never
+    /// shown: it may be a valid one with a single digit wrong.
     pub(crate) fn optional(&self) -> Result<Option<LeaseId>, Failure> {
         let (text, from) = match &self.lease_id {
             Some(text) => (text.clone(), "--lease-id"),
@@ -146,11 +146,11 @@ impl LeaseIdArgs {
         id.map(Some).map_err(|error| Failure::usage(format_args!("{from}: {error}")))
     }
 
-    /// Returns the lease id, unless it belongs to a `run` further up, which renews and releases
-    /// it by itself.
+    /// Returns the lease id, unless it belongs to a `run` above, which renews and releases it by
+    /// itself.
     pub(crate) fn of_acquire(&self, does: &str) -> Result<LeaseId, Failure> {
         let lease_id = self.required()?;
-        if Held::from_environment()?.has(lease_id) {
+        if OuterLocks::from_environment()?.has(lease_id) {
             let message = format!("the lease is of a `holdline run` above, which {does} it itself");
             return Err(Failure::usage(message).fix("name a lease of `acquire` with --lease-id"));
         }
@@ -164,6 +164,16 @@ impl LeaseIdArgs {
                 .fix(format_args!("give the id that `acquire` printed, or set {LEASE_ID}"))
         })
     }
+}
+
+/// Returns the lease of a verb without `--lease`, and says so if it is shorter than the default.
+pub(crate) fn default_lease(session: &Session, console: &Console) -> Duration {
+    let lease = session.default_lease();
+    if lease < DEFAULT_LEASE {
+        let lease = duration::written(lease);
+        console.info(&format!("the lease is {lease}: the longest that this engine keeps"));
+    }
+    lease
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -18,20 +17,23 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Prints the completion script.
-pub(crate) fn run(arguments: &CompletionsArgs, console: &Console) -> Outcome {
+pub(crate) fn run(
+    arguments: &CompletionsArgs,
+    mut command: clap::Command,
+    console: &Console,
+) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut cli::command(), "holdline", &mut script);
+    clap_complete::generate(arguments.shell, &mut command, "holdline", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
     if arguments.shell == Shell::Fish {
-        script += &names_for_fish();
+        script += &names_for_fish(&command);
     }
     console.data(&script)?;
     Ok(Exit::Success)
 }
 
-/// What the generator leaves out for fish: it knows flags and verbs, and offers files for NAME.
-fn names_for_fish() -> String {
-    let command = cli::command();
+/// Returns what the generator lacks for fish: it knows flags and verbs, and offers files for NAME.
+fn names_for_fish(command: &clap::Command) -> String {
     let run = command.find_subcommand("run").into_iter().flat_map(clap::Command::get_arguments);
     let takes_value =
         |argument: &&clap::Arg| !argument.is_positional() && argument.get_action().takes_values();
@@ -40,7 +42,7 @@ fn names_for_fish() -> String {
         let short = argument.get_short().map(|short| format!("-{short}"));
         long.into_iter().chain(short)
     };
-    // Flags that all verbs take stand at the top only.
+    // Flags that all verbs take are listed at the top only.
     let all = run.chain(command.get_arguments()).filter(takes_value).flat_map(written);
     include_str!("completions.fish").replace("@VALUES@", &all.collect::<Vec<_>>().join(" "))
 }

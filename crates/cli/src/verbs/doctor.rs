@@ -17,12 +17,12 @@ use crate::session::url_failure;
 #[command(after_help = "Exit codes: 0 all is well, 1 a warning, 2 an error.\n\nExample:\n  \
                         holdline doctor local:")]
 pub(crate) struct DoctorArgs {
-    /// The engine; the one that would be used without it
+    /// The engine [default: the engine that the other verbs would use]
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
 }
 
-/// Looks how the engine stands.
+/// Checks the health of the engine.
 pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
     let checkup = holdline::checkup(&address.url).await.map_err(url_failure)?;
     let url = holdline::redact_url(&address.url);
@@ -53,7 +53,7 @@ fn object(finding: &Finding) -> Value {
     })
 }
 
-/// One line for each check; what is not well says why that matters and what to do.
+/// Formats one line for each check. A check that failed explains why it matters and what to do.
 fn text(url: &str, checkup: &Checkup, all: bool) -> String {
     let widest = checkup.findings().iter().map(|f| f.check().len()).max().unwrap_or(0);
     let mut text = format!("{url} (engine {})\n\n", checkup.engine());
@@ -84,13 +84,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_from_outside_is_escaped_and_what_is_ill_is_explained() {
+    fn external_text_is_escaped_and_failed_checks_are_explained() {
         let mut checkup = Checkup::new("x");
         checkup.add(Finding::ok("fine", "it would matter", "as it should"));
         checkup.add(Finding::ok("odd", "it matters much", "\u{1b}[2Jodd").fail("mend\nit"));
-        let told = text("x:", &checkup, false);
-        assert!(!told.contains('\u{1b}') && !told.contains("mend\nit"), "{told}");
-        assert!(!told.contains("it would matter") && told.contains("it matters much"), "{told}");
-        assert!(told.ends_with("error: 1 ok, 0 warnings, 1 errors\n"), "{told}");
+        let shown = text("x:", &checkup, false);
+        assert!(!shown.contains('\u{1b}') && !shown.contains("mend\nit"), "{shown}");
+        assert!(!shown.contains("it would matter") && shown.contains("it matters much"), "{shown}");
+        assert!(shown.ends_with("error: 1 ok, 0 warnings, 1 errors\n"), "{shown}");
     }
 }

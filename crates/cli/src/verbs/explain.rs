@@ -21,42 +21,42 @@ use crate::view::millis;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline explain local:")]
 pub(crate) struct ExplainArgs {
-    /// The engine; the one that would be used without it
+    /// The engine [default: the engine that the other verbs would use]
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
 }
 
-/// Says what the engine guarantees.
+/// Prints what the engine guarantees.
 pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
     let report = session.local_report()?;
-    let store = report.map_or(Store::None, |report| Store::Made(Box::new(report)));
-    tell(session.address(), session.capabilities(), &store, console)
+    let store = report.map_or(StoreState::None, |report| StoreState::Made(Box::new(report)));
+    print(session.address(), session.capabilities(), &store, console)
 }
 
-/// Says what the engine guarantees where no store was made yet.
+/// Prints what the engine guarantees, if its store does not exist yet.
 pub(crate) fn without_store(address: &Address, no_store: &NoStore, console: &Console) -> Outcome {
-    let store = Store::NotMade(no_store);
-    tell(address, &no_store.capabilities, &store, console)
+    let store = StoreState::NotMade(no_store);
+    print(address, &no_store.capabilities, &store, console)
 }
 
-/// What there is to tell about the store of an engine.
-enum Store<'a> {
+/// What is known about the store of an engine.
+enum StoreState<'a> {
     None,
     NotMade(&'a NoStore),
     Made(Box<LocalReport>),
 }
 
-fn tell(
+fn print(
     address: &Address,
     capabilities: &Capabilities,
-    store: &Store<'_>,
+    store: &StoreState<'_>,
     console: &Console,
 ) -> Outcome {
     let url = holdline::redact_url(&address.url);
     if console.is_json() {
         let store = match store {
-            Store::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
-            Store::None | Store::NotMade(_) => Value::Null,
+            StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
+            StoreState::None | StoreState::NotMade(_) => Value::Null,
         };
         console.object(&json!({
             "url": url,
@@ -69,10 +69,10 @@ fn tell(
     }
     let mut text = format!("{url} ({})\n", address.source);
     let _ = writeln!(text, "engine {}", capabilities.engine);
-    if let Store::NotMade(no_store) = store {
+    if let StoreState::NotMade(no_store) = store {
         let _ = writeln!(text, "{no_store}");
     }
-    if let Store::Made(report) = store {
+    if let StoreState::Made(report) = store {
         let directory = report.directory.to_string_lossy();
         let file_system = Escaped(&report.file_system);
         let _ = writeln!(text, "store {} ({file_system})", Escaped(&directory));
@@ -88,7 +88,7 @@ fn tell(
     Ok(Exit::Success)
 }
 
-/// The capabilities, with durations as everywhere in JSON: whole milliseconds.
+/// Returns the capabilities as JSON, with durations in whole milliseconds.
 fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
     let mut object = serde_json::to_value(capabilities).map_err(Failure::internal)?;
     let lease = capabilities.lease;
@@ -104,12 +104,12 @@ fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
     Ok(object)
 }
 
-/// The guarantees in plain words, made of the capabilities so that they cannot differ.
+/// Returns the guarantees in plain words. They are made from the capabilities, so the two agree.
 fn sentences(capabilities: &Capabilities) -> Vec<String> {
-    let mut told = vec![
+    let mut shown = vec![
         format!(
-            "At most one holder of an exclusive name believes that it holds it, as long as clocks \
-             keep their rate and the store does not forget. A paused process can still write \
+            "At most one client considers itself the holder of an exclusive name, as long as \
+             clock rates agree and the store loses no data. A paused process can still write \
              late: {}.",
             match capabilities.fencing {
                 true => "hand the fencing token to the resource if that would do harm",
@@ -126,7 +126,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         waiting(capabilities),
     ];
     if capabilities.splits {
-        told.push(
+        shown.push(
             "A majority of its servers must agree: fewer than half of them may be lost, slow or \
              forgetful at any time. Who asks at the same moment as others may have to ask again."
                 .to_owned(),
@@ -134,7 +134,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
     }
     if capabilities.lease.max > Duration::ZERO {
         let range = capabilities.lease;
-        told.push(format!("Leases last from {} to {}.", written(range.min), written(range.max)));
+        shown.push(format!("Leases last from {} to {}.", written(range.min), written(range.max)));
     }
     let has = [
         (capabilities.shared, "shared mode"),
@@ -142,22 +142,22 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         (capabilities.live, "grants that live as long as a process"),
         (capabilities.detach, "leases that no process holds (acquire)"),
         (capabilities.revoke, "revoke"),
-        (capabilities.polite_revoke, "a revoke that tells the holder first"),
+        (capabilities.polite_revoke, "a revoke that notifies the holder first"),
         (capabilities.freeze, "freeze"),
         (capabilities.list, "ls"),
-        (capabilities.metadata, "who holds it in the holder's own words"),
+        (capabilities.metadata, "what the holder reports about itself"),
     ];
     let list = |wanted: bool| {
         let names = has.iter().filter(|(has, _)| *has == wanted).map(|(_, name)| *name);
         names.collect::<Vec<_>>().join(", ")
     };
     if !list(true).is_empty() {
-        told.push(format!("It has: {}.", list(true)));
+        shown.push(format!("It has: {}.", list(true)));
     }
     if !list(false).is_empty() {
-        told.push(format!("It has not: {}.", list(false)));
+        shown.push(format!("It has not: {}.", list(false)));
     }
-    told
+    shown
 }
 
 fn freedom(capabilities: &Capabilities) -> String {
@@ -177,7 +177,8 @@ fn freedom(capabilities: &Capabilities) -> String {
             "A holder that dies or is cut off frees its names when its session is over{lag}."
         ),
         (Expiry::Live, _) => {
-            "A holder that dies frees its name as soon as its connection is seen to be gone.".into()
+            "A holder that dies frees its name as soon as the server notices its closed connection."
+                .into()
         }
     }
 }
@@ -194,7 +195,7 @@ fn waiting(capabilities: &Capabilities) -> String {
     let order = match (capabilities.queue, capabilities.fair) {
         (true, true) => "Contenders get the name in the order in which they queued",
         (true, false) => "Contenders queue, without a promise of order",
-        (false, _) => "There is no queue: whoever asks first gets a name that became free",
+        (false, _) => "There is no queue: the first request gets a name that became free",
     };
     match (capabilities.queue, capabilities.hand_off) {
         (true, HandOff::Claim | HandOff::Direct) => {
@@ -209,20 +210,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_capabilities_are_listed() {
         let mut capabilities = Capabilities::reference("x", "x");
         capabilities.freeze = false;
         capabilities.fencing = false;
         capabilities.fair = false;
-        let told = sentences(&capabilities).join("\n");
+        let shown = sentences(&capabilities).join("\n");
         for words in ["It has not:", "freeze", "no fencing tokens", "without a promise of order"] {
-            assert!(told.contains(words), "{told}");
+            assert!(shown.contains(words), "{shown}");
         }
-        assert!(!told.contains("hand the fencing token"), "{told}");
+        assert!(!shown.contains("hand the fencing token"), "{shown}");
     }
 
     #[test]
-    fn an_engine_that_has_nothing_more_is_given_no_empty_list() {
+    fn an_engine_without_further_capabilities_has_no_empty_list() {
         let mut capabilities = Capabilities::reference("x", "x");
         let Capabilities { shared, permits, live, detach, revoke, .. } = &mut capabilities;
         for can in [shared, permits, live, detach, revoke] {
@@ -232,7 +233,7 @@ mod tests {
         for can in [polite_revoke, freeze, list, metadata] {
             *can = false;
         }
-        let told = sentences(&capabilities).join("\n");
-        assert!(!told.contains("It has:") && told.contains("It has not:"), "{told}");
+        let shown = sentences(&capabilities).join("\n");
+        assert!(!shown.contains("It has:") && shown.contains("It has not:"), "{shown}");
     }
 }

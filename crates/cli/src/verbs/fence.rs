@@ -1,5 +1,4 @@
-//! `holdline fence`: the resource's side of fencing for scripts, and what an operator does after
-//! a restore.
+//! `holdline fence`: fencing at the resource for scripts, and the operator's step after a restore.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -12,18 +11,17 @@ use holdline::fence::{FenceError, FileMark, Proof};
 use holdline_core::{Escaped, FencingToken, Mode, Operation, TokenError};
 use serde_json::json;
 
-use super::run::launch_failure;
 use crate::child::LaunchError;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::held::Held;
+use crate::outer_locks::OuterLocks;
 use crate::session::Session;
 
-/// The variable in which `run` hands its job the token.
+/// The variable in which a job of `run` finds its fencing token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
-/// The variable in which `run` hands its job the lock name.
+/// The variable in which a job of `run` finds the lock name.
 const NAME: &str = "HOLDLINE_NAME";
 
 /// What `fence` takes.
@@ -38,13 +36,13 @@ pub(crate) struct FenceArgs {
 
 #[derive(Debug, Subcommand)]
 enum FenceVerb {
-    /// Raise the mark in FILE to the token: nobody with an older one passes from now on
+    /// Raise the mark in FILE to the token: older tokens are refused from now on
     Seal(SealArgs),
-    /// Refuse an older token than the mark in FILE; with COMMAND raise the mark and run COMMAND
-    /// while it is locked
-    Check(CheckArgs),
-    /// Make all later tokens of the engine larger than N: after its store was restored from an
-    /// old copy
+    /// Refuse a token that is older than the mark in FILE; with COMMAND raise the mark and run
+    /// COMMAND while the mark is locked
+    Check(FenceCheckArgs),
+    /// Make all later tokens of the engine larger than N, after its store was restored from an old
+    /// copy
     Bump(BumpArgs),
 }
 
@@ -62,7 +60,7 @@ struct SealArgs {
     process, so its exit code is its own.\n\nExample:\n  holdline run site -- holdline fence \
     check site.mark -- rsync -a build/ www/"
 )]
-struct CheckArgs {
+struct FenceCheckArgs {
     #[command(flatten)]
     mark: MarkArgs,
     /// The work that the mark guards, and its arguments
@@ -75,12 +73,12 @@ struct MarkArgs {
     /// The fencing token [default: HOLDLINE_FENCING_TOKEN]
     #[arg(long, value_name = "N", value_parser = token)]
     token: Option<FencingToken>,
-    /// How long to wait while others are at work under the mark
+    /// How long to wait while other commands run under the mark
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(default_value = "10s")]
     #[arg(value_parser = duration::any)]
     wait: Duration,
-    /// The file of the mark, beside what it guards
+    /// The file of the mark, beside the data that it guards
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
 }
@@ -89,7 +87,7 @@ struct MarkArgs {
 #[command(after_help = "Take N from the largest token that a resource or a log has seen.\n\n\
     Example:\n  holdline fence bump --to 2000000")]
 struct BumpArgs {
-    /// The largest token that may have been given
+    /// The largest token that may have been granted
     #[arg(long, value_name = "N", value_parser = token)]
     to: FencingToken,
 }
@@ -100,13 +98,13 @@ pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
 }
 
 impl FenceArgs {
-    /// Tells whether this is about an engine, not about a resource.
+    /// Returns whether the verb works on an engine, not on a resource.
     pub(crate) fn needs_engine(&self) -> bool {
         matches!(self.verb, FenceVerb::Bump(_))
     }
 }
 
-/// Carries out what concerns a resource.
+/// Carries out a verb that works on a resource.
 pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
     match &arguments.verb {
         FenceVerb::Seal(SealArgs { mark }) => {
@@ -115,21 +113,21 @@ pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
             mark.open()?.seal(&proof).map_err(|error| refused(&error))?;
             shown.tell(console)
         }
-        FenceVerb::Check(CheckArgs { mark, command }) => match command.split_first() {
+        FenceVerb::Check(FenceCheckArgs { mark, command }) => match command.split_first() {
             None => {
                 let shown = mark.shown()?;
-                // To look is all that a shared holder may do, and what every other may do too.
+                // Every holder may check the mark; a shared holder may do nothing else.
                 let proof = Proof::shared(shown.token);
                 mark.open()?.check(&proof).map_err(|error| refused(&error))?;
                 shown.tell(console)
             }
             Some((program, arguments)) => Err(become_command(mark, program, arguments)),
         },
-        FenceVerb::Bump(_) => Err(Failure::internal("a verb went the wrong way")),
+        FenceVerb::Bump(_) => Err(Failure::internal("this verb needs an engine")),
     }
 }
 
-/// Raises and locks the mark and becomes the command; returns only if that failed.
+/// Raises and locks the mark and executes the command; returns only if that failed.
 fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -> Failure {
     let held = mark.shown().and_then(|shown| {
         let proof = shown.exclusive("check FILE -- COMMAND")?;
@@ -143,7 +141,7 @@ fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -
     };
     let error = Command::new(program).args(arguments).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
-        return launch_failure(&LaunchError::NotFound { program: program.clone() });
+        return Failure::from(LaunchError::NotFound { program: program.clone() });
     }
     let program = program.to_string_lossy();
     let failure = Failure::internal(format_args!("cannot run \"{}\": {error}", Escaped(&program)));
@@ -156,11 +154,11 @@ impl MarkArgs {
         Ok(mark.with_lock_wait(self.wait))
     }
 
-    /// Returns the token of the flag, whose giver answers for it, or of the environment with the
-    /// mode in which it is held.
+    /// Returns the token of the flag, or of the environment together with the mode of the lock. The
+    /// user is responsible for a token of the flag.
     ///
     /// # Errors
-    /// There is no token, or it is that of permits, which have no order.
+    /// There is no token, or it belongs to permits, whose tokens have no order.
     fn shown(&self) -> Result<Shown, Failure> {
         if let Some(token) = self.token {
             return Ok(Shown { token, mode: Mode::Exclusive });
@@ -172,8 +170,8 @@ impl MarkArgs {
         let token =
             token(&text).map_err(|error| Failure::usage(format_args!("{TOKEN}: {error}")))?;
         let name = std::env::var(NAME).unwrap_or_default();
-        // Set by hand, without a list of what is held, it is as good as one of the flag.
-        let mode = Held::from_environment()?.mode_of(&name).unwrap_or(Mode::Exclusive);
+        // A variable that was set by hand, without the list of locks, counts as the flag.
+        let mode = OuterLocks::from_environment()?.mode_of(&name).unwrap_or(Mode::Exclusive);
         if let Mode::Permits { .. } = mode {
             let message = format!(
                 "fence: {} is held by permits, whose holders work side by side: their tokens \
@@ -186,7 +184,7 @@ impl MarkArgs {
     }
 }
 
-/// What is shown to the mark.
+/// The token that is compared with the mark.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     token: FencingToken,
@@ -194,7 +192,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Returns the proof of a holder that may raise the mark.
+    /// Returns the proof that the holder may raise the mark.
     fn exclusive(self, verb: &str) -> Result<Proof, Failure> {
         if self.mode == Mode::Exclusive {
             return Ok(Proof::exclusive(self.token));
@@ -222,7 +220,7 @@ fn refused(error: &FenceError) -> Failure {
         FenceError::Busy { .. } => failure.kind("busy").exit(Exit::Busy),
         FenceError::Failed { source, .. } if is_no_place(source.as_ref()) => {
             let failure = failure.kind("usage").exit(Exit::Usage);
-            failure.fix("name a file in a directory that is there")
+            failure.fix("name a file in a directory that exists")
         }
         FenceError::Failed { source, .. } if is_forbidden(source.as_ref()) => {
             let failure = failure.kind("refused").exit(Exit::Refused);
@@ -233,7 +231,7 @@ fn refused(error: &FenceError) -> Failure {
     }
 }
 
-/// Tells whether an error says that this user may not.
+/// Returns whether an error says that this user has no permission.
 fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     error
@@ -241,7 +239,7 @@ fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
         .is_some_and(|error| matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
 }
 
-/// Tells whether an error says that the path can lead to no file.
+/// Returns whether an error says that the path cannot name a file.
 fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
     use std::io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
     error.downcast_ref::<std::io::Error>().is_some_and(|error| {
@@ -249,10 +247,10 @@ fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Carries out what concerns the engine.
+/// Carries out the verb that works on the engine.
 pub(crate) async fn bump(arguments: &FenceArgs, session: &Session, console: &Console) -> Outcome {
     let FenceVerb::Bump(BumpArgs { to }) = &arguments.verb else {
-        return Err(Failure::internal("a verb went the wrong way"));
+        return Err(Failure::internal("this verb needs no engine"));
     };
     session.operate(&Operation::RaiseFence { to: *to }).await?;
     if console.is_json() {
@@ -270,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_that_this_user_may_not_write_is_refused_and_not_unreachable() {
+    fn a_mark_without_write_permission_is_refused_and_not_unavailable() {
         for (kind, exit) in [
             (io::ErrorKind::PermissionDenied, Exit::Refused),
             (io::ErrorKind::ReadOnlyFilesystem, Exit::Refused),

@@ -15,8 +15,8 @@ use crate::session::Session;
 
 /// What `freeze` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "Whoever holds NAME keeps it until it is done; then the freeze comes \
-    before everybody who waits.\n\nExample:\n  holdline freeze deploy --for 2h --reason \
+#[command(after_help = "The present holder keeps NAME until it releases; then the freeze comes \
+    before all waiters.\n\nExample:\n  holdline freeze deploy --for 2h --reason \
     \"moving the database\"")]
 pub(crate) struct FreezeArgs {
     /// The lock name
@@ -81,7 +81,7 @@ pub(crate) async fn unfreeze(
     }
 }
 
-/// Finds that there is no freeze.
+/// Reports that there is no freeze.
 pub(crate) fn not_frozen(arguments: &UnfreezeArgs) -> Failure {
     Failure::nothing(format_args!("{}: is not frozen", arguments.name))
 }

@@ -14,7 +14,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 
-/// What `latch` takes.
+/// The arguments of `latch`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a flag it prints the count. A latch that was never set is open: set it \
@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: &LatchArgs, session: &Session, console: &Cons
         return show(&latch, latch.count_down(by).await?, console);
     }
     if let Some(wait) = arguments.wait {
-        return wait_for(&latch, session.left_of(wait), console).await;
+        return wait_for(&latch, session.remaining_wait(wait), console).await;
     }
     show(&latch, latch.count().await?, console)
 }

@@ -11,7 +11,7 @@ use crate::session::Session;
 use crate::table::{Align, Table};
 use crate::view;
 
-/// How many names are asked for at once.
+/// How many names one request lists.
 const PAGE: usize = 500;
 
 /// What `ls` takes.
@@ -23,7 +23,7 @@ pub(crate) struct LsArgs {
     prefix: String,
 }
 
-/// Lists the names, page by page, so that a long list is neither kept nor waited for.
+/// Lists the names page by page, so that a long list is printed as it arrives.
 pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console) -> Outcome {
     let mut request = ListRequest { prefix: arguments.prefix.clone(), after: None, limit: PAGE };
     let mut first = true;
@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console
         }
         first = false;
         match page.after {
-            // Pages come in the order of names, so that each one ends further on.
+            // Pages are ordered by name, so each page ends after the one before.
             Some(after) if request.after.as_ref().is_none_or(|before| *before < after) => {
                 request.after = Some(after);
             }

@@ -2,7 +2,6 @@
 
 use clap::Args;
 
-use crate::cli;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -11,13 +10,12 @@ use crate::failure::{Failure, Outcome};
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline man | man -l -\n  holdline man run > holdline-run.1")]
 pub(crate) struct ManArgs {
-    /// The verb to describe, such as `run` or `fence check`; the whole program without it
+    /// The verb to describe, such as `run` or `fence check` [default: the whole program]
     verb: Vec<String>,
 }
 
 /// Prints the manual page.
-pub(crate) fn run(arguments: &ManArgs, console: &Console) -> Outcome {
-    let mut page = cli::command();
+pub(crate) fn run(arguments: &ManArgs, mut page: clap::Command, console: &Console) -> Outcome {
     page.build();
     for verb in &arguments.verb {
         page = page.find_subcommand(verb).cloned().ok_or_else(|| no_verb(&page, verb))?;

@@ -1,4 +1,4 @@
-//! One file for each verb: what it takes, what it does, what it prints.
+//! One file for each verb: its arguments, what it does, what it prints.
 
 pub(crate) mod acquire;
 pub(crate) mod check;
@@ -21,4 +21,5 @@ pub(crate) mod serve;
 #[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;
+pub(crate) mod waiting;
 pub(crate) mod who;

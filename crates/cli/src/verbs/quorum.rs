@@ -1,4 +1,4 @@
-//! `holdline quorum`: how a quorum of Redis servers stands, is set up and mended.
+//! `holdline quorum`: shows, sets up and repairs a quorum of Redis servers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::failure::Outcome;
 /// What `quorum` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "The URL names all servers of the set: redlock://one,two,three.\n\nExit \
-    codes: 0 locks can be had, or init has made a set that waits; 69 they cannot, 77 refused, 78 \
+    codes: 0 locks are granted, or init has made a set that waits; 69 they are not, 77 refused, 78 \
     the engine is no quorum.\n\nExamples:\n  holdline quorum init --max-lease 60s\n  \
     holdline quorum status\n  holdline quorum replace old.example:6379 new.example:6379")]
 #[command(subcommand_value_name = "VERB", subcommand_help_heading = "Verbs")]
@@ -25,15 +25,15 @@ pub(crate) struct QuorumArgs {
 enum QuorumVerb {
     /// Show each server: whether it votes, and if not, why and what to do. Changes nothing
     Status,
-    /// Make servers one set that belong to none. It grants locks after a wait of 10 minutes, or
-    /// when you vouch for the servers. Leaves a set that is there already as it is
+    /// Make servers that belong to no set one set. It grants locks after a wait of 10 minutes, or
+    /// when you vouch for the servers. An existing set is not changed
     Init(InitArgs),
-    /// End a wait that is there only because no majority of the servers remembers: you vouch that
-    /// no lock from before is held. If that is wrong, two hold one lock at once
+    /// End a wait whose only reason is that no majority of the servers has its memory: you vouch
+    /// that no earlier lock is still held. If that is wrong, two clients hold one lock at once
     Vouch(ConfirmArgs),
     /// Give the slot of one server to another, which the URL names. The old one is evicted
     Replace(ReplaceArgs),
-    /// Give servers their slots back that were replaced, and do at once what clients do for servers
+    /// Give replaced servers their slots back, and repair at once, as clients do later, the servers
     /// that have lost their memory
     Rejoin(ConfirmArgs),
 }
@@ -48,8 +48,8 @@ struct ConfirmArgs {
 #[derive(Debug, Args)]
 struct ReplaceArgs {
     /// OLD: a server of the set, by its address or the first digits of its id. NEW: the address of
-    /// the server that gets its slot. More pairs may follow: where most servers of the set have
-    /// lost their memory, name one for each that is gone
+    /// the server that gets its slot. More pairs may follow: if most servers of the set have lost
+    /// their memory, name a pair for each server that is gone
     #[arg(value_names = ["OLD", "NEW"], num_args = 2.., required = true)]
     servers: Vec<String>,
     #[command(flatten)]
@@ -65,7 +65,7 @@ struct InitArgs {
     max_lease: Option<Duration>,
 }
 
-/// Does what is asked of the set.
+/// Carries out a verb on the set.
 pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Console) -> Outcome {
     #[cfg(feature = "redis")]
     return set::run(&arguments.verb, address, console).await;
@@ -103,7 +103,7 @@ mod set {
         {
             options = options.with_max_lease(max_lease);
         }
-        let admin = admin_with(&options).map_err(|error| wrong(error, verb))?;
+        let admin = admin_with(&options).map_err(|error| option_failure(error, verb))?;
         let status = match verb {
             QuorumVerb::Status => admin.status().await,
             QuorumVerb::Init(_) => admin.init().await?,
@@ -112,7 +112,7 @@ mod set {
             QuorumVerb::Rejoin(confirm) => {
                 let evicted = admin.plan_rejoin().await;
                 if !evicted.is_empty() {
-                    ask(&evictions(&evicted), confirm, console)?;
+                    confirmed(&evictions(&evicted), confirm, console)?;
                 }
                 admin.rejoin().await?
             }
@@ -127,15 +127,15 @@ mod set {
             console.data(&text(&url, &status, console))?;
         }
         if matches!(verb, QuorumVerb::Init(_)) && waits(&status) {
-            console.info(WAITS);
+            console.info(WAITS_NOTE);
             return Ok(Exit::Success);
         }
         if status.works() { Ok(Exit::Success) } else { Err(failure(&status)) }
     }
 
-    /// What is said of a set that was made just now.
-    const WAITS: &str = "no lock is granted until the servers have waited, since a server that \
-        knows nothing may have lost its memory; if these are new, `holdline quorum vouch` ends \
+    /// The message about a set that was just created.
+    const WAITS_NOTE: &str = "no lock is granted until the servers have waited, since a server \
+        without data may have lost its memory; if these are new, `holdline quorum vouch` ends \
         the wait";
 
     async fn vouch(
@@ -155,11 +155,11 @@ mod set {
             .collect();
         if !waiting.is_empty() {
             let question = format!(
-                "you vouch that nothing is held from before on {}: if that is wrong, a second \
+                "you vouch that no earlier lock is held on {}: if that is wrong, a second \
                  holder is let in beside the first, and a fencing token may be given again",
                 waiting.join(", "),
             );
-            ask(&question, confirm, console)?;
+            confirmed(&question, confirm, console)?;
         }
         Ok(admin.vouch().await?)
     }
@@ -176,11 +176,11 @@ mod set {
         }
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|[old, new]| (&**old, &**new)).collect();
         let all = admin.plan_replace(&pairs).await?;
-        ask(&evictions(&all), &arguments.confirm, console)?;
+        confirmed(&evictions(&all), &arguments.confirm, console)?;
         Ok(admin.replace(&all).await?)
     }
 
-    /// Says who loses a slot.
+    /// Lists the servers that lose a slot.
     fn evictions(all: &[Replacement]) -> String {
         let mut text = "evicted from the set:".to_owned();
         for Replacement { address, id, state, by, .. } in all {
@@ -197,15 +197,15 @@ mod set {
         text
     }
 
-    /// Asks before something is done that cannot be taken back.
-    fn ask(question: &str, confirm: &ConfirmArgs, console: &Console) -> Result<(), Failure> {
+    /// Asks for confirmation of an action that cannot be undone.
+    fn confirmed(question: &str, confirm: &ConfirmArgs, console: &Console) -> Result<(), Failure> {
         if confirm.yes {
             console.info(question);
             return Ok(());
         }
         if !io::stdin().is_terminal() {
             let failure = Failure::usage(format_args!("{question}\nnobody is here to confirm it"));
-            return Err(failure.fix("look at it again, then add --yes"));
+            return Err(failure.fix("check it again, then add --yes"));
         }
         console.warn(question);
         console.warn("type `yes` to go on");
@@ -217,7 +217,7 @@ mod set {
         }
     }
 
-    /// Tells whether a set grants locks as soon as its servers have waited.
+    /// Returns whether a set grants locks as soon as its servers have waited.
     fn waits(status: &QuorumStatus) -> bool {
         let waits = |node: &&NodeStatus| node.state == NodeState::Quarantined;
         let waiting = status.nodes.iter().filter(waits).count();
@@ -234,8 +234,8 @@ mod set {
         Err(failure.kind("unsupported").fix("name its servers: --url redlock://one,two,three"))
     }
 
-    /// What `--max-lease` says is a matter of the command line.
-    fn wrong(error: LockError, verb: &QuorumVerb) -> Failure {
+    /// An error in `--max-lease` is an error of the command line.
+    fn option_failure(error: LockError, verb: &QuorumVerb) -> Failure {
         let failure = Failure::from(error);
         if matches!(verb, QuorumVerb::Init(_)) && failure.exit == Exit::Usage {
             return failure.fix("give another --max-lease");
@@ -252,9 +252,9 @@ mod set {
             _ => "no_quorum",
         };
         let message = match &status.problem {
-            Some(problem) => format!("no lock can be had: {problem}"),
+            Some(problem) => format!("no lock can be acquired: {problem}"),
             None => format!(
-                "no lock can be had: {votes} of {} vote, {} must agree",
+                "no lock can be acquired: {votes} of {} vote, {} must agree",
                 status.nodes.len(),
                 status.majority
             ),
@@ -262,7 +262,8 @@ mod set {
         let failure = Failure::config(message).kind(kind).exit(Exit::Unavailable);
         match &status.fix {
             Some(fix) => failure.fix(fix),
-            None => failure.fix("see to the servers that do not vote, as is said of each"),
+            None => failure
+                .fix("repair the servers that do not vote; the output names the fix for each"),
         }
     }
 
@@ -279,8 +280,8 @@ mod set {
         text.push_str("\n\n");
         let (heading, rows) = table(&status.nodes).lines("");
         text.extend([console.heading(&heading), rows]);
-        let told = status.nodes.iter().filter(|node| node.problem.is_some());
-        for (at, node) in told.enumerate() {
+        let with_problem = status.nodes.iter().filter(|node| node.problem.is_some());
+        for (at, node) in with_problem.enumerate() {
             let problem = node.problem.as_deref().unwrap_or_default();
             let apart = if at == 0 { "\n" } else { "" };
             let _ = writeln!(text, "{apart}{}: {}", node.address, Escaped(problem));
@@ -293,7 +294,7 @@ mod set {
         text.push_str(&match (status.works(), may_lose) {
             (true, 0) => "none more may be lost\n".to_owned(),
             (true, more) => format!("{more} more may be lost\n"),
-            (false, _) => "no lock can be had\n".to_owned(),
+            (false, _) => "no lock can be acquired\n".to_owned(),
         });
         if nodes.len().is_multiple_of(2) {
             text.push_str("an even number of servers survives no more losses than one less\n");
@@ -359,7 +360,7 @@ mod set {
         use super::*;
 
         #[test]
-        fn times_are_told_in_milliseconds() {
+        fn times_are_shown_in_milliseconds() {
             assert_eq!(offset(-12_345), "-12.345 ms");
             assert_eq!(offset(7), "+0.007 ms");
         }

@@ -23,7 +23,7 @@ pub(crate) struct ReleaseArgs {
     lease_id: LeaseIdArgs,
 }
 
-/// Gives the lease back.
+/// Releases the lease.
 pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
     let lease_id = arguments.lease_id.of_acquire("releases")?;
@@ -41,11 +41,11 @@ pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Co
         ReleaseOutcome::Lost { reason } => {
             Err(Failure::lost(format_args!("{name}: not held by this lease: {reason}")))
         }
-        _ => Err(Failure::internal(format_args!("{name}: an outcome that cannot be"))),
+        _ => Err(Failure::internal(format_args!("{name}: an unexpected outcome"))),
     }
 }
 
-/// Says what a release that was not confirmed leaves.
+/// Explains the effect of a release that was not confirmed.
 fn unconfirmed(error: LockError) -> Failure {
     let failure = Failure::from(error);
     match failure.exit {
@@ -56,7 +56,7 @@ fn unconfirmed(error: LockError) -> Failure {
     }
 }
 
-/// Finds that no lease is held where there is no store.
+/// Reports that no lease is held, because there is no store.
 pub(crate) fn without_store(arguments: &ReleaseArgs) -> Outcome {
     arguments.lease_id.of_acquire("releases")?;
     Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))

@@ -7,12 +7,12 @@ use holdline_core::{LeaseId, LockName};
 use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
-use super::run::environment::unix_millis;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::view::unix_millis;
 
 /// What `renew` takes.
 #[derive(Debug, Args)]
@@ -23,14 +23,14 @@ pub(crate) struct RenewArgs {
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
-    /// How long the lease lasts from now; never shorter than it is [default: as long as `acquire`
-    /// asked for]
+    /// How long the lease lasts from now; a renewal never shortens it [default: the duration that
+    /// `acquire` requested]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     lease: Option<Duration>,
 }
 
-/// Keeps the lease for longer.
+/// Renews the lease.
 pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Console) -> Outcome {
     let RenewArgs { name, lease, .. } = arguments;
     let lease_id = arguments.lease_id.of_acquire("renews")?;
@@ -48,7 +48,7 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
     Ok(Exit::Success)
 }
 
-/// Returns how long the lease was asked to be, as its holder's fields say.
+/// Returns the duration that was requested for the lease, from its holder's fields.
 async fn own_length(
     name: &LockName,
     lease_id: LeaseId,
@@ -57,12 +57,12 @@ async fn own_length(
 ) -> Result<Duration, Failure> {
     let holders = session.inspect(name).await?.holders;
     let ours = holders.into_iter().find(|holder| holder.summary.lease_id == lease_id.short());
-    let Some(ours) = ours else { return Ok(session.usual_lease()) };
+    let Some(ours) = ours else { return Ok(session.default_lease()) };
     if let Some(millis) = ours.summary.metadata.fields().lease_duration_ms {
         let range = session.capabilities().lease;
         return Ok(Duration::from_millis(millis).clamp(range.min, range.max));
     }
-    let lease = session.usual_lease();
+    let lease = session.default_lease();
     console.warn(&format!(
         "{name}: how long the lease was asked to be is not known here: renewed for {}; say it with \
          --lease",
@@ -71,7 +71,7 @@ async fn own_length(
     Ok(lease)
 }
 
-/// Finds that no lease is held where there is no store.
+/// Reports that no lease is held, because there is no store.
 pub(crate) fn without_store(arguments: &RenewArgs) -> Outcome {
     arguments.lease_id.of_acquire("renews")?;
     Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))

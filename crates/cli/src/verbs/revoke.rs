@@ -1,8 +1,8 @@
-//! `holdline revoke NAME`: taking a name back from its holder.
+//! `holdline revoke NAME`: takes a name away from its holder.
 //!
-//! Polite unless `--now`: the holder is told, its renewals are refused, and we wait for the
-//! grace. A live grant lasts as long as its processes, so their group is signalled here too:
-//! TERM at once, KILL after the grace. Who keeps the name then has it still, and we say so.
+//! Polite unless `--now`: the holder is notified, its renewals are refused, and the verb waits for
+//! the grace. A live grant lasts as long as its processes, so their group is signalled here too:
+//! TERM at once, KILL after the grace. If a process still keeps the name then, the verb says so.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,19 +19,19 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::groups;
-use crate::holder::{Holder, numbers};
+use crate::holder::{Holder, join_pids};
 use crate::session::Session;
 
-/// How often we look whether the name is given back.
-const LOOK: Duration = Duration::from_millis(50);
+/// The pause between two checks whether the name is released.
+const POLL_PAUSE: Duration = Duration::from_millis(50);
 /// How long a process may take to be gone after KILL.
-const AFTER_KILL: Duration = Duration::from_secs(2);
+const KILL_LIMIT: Duration = Duration::from_secs(2);
 
 /// What `revoke` takes.
 #[derive(Debug, Args)]
 #[command(
     after_help = "`holdline who NAME` shows the token of the grant. Without --now the holder \
-    is told and its job stopped with TERM; with it the name is free at once, while the job may \
+    is notified and its job stopped with TERM; with it the name is free at once, while the job may \
     still run.\n\nExample:\n  holdline revoke deploy --if-fencing-token 1048577 --reason \
     \"rollback\""
 )]
@@ -39,7 +39,7 @@ pub(crate) struct RevokeArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
     name: LockName,
-    /// Only the grant with this token: nobody who came later is hit
+    /// Only the grant with this token: a later holder is not affected
     #[arg(long, value_name = "N", value_parser = fence::token)]
     if_fencing_token: FencingToken,
     /// Why, for the holder
@@ -60,37 +60,38 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
     let operation =
         Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
     let left = match session.operate(&operation).await? {
-        OperationReply::NothingThere => return Err(nobody(arguments)),
+        OperationReply::NothingThere => return Err(not_held(arguments)),
         OperationReply::Done | OperationReply::Latch(_) => return done(arguments, console),
-        OperationReply::Told { left } => left,
+        OperationReply::Notified { left } => left,
     };
-    console.info(&format!("{name}: the holder is told, waiting until it stops"));
+    console.info(&format!("{name}: the holder is notified, waiting until it stops"));
     let grace = Instant::now() + arguments.grace;
     let end = match left {
         // The lease ends by itself: refused renewals make that certain.
         Some(left) => Instant::now() + left.min(arguments.grace) + session.capabilities().lag,
-        None => grace + AFTER_KILL,
+        None => grace + KILL_LIMIT,
     };
-    let mut told = Told::default();
+    let mut signalled = Signalled::default();
     loop {
         let Some(holder) = holder(arguments, session).await? else {
             return done(arguments, console);
         };
         if Instant::now() >= end {
-            return Err(kept(arguments, &holder));
+            return Err(still_held(arguments, &holder));
         }
         if holder.live {
-            told.tell(&holder, if Instant::now() >= grace { Signal::KILL } else { Signal::TERM });
+            signalled
+                .signal(&holder, if Instant::now() >= grace { Signal::KILL } else { Signal::TERM });
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_PAUSE).await;
     }
 }
 
-/// Finds that there is no such grant.
-pub(crate) fn nobody(arguments: &RevokeArgs) -> Failure {
+/// Reports that there is no such grant.
+pub(crate) fn not_held(arguments: &RevokeArgs) -> Failure {
     let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
     Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
-        .fix(format_args!("see who has it: holdline who {name}"))
+        .fix(format_args!("see who holds it: holdline who {name}"))
 }
 
 fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
@@ -115,40 +116,41 @@ async fn holder(arguments: &RevokeArgs, session: &Session) -> Result<Option<Hold
     Ok(snapshot.holders.into_iter().find(ours))
 }
 
-fn kept(arguments: &RevokeArgs, holder: &HolderView) -> Failure {
+fn still_held(arguments: &RevokeArgs, holder: &HolderView) -> Failure {
     let name = &arguments.name;
     let who = match (holder.pids.is_empty(), holder.summary.left) {
-        (false, _) => format!("processes {} keep it", numbers(&holder.pids)),
+        (false, _) => format!("processes {} keep it", join_pids(&holder.pids)),
         (true, Some(left)) => {
             format!("it ends in {} at the latest", holdline_core::snapshot::coarse(left))
         }
         (true, None) => "its processes cannot be seen from here".into(),
     };
-    let message = format!("{name}: revoked, but still held by {}: {who}", Holder::seen(holder));
+    let message =
+        format!("{name}: revoked, but still held by {}: {who}", Holder::inspected(holder));
     Failure::busy(message).fix("wait for it, or free it with --now at the risk of two at work")
 }
 
-/// Whom we have signalled, and how: each only once.
+/// The processes that were signalled, and with which signal: each only once.
 #[derive(Debug, Default)]
-struct Told(BTreeSet<(i32, i32)>);
+struct Signalled(BTreeSet<(i32, i32)>);
 
-impl Told {
-    /// Signals what keeps a live grant. The holder itself passes signals on and releases when
-    /// its job is gone, so it is told only when nothing else is left to tell.
-    fn tell(&mut self, holder: &HolderView, signal: Signal) {
+impl Signalled {
+    /// Signals the processes that keep a live grant. The holder itself passes signals on and
+    /// releases when its job is gone, so it is signalled only when no other process is left.
+    fn signal(&mut self, holder: &HolderView, signal: Signal) {
         for target in targets(holder) {
             if !self.0.insert((target.raw(), signal.as_raw())) {
                 continue;
             }
-            // What cannot be told any more, or belongs to another user, is seen at the next look.
+            // If a signal cannot be sent, the next check finds the process still there.
             let _ = target.send(signal);
-            // What is stopped, by `^Z` say, ends by TERM only when it goes on.
+            // A process that is stopped, by `^Z` for example, handles TERM only after a CONT.
             let _ = target.send(Signal::CONT);
         }
     }
 }
 
-/// Whom a signal goes to.
+/// The receiver of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Group(Pid),
@@ -184,7 +186,7 @@ fn targets(holder: &HolderView) -> Vec<Target> {
     let group_of = |process| groups::of(process).ok().flatten();
     let not_the_jobs_alone = [wrapper.and_then(group_of), groups::own()];
     let target = |job: Pid| match group_of(job) {
-        // A group that is not the job's alone is never signalled as a whole.
+        // A group with processes outside the job is never signalled as a whole.
         Some(group) if !not_the_jobs_alone.contains(&Some(group)) => Target::Group(group),
         _ => Target::Process(job),
     };

@@ -20,7 +20,7 @@ use crate::session::url_failure;
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
 
-/// What `serve` takes.
+/// The arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "The table [server] of the file of --config has tokens, TLS and limits; \
     SIGHUP reads it again. See docs/server.md.\n\nExample:\n  holdline serve --url \
@@ -45,7 +45,7 @@ pub(crate) fn run(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let engine = open(address, console).await?;
-        // Before the first word about the address: whoever reads it may send a signal.
+        // Before the address is reported: a program that reads it may send a signal.
         let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
         let server = Server::bind(engine, &config).await.map_err(failure)?;
         console.info(&format!("serves {}://{}", scheme(&config), server.address()));

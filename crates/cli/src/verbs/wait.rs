@@ -11,16 +11,16 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::held::Held;
 use crate::holder::Holder;
+use crate::outer_locks::OuterLocks;
 use crate::session::Session;
 use crate::view;
 
-/// The pauses between two looks.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The shortest and the longest pause between two requests.
+const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// How long the last look may take when nothing is left to wait.
-const LAST_ANSWER: Duration = Duration::from_millis(500);
+/// How long the last request may take when the wait is over.
+const LAST_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// What `wait` takes.
 #[derive(Debug, Args)]
@@ -45,17 +45,18 @@ impl WaitVerbArgs {
     }
 }
 
-/// Looks at the name until nobody holds it.
+/// Inspects the name until nobody holds it.
 pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
-    Held::from_environment()?.check(session, name, Mode::Exclusive).await?;
-    let limit = arguments.wait.map(|wait| Instant::now() + session.left_of(wait));
-    let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
-    // Whether the store answered when we last said why we wait.
-    let mut told = None;
+    let outer = OuterLocks::from_environment()?;
+    session.check_nesting(&outer, name, Mode::Exclusive).await?;
+    let limit = arguments.wait.map(|wait| Instant::now() + session.remaining_wait(wait));
+    let mut pause = Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1);
+    // Whether the store answered when the last message was printed.
+    let mut reported = None;
     loop {
-        let seen = match look(session, name, limit).await {
-            // A group may find another master, and a majority come back.
+        let seen = match inspect(session, name, limit).await {
+            // A failover may follow, or a majority may come back.
             Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Err(error),
             seen => Ok(seen?),
         };
@@ -69,31 +70,31 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
             let snapshot = seen?;
             return Err(timed_out(session, name, &snapshot));
         }
-        if told.replace(seen.is_ok()) != Some(seen.is_ok()) {
-            let why = seen.map_or_else(|error| error.kind().to_string(), |seen| in_the_way(&seen));
+        if reported.replace(seen.is_ok()) != Some(seen.is_ok()) {
+            let why = seen.map_or_else(|error| error.kind().to_string(), |seen| reason(&seen));
             console.info(&format!("waiting for {name}: {why}"));
         }
-        let pause = pause.next_pause(session.random()).max(PAUSE.0);
+        let pause = pause.next_pause(session.random()).max(POLL_PAUSE.0);
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
     }
 }
 
-/// Looks once. A store that does not answer is not waited for much beyond the limit.
-async fn look(
+/// Inspects the name once. The wait for an answer ends soon after the limit.
+async fn inspect(
     session: &Session,
     name: &LockName,
     limit: Option<Instant>,
 ) -> Result<Snapshot, LockError> {
-    let asked = session.inspect(name);
-    let Some(limit) = limit else { return asked.await };
-    let last = Instant::now() + LAST_ANSWER;
-    tokio::time::timeout_at(limit.max(last), asked).await.unwrap_or_else(|_| {
+    let inspection = session.inspect(name);
+    let Some(limit) = limit else { return inspection.await };
+    let at_least = Instant::now() + LAST_ANSWER_LIMIT;
+    tokio::time::timeout_at(limit.max(at_least), inspection).await.unwrap_or_else(|_| {
         let message = "no answer within the time of --wait".to_owned();
         Err(session.error(ErrorKind::Unavailable { message }).with_name(name))
     })
 }
 
-/// Finds that nobody holds the name.
+/// Reports that nobody holds the name.
 pub(crate) fn without_store(arguments: &WaitVerbArgs, console: &Console) -> Outcome {
     free(&Snapshot::free(arguments.name.clone()), console)
 }
@@ -105,9 +106,9 @@ fn free(snapshot: &Snapshot, console: &Console) -> Outcome {
     Ok(Exit::Success)
 }
 
-fn in_the_way(snapshot: &Snapshot) -> String {
+fn reason(snapshot: &Snapshot) -> String {
     match (snapshot.holders.first(), &snapshot.freeze) {
-        (Some(holder), _) => format!("held by {}", Holder::seen(holder)),
+        (Some(holder), _) => format!("held by {}", Holder::inspected(holder)),
         (None, Some(freeze)) => format!("frozen: {}", holdline_core::Escaped(&freeze.reason)),
         (None, None) => "held".into(),
     }
@@ -115,7 +116,7 @@ fn in_the_way(snapshot: &Snapshot) -> String {
 
 fn timed_out(session: &Session, name: &LockName, last: &Snapshot) -> Failure {
     let waited = session.waited();
-    let seen = last.holders.first().map(Holder::seen);
+    let seen = last.holders.first().map(Holder::inspected);
     if let (None, Some(freeze)) = (&seen, &last.freeze) {
         let reason = holdline_core::Escaped(&freeze.reason);
         let message = format_args!("{name}: not free after {waited:.1?}, frozen: {reason}");

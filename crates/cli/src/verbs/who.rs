@@ -19,7 +19,7 @@ pub(crate) struct WhoArgs {
     name: LockName,
 }
 
-/// Shows how the name stands.
+/// Shows the holders and the queue of the name.
 pub(crate) async fn run(arguments: &WhoArgs, session: &Session, console: &Console) -> Outcome {
     show(&session.inspect(&arguments.name).await?, console)
 }

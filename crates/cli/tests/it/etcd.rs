@@ -93,7 +93,7 @@ fn etcdctl_keeps_a_job_waiting_and_is_shown() {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code() {
+fn errors_have_their_exit_codes() {
     let etcd = Etcd::start();
     etcd.server.ctl(&["put", "holdline/demo/config", "mine"]);
     assert_eq!(etcd.run(&["run", "demo", "--", "true"]).code, 65);

@@ -22,7 +22,7 @@ fn says(told: &Told, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn what_is_not_ours_is_told_and_left() {
+fn foreign_tables_are_reported_and_left() {
     let world = World::new();
     std::fs::create_dir(world.path("store")).expect("made");
     let database = world.path("store/locks.db");
@@ -49,7 +49,7 @@ fn a_database_of_a_later_version_is_a_protocol_error() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_refused() {
+fn an_unusable_directory_is_refused() {
     let world = World::new();
     std::fs::write(world.path("file"), "").expect("written");
     let below = format!("local://{}", world.path("file/store").display());
@@ -63,7 +63,7 @@ fn a_place_that_cannot_be_used_is_refused() {
 }
 
 #[test]
-fn a_store_that_is_kept_names_who_keeps_it() {
+fn a_locked_store_names_the_process_that_locks_it() {
     let world = impatient();
     assert_eq!(world.run(&["run", "a", "true"]).code, 0);
     let directory = File::open(world.path("store")).expect("a directory");
@@ -131,7 +131,7 @@ fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
 }
 
 #[test]
-fn who_and_doctor_agree_with_run_on_a_place_that_cannot_be_used() {
+fn who_and_doctor_agree_with_run_on_an_unusable_directory() {
     let world = World::new();
     std::fs::write(world.path("file"), "").expect("written");
     std::os::unix::fs::symlink("nowhere", world.path("link")).expect("a link");

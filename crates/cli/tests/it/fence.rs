@@ -41,7 +41,7 @@ fn a_refused_token_starts_nothing() {
 }
 
 #[test]
-fn work_under_a_mark_keeps_others_out() {
+fn work_under_a_mark_excludes_others() {
     let world = World::new();
     let mut worker = world.start(&[
         "fence",
@@ -97,6 +97,6 @@ fn a_path_that_leads_to_no_file_is_a_wrong_command_line() {
     for path in [".", "absent/mark", "file/below"] {
         let told = world.run(&["fence", "seal", path, "--token", "1"]);
         assert_eq!(told.code, 64, "{told:?}");
-        assert!(told.stderr.contains("name a file in a directory that is there"), "{told:?}");
+        assert!(told.stderr.contains("name a file in a directory that exists"), "{told:?}");
     }
 }

@@ -50,7 +50,7 @@ fn a_local_path_is_no_password() {
 
 /// `run $name -- job` in a shell where `name` is not set.
 #[test]
-fn a_name_that_was_forgotten_takes_no_word_of_the_command() {
+fn a_missing_name_takes_no_word_of_the_command() {
     let world = World::new();
     for (script, stdout, code) in [
         ("holdline run $unset -- nice echo ran", "", 64),
@@ -69,7 +69,7 @@ fn a_name_that_was_forgotten_takes_no_word_of_the_command() {
 }
 
 #[test]
-fn a_report_into_a_redirected_stdout_keeps_what_stands_there() {
+fn a_report_into_a_redirected_stdout_keeps_earlier_output() {
     let world = World::new();
     let job = "holdline run --report /dev/stdout a -- echo job";
     for redirection in [">", ">>"] {
@@ -104,7 +104,7 @@ fn an_empty_url_is_no_default() {
 }
 
 #[test]
-fn whoever_only_looks_makes_no_store() {
+fn reading_verbs_create_no_store() {
     let world = World::new();
     let store = world.path("store");
     for (arguments, code, stdout) in
@@ -129,7 +129,7 @@ fn whoever_only_looks_makes_no_store() {
 }
 
 #[test]
-fn a_grant_that_nobody_would_learn_of_is_refused() {
+fn a_lease_that_could_not_be_printed_is_refused() {
     let world = World::new();
     for json in ["", "--json"] {
         let told = world.shell(&format!("holdline {json} acquire a --lease 1m >&-"));
@@ -163,7 +163,7 @@ fn json_is_as_it_is_described() {
 }
 
 #[test]
-fn a_report_tells_who_was_in_the_way() {
+fn a_report_names_the_holder_that_was_in_the_way() {
     let world = World::new();
     let _holder = world.hold(&["--reason", "first", "a"]);
     let who = world.who("a");
@@ -208,7 +208,7 @@ fn a_minimum_above_the_maximum_is_refused() {
 }
 
 #[test]
-fn a_missing_program_is_told_alike() {
+fn a_missing_program_has_the_same_message_everywhere() {
     let world = World::new();
     let run = world.run(&["run", "a", "--", "no-such-program"]);
     let check = world.run(&["fence", "check", "mark", "--token", "1", "--", "no-such-program"]);
@@ -238,7 +238,7 @@ fn a_dead_wrapper_is_not_shown_as_the_holder() {
 }
 
 #[test]
-fn whoever_is_named_as_the_holder_is_there() {
+fn the_named_holder_is_a_living_process() {
     let world = World::new();
     let holder = world.hold(&["--reason", "first", "a"]);
     let asked = format!("held by sh (asked by pid {} on ", holder.pid());
@@ -279,7 +279,7 @@ fn another_use_of_a_name_is_a_matter_of_configuration() {
 }
 
 #[test]
-fn a_place_that_is_no_directory_is_a_matter_of_configuration() {
+fn a_path_that_is_no_directory_is_an_error_of_configuration() {
     let world = World::new();
     std::fs::write(world.path("file"), "kept").expect("written");
     std::os::unix::fs::symlink("/no/such/place", world.path("dangling")).expect("a link");
@@ -296,7 +296,7 @@ fn a_place_that_is_no_directory_is_a_matter_of_configuration() {
 }
 
 #[test]
-fn too_few_descriptors_are_told_with_the_limit() {
+fn too_few_descriptors_are_an_error_with_the_limit() {
     let world = World::new();
     for limit in [6, 8, 10, 14, 20, 30] {
         let told = world.shell(&format!("ulimit -n {limit}; exec holdline run a -- echo ran"));
@@ -322,7 +322,7 @@ fn a_report_into_a_pipe_never_blocks() {
         holdline run --report pipe a -- sh -c 'exit 3'; echo $?";
     let told = world.shell(script);
     assert_eq!(told.stdout, "3\n", "the job's own code: {told:?}");
-    assert!(told.stderr.contains("--report: not written: whoever reads it is too slow"));
+    assert!(told.stderr.contains("--report: not written: its reader is too slow"));
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn commands_in_the_job_find_the_engine_of_its_lock() {
 }
 
 #[test]
-fn the_help_that_nobody_could_read_is_told() {
+fn help_that_cannot_be_printed_is_an_error() {
     let world = World::new();
     for shown in ["--help", "--version", "run --help"] {
         assert_eq!(world.shell(&format!("holdline {shown} > /dev/full")).code, 125, "{shown}");
@@ -389,7 +389,7 @@ fn the_help_that_nobody_could_read_is_told() {
 }
 
 #[test]
-fn what_is_typed_much_too_long_is_shown_in_part() {
+fn a_much_too_long_argument_is_shown_in_part() {
     let world = World::new();
     let long = "x".repeat(100_000);
     for arguments in [&["who", &*long][..], &[&long], &["run", "--lease", &long, "a", "true"]] {
@@ -401,7 +401,7 @@ fn what_is_typed_much_too_long_is_shown_in_part() {
 }
 
 #[test]
-fn a_pipe_in_the_place_of_the_configuration_holds_nobody_up() {
+fn a_pipe_as_the_configuration_file_does_not_block() {
     let world = World::new();
     let script = "unset HOLDLINE_URL; mkfifo holdline.toml; holdline ls; echo $?
         holdline --config holdline.toml ls; echo $?";
@@ -411,7 +411,7 @@ fn a_pipe_in_the_place_of_the_configuration_holds_nobody_up() {
 }
 
 #[test]
-fn a_place_that_this_user_may_not_use_is_told_with_the_fix() {
+fn a_directory_without_permission_is_an_error_with_the_fix() {
     // Nobody makes a directory there, root included.
     let told = World::new().run(&["--url", "local:///sys/holdline", "run", "a", "true"]);
     assert_eq!(told.code, 77, "{told:?}");
@@ -435,7 +435,7 @@ fn a_store_without_room_asks_for_room() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_is_told_and_kills_no_wrapper() {
+fn a_limit_of_file_sizes_is_an_error_and_kills_no_wrapper() {
     let world = World::new();
     // Of 512 bytes, for all that is made there.
     let told = world.shell("ulimit -f 1; exec holdline run demo -- true");

@@ -77,7 +77,7 @@ fn a_long_lease_is_whole_from_the_start() {
 }
 
 #[test]
-fn a_lease_that_nobody_could_read_is_given_back() {
+fn a_lease_that_was_not_printed_is_released() {
     let world = World::new();
     let told = world.shell("holdline acquire a --lease 1m > /dev/full; echo $?");
     assert_eq!(told.stdout, "125\n", "{told:?}");

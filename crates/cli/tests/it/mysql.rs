@@ -30,7 +30,7 @@ fn a_job_holds_the_name_and_tokens_grow() {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code() {
+fn errors_have_their_exit_codes() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let world = World::new();
     server.sql(

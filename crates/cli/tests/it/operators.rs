@@ -80,7 +80,7 @@ fn wait_waits_and_takes_nothing() {
 }
 
 #[test]
-fn a_polite_revoke_stops_the_job_and_is_told() {
+fn a_polite_revoke_stops_the_job_and_is_reported() {
     for options in [&["a"][..], &["--lease", "30s", "a"]] {
         let world = World::new();
         let mut holder = world.hold(options);
@@ -98,7 +98,7 @@ fn a_polite_revoke_stops_the_job_and_is_told() {
 }
 
 #[test]
-fn a_stopped_job_hears_of_its_revoke_before_it_is_killed() {
+fn a_stopped_job_is_notified_of_its_revoke_before_it_is_killed() {
     let world = World::new();
     let job = "trap 'echo tidied; exit 9' TERM; echo up $$; while :; do read line; done";
     let mut holder = world.start(&["run", "a", "--", "sh", "-c", job]);
@@ -117,7 +117,7 @@ fn a_stopped_job_hears_of_its_revoke_before_it_is_killed() {
 }
 
 #[test]
-fn who_waits_for_a_frozen_name_in_vain_is_told_of_the_freeze() {
+fn a_wait_that_timed_out_on_a_frozen_name_reports_the_freeze() {
     let world = World::new();
     let freeze = ["freeze", "a", "--for", "1h", "--reason", "moving"];
     assert_eq!(world.run(&freeze).code, 0);
@@ -162,7 +162,7 @@ fn another_token_revokes_nobody() {
 }
 
 #[test]
-fn a_holder_that_stays_keeps_the_name() {
+fn a_holder_that_ignores_a_revoke_keeps_the_name() {
     let world = World::new();
     let told = world.run(&["--json", "acquire", "a", "--lease", "1h"]);
     let lease: Value = serde_json::from_str(&told.stdout).expect("JSON");
@@ -187,7 +187,7 @@ fn a_holder_that_stays_keeps_the_name() {
 }
 
 #[test]
-fn a_freeze_keeps_everybody_out_until_it_ends() {
+fn a_freeze_excludes_everybody_until_it_ends() {
     let world = World::new();
     let mut holder = world.hold(&["a"]);
     let told = world.run(&["freeze", "a", "--for", "1h", "--reason", "moving house"]);
@@ -230,7 +230,7 @@ fn explain_says_what_is_promised_and_where() {
 }
 
 #[test]
-fn doctor_says_what_is_ill_and_what_to_do() {
+fn doctor_reports_problems_and_their_fixes() {
     let world = World::new();
     let told = world.run(&["doctor"]);
     assert!(told.stdout.contains("database     not made yet"), "{told:?}");
@@ -253,7 +253,7 @@ fn doctor_says_what_is_ill_and_what_to_do() {
 }
 
 #[test]
-fn a_job_that_ends_before_its_wrapper_hears_of_the_revoke_has_lost() {
+fn a_job_that_ends_before_its_wrapper_notices_the_revoke_has_lost() {
     let world = World::new();
     let mut holder = world.hold(&["--report", "r", "a"]);
     let token = world.token("a");

@@ -26,7 +26,7 @@ fn a_job_holds_the_name_and_tokens_grow() {
 }
 
 #[test]
-fn whoever_only_looks_makes_no_schema() {
+fn reading_verbs_create_no_schema() {
     let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
     for arguments in [&["who", "demo"][..], &["ls"], &["explain"], &["doctor"], &["wait", "demo"]] {
         let looked = run(&world, &server.url(), arguments);
@@ -37,7 +37,7 @@ fn whoever_only_looks_makes_no_schema() {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code() {
+fn errors_have_their_exit_codes() {
     let server = PostgresServer::start(PostgresConfig::default().with_passwords());
     let world = World::new();
     server.sql("create role ann login password 'hers'; create table public.theirs (a int)");

@@ -105,7 +105,7 @@ fn operators_revoke_and_freeze() {
 }
 
 #[test]
-fn a_job_that_lacks_the_password_is_told_where_it_may_stand() {
+fn a_job_without_the_password_gets_the_fix() {
     let redis = Redis::start();
     let set = redis.server.raw().send(&["CONFIG", "SET", "requirepass", "CANARY"]);
     set.expect("the server answers");
@@ -119,7 +119,7 @@ fn a_job_that_lacks_the_password_is_told_where_it_may_stand() {
 }
 
 #[test]
-fn what_is_foreign_and_who_is_away_have_their_exit_codes() {
+fn foreign_data_and_absent_servers_have_their_exit_codes() {
     let redis = Redis::start();
     let planted = redis.server.raw().send(&["SET", "holdline:{demo}", "mine", "NX", "PX", "60000"]);
     planted.expect("planted");

@@ -12,7 +12,7 @@ fn run(world: &World, url: &str, arguments: &[&str]) -> Told {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code_and_its_fix() {
+fn errors_have_their_exit_codes_and_fixes() {
     let calm = ClusterConfig::default().with_node_timeout(Duration::from_secs(90));
     let cluster = RedisCluster::start(&calm.with_size(3, 0));
     let server = RedisServer::start(RedisConfig::default());
@@ -33,7 +33,7 @@ fn what_is_wrong_has_its_exit_code_and_its_fix() {
         assert!(told.stderr.contains(says), "{url}: {told:?}");
     }
     let owner = cluster.owner(cluster.slot_of("holdline:{foreign}"), 0).expect("a master");
-    cluster.tell(owner, "SET holdline:{foreign} mine");
+    cluster.command(owner, "SET holdline:{foreign} mine");
     assert_eq!(run(&world, &url, &["run", "foreign", "--", "true"]).code, 65);
     let bump = run(&world, &url, &["fence", "bump", "--to", "12"]);
     assert_eq!(bump.code, 78, "{bump:?}");

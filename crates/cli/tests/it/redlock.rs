@@ -147,7 +147,7 @@ fn an_operator_makes_a_set_and_looks_at_it() {
 }
 
 #[test]
-fn an_even_number_of_servers_is_told_to_be_no_better() {
+fn an_even_number_of_servers_gets_a_warning() {
     let redlock = Redlock::start(2);
     let made = redlock.make(&[]);
     assert!(made.stdout.contains("2 of 2 vote, 2 must agree: none more may be lost"), "{made:?}");
@@ -176,7 +176,7 @@ fn doctor_looks_at_the_set_and_at_each_server() {
 }
 
 #[test]
-fn what_is_no_quorum_is_told_as_that() {
+fn an_engine_without_a_quorum_gets_its_own_error() {
     let redlock = Redlock::start(1);
     for (url, code, says) in [
         (redlock.servers[0].url(), 78, "is no quorum"),
@@ -197,7 +197,7 @@ fn what_is_no_quorum_is_told_as_that() {
 
 /// Whoever is first on blank servers founds a set that waits; an operator may end the wait.
 #[test]
-fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
+fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     let redlock = Redlock::start(3);
     // Who only looks makes no set, and does not say that a name is free.
     let token = ["--if-fencing-token", "5", "--reason", "x"];
@@ -221,7 +221,11 @@ fn a_client_on_blank_servers_is_told_to_wait_or_to_ask_an_operator() {
     eventually("founded", || redlock.states() == ["quarantined"; 3]);
     let who = redlock.run(&["who", "demo"]);
     assert_eq!(who.code, 69, "{who:?}");
-    assert_eq!(who.stderr.matches("has lost its memory, and waits for").count(), 3, "{who:?}");
+    assert_eq!(
+        who.stderr.matches("has lost its data, and is in quarantine for").count(),
+        3,
+        "{who:?}"
+    );
     assert!(who.stderr.contains("`holdline doctor`"), "{who:?}");
     // Whoever waits is told for what, and waits no longer than it was to.
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
@@ -344,7 +348,7 @@ fn one_server_may_be_lost_and_a_majority_not() {
 
 /// A server that was started again without its memory keeps still, and is shown to.
 #[test]
-fn a_server_that_forgot_is_quarantined() {
+fn a_server_that_lost_its_data_is_quarantined() {
     let redlock = Redlock::set(3);
     redlock.servers[0].kill();
     redlock.servers[0].restart();
@@ -358,7 +362,7 @@ fn a_server_that_forgot_is_quarantined() {
 }
 
 #[test]
-fn what_is_not_one_set_is_refused() {
+fn servers_that_are_not_one_set_are_refused() {
     let (one, other) = (Redlock::set(3), Redlock::set(3));
     let [a, b] = [&one, &other].map(|set| set.servers[0].address());
     let [c, d] = [&one, &other].map(|set| set.servers[1].address());
@@ -417,7 +421,7 @@ fn a_lock_is_shared_with_plain_clients() {
 
 /// Without tokens there is no set, no lease without a process, and nothing that names a token.
 #[test]
-fn what_plain_servers_lack_and_what_is_misspelt_is_told_with_the_fix() {
+fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
     let redlock = Redlock::start(3);
     let with = |parameters: &str| format!("{}&{parameters}", redlock.url());
     let bare = with("dialect=plain&fencing=off");
@@ -425,7 +429,7 @@ fn what_plain_servers_lack_and_what_is_misspelt_is_told_with_the_fix() {
         (&bare, &["acquire", "demo"][..], "detached leases"),
         (&bare, &["fence", "bump", "--to", "9"], "fencing tokens"),
         (&bare, &["revoke", "demo", "--if-fencing-token", "1", "--reason", "x", "--now"], "revoke"),
-        (&bare, &["quorum", "init"], "there is nothing to set up"),
+        (&bare, &["quorum", "init"], "there is nothing to initialise"),
         (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain`"),
         (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be `on` or `off`"),
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
@@ -555,7 +559,7 @@ const TOO_MANY: usize = 600;
 /// Six who never wait get a name that is free in their turns, since none of them leaves a vote.
 /// One that did would keep it from all for the ten minutes of its lease.
 #[test]
-fn six_who_only_try_do_not_keep_a_free_name_from_each_other() {
+fn six_tries_at_once_do_not_block_each_other_on_a_free_name() {
     let redlock = Redlock::start(3);
     redlock.make(&["--max-lease", "10m"]);
     let in_a_row = AtomicUsize::new(0);

@@ -126,7 +126,7 @@ fn shared_holders_and_permits_go_together() {
 }
 
 #[test]
-fn whoever_waits_says_for_whom_and_gets_the_name_next() {
+fn a_waiter_names_the_holder_and_is_next() {
     let world = World::new();
     let mut holder = world.hold(&["--reason", "first", "a"]);
     let mut waiter = world.start(&["run", "a", "--", "echo", "mine"]);
@@ -228,7 +228,7 @@ fn a_live_grant_stays_with_the_job_when_the_wrapper_is_killed() {
 }
 
 #[test]
-fn what_a_job_leaves_behind_keeps_no_name() {
+fn processes_that_a_job_leaves_behind_hold_no_name() {
     let world = World::new();
     let told =
         world.shell("holdline run a -- sh -c 'sleep 1000 2>/dev/null & echo $!' > pid; cat pid");
@@ -334,7 +334,7 @@ fn reports_say_what_happened() {
 
 /// The limit has run since the engine began to be opened, and that takes long here.
 #[test]
-fn a_wait_that_ran_out_is_told_no_shorter_than_its_limit() {
+fn a_wait_that_timed_out_is_reported_no_shorter_than_its_limit() {
     let world = World::new();
     let _holder = world.hold(&["a"]);
     let directory = std::fs::File::open(world.path("store")).expect("a directory");
@@ -378,7 +378,7 @@ fn two_of_one_user_meet_without_any_environment() {
 }
 
 #[test]
-fn a_person_sees_one_line_that_is_redrawn_and_removed() {
+fn a_terminal_shows_one_line_that_is_redrawn_and_removed() {
     let world = World::new();
     let _holder = world.hold(&["--reason", "month end", "a"]);
     let binary = env!("CARGO_BIN_EXE_holdline");

@@ -92,7 +92,7 @@ fn a_killed_holder_frees_the_name_at_the_end_of_its_lease() {
 }
 
 #[test]
-fn who_begins_without_a_master_waits_for_one_within_its_limit() {
+fn a_start_without_a_master_waits_for_one_within_its_limit() {
     let sentinels = Sentinels::start();
     sentinels.group.servers().iter().rev().for_each(RedisServer::kill);
     let begin = |arguments: &[&[&str]]| sentinels.start_command(&arguments.concat());
@@ -104,12 +104,12 @@ fn who_begins_without_a_master_waits_for_one_within_its_limit() {
     ];
     for waiter in &waiters {
         let says = waiter.said();
-        assert!(says.contains("waiting to connect: no quorum: no master takes it"), "{says}");
+        assert!(says.contains("waiting to connect: no quorum: no master accepts it"), "{says}");
     }
     for (limit, name) in [(&["--try"][..], "a"), (&["--wait", "1s"], "b")] {
         let told = sentinels.run(&[&["acquire", name][..], &LONG, limit].concat());
         assert_eq!(told.code, 69, "{told:?}");
-        assert!(told.stderr.contains("no master takes it: "), "{told:?}");
+        assert!(told.stderr.contains("no master accepts it: "), "{told:?}");
     }
     sentinels.group.servers()[0].restart();
     for waiter in &mut waiters {
@@ -118,7 +118,7 @@ fn who_begins_without_a_master_waits_for_one_within_its_limit() {
 }
 
 #[test]
-fn wait_tells_each_turn_of_what_it_waits_for() {
+fn wait_reports_each_change_of_what_it_waits_for() {
     let sentinels = Sentinels::start();
     let mut holder =
         sentinels.start_command(&[&RUN[..], &["--on-lost", "warn"], &LONG, &JOB].concat());
@@ -136,7 +136,7 @@ fn wait_tells_each_turn_of_what_it_waits_for() {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code_and_leaves_nothing() {
+fn errors_have_their_exit_codes_and_leave_nothing() {
     let sentinels = Sentinels::start();
     let url = sentinels.url();
     let raw = |line: &str| sentinels.group.servers()[0].raw().say(line).expect("an answer");

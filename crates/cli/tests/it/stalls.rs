@@ -45,7 +45,7 @@ fn is_stopped_in_time(world: &World, holder: &Running) {
 }
 
 #[test]
-fn a_database_that_another_program_keeps_delays_neither_term_nor_kill() {
+fn a_database_locked_by_another_program_delays_neither_term_nor_kill() {
     for (lease, grace) in [("6s", "1s"), ("4s", "600ms")] {
         steady(|| {
             let world = World::new();
@@ -61,7 +61,7 @@ fn a_database_that_another_program_keeps_delays_neither_term_nor_kill() {
 }
 
 #[test]
-fn a_disk_that_stands_still_delays_neither_term_nor_kill() {
+fn a_disk_that_hangs_delays_neither_term_nor_kill() {
     steady(|| {
         let world = World::new();
         let shim = build_shim(&world, "stalled_disk");
@@ -79,7 +79,7 @@ fn a_disk_that_stands_still_delays_neither_term_nor_kill() {
 }
 
 #[test]
-fn a_renewal_that_is_not_answered_is_told_with_the_time_that_it_took() {
+fn an_unanswered_renewal_is_reported_with_its_duration() {
     let world = World::new();
     let mut holder = world.hold(&["--lease", "6s", "--grace", "1s", "a"]);
     let directory = File::open(world.path("store")).expect("a directory");

@@ -41,7 +41,7 @@ fn a_planted_bug_is_found_with_its_witness() {
     assert_eq!(told.code, 1, "{told:?}");
     assert!(told.stdout.contains("a late write was accepted"), "{told:?}");
     assert!(told.stdout.lines().nth(1).is_some_and(|line| line.ends_with("broken")), "{told:?}");
-    assert!(told.stderr.contains("--seed 7 brings the same faults"), "{told:?}");
+    assert!(told.stderr.contains("--seed 7 repeats the same faults"), "{told:?}");
 }
 
 #[test]

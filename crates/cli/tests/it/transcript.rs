@@ -206,7 +206,7 @@ fn lacking(needs: &[Needs], lacks: &[Needs]) -> bool {
     needs.iter().any(|need| lacks.contains(need))
 }
 
-/// Tells whether a line asks an engine for what it lacks, and does not only follow from that.
+/// Returns whether a line asks an engine for what it lacks, and does not only follow from that.
 fn is_asked(needs: &[Needs], lacks: &[Needs], line: &str) -> bool {
     let verb = line.split(' ').next().unwrap_or_default();
     let takes = matches!(verb, "acquire" | "run");
@@ -326,27 +326,27 @@ fn compare(engine: &str, url: &str, lacks: &[Needs]) {
 }
 
 #[test]
-fn redis_tells_what_local_tells() {
+fn redis_prints_what_local_prints() {
     let server = RedisServer::start(RedisConfig::default());
     compare("redis", &unhurried(&server.url()), &[]);
 }
 
 #[test]
-fn a_redis_cluster_tells_what_local_tells_but_for_what_it_lacks() {
+fn a_redis_cluster_prints_what_local_prints_except_for_what_it_lacks() {
     let calm = ClusterConfig::default().with_node_timeout(std::time::Duration::from_secs(90));
     let cluster = RedisCluster::start(&calm.with_size(3, 0));
     compare("redis-cluster", &unhurried(&cluster.url()), &[Raise]);
 }
 
 #[test]
-fn redis_with_sentinels_tells_what_local_tells() {
+fn redis_with_sentinels_prints_what_local_prints() {
     let group = SentinelGroup::start(&SentinelConfig::default());
     group.settle(0);
     compare("redis with sentinels", &unhurried(&group.url()), &[]);
 }
 
 #[test]
-fn a_quorum_of_redis_servers_tells_what_local_tells_but_for_what_it_lacks() {
+fn a_quorum_of_redis_servers_prints_what_local_prints_except_for_what_it_lacks() {
     let servers = [(); 3].map(|()| RedisServer::start(RedisConfig::default()));
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
     let url = unhurried(&format!("redlock://{}", hosts.join(",")));
@@ -356,13 +356,13 @@ fn a_quorum_of_redis_servers_tells_what_local_tells_but_for_what_it_lacks() {
 }
 
 #[test]
-fn postgres_tells_what_local_tells() {
+fn postgres_prints_what_local_prints() {
     let server = PostgresServer::start(PostgresConfig::default());
     compare("postgres", &unhurried(&server.url()), &[]);
 }
 
 #[test]
-fn mariadb_tells_what_local_tells() {
+fn mariadb_prints_what_local_prints() {
     let (server, world) = (MariaDbServer::start(MariaDbConfig::default()), World::new());
     // A password in the URL would be kept from the jobs, and so from what they run.
     let secret = world.path("password");
@@ -373,13 +373,13 @@ fn mariadb_tells_what_local_tells() {
 }
 
 #[test]
-fn etcd_tells_what_local_tells_but_for_what_it_lacks() {
+fn etcd_prints_what_local_prints_except_for_what_it_lacks() {
     let server = EtcdServer::start(EtcdConfig::default());
     compare("etcd", &unhurried(&server.url()), &[Freeze, Raise]);
 }
 
 #[test]
-fn zookeeper_tells_what_local_tells_but_for_what_it_lacks() {
+fn zookeeper_prints_what_local_prints_except_for_what_it_lacks() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     compare("zookeeper", &unhurried(&server.url()), &[Detach, Freeze, Left, Raise]);
 }

@@ -159,7 +159,7 @@ pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
     }
 }
 
-/// Tells whether a process is there and not a zombie.
+/// Returns whether a process is there and not a zombie.
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

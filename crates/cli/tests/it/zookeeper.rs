@@ -58,7 +58,7 @@ fn a_job_holds_the_name_and_hands_it_on_and_a_killed_one_frees_it() {
 }
 
 #[test]
-fn what_is_wrong_has_its_exit_code() {
+fn errors_have_their_exit_codes() {
     let ground = Ground::start();
     let job = ["run", "demo", "--", "sh", "-c", "echo up $$; read line"];
     let mut holder = ground.world.start_command(&mut ground.command(&job));

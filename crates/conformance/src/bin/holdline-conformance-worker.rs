@@ -1,4 +1,5 @@
-//! A contender in a process of its own: takes orders on stdin, tells what it sees on stdout.
+//! A contender in a process of its own: it takes orders on stdin and reports what it sees on
+//! stdout.
 //!
 //! `holdline-conformance-worker URL`. It ends when its stdin does.
 
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use holdline::fence::{FenceError, Fenced, FencedFile, Proof};
 use holdline::{Client, ClientOptions, Guard, Keep, LockError, LockOptions};
-use holdline_conformance::orders::{Order, Told};
+use holdline_conformance::orders::{Order, WorkerMessage};
 use holdline_conformance::recorder::Recorder;
 use holdline_core::{FencingToken, LockName, Mode};
 use tokio::sync::{Mutex, mpsc};
@@ -19,9 +20,9 @@ use tokio::task::AbortHandle;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Says one thing. When nobody listens any more there is nothing left to do.
-fn tell(told: &Told) {
-    let Ok(line) = serde_json::to_string(told) else { return };
+/// Sends one message. If the suite has gone, there is nothing left to do.
+fn send(messages: &WorkerMessage) {
+    let Ok(line) = serde_json::to_string(messages) else { return };
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
         std::process::exit(1);
@@ -32,7 +33,7 @@ fn tell(told: &Told) {
 struct Worker {
     client: Client,
     recorder: Arc<Recorder>,
-    /// What was granted, and the task that tells of its loss.
+    /// The grant, and the task that reports its loss.
     guards: Arc<Mutex<HashMap<u64, (Guard, AbortHandle)>>>,
 }
 
@@ -44,12 +45,12 @@ async fn main() -> ExitCode {
     };
     match Worker::connect(&url).await {
         Ok(worker) => {
-            tell(&Told::Ready);
+            send(&WorkerMessage::Ready);
             worker.obey(orders()).await;
             ExitCode::SUCCESS
         }
         Err(error) => {
-            tell(&Told::Failed(error.to_string()));
+            send(&WorkerMessage::Failed(error.to_string()));
             ExitCode::FAILURE
         }
     }
@@ -68,7 +69,7 @@ fn orders() -> mpsc::Receiver<Order> {
                         return;
                     }
                 }
-                Err(error) => return tell(&Told::Failed(error.to_string())),
+                Err(error) => return send(&WorkerMessage::Failed(error.to_string())),
             }
         }
     });
@@ -77,7 +78,7 @@ fn orders() -> mpsc::Receiver<Order> {
 
 impl Worker {
     async fn connect(url: &str) -> Result<Worker, Failure> {
-        let recorder = Arc::new(Recorder::new(|event| tell(&Told::Saw(event)))?);
+        let recorder = Arc::new(Recorder::new(|event| send(&WorkerMessage::Saw(event)))?);
         let options = ClientOptions::default().with_observer(recorder.clone());
         let client = Client::connect_with(url, options).await?;
         Ok(Worker { client, recorder, guards: Arc::default() })
@@ -88,7 +89,7 @@ impl Worker {
             let worker = self.clone();
             tokio::spawn(async move {
                 if let Err(error) = Box::pin(worker.carry_out(order)).await {
-                    tell(&Told::Failed(error.to_string()));
+                    send(&WorkerMessage::Failed(error.to_string()));
                 }
             });
         }
@@ -98,7 +99,7 @@ impl Worker {
         match order {
             Order::Lock { attempt, name, lease_ms } => {
                 let guard = self.lock(attempt, &name, lease_ms).await?;
-                let teller = self.tell_of_loss(attempt, &guard);
+                let teller = self.report_loss(attempt, &guard);
                 self.guards.lock().await.insert(attempt, (guard, teller));
             }
             Order::Write { attempt, path } => {
@@ -119,7 +120,7 @@ impl Worker {
                     self.write(attempt, guard.fencing_token(), &path).await?;
                     self.release(attempt, guard).await?;
                 }
-                tell(&Told::Done);
+                send(&WorkerMessage::Done);
             }
         }
         Ok(())
@@ -143,14 +144,14 @@ impl Worker {
         Ok(guard)
     }
 
-    /// Tells when the lease is lost, and if it should be found valid after that.
-    fn tell_of_loss(&self, attempt: u64, guard: &Guard) -> AbortHandle {
+    /// Reports when the lease is lost, and if it is still valid after that.
+    fn report_loss(&self, attempt: u64, guard: &Guard) -> AbortHandle {
         let (held, recorder) = (guard.held(), self.recorder.clone());
         let teller = tokio::spawn(async move {
             held.lost().await;
             recorder.lost(attempt);
             if held.is_valid() {
-                tell(&Told::Failed(format!("attempt {attempt} is lost and says it is valid")));
+                send(&WorkerMessage::Failed(format!("attempt {attempt} is lost and still valid")));
             }
         });
         teller.abort_handle()

@@ -1,4 +1,4 @@
-//! P9: every failure says what is certain, and different failures are different values.
+//! P9: every failure reports its certainty, and different failures are different values.
 
 use std::time::Duration;
 
@@ -15,7 +15,12 @@ use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(P9, "a busy name tells who holds it and for how long at most", [], busy_tells),
+        case!(
+            P9,
+            "a busy reply names the holder and the longest rest of its lease",
+            [],
+            busy_reports
+        ),
         case!(P9, "a lease out of range is invalid and leaves nothing", [], lease_range),
         case!(P9, "a claim window out of range is invalid", [], claim_range),
         case!(
@@ -33,30 +38,30 @@ pub(super) fn cases() -> Vec<Case> {
             [],
             renewal_range
         ),
-        case!(P9, "a queue that is full says so", [Queue], full_queue),
+        case!(P9, "a full queue is reported", [Queue], full_queue),
         case!(P9, "an error names engine and lock", [], error_names),
-        case!(P9, "what the engine says about itself fits together", [], fits_together),
+        case!(P9, "the stated capabilities are consistent", [], fits_together),
         case!(P9, "the holder's own words come back unharmed", [Metadata], metadata_kept),
     ]
 }
 
-fn is_invalid<T: std::fmt::Debug>(told: &Result<T, LockError>, what: &str) -> Result<(), Failure> {
-    let good = told.as_ref().is_err_and(|error| {
+fn is_invalid<T: std::fmt::Debug>(reply: &Result<T, LockError>, what: &str) -> Result<(), Failure> {
+    let good = reply.as_ref().is_err_and(|error| {
         matches!(error.kind(), ErrorKind::Invalid { .. })
             && error.certainty() == Certainty::NotApplied
     });
-    ensure!(good, "{what}: expected invalid and not applied, got {told:?}");
+    ensure!(good, "{what}: expected invalid and not applied, got {reply:?}");
     Ok(())
 }
 
-async fn busy_tells(bench: Bench) -> Verdict {
+async fn busy_reports(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;
     match bench.contender(&name).ask(false).await? {
-        AcquireReply::Busy { holder: told, at_most, .. } => {
-            let told = told.map(|told| told.lease_id);
-            ensure!(told == Some(holder.id().short()), "the holder is {told:?}");
+        AcquireReply::Busy { holder: reply, at_most, .. } => {
+            let reply = reply.map(|reply| reply.lease_id);
+            ensure!(reply == Some(holder.id().short()), "the holder is {reply:?}");
             let range = bench.capabilities();
             let limit = bench.long_lease() + range.lease.step + range.lag;
             ensure!(at_most.is_none_or(|at_most| at_most <= limit), "free in {at_most:?}");
@@ -135,7 +140,7 @@ async fn same_grant(bench: Bench) -> Verdict {
     let limit = lease - lease / 4 + bench.capabilities().lease.step + bench.capabilities().lag;
     ensure!(
         again.left.is_some_and(|left| left <= limit),
-        "a quarter of {lease:?} has passed, and asking again says that {:?} are left",
+        "a quarter of {lease:?} has passed, and a repeated request reports {:?} left",
         again.left
     );
     Ok(Outcome::Ran)
@@ -174,20 +179,20 @@ async fn full_queue(bench: Bench) -> Verdict {
     for _ in 0..limit {
         bench.contender(&name).queue().await?;
     }
-    let told = bench.contender(&name).ask(true).await;
-    let good = told.as_ref().is_err_and(|error| {
+    let reply = bench.contender(&name).ask(true).await;
+    let good = reply.as_ref().is_err_and(|error| {
         *error.kind() == ErrorKind::TooManyWaiters { limit }
             && error.certainty() == Certainty::NotApplied
     });
-    ensure!(good, "{limit} wait, and one more gets {told:?}");
+    ensure!(good, "{limit} wait, and one more gets {reply:?}");
     bench.contender(&name).is_refused().await?;
     Ok(Outcome::Ran)
 }
 
 async fn error_names(bench: Bench) -> Verdict {
     let name = bench.name();
-    let told = bench.contender(&name).for_lease(Duration::ZERO).ask(false).await;
-    let Err(error) = told else {
+    let reply = bench.contender(&name).for_lease(Duration::ZERO).ask(false).await;
+    let Err(error) = reply else {
         return Err(Failure::new("a lease of nothing was granted"));
     };
     ensure!(error.engine() == bench.capabilities().engine, "engine {:?}", error.engine());
@@ -224,7 +229,7 @@ async fn fits_together(bench: Bench) -> Verdict {
     ensure!(bench.scale().lease >= range.min, "the suite's lease is too short here: {range:?}");
     ensure!(what.queue == (what.hand_off != HandOff::None), "queue and hand-off: {what:?}");
     ensure!(what.queue || !what.fair, "fair without a queue");
-    ensure!(!what.queue || what.max_waiters > 0, "a queue for nobody");
+    ensure!(!what.queue || what.max_waiters > 0, "a queue without waiters");
     ensure!(what.max_batch > 0, "a batch of nothing");
     Ok(Outcome::Ran)
 }

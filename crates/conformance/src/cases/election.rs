@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
 pub(super) async fn client(bench: &Bench) -> Result<Client, Failure> {
     let engine = bench.factory().open().await?;
     let clock: Arc<dyn Clock> = match bench.time() {
-        Time::Hand(clock) => clock.clone(),
+        Time::Manual(clock) => clock.clone(),
         Time::Real(clock) => clock.clone(),
     };
     Ok(Client::with_options(engine, ClientOptions::default().with_clock(clock))?)

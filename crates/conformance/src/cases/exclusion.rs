@@ -15,7 +15,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P1, "of many that ask at once exactly one is granted", [], one_of_many),
         case!(P1, "a renewed lease excludes past its first end", [], renewed_excludes),
         case!(P1, "a lease does not end early", [], not_early),
-        case!(P1, "what is told to be left when asked again excludes as long", [Repeat], told_left),
+        case!(P1, "the rest that a repeated request reports is excluded", [Repeat], reported_left),
         case!(P1, "names that look alike are different names", [], alike_names),
         case!(P1, "a name of the greatest length is like any other", [], longest_name),
         case!(P1, "no grant starts longer than 30 s", [], first_lease),
@@ -66,7 +66,7 @@ async fn one_of_many(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-/// Where the votes were split, whoever comes again alone has the name soon: nothing is left of the
+/// After a split vote, a contender that retries alone gets the name soon: nothing is left of the
 /// others.
 async fn comes_alone(bench: &Bench, name: &LockName) -> Result<(), Failure> {
     for _ in 0..50 {
@@ -76,7 +76,7 @@ async fn comes_alone(bench: &Bench, name: &LockName) -> Result<(), Failure> {
             other => return Err(Failure::new(format_args!("granted or busy, not {other:?}"))),
         }
     }
-    Err(Failure::new("whoever came alone was refused 50 times"))
+    Err(Failure::new("a lone contender was refused 50 times"))
 }
 
 async fn renewed_excludes(bench: Bench) -> Verdict {
@@ -102,15 +102,15 @@ async fn not_early(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn told_left(bench: Bench) -> Verdict {
+async fn reported_left(bench: Bench) -> Verdict {
     let name = bench.name();
-    // No other case has leases as long: nobody else keeps what this one hangs on.
+    // No other case has leases this long, so no other case renews this session.
     let lease = bench.lease() * 4 + Duration::from_millis(7);
     let holder = bench.contender(&name).for_lease(lease);
     holder.take().await?;
     bench.pass(lease / 10 * 9).await;
     let asked = bench.time().now();
-    // So late it may be over already; then nothing is told to be left.
+    // It may have expired by now; then nothing is left.
     let Ok(AcquireReply::Granted { left: Some(left), .. }) = holder.ask(false).await else {
         return Ok(Outcome::Ran);
     };
@@ -201,9 +201,9 @@ async fn first_lease(bench: Bench) -> Verdict {
     let name = bench.name();
     let too_long = Duration::from_secs(31);
     if too_long <= bench.capabilities().lease.max {
-        let told = bench.contender(&name).for_lease(too_long).ask(false).await.err();
-        let kind = told.as_ref().map(|error| error.kind());
-        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "31 s gave {told:?}");
+        let reply = bench.contender(&name).for_lease(too_long).ask(false).await.err();
+        let kind = reply.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "31 s gave {reply:?}");
     }
     let longest = bench.long_lease();
     let grant = bench.contender(&name).for_lease(longest).take().await?;
@@ -276,15 +276,15 @@ async fn permits_total(bench: Bench) -> Verdict {
     let taker = |count, of| bench.contender(&name).with_mode(Mode::Permits { count, of });
     let holder = taker(1, 3);
     holder.take().await?;
-    let told = taker(1, 4).ask(false).await.err();
-    let kind = told.as_ref().map(|error| error.kind());
-    ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "another total gave {told:?}");
+    let reply = taker(1, 4).ask(false).await.err();
+    let kind = reply.as_ref().map(|error| error.kind());
+    ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "another total gave {reply:?}");
     holder.let_go().await?;
     taker(1, 4).take().await?;
     for (count, of) in [(0, 3), (4, 3), (1, 0)] {
-        let told = taker(count, of).ask(false).await.err();
-        let kind = told.as_ref().map(|error| error.kind());
-        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{count}/{of} gave {told:?}");
+        let reply = taker(count, of).ask(false).await.err();
+        let kind = reply.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{count}/{of} gave {reply:?}");
     }
     Ok(Outcome::Ran)
 }
@@ -294,9 +294,9 @@ async fn kinds_do_not_mix(bench: Bench) -> Verdict {
     for (first, second) in [(Mode::Exclusive, permit), (permit, Mode::Exclusive)] {
         let name = bench.name();
         bench.contender(&name).with_mode(first).take().await?;
-        let told = bench.contender(&name).with_mode(second).ask(false).await.err();
-        let kind = told.as_ref().map(|error| error.kind());
-        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{second} gave {told:?}");
+        let reply = bench.contender(&name).with_mode(second).ask(false).await.err();
+        let kind = reply.as_ref().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{second} gave {reply:?}");
     }
     Ok(Outcome::Ran)
 }

@@ -1,4 +1,4 @@
-//! P2: tokens of exclusive grants are distinct and follow the order of asking.
+//! P2: tokens of exclusive grants are distinct and grow in the order of the requests.
 
 use std::collections::BTreeSet;
 

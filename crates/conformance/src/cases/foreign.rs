@@ -1,4 +1,4 @@
-//! P10: what is not ours is reported, never overwritten, never a crash.
+//! P10: foreign data is reported, is never overwritten, and never causes a crash.
 
 use holdline_core::{Certainty, ErrorKind, LockError, RenewReply};
 
@@ -25,12 +25,12 @@ async fn disturb(bench: &Bench, what: Disturbance) -> Result<Option<&'static str
     }
 }
 
-fn is_foreign<T: std::fmt::Debug>(told: &Result<T, LockError>, verb: &str) -> Result<(), Failure> {
-    let good = told.as_ref().is_err_and(|error| {
+fn is_foreign<T: std::fmt::Debug>(reply: &Result<T, LockError>, verb: &str) -> Result<(), Failure> {
+    let good = reply.as_ref().is_err_and(|error| {
         matches!(error.kind(), ErrorKind::Foreign { .. })
             && error.certainty() == Certainty::NotApplied
     });
-    ensure!(good, "{verb}: expected foreign and not applied, got {told:?}");
+    ensure!(good, "{verb}: expected foreign and not applied, got {reply:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! P3: who dies or falls silent holds nothing for long.
+//! P3: a dead or silent client holds nothing for long.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,12 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P3, "a lease turns detached and back by a renewal", [Detach], turns_detached),
         case!(P3, "a renewal never shortens a lease", [], never_shortened),
         case!(P3, "a silent contender leaves the queue", [Queue], silent_leaves),
-        case!(P3, "a hand-off that nobody claims goes on", [Queue, Claim], unclaimed_goes_on),
+        case!(
+            P3,
+            "an unclaimed hand-off goes to the next contender",
+            [Queue, Claim],
+            unclaimed_goes_on
+        ),
         case!(P3, "a live grant ends when its last descriptor is closed", [Live], anchor_closed),
         case!(P3, "nothing is left of a name that is free", [], nothing_left),
     ]

@@ -14,24 +14,24 @@ use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(P7, "a release tells the next one that watches", [Queue], release_tells),
-        case!(P7, "a hand-off that came before the watch is told by it", [Queue], told_late),
+        case!(P7, "a release notifies the watch of the next contender", [Queue], release_notifies),
+        case!(P7, "a watch reports an earlier hand-off", [Queue], reported_late),
         case!(
             P7,
-            "giving up, withdrawing and unfreezing tell the next one",
+            "giving up, withdrawing and unfreezing notify the next contender",
             [Queue, Freeze],
-            others_tell
+            others_report
         ),
         case!(P7, "heartbeats alone find a name that was released", [Queue], heartbeat_finds),
         case!(P7, "heartbeats alone find a name whose lease ran out", [Queue], heartbeat_outlives),
         case!(P7, "the next look is never later than the next heartbeat", [Queue], bounded_look),
         case!(P7, "the head looks when the holder's lease ends", [Queue], head_looks_at_end),
         case!(P7, "a heartbeat never claims", [Queue, Claim], heartbeat_never_claims),
-        case!(P7, "a batch is answered line by line, whatever is wrong with a line", [], batch),
+        case!(P7, "a batch has one reply for each item, whatever is wrong with an item", [], batch),
         case!(P7, "a batch as long as may be is answered", [], full_batch),
         case!(P7, "many watches on one name do not disturb each other", [Queue], many_watches),
-        case!(P7, "two watches of one lease id both tell", [Queue], watched_twice),
-        case!(P7, "readers that wait are all told at once", [Queue, Shared], readers_told),
+        case!(P7, "two watches of one lease id both report", [Queue], watched_twice),
+        case!(P7, "waiting readers are all notified at once", [Queue, Shared], readers_notified),
     ]
 }
 
@@ -52,7 +52,7 @@ pub(super) async fn hint(hints: &mut Hints, wanted: Hint) -> Result<(), Failure>
     }
 }
 
-async fn release_tells(bench: Bench) -> Verdict {
+async fn release_notifies(bench: Bench) -> Verdict {
     let name = bench.name();
     let mut holder = bench.contender_on(0, &name);
     holder.take().await?;
@@ -68,7 +68,7 @@ async fn release_tells(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn told_late(bench: Bench) -> Verdict {
+async fn reported_late(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut next = bench.contender(&name);
@@ -96,7 +96,7 @@ async fn watched_twice(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn others_tell(bench: Bench) -> Verdict {
+async fn others_report(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut waiting: Vec<_> = (0..3).map(|_| bench.contender(&name)).collect();
@@ -160,7 +160,7 @@ async fn bounded_look(bench: Bench) -> Verdict {
         }
         match contender.beat().await? {
             RenewReply::Queued { next_look, .. } => {
-                ensure!(next_look <= QUEUE_HEARTBEAT, "heard: look in {next_look:?}");
+                ensure!(next_look <= QUEUE_HEARTBEAT, "the next look is in {next_look:?}");
             }
             other => return Err(Failure::new(format_args!("expected queued, got {other:?}"))),
         }
@@ -211,7 +211,7 @@ async fn batch(bench: Bench) -> Verdict {
         other.line(Purpose::Keep(other.request.hold)),
     ];
     let replies = held.engine().renew(&lines).await;
-    ensure!(replies.len() == lines.len(), "{} lines, {} answers", lines.len(), replies.len());
+    ensure!(replies.len() == lines.len(), "{} items, {} replies", lines.len(), replies.len());
     for good in [0, 3, 4] {
         ensure!(matches!(replies[good], Ok(RenewReply::Renewed { .. })), "{:?}", replies[good]);
     }
@@ -233,14 +233,14 @@ async fn full_batch(bench: Bench) -> Verdict {
     let keep = |one: &crate::bench::Contender| one.line(Purpose::Keep(one.request.hold));
     let lines: Vec<_> = held.iter().flat_map(|one| [keep(one), keep(&one.anew())]).collect();
     let replies = held[0].engine().renew(&lines).await;
-    ensure!(replies.len() == lines.len(), "{} lines, {} answers", lines.len(), replies.len());
+    ensure!(replies.len() == lines.len(), "{} items, {} replies", lines.len(), replies.len());
     for (place, reply) in replies.iter().enumerate() {
         let good = match (place % 2, reply) {
             (0, Ok(RenewReply::Renewed { left })) => left.is_some_and(|left| !left.is_zero()),
             (1, Ok(RenewReply::Unknown)) => true,
             _ => false,
         };
-        ensure!(good, "line {place}: {reply:?}");
+        ensure!(good, "item {place}: {reply:?}");
     }
     Ok(Outcome::Ran)
 }
@@ -270,7 +270,7 @@ async fn many_watches(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn readers_told(bench: Bench) -> Verdict {
+async fn readers_notified(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;

@@ -1,4 +1,4 @@
-//! P6: a lease that is lost is told so, and is never given back.
+//! P6: the loss of a lease is reported, and a lost lease is never renewed.
 
 use std::time::Duration;
 
@@ -23,15 +23,15 @@ pub(super) fn cases() -> Vec<Case> {
             [Revoke, PoliteRevoke],
             polite
         ),
-        case!(P6, "a revoke is told by the holder's watch", [Revoke, PoliteRevoke], told_by_watch),
+        case!(P6, "a watch of the holder reports a revoke", [Revoke, PoliteRevoke], by_watch),
+        case!(P6, "a watch reports an earlier revoke", [Revoke, PoliteRevoke], reported_late),
+        case!(P6, "a forced revoke frees at once and its holder gets the reason", [Revoke], forced),
         case!(
             P6,
-            "a revoke that came before the watch is told by it",
-            [Revoke, PoliteRevoke],
-            told_late
+            "a repeated request of a revoked id gets the reason",
+            [Revoke],
+            revoked_asks_again
         ),
-        case!(P6, "a forced revoke frees at once and its holder is told why", [Revoke], forced),
-        case!(P6, "a revoked id is told so when it asks again", [Revoke], revoked_asks_again),
         case!(P6, "a revoke of another token changes nothing", [Revoke], other_token),
         case!(
             P6,
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
             [Revoke, PoliteRevoke, Queue, Claim],
             revoked_hand_off
         ),
-        case!(P6, "a contender that missed its claim is told", [Queue, Claim], missed_claim),
+        case!(P6, "a missed claim is reported", [Queue, Claim], missed_claim),
         case!(P6, "an id whose grant is over is not granted anew unseen", [], not_anew),
         case!(P6, "an id that left the queue is not queued anew unseen", [Queue], not_queued_anew),
     ]
@@ -83,10 +83,13 @@ async fn polite(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;
-    ensure_matches!(revoke(&bench, &holder, false).await?, OperationReply::Told { left: Some(_) });
+    ensure_matches!(
+        revoke(&bench, &holder, false).await?,
+        OperationReply::Notified { left: Some(_) }
+    );
     match holder.keep().await? {
         RenewReply::Revoked { reason, left: Some(left) } => {
-            ensure!(reason == WHY && !left.is_zero(), "told {reason:?}, {left:?} left");
+            ensure!(reason == WHY && !left.is_zero(), "the reason is {reason:?}, {left:?} left");
         }
         other => return Err(Failure::new(format_args!("expected revoked, got {other:?}"))),
     }
@@ -98,7 +101,7 @@ async fn polite(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn told_by_watch(bench: Bench) -> Verdict {
+async fn by_watch(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;
@@ -108,12 +111,12 @@ async fn told_by_watch(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn told_late(bench: Bench) -> Verdict {
+async fn reported_late(bench: Bench) -> Verdict {
     for now in [false, true] {
         let name = bench.name();
         let holder = bench.contender_on(0, &name);
         holder.take().await?;
-        // The engine hears hints for others of this client meanwhile, and must not lose these.
+        // Hints for other lease ids of this client come meanwhile; these must not be lost.
         let other = bench.name();
         bench.contender_on(0, &other).take().await?;
         let _heard = holder.engine().watch(&other, bench.contender_on(0, &other).id());
@@ -138,7 +141,7 @@ async fn forced(bench: Bench) -> Verdict {
     }
     match holder.release().await? {
         ReleaseReply::NotHeld { revoked } => {
-            ensure!(revoked.as_deref() == Some(WHY), "the release was told {revoked:?}");
+            ensure!(revoked.as_deref() == Some(WHY), "the release returned {revoked:?}");
         }
         other => return Err(Failure::new(format_args!("expected not held, got {other:?}"))),
     }
@@ -149,12 +152,12 @@ async fn revoked_asks_again(bench: Bench) -> Verdict {
     let holder = bench.contender(&bench.name());
     holder.take().await?;
     revoke(&bench, &holder, true).await?;
-    let told = holder.ask(false).await;
+    let reply = holder.ask(false).await;
     let wanted = ErrorKind::Lost { reason: LostReason::Revoked(WHY.into()) };
-    let good = told
+    let good = reply
         .as_ref()
         .is_err_and(|error| *error.kind() == wanted && error.certainty() == Certainty::NotApplied);
-    ensure!(good, "asked again after a revoke: {told:?}");
+    ensure!(good, "asked again after a revoke: {reply:?}");
     holder.anew().take().await?;
     Ok(Outcome::Ran)
 }

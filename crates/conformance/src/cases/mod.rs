@@ -1,7 +1,7 @@
 //! The fixed cases, one file for each promise.
 //!
-//! A case makes its own names, so that cases run beside each other. It asserts one outcome, and
-//! lets time pass only through its bench.
+//! A case makes its own names, so that cases can run in parallel. It asserts one outcome, and lets
+//! time pass only through its bench.
 
 mod certainty;
 mod election;

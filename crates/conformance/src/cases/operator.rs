@@ -1,4 +1,4 @@
-//! What operators use: freeze, inspect, list. They are held to the promise that they touch.
+//! Operators' commands: freeze, inspect, list. Each is tested with the promise that it concerns.
 
 use std::time::Duration;
 
@@ -128,9 +128,9 @@ async fn freeze_range(bench: Bench) -> Verdict {
     ] {
         let operation =
             Operation::Freeze { name: name.clone(), duration, reason: reason.to_owned() };
-        let told = bench.operate(operation).await;
-        let kind = told.as_ref().err().map(|error| error.kind());
-        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{duration:?} gave {told:?}");
+        let reply = bench.operate(operation).await;
+        let kind = reply.as_ref().err().map(|error| error.kind());
+        ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "{duration:?} gave {reply:?}");
     }
     bench.contender(&name).take().await?;
     Ok(Outcome::Ran)

@@ -1,4 +1,4 @@
-//! P8: in the order in which the store queued them, where the engine says `fair`.
+//! P8: grants follow the order in which the store queued the contenders, if the engine is `fair`.
 
 use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{AcquireReply, Mode, RenewReply};

@@ -1,4 +1,4 @@
-//! P5: an acquisition that did not come to a guard leaves nothing.
+//! P5: an acquisition that did not return a guard leaves nothing behind.
 
 use std::future::Future;
 use std::pin::pin;

@@ -8,10 +8,10 @@ use crate::failure::{Outcome, Verdict, ensure, ensure_matches};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        case!(P4, "another's lease id releases nothing and is told so", [], strange_release),
+        case!(P4, "another's lease id releases nothing, which is reported", [], strange_release),
         case!(P4, "another's lease id renews nothing", [], strange_renewal),
         case!(P4, "a lease id that ran out frees nothing of its successor", [], late_release),
-        case!(P4, "a second release is told that nothing was held", [], released_twice),
+        case!(P4, "a second release reports that nothing was held", [], released_twice),
         case!(P4, "any client renews and releases with the right lease id", [], other_client),
         case!(P4, "one name's lease id means nothing on another", [], other_name),
         case!(P4, "a queued lease id releases its place only", [Queue], queued_release),

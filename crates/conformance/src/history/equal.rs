@@ -1,4 +1,4 @@
-//! What it means that engine and table answer the same: one function for each rule.
+//! The equality of the replies of engine and table: one function for each rule.
 
 use std::time::Duration;
 
@@ -125,10 +125,10 @@ impl Judge<'_> {
     }
 
     fn operated(&self, table: &OperationReply, engine: &OperationReply) -> Result<(), Differs> {
-        use OperationReply::{Done, NothingThere, Told};
+        use OperationReply::{Done, NothingThere, Notified};
         match (table, engine) {
             (Done, Done) | (NothingThere, NothingThere) => Ok(()),
-            (Told { left: most }, Told { left }) => self.left("left", *most, *left),
+            (Notified { left: most }, Notified { left }) => self.left("left", *most, *left),
             (table, engine) => Err(differ(table, engine)),
         }
     }
@@ -156,7 +156,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Positions: only where the engine is fair and tells.
+    /// Positions: only if the engine is fair and reports them.
     fn position(&self, table: Option<usize>, engine: Option<usize>) -> Result<(), Differs> {
         if engine.is_none() || table == engine || !self.profile.fair {
             Ok(())
@@ -165,47 +165,52 @@ impl Judge<'_> {
         }
     }
 
-    /// Whoever is named as being in the way must hold the name, stand at its head, or be the freeze
-    /// that has it.
+    /// A contender that is named as blocking must hold the name, be the head of its queue, or be
+    /// the freeze that has it.
     fn holder(&mut self, engine: Option<&HolderSummary>) -> Result<(), Differs> {
-        let Some(told) = engine else { return Ok(()) };
+        let Some(engine) = engine else { return Ok(()) };
         let head = self.stands.queue.first().map(|waiter| waiter.lease_id);
-        let holder = self.stands.holders.iter().find(|one| one.summary.lease_id == told.lease_id);
+        let holder = self.stands.holders.iter().find(|one| one.summary.lease_id == engine.lease_id);
         match holder {
             Some(holder) => {
-                // How long it has yet need not be told here, where it would cost a question.
-                let left = told.left.or(holder.summary.left);
-                self.summary(&holder.summary, &HolderSummary { left, ..told.clone() })
+                // The rest of its lease may be missing here, if it would cost another request.
+                let left = engine.left.or(holder.summary.left);
+                self.summary(&holder.summary, &HolderSummary { left, ..engine.clone() })
             }
-            None if head == Some(told.lease_id) => Ok(()),
+            None if head == Some(engine.lease_id) => Ok(()),
             None if self.stands.freeze.as_ref().is_some_and(|freeze| freeze.active) => {
-                self.freeze(told)
+                self.freeze(engine)
             }
-            None => Err(format!("{} is in the way, it is said, but holds nothing", told.lease_id)),
+            None => {
+                Err(format!("{} is in the way, it is said, but holds nothing", engine.lease_id))
+            }
         }
     }
 
-    fn freeze(&mut self, told: &HolderSummary) -> Result<(), Differs> {
+    fn freeze(&mut self, engine: &HolderSummary) -> Result<(), Differs> {
         let Some(freeze) = &self.stands.freeze else { return Ok(()) };
         let (left, expected) = (freeze.left, freeze.token);
-        if let (Some(expected), Some(token)) = (expected, told.token)
+        if let (Some(expected), Some(token)) = (expected, engine.token)
             && !self.same_token(expected, token, true)
         {
             return Err(format!("the token {token} of the freeze is out of rank"));
         }
-        self.left("the freeze's left", Some(left), told.left)
+        self.left("the freeze's left", Some(left), engine.left)
     }
 
-    fn summary(&mut self, table: &HolderSummary, told: &HolderSummary) -> Result<(), Differs> {
-        if told.mode != table.mode {
-            return Err(format!("{} holds it as {}, not {}", told.lease_id, table.mode, told.mode));
+    fn summary(&mut self, table: &HolderSummary, engine: &HolderSummary) -> Result<(), Differs> {
+        if engine.mode != table.mode {
+            return Err(format!(
+                "{} holds it as {}, not {}",
+                engine.lease_id, table.mode, engine.mode
+            ));
         }
-        if let (Some(expected), Some(token)) = (table.token, told.token)
+        if let (Some(expected), Some(token)) = (table.token, engine.token)
             && !self.same_token(expected, token, table.mode == Mode::Exclusive)
         {
-            return Err(format!("the token {token} of {} is out of rank", told.lease_id));
+            return Err(format!("the token {token} of {} is out of rank", engine.lease_id));
         }
-        self.left("the holder's left", table.left, told.left)
+        self.left("the holder's left", table.left, engine.left)
     }
 
     fn snapshots(&mut self, table: &Snapshot, engine: &Snapshot) -> Result<(), Differs> {
@@ -232,29 +237,29 @@ impl Judge<'_> {
         for holder in &table.holders {
             let id = holder.summary.lease_id;
             match engine.holders.iter().find(|one| one.summary.lease_id == id) {
-                Some(told) => self.view(holder, told)?,
+                Some(engine) => self.view(holder, engine)?,
                 None => return Err(format!("the holder {id} is missing")),
             }
         }
         self.freezes(table.freeze.as_ref(), engine.freeze.as_ref())
     }
 
-    fn view(&mut self, table: &HolderView, told: &HolderView) -> Result<(), Differs> {
+    fn view(&mut self, table: &HolderView, engine: &HolderView) -> Result<(), Differs> {
         let state = |view: &HolderView| match &view.state {
             GrantState::Held => "held",
             GrantState::Handed => "handed over",
             GrantState::Revoked(_) => "revoked",
         };
         let facts = |view: &HolderView| (state(view), view.detached, view.live);
-        if facts(table) != facts(told) {
+        if facts(table) != facts(engine) {
             return Err(format!(
                 "{} is (state, detached, live) {:?} in place of {:?}",
-                told.summary.lease_id,
-                facts(told),
+                engine.summary.lease_id,
+                facts(engine),
                 facts(table)
             ));
         }
-        self.summary(&table.summary, &told.summary)
+        self.summary(&table.summary, &engine.summary)
     }
 
     fn freezes(
@@ -262,17 +267,17 @@ impl Judge<'_> {
         table: Option<&FreezeView>,
         engine: Option<&FreezeView>,
     ) -> Result<(), Differs> {
-        let (table, told) = match (table, engine) {
+        let (table, engine) = match (table, engine) {
             (None, None) => return Ok(()),
-            (Some(table), Some(told)) if table.active == told.active => (table, told),
-            (table, told) => return Err(format!("freeze {told:?} in place of {table:?}")),
+            (Some(table), Some(engine)) if table.active == engine.active => (table, engine),
+            (table, engine) => return Err(format!("freeze {engine:?} in place of {table:?}")),
         };
-        if let (Some(expected), Some(token)) = (table.token, told.token)
+        if let (Some(expected), Some(token)) = (table.token, engine.token)
             && !self.same_token(expected, token, true)
         {
             return Err(format!("the freeze's token {token} is out of rank"));
         }
-        self.left("the freeze's left", Some(table.left), Some(told.left))
+        self.left("the freeze's left", Some(table.left), Some(engine.left))
     }
 }
 
@@ -305,7 +310,7 @@ where
     if same { Ok(()) } else { Err(format!("{engine:?} in place of {table:?}")) }
 }
 
-/// A grant that is told must have something left.
+/// A reported grant must have something left.
 fn nothing_left(left: Option<Duration>) -> Result<(), Differs> {
     if left == Some(Duration::ZERO) { Err("granted, and nothing left".into()) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Random command histories, held against the lock table as oracle.
+//! Random command histories, compared with the lock table as oracle.
 //!
 //! A history is a small script for a few actors on one fresh name, one command in flight. Every
 //! command goes to the engine and, with the engine's own capabilities as its profile, to the
@@ -10,7 +10,7 @@
 //!   engine, and exclusive grants stand in the same order;
 //! - durations: above zero for a grant, and at most what the table has left plus the engine's step
 //!   and lag (a real clock adds how late a command may be carried out);
-//! - positions only where the engine is fair and tells them;
+//! - positions only if the engine is fair and reports them;
 //! - holders as a set, the queue as a sequence where the engine is fair and as a set elsewhere;
 //! - every wake-up of the table has a hint of the engine's watch, or a next look that is no later
 //!   than the next heartbeat; more hints are always allowed;
@@ -41,7 +41,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
-use crate::report::{Line, Status};
+use crate::report::{Row, Status};
 use play::End;
 pub use script::Script;
 
@@ -49,7 +49,7 @@ pub use script::Script;
 pub const SEED: &str = "HOLDLINE_CONFORMANCE_SEED";
 /// The environment variable that holds how many histories to try in place of the usual number.
 pub const HISTORIES: &str = "HOLDLINE_CONFORMANCE_HISTORIES";
-/// The first seed, unless [`SEED`] says otherwise. Fixed, so that a red run is red again.
+/// The first seed, unless [`SEED`] sets another. Fixed, so that a failing run fails again.
 const FIRST_SEED: u64 = 1;
 /// How much later than the one before it each of the first histories begins on a real clock.
 const STAGGER: Duration = Duration::from_millis(40);
@@ -97,8 +97,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Runs the histories that the store's scale asks for, as one line of the report.
-pub(crate) async fn run(bench: &Bench) -> Line {
+/// Runs as many histories as the store's scale sets, as one row of the report.
+pub(crate) async fn run(bench: &Bench) -> Row {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (first, count) = match number(SEED) {
         Some(seed) => (seed, 1),
@@ -120,7 +120,7 @@ pub(crate) async fn run(bench: &Bench) -> Line {
             bench.factory().command()
         )),
     };
-    Line { promise: None, name: "random histories equal the lock table".into(), status }
+    Row { promise: None, name: "random histories equal the lock table".into(), status }
 }
 
 /// Tries `count` histories from seed `first` on, until one differs. That one is shrunk.
@@ -128,7 +128,7 @@ pub async fn hunt(bench: &Bench, first: u64, count: usize) -> Hunt {
     let at_once = bench.scale().at_once.max(1);
     let mut tally = Tally::default();
     tally.try_seeds(bench, (first..).take(count).collect(), at_once).await;
-    if !bench.time().is_hand_driven() {
+    if !bench.time().is_manual() {
         // What came too late when many ran may come in time when few do.
         let late = std::mem::take(&mut tally.void);
         tally.try_seeds(bench, late, at_once.div_ceil(4)).await;
@@ -169,7 +169,7 @@ impl Tally {
             {
                 let bench = bench.clone();
                 running.spawn(async move {
-                    if place < at_once && !bench.time().is_hand_driven() {
+                    if place < at_once && !bench.time().is_manual() {
                         // The first ones would otherwise march in step, all commands at one time.
                         tokio::time::sleep(STAGGER * u32::try_from(place).unwrap_or(0)).await;
                     }

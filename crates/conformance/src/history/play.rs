@@ -14,7 +14,7 @@ use holdline_core::{
 
 use super::equal::{Judge, Seen};
 use super::oracle::{self, MAX_STATES, State};
-use super::script::{Deed, Fault, Script, Step, Verb, Wish};
+use super::script::{Action, Fault, Script, Step, Terms, Verb};
 use crate::bench::{Bench, Client, Random, SOON};
 
 /// How long to wait for a hint on a hand-driven clock, by a real one: nothing travels there.
@@ -38,14 +38,14 @@ pub(super) enum End {
 struct Actor {
     client: Client,
     request: AcquireRequest,
-    standing: Standing,
-    /// The token that it was last told.
+    id_state: IdState,
+    /// The token of the last reply.
     token: Option<FencingToken>,
 }
 
 /// What may still be done with an actor's lease id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum IdState {
     /// It has none yet.
     Fresh,
     /// It was asked for, and may be asked again.
@@ -65,7 +65,7 @@ struct Player<'a> {
     watches: HashMap<LeaseId, (Hints, Moment)>,
     /// What keeps the live grants of this history.
     anchors: Vec<Anchor>,
-    told: Vec<String>,
+    log: Vec<String>,
 }
 
 /// Plays a script on a fresh name. Returns how it ended and what was done and seen.
@@ -77,30 +77,30 @@ pub(super) async fn play(bench: &Bench, script: &Script) -> (End, Vec<String>) {
     let mut player = Player::new(bench, script);
     let began = bench.time().now();
     for (number, (step, due)) in script.steps.iter().zip(due).enumerate() {
-        let deed = match step {
+        let action = match step {
             Step::Pass(by) => {
-                player.told.push(format!("time passes: {by:?}"));
+                player.log.push(format!("time passes: {by:?}"));
                 continue;
             }
-            Step::Do(deed) => deed,
+            Step::Do(action) => action,
         };
         bench.time().reach(began.after(due)).await;
-        let end = player.step(deed, moment_of(number, due, bench)).await;
+        let end = player.step(action, moment_of(number, due, bench)).await;
         // A command that was carried out late may have met a deadline.
         if began.after(due).until(bench.time().now()) > scale.tolerance {
-            return (End::Void, player.told);
+            return (End::Void, player.log);
         }
         if let Err(why) = end {
-            return (why, player.told);
+            return (why, player.log);
         }
     }
-    (End::Equal, player.told)
+    (End::Equal, player.log)
 }
 
 /// Returns the oracle's moment of a command. By a real clock those that are due together come one
-/// after the other: whoever queues right after a hand-off was heard since then.
+/// after the other: a client that queues right after a hand-off was seen since then.
 fn moment_of(number: usize, due: Duration, bench: &Bench) -> Moment {
-    let apart = if bench.time().is_hand_driven() { 0 } else { number };
+    let apart = if bench.time().is_manual() { 0 } else { number };
     oracle::moment(due).after(Duration::from_nanos(apart.try_into().unwrap_or(u64::MAX)))
 }
 
@@ -108,7 +108,7 @@ impl<'a> Player<'a> {
     fn new(bench: &'a Bench, script: &Script) -> Player<'a> {
         let name = bench.name();
         let count = script.steps.iter().filter_map(|step| match step {
-            Step::Do(deed) => Some(deed.actor + 1),
+            Step::Do(action) => Some(action.actor + 1),
             Step::Pass(_) => None,
         });
         let actors = (0..count.max().unwrap_or(0)).map(|actor| {
@@ -124,7 +124,7 @@ impl<'a> Player<'a> {
                 claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,
                 metadata: Metadata::default(),
             };
-            Actor { client, request, standing: Standing::Fresh, token: None }
+            Actor { client, request, id_state: IdState::Fresh, token: None }
         });
         Player {
             bench,
@@ -133,42 +133,42 @@ impl<'a> Player<'a> {
             states: vec![State::new()],
             watches: HashMap::new(),
             anchors: Vec::new(),
-            told: Vec::new(),
+            log: Vec::new(),
         }
     }
 
-    /// Carries out one deed on the engine and on every state.
-    async fn step(&mut self, deed: &Deed, now: Moment) -> Result<(), End> {
-        let Some(command) = self.command(deed) else {
-            self.told.push(format!("{deed}: left out, nothing to do it with"));
+    /// Carries out one action on the engine and on every state.
+    async fn step(&mut self, action: &Action, now: Moment) -> Result<(), End> {
+        let Some(command) = self.command(action) else {
+            self.log.push(format!("{action}: left out, nothing to do it with"));
             return Ok(());
         };
-        let seen = match deed.fault {
+        let seen = match action.fault {
             Fault::LoseRequest => None,
-            Fault::None | Fault::LoseReply => Some(self.send(deed.actor, &command).await),
+            Fault::None | Fault::LoseReply => Some(self.send(action.actor, &command).await),
         };
-        let unknown = deed.fault != Fault::None
+        let unknown = action.fault != Fault::None
             || seen.as_ref().and_then(Seen::error).map(|error| error.certainty())
                 == Some(Certainty::Unknown);
-        self.stand(deed, seen.as_ref().filter(|_| !unknown));
+        self.stand(action, seen.as_ref().filter(|_| !unknown));
         let line = match &seen {
-            Some(seen) if !unknown => format!("{deed}: {}", shown(seen)),
-            _ => deed.to_string(),
+            Some(seen) if !unknown => format!("{action}: {}", shown(seen)),
+            _ => action.to_string(),
         };
-        self.told.push(line);
+        self.log.push(line);
         match seen {
-            Some(seen) if !unknown => self.compare(deed.actor, &command, &seen, now).await,
+            Some(seen) if !unknown => self.compare(action.actor, &command, &seen, now).await,
             _ => self.fork(&command, now),
         }
     }
 
-    /// Makes the command of a deed; `None` when the contract gives it no meaning here.
-    fn command(&mut self, deed: &Deed) -> Option<Command> {
+    /// Makes the command of an action; `None` if the contract gives it no meaning here.
+    fn command(&mut self, action: &Action) -> Option<Command> {
         let name = self.name.clone();
-        let actor = &mut self.actors[deed.actor];
-        match deed.verb {
-            Verb::Acquire(Wish { mode, hold, queue, claim_window }) => {
-                actor.standing = Standing::Asked;
+        let actor = &mut self.actors[action.actor];
+        match action.verb {
+            Verb::Acquire(Terms { mode, hold, queue, claim_window }) => {
+                actor.id_state = IdState::Asked;
                 actor.request.lease_id = LeaseId::random(&mut Random);
                 let request = &mut actor.request;
                 (request.mode, request.hold) = (mode, hold);
@@ -176,42 +176,42 @@ impl<'a> Player<'a> {
                 request.known = false;
             }
             Verb::AskAgain => {
-                let may = [Standing::Asked, Standing::GivenUp];
-                may.contains(&actor.standing).then_some(())?;
+                let may = [IdState::Asked, IdState::GivenUp];
+                may.contains(&actor.id_state).then_some(())?;
             }
-            Verb::OtherTerms => (actor.standing == Standing::Asked).then_some(())?,
-            Verb::Release if actor.standing != Standing::GivenUp => {
-                actor.standing = Standing::Dead;
+            Verb::OtherTerms => (actor.id_state == IdState::Asked).then_some(())?,
+            Verb::Release if actor.id_state != IdState::GivenUp => {
+                actor.id_state = IdState::Dead;
             }
-            Verb::GiveUp => actor.standing = Standing::GivenUp,
+            Verb::GiveUp => actor.id_state = IdState::GivenUp,
             Verb::Revoke { .. } => {
                 actor.token?;
             }
             _ => {}
         }
-        Some(actor.command(name, deed.verb))
+        Some(actor.command(name, action.verb))
     }
 
     /// Notes what the contract still allows to do with the actor's lease id.
-    fn stand(&mut self, deed: &Deed, seen: Option<&Seen>) {
-        let asks = matches!(deed.verb, Verb::Acquire(_) | Verb::AskAgain | Verb::OtherTerms);
+    fn stand(&mut self, action: &Action, seen: Option<&Seen>) {
+        let asks = matches!(action.verb, Verb::Acquire(_) | Verb::AskAgain | Verb::OtherTerms);
         let repeat = self.bench.capabilities().repeat;
-        let actor = &mut self.actors[deed.actor];
-        if !asks || actor.standing != Standing::Asked {
+        let actor = &mut self.actors[action.actor];
+        if !asks || actor.id_state != IdState::Asked {
             return;
         }
         match seen {
             Some(Seen::Acquire(Ok(AcquireReply::Granted { .. }))) => {
                 actor.request.known = true;
                 if !repeat {
-                    actor.standing = Standing::Dead;
+                    actor.id_state = IdState::Dead;
                 }
             }
             Some(Seen::Acquire(Ok(AcquireReply::Queued { .. }))) => actor.request.known = true,
             None if repeat => {}
             // Asking on other terms is refused, and leaves the id as it is.
-            Some(_) if deed.verb == Verb::OtherTerms => {}
-            Some(_) | None => actor.standing = Standing::Dead,
+            Some(_) if action.verb == Verb::OtherTerms => {}
+            Some(_) | None => actor.id_state = IdState::Dead,
         }
     }
 
@@ -232,7 +232,7 @@ impl<'a> Player<'a> {
                     _ => Err(holdline_core::LockError::invalid(
                         self.bench.capabilities().engine,
                         "batch",
-                        "one line was sent and not exactly one answer came",
+                        "one item was sent and not exactly one reply came",
                     )),
                 })
             }
@@ -288,7 +288,7 @@ impl<'a> Player<'a> {
         }
         self.learn(actor, seen);
         if let [wake_ups] = wake_ups.as_slice() {
-            self.are_told(wake_ups).await?;
+            self.are_notified(wake_ups).await?;
         }
         self.thin_out()
     }
@@ -317,7 +317,7 @@ impl<'a> Player<'a> {
         judge.equal(reply, seen)
     }
 
-    /// Remembers what the actor was told, and opens its watch.
+    /// Remembers the actor's reply, and opens its watch.
     fn learn(&mut self, actor: usize, seen: &Seen) {
         let actor = &mut self.actors[actor];
         let id = actor.request.lease_id;
@@ -339,7 +339,7 @@ impl<'a> Player<'a> {
 
     /// Every contender that the table wakes has a hint, or looks no later than its next
     /// heartbeat. A holder that is to check its lease learns at its next renewal in any case.
-    async fn are_told(&mut self, wake_ups: &[WakeUp]) -> Result<(), End> {
+    async fn are_notified(&mut self, wake_ups: &[WakeUp]) -> Result<(), End> {
         let next_beat = self.bench.time().now().after(QUEUE_HEARTBEAT);
         for wake_up in wake_ups.iter().filter(|wake_up| wake_up.hint == Hint::LookAgain) {
             let Some((hints, look)) = self.watches.get_mut(&wake_up.lease_id) else { continue };
@@ -347,11 +347,11 @@ impl<'a> Player<'a> {
                 continue;
             }
             let next = poll_fn(|context| hints.as_mut().poll_next(context));
-            let soon = if self.bench.time().is_hand_driven() { SOON_BY_HAND } else { SOON };
+            let soon = if self.bench.time().is_manual() { SOON_BY_HAND } else { SOON };
             if tokio::time::timeout(soon, next).await.ok().flatten().is_none() {
                 let id = wake_up.lease_id;
                 let wait = next_beat.until(*look) + QUEUE_HEARTBEAT;
-                return Err(End::Differs(format!("{id} was not told, and looks in {wait:?}")));
+                return Err(End::Differs(format!("{id} was not notified, and looks in {wait:?}")));
             }
         }
         Ok(())

@@ -1,8 +1,8 @@
-//! A history as data, and how it is drawn from a seed.
+//! A history as data, and how it is generated from a seed.
 //!
-//! Invariant S1: in every script that is played, no command comes near a deadline that an
-//! earlier command may have set. Which deadlines there are is not known without the state, so
-//! each earlier moment plus each duration that the script uses counts as one.
+//! Invariant S1: in every script that is played, no command comes near a deadline that an earlier
+//! command may have set. The deadlines depend on the state, so every earlier moment plus every
+//! duration of the script counts as one.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,12 +30,12 @@ pub(super) enum Step {
     /// Time moves on.
     Pass(Duration),
     /// An actor does something.
-    Do(Deed),
+    Do(Action),
 }
 
 /// What an actor does, and what gets lost of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Deed {
+pub(super) struct Action {
     pub(super) actor: usize,
     pub(super) verb: Verb,
     pub(super) fault: Fault,
@@ -45,7 +45,7 @@ pub(super) struct Deed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Asks under a fresh lease id.
-    Acquire(Wish),
+    Acquire(Terms),
     /// Asks again under its lease id, on the same terms.
     AskAgain,
     /// Asks again under its lease id, on other terms.
@@ -70,7 +70,7 @@ pub(super) enum Verb {
 
 /// What an actor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct Terms {
     pub(super) mode: Mode,
     pub(super) hold: Hold,
     pub(super) queue: bool,
@@ -115,7 +115,7 @@ enum Kind {
 
 impl Palette {
     fn draw(random: &mut StdRng, capabilities: &Capabilities, scale: Scale) -> Palette {
-        let hand_driven = scale.tolerance.is_zero();
+        let manual = scale.tolerance.is_zero();
         let long = Duration::from_secs(30).min(capabilities.lease.max);
         let mut holds = vec![Hold::Leased(scale.lease), Hold::Leased(long)];
         if capabilities.detach {
@@ -138,10 +138,10 @@ impl Palette {
             (if capabilities.revoke { 4 } else { 0 }, Kind::Revoke),
             (if capabilities.freeze { 2 } else { 0 }, Kind::Freeze),
             (if capabilities.freeze { 2 } else { 0 }, Kind::Unfreeze),
-            (if hand_driven { 12 } else { 5 }, Kind::Pass),
+            (if manual { 12 } else { 5 }, Kind::Pass),
         ];
         let mut palette = Palette {
-            // Without an order only one may wait, or nobody could tell who is next.
+            // Without an order only one may wait, because the next holder would be undefined.
             actors: if capabilities.fair || !capabilities.queue {
                 random.random_range(2..=5)
             } else {
@@ -152,8 +152,8 @@ impl Palette {
             windows,
             verbs,
             passes: Vec::new(),
-            moves: if hand_driven { 6 } else { 2 },
-            length: random.random_range(5..=if hand_driven { 40 } else { 25 }),
+            moves: if manual { 6 } else { 2 },
+            length: random.random_range(5..=if manual { 40 } else { 25 }),
         };
         palette.passes = palette.passes(capabilities, scale);
         palette
@@ -174,10 +174,10 @@ impl Palette {
         let past = |duration: Duration| {
             duration + capabilities.lag + capabilities.lease.step + scale.tolerance
         };
-        let hand_driven = scale.tolerance.is_zero();
+        let manual = scale.tolerance.is_zero();
         let mut passes = Vec::new();
         for duration in self.durations(scale) {
-            if hand_driven {
+            if manual {
                 passes.extend([duration / 3, duration * 2 / 3, past(duration)]);
             } else if duration < Duration::from_secs(10) {
                 passes.push(past(duration).max(past(scale.lease)));
@@ -187,7 +187,7 @@ impl Palette {
     }
 }
 
-/// A name is a mutex with readers, or a semaphore; now and then somebody mistakes it.
+/// A name is a mutex with readers, or a semaphore; now and then an actor confuses them.
 fn modes(random: &mut StdRng, capabilities: &Capabilities) -> Vec<Mode> {
     let mut modes = vec![Mode::Exclusive; 3];
     if capabilities.shared && random.random_bool(0.6) {
@@ -228,18 +228,18 @@ impl Script {
             faults += usize::from(fault != Fault::None);
             let actor = random.random_range(0..palette.actors);
             let verb = verb(&mut random, kind, &palette, capabilities, scale);
-            script.steps.push(Step::Do(Deed { actor, verb, fault }));
-            // Whoever waits asks soon after a release, as watches make it do.
+            script.steps.push(Step::Do(Action { actor, verb, fault }));
+            // A waiter asks soon after a release, as watches make it do.
             if kind == Kind::Release && random.random_bool(0.5) {
                 let actor = random.random_range(0..palette.actors);
-                let claim = Deed { actor, verb: Verb::AskAgain, fault: Fault::None };
+                let claim = Action { actor, verb: Verb::AskAgain, fault: Fault::None };
                 script.steps.push(Step::Do(claim));
             }
         }
         script
     }
 
-    /// Adds a move of time after which a command may come; tells whether one was found.
+    /// Adds a move of time after which a command may come; returns whether one was found.
     fn pass(
         &mut self,
         random: &mut StdRng,
@@ -253,7 +253,7 @@ impl Script {
             let by = *by + Duration::from_millis(random.random_range(1..spread));
             self.steps.push(Step::Pass(by));
             // A look at the new moment stands for whatever command comes there.
-            let look = Deed { actor: 0, verb: Verb::Inspect, fault: Fault::None };
+            let look = Action { actor: 0, verb: Verb::Inspect, fault: Fault::None };
             self.steps.push(Step::Do(look));
             // What later commands will use counts too, so that the whole script fits.
             let fits = self.plan_around(&palette.durations(scale), capabilities, scale).is_some();
@@ -313,12 +313,12 @@ impl Script {
         let mut all = vec![QUEUE_SILENCE, MIN_TOMBSTONE, MIN_CLAIM_WINDOW, scale.lease];
         for step in &self.steps {
             match step {
-                Step::Do(Deed { verb: Verb::Acquire(wish), .. }) => {
-                    all.push(wish.claim_window);
-                    all.extend(wish.hold.duration());
+                Step::Do(Action { verb: Verb::Acquire(terms), .. }) => {
+                    all.push(terms.claim_window);
+                    all.extend(terms.hold.duration());
                 }
-                Step::Do(Deed { verb: Verb::Keep(hold), .. }) => all.extend(hold.duration()),
-                Step::Do(Deed { verb: Verb::Freeze(duration), .. }) => all.push(*duration),
+                Step::Do(Action { verb: Verb::Keep(hold), .. }) => all.extend(hold.duration()),
+                Step::Do(Action { verb: Verb::Freeze(duration), .. }) => all.push(*duration),
                 _ => {}
             }
         }
@@ -352,7 +352,7 @@ fn verb(
 ) -> Verb {
     let hold = palette.holds.choose(random).copied().unwrap_or(Hold::Leased(scale.lease));
     match kind {
-        Kind::Acquire => Verb::Acquire(Wish {
+        Kind::Acquire => Verb::Acquire(Terms {
             mode: palette.modes.choose(random).copied().unwrap_or(Mode::Exclusive),
             hold,
             queue: capabilities.queue && random.random_bool(0.8),
@@ -371,12 +371,12 @@ fn verb(
     }
 }
 
-impl fmt::Display for Deed {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "actor {} ", self.actor)?;
         match &self.verb {
-            Verb::Acquire(wish) => {
-                let Wish { mode, hold, queue, .. } = wish;
+            Verb::Acquire(terms) => {
+                let Terms { mode, hold, queue, .. } = terms;
                 write!(f, "asks: {mode}, {hold:?}{}", if *queue { ", queues" } else { "" })
             }
             Verb::AskAgain => f.write_str("asks again"),
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     fn scales() -> [Scale; 2] {
-        [Scale::hand_driven(), Scale::quick()]
+        [Scale::manual(), Scale::quick()]
     }
 
     #[test]
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn a_lease_that_may_end_between_two_commands_does_not_fit() {
         let reference = Capabilities::reference("table", "test");
-        let look = || Step::Do(Deed { actor: 0, verb: Verb::Inspect, fault: Fault::None });
+        let look = || Step::Do(Action { actor: 0, verb: Verb::Inspect, fault: Fault::None });
         let fits = |lease| {
             let scale = Scale { lease, ..Scale::quick() };
             Script { steps: vec![look(), look()] }.plan(&reference, scale).is_some()
@@ -447,8 +447,8 @@ mod tests {
 
     #[test]
     fn a_command_at_a_deadline_does_not_fit() {
-        let (reference, scale) = (Capabilities::reference("table", "test"), Scale::hand_driven());
-        let look = || Step::Do(Deed { actor: 0, verb: Verb::Inspect, fault: Fault::None });
+        let (reference, scale) = (Capabilities::reference("table", "test"), Scale::manual());
+        let look = || Step::Do(Action { actor: 0, verb: Verb::Inspect, fault: Fault::None });
         let after = |by| {
             let script = Script { steps: vec![look(), Step::Pass(by), look()] };
             script.plan(&reference, scale).is_some()

@@ -1,5 +1,5 @@
-//! Makes a failing script small: delta debugging over its steps (Zeller and Hildebrandt, 2002),
-//! then simpler steps one by one.
+//! Shrinks a failing script: delta debugging over its steps (Zeller and Hildebrandt, 2002), then
+//! simpler steps one by one.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +16,10 @@ const PATIENCE_BY_HAND: Duration = Duration::from_secs(15);
 
 /// Returns a script that still differs and from which little more can be taken.
 pub(super) async fn shrink(bench: &Bench, script: Script) -> Script {
-    let by_hand = bench.time().is_hand_driven();
-    let patience = if by_hand { PATIENCE_BY_HAND } else { PATIENCE };
+    let by_hand = bench.time().is_manual();
+    let slack = if by_hand { PATIENCE_BY_HAND } else { PATIENCE };
     let mut search =
-        Search { bench, smallest: script, tries: TRIES, until: Instant::now() + patience };
+        Search { bench, smallest: script, tries: TRIES, until: Instant::now() + slack };
     search.take_chunks().await;
     search.heal_faults().await;
     search.smallest
@@ -79,10 +79,10 @@ impl Search<'_> {
     async fn heal_faults(&mut self) {
         for at in 0..self.smallest.steps.len() {
             let mut steps = self.smallest.steps.clone();
-            if let Step::Do(deed) = &mut steps[at]
-                && deed.fault != Fault::None
+            if let Step::Do(action) = &mut steps[at]
+                && action.fault != Fault::None
             {
-                deed.fault = Fault::None;
+                action.fault = Fault::None;
                 self.keep_if_it_differs(steps).await;
             }
         }

@@ -1,8 +1,8 @@
 //! Contenders in processes of their own, which are stopped and killed.
 //!
-//! A worker takes orders and tells what it sees ([`crate::orders`]); all that the workers of a
-//! case tell is one history, which must also please the checker. Nothing here sleeps: every step
-//! waits for something to be told, with a deadline that a slow machine meets easily.
+//! A worker takes orders and reports what it sees ([`crate::orders`]). The reports of all workers
+//! of a case are one history, which the checker judges too. Nothing here sleeps: every step waits
+//! for a message, with a deadline that a slow machine meets easily.
 
 mod stage;
 
@@ -16,7 +16,7 @@ use crate::case::{Feature, Promise};
 use crate::checker::{Event, Rules, Seen};
 use crate::failure::{Failure, ensure};
 use crate::orders::Order;
-use crate::report::{Line, Report, Status};
+use crate::report::{Report, Row, Status};
 use crate::storm::judge;
 use stage::{Stage, Worker, lines_of, release};
 
@@ -46,7 +46,7 @@ pub struct Reachable {
 }
 
 impl Reachable {
-    /// Returns a lease that no case outlives, where one so long can be had.
+    /// Returns a lease that no case outlives, if the store supports one that long.
     fn long(&self) -> Duration {
         LONG.min(self.capabilities.lease.max)
     }
@@ -102,7 +102,7 @@ const CASES: [Case; 7] = [
     },
     Case {
         promise: Promise::P6,
-        name: "a holder stopped past its lease is told, and its late write is refused",
+        name: "a holder stopped past its lease is notified, and its late write is rejected",
         needs: Feature::Fencing,
         timed: true,
         run: holder_stopped,
@@ -125,7 +125,7 @@ const CASES: [Case; 7] = [
 
 /// Runs the cases with processes. Blocks: call it outside of async code.
 pub fn run(store: &Reachable) -> Report {
-    let lines = CASES.iter().enumerate().map(|(number, case)| Line {
+    let rows = CASES.iter().enumerate().map(|(number, case)| Row {
         promise: Some(case.promise),
         name: case.name.to_owned(),
         status: run_case(store, number, case),
@@ -133,7 +133,7 @@ pub fn run(store: &Reachable) -> Report {
     Report {
         store: format!("{}, processes", store.capabilities.engine),
         command: store.command.clone(),
-        lines: lines.collect(),
+        rows: rows.collect(),
     }
 }
 
@@ -155,11 +155,11 @@ fn run_case(store: &Reachable, number: usize, case: &Case) -> Status {
         Ok(stage) => stage,
         Err(failure) => return Status::Failed(failure.to_string()),
     };
-    // All workers of the case have ended with it, and nobody waited any more; what they said last
+    // All workers of the case have ended with it, and none waited any more; their last messages
     // may still be in a pipe.
-    let done = (case.run)(&stage).and_then(|()| stage.told.drained());
-    let events = stage.told.events();
-    // What the checker sees is told beside what the case sees; attempts that a case which failed
+    let done = (case.run)(&stage).and_then(|()| stage.messages.drained());
+    let events = stage.messages.events();
+    // The checker's findings are reported beside the case's; attempts that a failed case
     // has left under way are no news.
     let judged = judge(&events, Rules::of(&store.capabilities));
     match (done, judged) {
@@ -178,7 +178,7 @@ fn fifty_contend(stage: &Stage) -> Result<(), Failure> {
         worker.order(&Order::Cycle { first, count: CYCLES, name, lease_ms, path })?;
     }
     let all = workers.len();
-    stage.told.wait("all 50 are done", |heard| (heard.done == all).then_some(()))?;
+    stage.messages.wait("all 50 are done", |received| (received.done == all).then_some(()))?;
     let (written, expected) = (lines_of(&stage.file)?, CONTENDERS * CYCLES);
     ensure!(written as u64 == expected, "{written} of {expected} writes are in the file");
     Ok(())
@@ -191,11 +191,11 @@ fn holder_killed(stage: &Stage) -> Result<(), Failure> {
     // With a long lease only the death itself can free the name in time.
     let lease = if stage.store.sees_death { stage.store.long() } else { SHORT };
     stage.lock(&mut holder, 1, lease)?;
-    stage.told.granted(1)?;
+    stage.messages.granted(1)?;
     stage.lock(&mut next, 2, stage.store.long())?;
-    stage.told.queued(2)?;
+    stage.messages.queued(2)?;
     stage.kill(holder, 1)?;
-    stage.told.granted(2)
+    stage.messages.granted(2)
 }
 
 fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
@@ -203,11 +203,11 @@ fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
         return Err(Failure::new("two workers were wanted"));
     };
     stage.lock_live(&mut holder, 1)?;
-    stage.told.granted(1)?;
+    stage.messages.granted(1)?;
     stage.lock(&mut next, 2, stage.store.long())?;
-    stage.told.queued(2)?;
+    stage.messages.queued(2)?;
     stage.kill(holder, 1)?;
-    stage.told.granted(2)
+    stage.messages.granted(2)
 }
 
 fn waiter_killed(stage: &Stage) -> Result<(), Failure> {
@@ -215,14 +215,14 @@ fn waiter_killed(stage: &Stage) -> Result<(), Failure> {
         return Err(Failure::new("three workers were wanted"));
     };
     stage.lock(&mut holder, 1, stage.store.long())?;
-    stage.told.granted(1)?;
+    stage.messages.granted(1)?;
     stage.lock(&mut dead, 2, stage.store.of_waiter())?;
-    stage.told.queued(2)?;
+    stage.messages.queued(2)?;
     stage.lock(&mut next, 3, stage.store.long())?;
-    stage.told.queued(3)?;
+    stage.messages.queued(3)?;
     stage.kill(dead, 2)?;
     release(&mut holder, 1)?;
-    stage.told.granted(3)
+    stage.messages.granted(3)
 }
 
 fn holder_stopped(stage: &Stage) -> Result<(), Failure> {
@@ -230,18 +230,18 @@ fn holder_stopped(stage: &Stage) -> Result<(), Failure> {
         return Err(Failure::new("two workers were wanted"));
     };
     stage.lock(&mut stopped, 1, SHORT)?;
-    stage.told.granted(1)?;
+    stage.messages.granted(1)?;
     stage.write(&mut stopped, 1)?;
-    stage.told.wrote(1, true)?;
+    stage.messages.wrote(1, true)?;
     stopped.signal(Signal::STOP)?;
     stage.lock(&mut next, 2, stage.store.long())?;
-    stage.told.granted(2)?;
+    stage.messages.granted(2)?;
     stage.write(&mut next, 2)?;
-    stage.told.wrote(2, true)?;
+    stage.messages.wrote(2, true)?;
     stopped.signal(Signal::CONT)?;
     stage.write(&mut stopped, 1)?;
-    stage.told.wrote(1, false)?;
-    stage.told.saw(1, "is told that it lost the lease", |seen| matches!(seen, Seen::Lost))?;
+    stage.messages.wrote(1, false)?;
+    stage.messages.saw(1, "learns that it lost the lease", |seen| matches!(seen, Seen::Lost))?;
     let written = lines_of(&stage.file)?;
     ensure!(written == 2, "two writes were accepted, and {written} are in the file");
     Ok(())
@@ -252,21 +252,21 @@ fn waiter_stopped(stage: &Stage) -> Result<(), Failure> {
         return Err(Failure::new("three workers were wanted"));
     };
     stage.lock(&mut holder, 1, stage.store.long())?;
-    stage.told.granted(1)?;
+    stage.messages.granted(1)?;
     stage.lock(&mut stopped, 2, stage.store.of_waiter())?;
-    stage.told.queued(2)?;
+    stage.messages.queued(2)?;
     stage.lock(&mut next, 3, stage.store.long())?;
-    stage.told.queued(3)?;
+    stage.messages.queued(3)?;
     stopped.signal(Signal::STOP)?;
     release(&mut holder, 1)?;
-    stage.told.granted(3)?;
+    stage.messages.granted(3)?;
     stopped.signal(Signal::CONT)?;
-    stage.told.wait("attempt 2 queues anew", |heard| {
+    stage.messages.wait("attempt 2 queues anew", |received| {
         let queued = |event: &&Event| event.attempt == 2 && event.seen == Seen::Queued;
-        (heard.events.iter().filter(queued).count() == 2).then_some(())
+        (received.events.iter().filter(queued).count() == 2).then_some(())
     })?;
     release(&mut next, 3)?;
-    stage.told.granted(2)
+    stage.messages.granted(2)
 }
 
 fn served_in_order(stage: &Stage) -> Result<(), Failure> {
@@ -274,17 +274,17 @@ fn served_in_order(stage: &Stage) -> Result<(), Failure> {
     for (worker, attempt) in workers.iter_mut().zip(1..) {
         stage.lock(worker, attempt, stage.store.long())?;
         if attempt == 1 {
-            stage.told.granted(attempt)?;
+            stage.messages.granted(attempt)?;
         } else {
-            stage.told.queued(attempt)?;
+            stage.messages.queued(attempt)?;
         }
     }
     for (worker, attempt) in workers.iter_mut().zip(1..) {
-        stage.told.granted(attempt)?;
+        stage.messages.granted(attempt)?;
         release(worker, attempt)?;
     }
     let order: Vec<u64> = stage
-        .told
+        .messages
         .events()
         .iter()
         .filter(|event| matches!(event.seen, Seen::Granted { .. }))

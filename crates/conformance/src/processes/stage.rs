@@ -1,7 +1,7 @@
-//! The stage of a case: worker processes, orders to them, and the board of all that they tell.
+//! The stage of a case: worker processes, orders to them, and the messages that they send.
 //!
-//! Every wait is for something that a worker tells, or for its end, with a deadline that a slow
-//! machine meets easily.
+//! Every wait is for a message of a worker, or for its end, with a deadline that a slow machine
+//! meets easily.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -15,31 +15,31 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::Reachable;
 use crate::checker::{Event, Seen};
 use crate::failure::{Failure, ensure};
-use crate::orders::{Order, Told};
+use crate::orders::{Order, WorkerMessage};
 use crate::recorder::Recorder;
 
 /// How long to wait for what must happen: far longer than it takes, and far shorter than the
 /// lease that nothing outlives, so that what only the end of such a lease brings about fails.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Where one case happens: a name, a file, and what all its workers have told.
+/// The environment of one case: a name, a file, and the messages of all its workers.
 pub(super) struct Stage {
     pub(super) store: Reachable,
     pub(super) name: LockName,
     pub(super) file: PathBuf,
-    pub(super) told: Arc<Board>,
+    pub(super) messages: Arc<Messages>,
     clock: Recorder,
 }
 
-/// What workers have told.
+/// The messages of workers.
 #[derive(Default)]
-pub(super) struct Board {
-    told: Mutex<Heard>,
+pub(super) struct Messages {
+    messages: Mutex<Received>,
     more: Condvar,
 }
 
 #[derive(Default)]
-pub(super) struct Heard {
+pub(super) struct Received {
     pub(super) events: Vec<Event>,
     ready: usize,
     pub(super) done: usize,
@@ -48,34 +48,34 @@ pub(super) struct Heard {
     open: usize,
 }
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Heard> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+impl Messages {
+    fn lock(&self) -> MutexGuard<'_, Received> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, told: Told) {
-        let mut heard = self.lock();
-        match told {
-            Told::Ready => heard.ready += 1,
-            Told::Saw(event) => heard.events.push(event),
-            Told::Done => heard.done += 1,
-            Told::Failed(why) => heard.failures.push(why),
+    fn receive(&self, message: WorkerMessage) {
+        let mut received = self.lock();
+        match message {
+            WorkerMessage::Ready => received.ready += 1,
+            WorkerMessage::Saw(event) => received.events.push(event),
+            WorkerMessage::Done => received.done += 1,
+            WorkerMessage::Failed(why) => received.failures.push(why),
         }
-        drop(heard);
+        drop(received);
         self.more.notify_all();
     }
 
-    /// Waits until everything that workers said before they ended is heard.
+    /// Waits until all messages that workers sent before they ended have arrived.
     pub(super) fn drained(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + DEADLINE;
-        let mut heard = self.lock();
-        while heard.open > 0 {
+        let mut received = self.lock();
+        while received.open > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
-            ensure!(!left.is_zero(), "{} workers did not end within {DEADLINE:?}", heard.open);
-            let waited = self.more.wait_timeout(heard, left);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            ensure!(!left.is_zero(), "{} workers did not end within {DEADLINE:?}", received.open);
+            let waited = self.more.wait_timeout(received, left);
+            received = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        ensure!(heard.failures.is_empty(), "a worker: {}", heard.failures.join("; "));
+        ensure!(received.failures.is_empty(), "a worker: {}", received.failures.join("; "));
         Ok(())
     }
 
@@ -83,28 +83,28 @@ impl Board {
         self.lock().events.clone()
     }
 
-    /// Waits until the workers have told what is wanted.
+    /// Waits until the workers' messages contain what is wanted.
     #[track_caller]
     pub(super) fn wait<T>(
         &self,
         wanted: &str,
-        found: impl Fn(&Heard) -> Option<T>,
+        found: impl Fn(&Received) -> Option<T>,
     ) -> Result<T, Failure> {
         let deadline = Instant::now() + DEADLINE;
-        let mut heard = self.lock();
+        let mut received = self.lock();
         loop {
-            if let Some(failure) = heard.failures.first() {
+            if let Some(failure) = received.failures.first() {
                 return Err(Failure::new(format_args!("a worker: {failure}")));
             }
-            if let Some(found) = found(&heard) {
+            if let Some(found) = found(&received) {
                 return Ok(found);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(Failure::new(format_args!("not within {DEADLINE:?}: {wanted}")));
             }
-            let waited = self.more.wait_timeout(heard, left);
-            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.more.wait_timeout(received, left);
+            received = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -116,8 +116,8 @@ impl Board {
         wanted: &str,
         is: impl Fn(&Seen) -> bool,
     ) -> Result<(), Failure> {
-        self.wait(&format!("attempt {attempt} {wanted}"), |heard| {
-            let mut events = heard.events.iter();
+        self.wait(&format!("attempt {attempt} {wanted}"), |received| {
+            let mut events = received.events.iter();
             events.any(|event| event.attempt == attempt && is(&event.seen)).then_some(())
         })
     }
@@ -165,7 +165,7 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    fn start(store: &Reachable, board: &Arc<Board>) -> Result<Worker, Failure> {
+    fn start(store: &Reachable, messages: &Arc<Messages>) -> Result<Worker, Failure> {
         let mut child = Command::new(&store.worker)
             .arg(&store.url)
             .stdin(Stdio::piped())
@@ -175,16 +175,16 @@ impl Worker {
         let (Some(orders), Some(out)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::new("a worker without pipes"));
         };
-        board.lock().open += 1;
-        let board = board.clone();
+        messages.lock().open += 1;
+        let messages = messages.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                board.hear(serde_json::from_str(&line).unwrap_or_else(|error| {
-                    Told::Failed(format!("{error} in what it said: {line}"))
+                messages.receive(serde_json::from_str(&line).unwrap_or_else(|error| {
+                    WorkerMessage::Failed(format!("{error} in its message: {line}"))
                 }));
             }
-            board.lock().open -= 1;
-            board.more.notify_all();
+            messages.lock().open -= 1;
+            messages.more.notify_all();
         });
         Ok(Worker { child, orders: Some(orders) })
     }
@@ -213,18 +213,19 @@ impl Stage {
             name: name.map_err(Failure::new)?,
             file: store.directory.join(format!("written-{number}")),
             store: store.clone(),
-            told: Arc::default(),
+            messages: Arc::default(),
             clock: Recorder::new(drop).map_err(Failure::new)?,
         })
     }
 
     /// Starts workers and waits until all are connected.
     pub(super) fn workers(&self, count: u64) -> Result<Vec<Worker>, Failure> {
-        let ready = self.told.lock().ready;
+        let ready = self.messages.lock().ready;
         let workers: Result<Vec<Worker>, Failure> =
-            (0..count).map(|_| Worker::start(&self.store, &self.told)).collect();
+            (0..count).map(|_| Worker::start(&self.store, &self.messages)).collect();
         let all = ready + usize::try_from(count).unwrap_or(usize::MAX);
-        self.told.wait("all workers are ready", |heard| (heard.ready == all).then_some(()))?;
+        self.messages
+            .wait("all workers are ready", |received| (received.ready == all).then_some(()))?;
         workers
     }
 
@@ -251,7 +252,7 @@ impl Stage {
         let at = self.clock.now();
         worker.child.kill().map_err(Failure::new)?;
         worker.child.wait().map_err(Failure::new)?;
-        self.told.hear(Told::Saw(Event { at, attempt, seen: Seen::Killed }));
+        self.messages.receive(WorkerMessage::Saw(Event { at, attempt, seen: Seen::Killed }));
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A capability is tested both ways: what an engine lacks must be refused when it is asked for.
+//! A capability is tested both ways: a missing feature must be refused when it is requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,71 +10,72 @@ use holdline_core::{Capabilities, Expiry, HandOff};
 use crate::table::Table;
 
 /// An engine that can do nothing but hold a name alone.
-fn leanest() -> Capabilities {
-    let mut lean = capabilities();
+fn most_limited() -> Capabilities {
+    let mut limited = capabilities();
     for flag in [
-        &mut lean.fair,
-        &mut lean.shared,
-        &mut lean.permits,
-        &mut lean.fencing,
-        &mut lean.queue,
-        &mut lean.revoke,
-        &mut lean.polite_revoke,
-        &mut lean.freeze,
-        &mut lean.list,
-        &mut lean.detach,
-        &mut lean.metadata,
-        &mut lean.repeat,
+        &mut limited.fair,
+        &mut limited.shared,
+        &mut limited.permits,
+        &mut limited.fencing,
+        &mut limited.queue,
+        &mut limited.revoke,
+        &mut limited.polite_revoke,
+        &mut limited.freeze,
+        &mut limited.list,
+        &mut limited.detach,
+        &mut limited.metadata,
+        &mut limited.repeat,
     ] {
         *flag = false;
     }
-    lean.hand_off = HandOff::None;
-    lean
+    limited.hand_off = HandOff::None;
+    limited
 }
 
 #[tokio::test]
-async fn what_an_engine_lacks_is_asserted_and_not_run() {
-    let report = run(Table::over(|clock| Arc::new(TableEngine::lean(clock, leanest())))).await;
+async fn missing_capabilities_are_asserted_and_not_run() {
+    let report =
+        run(Table::over(|clock| Arc::new(TableEngine::limited(clock, most_limited())))).await;
     let unsupported = |status: &Status| matches!(status, Status::Unsupported(_));
-    let count = report.lines.iter().filter(|line| unsupported(&line.status)).count();
+    let count = report.rows.iter().filter(|row| unsupported(&row.status)).count();
     report.conclude();
-    assert!(count > 50, "{count} lines are about what the leanest engine lacks");
+    assert!(count > 50, "{count} rows are about missing features of the most limited engine");
 }
 
 #[tokio::test]
 async fn an_engine_without_an_order_is_judged_without_one() {
     let mut unfair = capabilities();
     unfair.fair = false;
-    run(Table::over(|clock| Arc::new(TableEngine::lean(clock, unfair)))).await.conclude();
+    run(Table::over(|clock| Arc::new(TableEngine::limited(clock, unfair)))).await.conclude();
 }
 
 #[tokio::test]
-async fn an_engine_whose_leases_end_by_session_and_that_hands_over_directly_is_judged_so() {
+async fn an_engine_with_sessions_and_direct_hand_offs_is_compared_with_such_a_table() {
     let mut sessions = capabilities();
     sessions.expiry = Expiry::Session;
     sessions.hand_off = HandOff::Direct;
     sessions.lease.max = Duration::from_secs(30);
     sessions.freeze = false;
-    let report = run(Table::over(|clock| Arc::new(TableEngine::lean(clock, sessions)))).await;
+    let report = run(Table::over(|clock| Arc::new(TableEngine::limited(clock, sessions)))).await;
     report.conclude();
 }
 
 #[tokio::test]
-async fn an_engine_that_does_what_it_says_it_cannot_is_told_apart() {
+async fn an_engine_that_does_what_it_says_it_cannot_is_detected() {
     let bench = |profile| async {
-        let table = Table::over(|clock| Arc::new(TableEngine::modest(clock, profile)));
+        let table = Table::over(|clock| Arc::new(TableEngine::understated(clock, profile)));
         Bench::open(Arc::new(table)).await.expect("clients")
     };
     let cases = [
         "readers hold together, a writer alone",
         "permits held are never more than there are",
-        "a release tells the next one that watches",
-        "a forced revoke frees at once and its holder is told why",
+        "a release notifies the watch of the next contender",
+        "a forced revoke frees at once and its holder gets the reason",
         "a freeze keeps everybody from a free name",
         "a detached lease excludes",
         "a list has every name once, in order, page by page",
     ];
-    let bench = bench(leanest()).await;
+    let bench = bench(most_limited()).await;
     for case in cases {
         let status = run_one(&bench, case).await.expect("there is such a case").status;
         assert!(

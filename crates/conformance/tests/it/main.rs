@@ -1,7 +1,7 @@
-//! The suite is judged: what must pass passes, and what is broken is told apart.
+//! Tests of the suite itself: right engines pass, and broken ones are detected.
 
 mod capabilities;
-mod lies;
-mod planted;
+mod defects;
+mod mutants;
 mod processes;
 mod table;

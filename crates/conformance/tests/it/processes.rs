@@ -117,13 +117,13 @@ fn mysql() {
 
 /// The control: processes that share nothing, each with a memory of its own, must be found out.
 #[test]
-fn a_split_brain_is_told_apart() {
+fn a_split_brain_is_detected() {
     let scratch = Scratch::new("split");
     let store = reachable("memory:".into(), &scratch.directory("files"), "processes");
     let one_at_a_time = "of 50 processes one holds at a time, and no write is lost";
     let status = processes::run_one(&store, one_at_a_time).expect("there is such a case");
     let Status::Failed(why) = status else { panic!("{status}") };
     for wanted in ["writes are in the file", "two holders at once (C1)", "one token (C2)"] {
-        assert!(why.contains(wanted), "{wanted} is not told: {why}");
+        assert!(why.contains(wanted), "{wanted} is not reported: {why}");
     }
 }

@@ -1,249 +1,255 @@
-//! One attempt at a name: votes come in, and at some point it is won or cannot be.
+//! One attempt at a name: counts votes until a majority is won or can no longer be won.
 //!
-//! Whoever carries the messages asks all nodes at once, tells the ballot what came of it, sends
-//! what [`Ballot::take_commands`] names, and looks at the [`Verdict`]. A ballot decides as soon as
-//! a majority stands or no longer can: a slow or dead node costs nothing. What comes later is told
-//! as well; it tells who has to be given up.
+//! The caller sends the messages. It asks all nodes at once, passes each answer to the ballot,
+//! sends the requests that [`Ballot::take_write_backs`] returns, and reads the [`BallotOutcome`]. A
+//! ballot decides as soon as a majority has granted or no longer can, so a slow or dead node costs
+//! nothing. Later answers are passed in as well: they show where the lease id must be undone.
 
 use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::quorum::majority;
-use crate::quorum::register::{Vote, Written};
+use crate::quorum::register::{Vote, WriteBackReply};
 use crate::token::FencingToken;
 use crate::validity;
 
 /// Why a node gave no vote. Nothing is held there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Refusal {
-    /// Another lease id has the name.
+pub enum NoVote {
+    /// Another lease id holds the name.
     Busy,
-    /// It was not asked, because it is suspect.
-    Spared,
-    /// It was not reached: the request has not left.
+    /// The node was not asked, because it is suspect.
+    Skipped,
+    /// The node was not reached: the request was not sent.
     Unreached,
-    /// It does not vote, for reasons of its own.
+    /// The node does not vote at present.
     Abstained,
 }
 
-/// What is to be sent.
+/// A request to send: raise the name's counter on a node, behind the request that took the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// Raise the name's counter on a node, behind the request that took it.
-    WriteBack {
-        /// The node's place in the configuration.
-        node: usize,
-        /// What to raise it to.
-        token: FencingToken,
-    },
+pub struct WriteBack {
+    /// The node's index in the configuration.
+    pub node: usize,
+    /// The token to raise the counter to.
+    pub token: FencingToken,
 }
 
-/// How an attempt stands.
+/// The outcome of an attempt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum BallotOutcome {
     /// More answers are needed.
-    Open,
+    Pending,
     /// The name is held.
     Won {
         /// The fencing token.
         token: FencingToken,
-        /// Until when the lease may be believed.
+        /// Until when the lease is valid.
         valid_until: Moment,
     },
-    /// Too few nodes can still give it.
+    /// Too few nodes can still grant the name.
     Lost,
 }
 
-/// What is known of one node.
+/// What is known of one node's vote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Seat {
-    /// Asked, and not heard of yet.
-    Asked { sent: Moment },
-    /// It may have taken the name for us, and nothing more will be heard of it in time.
+pub(super) enum VoteEntry {
+    /// Asked, without an answer yet.
+    Pending { sent: Moment },
+    /// The node may have granted the name, and will not answer in time.
     Unknown,
-    /// It has the name for us.
-    Voted(Held),
-    /// It has certainly nothing for us.
-    Without(Refusal),
+    /// The node granted the name.
+    Granted(HeldVote),
+    /// The node certainly granted nothing.
+    Denied(NoVote),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Held {
-    /// Until when this vote may be believed.
+pub(super) struct HeldVote {
+    /// Until when this vote is valid.
     until: Moment,
-    /// Where the node's counter stood when it was last heard of, while the name was ours there.
+    /// The node's counter in its last answer, while it held the name for this attempt.
     last: FencingToken,
+    /// A write-back was sent and not answered yet.
     writing: bool,
-    /// It has not answered a write-back: what it says of the counter is all that it will say.
-    mute: bool,
+    /// A write-back was not answered in time: the counter in the last answer is final.
+    unconfirmed: bool,
 }
 
-/// One attempt. Its lease id is used in no other.
+/// One attempt. Its lease id is used in no other attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ballot {
-    seats: Vec<Seat>,
+    entries: Vec<VoteEntry>,
     lease: Duration,
     drift_ppm: u32,
-    commands: Vec<Command>,
-    /// What is written back, once there was a majority of votes.
+    write_backs: Vec<WriteBack>,
+    /// The token that is written back, once there was a majority of votes.
     target: Option<FencingToken>,
-    verdict: Verdict,
+    outcome: BallotOutcome,
 }
 
 impl Ballot {
-    /// Begins an attempt for a lease over `nodes` nodes. None of them is asked yet.
+    /// Creates an attempt for a lease over `nodes` nodes. None of them has been asked yet.
     pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Ballot {
         Ballot {
-            seats: vec![Seat::Without(Refusal::Spared); nodes],
+            entries: vec![VoteEntry::Denied(NoVote::Skipped); nodes],
             lease,
             drift_ppm,
-            commands: Vec::new(),
+            write_backs: Vec::new(),
             target: None,
-            verdict: Verdict::Open,
+            outcome: BallotOutcome::Pending,
         }
     }
 
-    /// Notes that a node is asked. `sent` is the clock read before the request leaves.
+    /// Records that a node is asked. `sent` is the clock as read before the request is sent.
     pub fn asked(&mut self, node: usize, sent: Moment) {
-        if let Some(seat @ Seat::Without(_)) = self.seats.get_mut(node) {
-            *seat = Seat::Asked { sent };
+        if let Some(entry @ VoteEntry::Denied(_)) = self.entries.get_mut(node) {
+            *entry = VoteEntry::Pending { sent };
         }
     }
 
-    /// Notes how a node voted. Call [`Ballot::decide`] when all that has come was noted.
+    /// Records a node's vote. Call [`Ballot::decide`] when all answers that arrived are recorded.
     pub fn voted(&mut self, node: usize, vote: Vote) {
-        let lease = validity::believed(self.lease, self.drift_ppm);
-        let Some(seat) = self.seats.get_mut(node) else { return };
-        let Seat::Asked { sent } = *seat else { return };
-        *seat = match vote {
-            Vote::Granted { last } => {
-                Seat::Voted(Held { until: sent.after(lease), last, writing: false, mute: false })
-            }
-            Vote::Busy => Seat::Without(Refusal::Busy),
-            // It has the name for us, and proves nothing.
-            Vote::Healed => Seat::Unknown,
+        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        let Some(entry) = self.entries.get_mut(node) else { return };
+        let VoteEntry::Pending { sent } = *entry else { return };
+        *entry = match vote {
+            Vote::Granted { last } => VoteEntry::Granted(HeldVote {
+                until: sent.after(lease),
+                last,
+                writing: false,
+                unconfirmed: false,
+            }),
+            Vote::Busy => VoteEntry::Denied(NoVote::Busy),
+            // The node holds the name for this lease id, which proves no token.
+            Vote::Healed => VoteEntry::Unknown,
         };
     }
 
-    /// Notes that a node certainly took nothing.
-    pub fn refused(&mut self, node: usize, why: Refusal) {
-        if let Some(seat @ Seat::Asked { .. }) = self.seats.get_mut(node) {
-            *seat = Seat::Without(why);
+    /// Records that a node certainly granted nothing.
+    pub fn refused(&mut self, node: usize, why: NoVote) {
+        if let Some(entry @ VoteEntry::Pending { .. }) = self.entries.get_mut(node) {
+            *entry = VoteEntry::Denied(why);
         }
     }
 
-    /// Notes that a node will not be heard of in time, whatever it did.
+    /// Records that a node will not answer in time, whatever it did.
     pub fn unanswered(&mut self, node: usize) {
-        match self.seats.get_mut(node) {
-            Some(seat @ Seat::Asked { .. }) => *seat = Seat::Unknown,
-            Some(Seat::Voted(held)) if held.writing => {
-                (held.writing, held.mute) = (false, true);
+        match self.entries.get_mut(node) {
+            Some(entry @ VoteEntry::Pending { .. }) => *entry = VoteEntry::Unknown,
+            Some(VoteEntry::Granted(held)) if held.writing => {
+                (held.writing, held.unconfirmed) = (false, true);
             }
             _ => {}
         }
     }
 
-    /// Notes how a node answered a write-back.
-    pub fn written(&mut self, node: usize, answer: Written) {
-        let Some(seat) = self.seats.get_mut(node) else { return };
-        let Seat::Voted(held) = seat else { return };
+    /// Records a node's answer to a write-back.
+    pub fn written(&mut self, node: usize, answer: WriteBackReply) {
+        let Some(entry) = self.entries.get_mut(node) else { return };
+        let VoteEntry::Granted(held) = entry else { return };
         match answer {
-            Written::Stands(last) => {
+            WriteBackReply::Counter(last) => {
                 held.writing = false;
                 held.last = held.last.max(last);
             }
-            Written::NotYours => *seat = Seat::Without(Refusal::Busy),
+            WriteBackReply::NotHeld => *entry = VoteEntry::Denied(NoVote::Busy),
         }
     }
 
-    /// Decides, if what is known allows it. A decision stays.
-    pub fn decide(&mut self, now: Moment) -> Verdict {
-        if self.verdict == Verdict::Open {
-            self.verdict = self.judge(now);
+    /// Decides, if the answers so far allow it. A decision is final.
+    pub fn decide(&mut self, now: Moment) -> BallotOutcome {
+        if self.outcome == BallotOutcome::Pending {
+            self.outcome = self.evaluate(now);
         }
-        self.verdict
+        self.outcome
     }
 
-    /// Takes what is to be sent since the last call.
-    pub fn take_commands(&mut self) -> Vec<Command> {
-        std::mem::take(&mut self.commands)
+    /// Takes the requests to send since the last call.
+    pub fn take_write_backs(&mut self) -> Vec<WriteBack> {
+        std::mem::take(&mut self.write_backs)
     }
 
-    /// Returns the nodes where the lease id must be given up when the attempt is lost: all that may
-    /// have taken the name.
-    pub fn to_give_up(&self) -> impl Iterator<Item = usize> {
-        let may_have = |seat: &Seat| !matches!(seat, Seat::Without(_));
-        let seats = self.seats.iter().enumerate();
-        seats.filter(move |(_, seat)| may_have(seat)).map(|(node, _)| node)
+    /// Returns the nodes where the lease id must be undone if the attempt is lost: all that may
+    /// have granted the name.
+    pub fn to_undo(&self) -> impl Iterator<Item = usize> {
+        let may_have = |entry: &VoteEntry| !matches!(entry, VoteEntry::Denied(_));
+        let entries = self.entries.iter().enumerate();
+        entries.filter(move |(_, entry)| may_have(entry)).map(|(node, _)| node)
     }
 
-    /// Returns how the attempt stands, as it was decided last.
-    pub fn verdict(&self) -> Verdict {
-        self.verdict
+    /// Returns the outcome of the last decision.
+    pub fn outcome(&self) -> BallotOutcome {
+        self.outcome
     }
 
-    /// Returns the nodes whose answer is awaited.
+    /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let waits = |seat: &Seat| match seat {
-            Seat::Asked { .. } => true,
-            Seat::Voted(held) => held.writing,
-            Seat::Unknown | Seat::Without(_) => false,
+        let waits = |entry: &VoteEntry| match entry {
+            VoteEntry::Pending { .. } => true,
+            VoteEntry::Granted(held) => held.writing,
+            VoteEntry::Unknown | VoteEntry::Denied(_) => false,
         };
-        let seats = self.seats.iter().enumerate();
-        seats.filter(move |(_, seat)| waits(seat)).map(|(node, _)| node)
+        let entries = self.entries.iter().enumerate();
+        entries.filter(move |(_, entry)| waits(entry)).map(|(node, _)| node)
     }
 
-    /// Returns the token that is to be proven, once there was a majority of votes.
+    /// Returns the token to prove, once there was a majority of votes.
     pub fn target(&self) -> Option<FencingToken> {
         self.target
     }
 
-    /// Returns the largest token that a node has answered with.
-    pub fn heard(&self) -> Option<FencingToken> {
-        self.votes().map(|held| held.last).max()
+    /// Returns the largest token in the answers.
+    pub fn largest_token(&self) -> Option<FencingToken> {
+        self.grants().map(|held| held.last).max()
     }
 
-    /// Gives the nodes another order: the first is the one at `order[0]` now.
+    /// Reorders the nodes: the first becomes the one at `order[0]`.
     #[cfg(test)]
     pub(super) fn reorder(&mut self, order: &[usize]) {
-        self.seats = order.iter().map(|old| self.seats[*old].clone()).collect();
+        self.entries = order.iter().map(|old| self.entries[*old].clone()).collect();
     }
 
     #[cfg(test)]
-    pub(super) fn seat(&self, node: usize) -> Seat {
-        self.seats[node].clone()
+    pub(super) fn entry(&self, node: usize) -> VoteEntry {
+        self.entries[node].clone()
     }
 
-    fn judge(&mut self, now: Moment) -> Verdict {
-        let needed = majority(self.seats.len());
-        let votes = self.votes().filter(|held| held.until > now).count();
-        let waiting = self.seats.iter().filter(|seat| matches!(seat, Seat::Asked { .. })).count();
+    fn evaluate(&mut self, now: Moment) -> BallotOutcome {
+        let needed = majority(self.entries.len());
+        let votes = self.grants().filter(|held| held.until > now).count();
+        let waiting =
+            self.entries.iter().filter(|entry| matches!(entry, VoteEntry::Pending { .. })).count();
         if votes + waiting < needed {
-            return Verdict::Lost;
+            return BallotOutcome::Lost;
         }
         if votes < needed {
-            return Verdict::Open;
+            return BallotOutcome::Pending;
         }
-        let target = self.aim(waiting, needed);
+        let target = self.choose_target(waiting, needed);
         if let Some(valid_until) = self.proven(target, needed).filter(|until| *until > now) {
-            return Verdict::Won { token: target, valid_until };
+            return BallotOutcome::Won { token: target, valid_until };
         }
         self.write_back(target);
-        if self.can_prove(target, waiting, needed) { Verdict::Open } else { Verdict::Lost }
+        if self.can_prove(target, waiting, needed) {
+            BallotOutcome::Pending
+        } else {
+            BallotOutcome::Lost
+        }
     }
 
-    fn votes(&self) -> impl Iterator<Item = &Held> {
-        self.seats.iter().filter_map(|seat| match seat {
-            Seat::Voted(held) => Some(held),
+    fn grants(&self) -> impl Iterator<Item = &HeldVote> {
+        self.entries.iter().filter_map(|entry| match entry {
+            VoteEntry::Granted(held) => Some(held),
             _ => None,
         })
     }
 
-    /// Returns the token to prove: the largest that was heard of when there was a majority, and a
-    /// larger one only when that cannot be proven any more.
-    fn aim(&mut self, waiting: usize, needed: usize) -> FencingToken {
-        let largest = self.heard().unwrap_or(FencingToken::MIN);
+    /// Returns the token to prove: the largest known when there was a majority, and a larger one
+    /// only if that can no longer be proven.
+    fn choose_target(&mut self, waiting: usize, needed: usize) -> FencingToken {
+        let largest = self.largest_token().unwrap_or(FencingToken::MIN);
         let target = match self.target {
             Some(target) if self.can_prove(target, waiting, needed) => target,
             _ => largest,
@@ -252,29 +258,30 @@ impl Ballot {
         target
     }
 
-    /// Tells whether a majority may yet say exactly this number.
+    /// Returns whether a majority may still report exactly this number.
     fn can_prove(&self, target: FencingToken, waiting: usize, needed: usize) -> bool {
-        let may = |held: &&Held| held.last == target || (held.last < target && !held.mute);
-        self.votes().filter(may).count() + waiting >= needed
+        let may =
+            |held: &&HeldVote| held.last == target || (held.last < target && !held.unconfirmed);
+        self.grants().filter(may).count() + waiting >= needed
     }
 
-    /// Returns until when the lease may be believed, if a majority has said exactly this number.
+    /// Returns until when the lease is valid, if a majority has reported exactly this number.
     fn proven(&self, target: FencingToken, needed: usize) -> Option<Moment> {
-        let said = self.votes().filter(|held| held.last == target);
-        let mut ends: Vec<Moment> = said.map(|held| held.until).collect();
+        let exact = self.grants().filter(|held| held.last == target);
+        let mut ends: Vec<Moment> = exact.map(|held| held.until).collect();
         ends.sort_unstable_by(|one, other| other.cmp(one));
         ends.get(needed - 1).copied()
     }
 
     fn write_back(&mut self, token: FencingToken) {
-        for (node, seat) in self.seats.iter_mut().enumerate() {
-            if let Seat::Voted(held) = seat
+        for (node, entry) in self.entries.iter_mut().enumerate() {
+            if let VoteEntry::Granted(held) = entry
                 && held.last < token
                 && !held.writing
-                && !held.mute
+                && !held.unconfirmed
             {
                 held.writing = true;
-                self.commands.push(Command::WriteBack { node, token });
+                self.write_backs.push(WriteBack { node, token });
             }
         }
     }

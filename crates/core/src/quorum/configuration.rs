@@ -1,12 +1,13 @@
-//! Who belongs to a set of nodes.
+//! The membership of a set of nodes.
 //!
-//! Every node keeps the same configuration, and gives a vote only to who names it. Nodes are told
-//! apart by ids that they make themselves: a node that comes back without its memory has a new one,
-//! and is a newcomer until the others have agreed to it.
+//! Every node keeps the same configuration, and votes only for a request that names it. A node
+//! draws its own id. A node that comes back without its data draws a new id, and counts as a new
+//! node until the others have agreed to it.
 //!
-//! - G1: a configuration is one of its set, its epoch and its content; the stamp tells all three.
-//! - G2: a slot is only ever given to a newer generation. So whatever two writers of the same epoch
-//!   meant, what comes of both forgets neither change.
+//! - G1: a configuration is identified by its set, its epoch and its content; the stamp has all
+//!   three.
+//! - G2: a slot is only ever given to a newer generation. So when two clients write different
+//!   configurations of one epoch, the merge keeps both changes.
 //!
 //! Read next: [`super::node`], which keeps it, and [`super::membership`], which changes it.
 
@@ -16,55 +17,55 @@ use std::time::Duration;
 
 use crate::lease_id::LeaseId;
 
-/// The longest lease that a set may be made for.
+/// The upper limit for the longest lease of a set.
 pub const MAX_LEASE_CAP: Duration = Duration::from_secs(600);
-/// The longest lease of a set, unless somebody says otherwise.
+/// The longest lease of a set, unless configured.
 pub const DEFAULT_MAX_LEASE: Duration = Duration::from_secs(60);
-/// The most nodes of a set.
-pub const MOST_NODES: usize = 15;
+/// The largest number of nodes in a set.
+pub const MAX_NODES: usize = 15;
 
-/// What a node calls itself: 128 random bits, drawn anew each time that it has lost its memory.
+/// The id of a node: 128 random bits, drawn anew each time that it has lost its data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u128);
 
-/// What a set of nodes is called: made of the ids of its first nodes.
+/// The id of a set: a digest of the ids of its first nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SetId(u128);
 
-/// Tells one configuration from all others.
+/// Identifies one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp {
-    /// Which set.
+    /// The set.
     pub set: SetId,
-    /// Which of its configurations: each change counts one up.
+    /// The epoch: each change of the membership increments it.
     pub epoch: u64,
-    /// A digest of the rest.
+    /// A digest of the content.
     pub digest: u64,
 }
 
-/// One place of a set.
+/// The position of one member in a set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot {
-    /// Who has it.
+pub struct MemberSlot {
+    /// The node that has the slot.
     pub id: NodeId,
-    /// How often it went to somebody else.
+    /// How often the slot was given to another node.
     pub generation: u64,
-    /// Where its node was last seen. A hint that tells which slot is free when a node came back
-    /// without its memory; no part of what is agreed on.
+    /// Where the node was last seen. A hint: it finds the slot of a node that came back without its
+    /// data. It is no part of the agreement.
     pub address: String,
 }
 
-/// Who belongs to a set, and for how long its locks may be leased.
+/// The members of a set, and its longest lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Configuration {
     set: SetId,
     epoch: u64,
     max_lease: Duration,
-    slots: Vec<Slot>,
+    slots: Vec<MemberSlot>,
 }
 
 impl NodeId {
-    /// Makes an id of random bytes.
+    /// Makes an id from random bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> NodeId {
         NodeId(u128::from_be_bytes(bytes))
     }
@@ -80,29 +81,29 @@ impl SetId {
 }
 
 impl Configuration {
-    /// Makes the first configuration of these nodes. Whoever makes one of the same nodes makes the
-    /// same.
-    pub fn founded(nodes: &[(NodeId, &str)], max_lease: Duration) -> Configuration {
-        let slot = |(id, address): &(NodeId, &str)| Slot {
+    /// Makes the initial configuration of these nodes. It depends on the nodes alone, so all
+    /// clients make the same.
+    pub fn initial(nodes: &[(NodeId, &str)], max_lease: Duration) -> Configuration {
+        let slot = |(id, address): &(NodeId, &str)| MemberSlot {
             id: *id,
             generation: 0,
             address: (*address).to_owned(),
         };
-        let mut slots: Vec<Slot> = nodes.iter().map(slot).collect();
+        let mut slots: Vec<MemberSlot> = nodes.iter().map(slot).collect();
         slots.sort_unstable();
         let ids = slots.iter().flat_map(|slot| slot.id.0.to_be_bytes());
         let [high, low] = [0, 1].map(|salt| u128::from(digest(ids.clone().chain([salt]))));
         Configuration { set: SetId(high << 64 | low), epoch: 1, max_lease, slots }
     }
 
-    /// Returns the same as a later configuration of a set, in place of proposals that could not be
+    /// Returns this configuration with a later epoch of a set, in place of proposals that were not
     /// agreed on.
     #[must_use]
     pub fn after(self, set: SetId, epoch: u64) -> Configuration {
         Configuration { set, epoch: epoch + 1, ..self }
     }
 
-    /// Returns what comes next: slots are given away, `(old, new, address)` each.
+    /// Returns the next configuration, with slots given to other nodes: `(old, new, address)` each.
     #[must_use]
     pub fn successor(&self, replaced: &[(NodeId, NodeId, &str)]) -> Configuration {
         let mut next = self.clone();
@@ -111,14 +112,14 @@ impl Configuration {
             let given = replaced.iter().find(|(old, ..)| *old == slot.id);
             if let Some((_, new, address)) = given {
                 let generation = slot.generation + 1;
-                *slot = Slot { id: *new, generation, address: (*address).to_owned() };
+                *slot = MemberSlot { id: *new, generation, address: (*address).to_owned() };
             }
         }
         next
     }
 
-    /// Puts configurations of one set and one epoch together: of each slot the newest generation.
-    /// `None` without any, or if they do not belong together.
+    /// Merges configurations of one set and one epoch: takes the newest generation of each slot.
+    /// Returns `None` for an empty list, and if sets, epochs or sizes differ.
     pub fn merged(mut parts: Vec<Configuration>) -> Option<Configuration> {
         let mut whole = parts.pop()?;
         for part in parts {
@@ -136,12 +137,12 @@ impl Configuration {
         Some(whole)
     }
 
-    /// Returns which set it is of.
+    /// Returns the set.
     pub fn set(&self) -> SetId {
         self.set
     }
 
-    /// Returns which configuration of the set it is.
+    /// Returns the epoch.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -152,16 +153,16 @@ impl Configuration {
     }
 
     /// Returns the slots, in an order that does not change.
-    pub fn slots(&self) -> &[Slot] {
+    pub fn slots(&self) -> &[MemberSlot] {
         &self.slots
     }
 
-    /// Tells whether a node belongs to it.
+    /// Returns whether a node is a member.
     pub fn has(&self, id: NodeId) -> bool {
         self.slots.iter().any(|slot| slot.id == id)
     }
 
-    /// Returns what tells it from all others.
+    /// Returns the stamp that identifies this configuration.
     pub fn stamp(&self) -> Stamp {
         let max_lease = u64::try_from(self.max_lease.as_millis()).unwrap_or(u64::MAX);
         let slots = self.slots.iter().flat_map(|slot| {
@@ -172,7 +173,7 @@ impl Configuration {
     }
 }
 
-/// FNV-1a, by 64 bits: tells contents apart that nobody chose on purpose to be alike.
+/// FNV-1a with 64 bits: not resistant to contents that were chosen to collide.
 fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -194,10 +195,10 @@ macro_rules! written_in_hex {
         }
 
         impl FromStr for $type {
-            type Err = NoConfiguration;
+            type Err = ParseConfigurationError;
 
-            fn from_str(text: &str) -> Result<$type, NoConfiguration> {
-                let id: LeaseId = text.parse().map_err(|_| NoConfiguration)?;
+            fn from_str(text: &str) -> Result<$type, ParseConfigurationError> {
+                let id: LeaseId = text.parse().map_err(|_| ParseConfigurationError)?;
                 Ok($type(u128::from_be_bytes(*id.as_bytes())))
             }
         }
@@ -213,7 +214,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// As nodes keep it: `1 SET EPOCH MAX_LEASE_MS ID/GENERATION@ADDRESS …`.
+/// The form in which nodes keep it: `1 SET EPOCH MAX_LEASE_MS ID/GENERATION@ADDRESS …`.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "1 {} {} {}", self.set, self.epoch, self.max_lease.as_millis())?;
@@ -222,40 +223,41 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// The text is no configuration of ours.
+/// The text is not a configuration of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a configuration that this version knows")]
-pub struct NoConfiguration;
+pub struct ParseConfigurationError;
 
 impl FromStr for Configuration {
-    type Err = NoConfiguration;
+    type Err = ParseConfigurationError;
 
-    fn from_str(text: &str) -> Result<Configuration, NoConfiguration> {
+    fn from_str(text: &str) -> Result<Configuration, ParseConfigurationError> {
         let mut words = text.split(' ');
-        let mut word = || words.next().ok_or(NoConfiguration);
+        let mut word = || words.next().ok_or(ParseConfigurationError);
         if word()? != "1" {
-            return Err(NoConfiguration);
+            return Err(ParseConfigurationError);
         }
         let set = word()?.parse()?;
         let epoch = number(word()?)?;
         let max_lease = Duration::from_millis(number(word()?)?);
-        let slots = words.map(slot).collect::<Result<Vec<Slot>, NoConfiguration>>()?;
-        if slots.is_empty() || slots.len() > MOST_NODES || max_lease > MAX_LEASE_CAP {
-            return Err(NoConfiguration);
+        let slots =
+            words.map(slot).collect::<Result<Vec<MemberSlot>, ParseConfigurationError>>()?;
+        if slots.is_empty() || slots.len() > MAX_NODES || max_lease > MAX_LEASE_CAP {
+            return Err(ParseConfigurationError);
         }
         Ok(Configuration { set, epoch, max_lease, slots })
     }
 }
 
-fn slot(text: &str) -> Result<Slot, NoConfiguration> {
-    let (id, rest) = text.split_once('/').ok_or(NoConfiguration)?;
-    let (generation, address) = rest.split_once('@').ok_or(NoConfiguration)?;
+fn slot(text: &str) -> Result<MemberSlot, ParseConfigurationError> {
+    let (id, rest) = text.split_once('/').ok_or(ParseConfigurationError)?;
+    let (generation, address) = rest.split_once('@').ok_or(ParseConfigurationError)?;
     let (id, generation) = (id.parse()?, number(generation)?);
-    Ok(Slot { id, generation, address: address.to_owned() })
+    Ok(MemberSlot { id, generation, address: address.to_owned() })
 }
 
-/// Reads a number that can still be counted up.
-fn number(text: &str) -> Result<u64, NoConfiguration> {
-    let number: u64 = text.parse().map_err(|_| NoConfiguration)?;
-    if number > 1 << 53 { Err(NoConfiguration) } else { Ok(number) }
+/// Reads a number that can still be incremented.
+fn number(text: &str) -> Result<u64, ParseConfigurationError> {
+    let number: u64 = text.parse().map_err(|_| ParseConfigurationError)?;
+    if number > 1 << 53 { Err(ParseConfigurationError) } else { Ok(number) }
 }

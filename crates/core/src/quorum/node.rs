@@ -1,188 +1,188 @@
-//! What one node keeps of the set that it belongs to, and how it answers.
+//! The state that one node keeps of the set that it belongs to, and how it answers.
 //!
-//! The executable definition of the node's side, beside [`super::register`] for a single name: what
-//! a node's store runs must answer as this does. A node has no rules of its own about who else
-//! belongs: it takes what it is told, in the order of epochs, and compares.
+//! This is the executable definition of the node's side, beside [`super::register`] for a single
+//! name: the scripts of a store must answer as it does. A node has no rules of its own about who
+//! else belongs to the set: it accepts commands in the order of epochs, and compares.
 //!
-//! - N1: a vote is given only while the gate is open, to who knows the node's marker and the stamp
-//!   of its configuration.
-//! - N2: a configuration is replaced only by a later epoch of the same set, and only by who knows
-//!   which one it replaces.
-//! - N3: a node whose marker is another than it was has lost its memory, however its store was
-//!   configured: it takes a new id, and its gate opens again only after it was agreed to, has
-//!   waited, and was told a floor.
-//! - N4: what is granted is above the floor, whatever the counters of the names say: a node that
-//!   was restored from an old copy has counters, and they are old.
-//! - N5: a wait ends only when clients have measured all of it with their monotonic clocks. Each
-//!   reports how much was left when it looked and how long ago that was, and the node keeps the
-//!   least rest that follows. So no moment counts twice, and no client's time is lost to another's.
-//!   The clock of the node plays no part.
+//! - N1: a node votes only in the state `Voting`, and only for a request that names its marker and
+//!   the stamp of its configuration.
+//! - N2: a configuration is replaced only by a later epoch of the same set, and only by a command
+//!   that names the configuration which it replaces.
+//! - N3: a node whose marker has changed has lost data, however its store was configured. It takes
+//!   a new id. It votes again only after the others have agreed to that id, it has waited, and it
+//!   has received a floor.
+//! - N4: every grant is above the floor, whatever the counters of the names say: a node that was
+//!   restored from an old copy has counters, and they are old.
+//! - N5: a quarantine ends only when clients have measured all of it with their monotonic clocks.
+//!   Each client reports how much was left when it read the node, and how long ago that was. The
+//!   node keeps the smallest remainder that follows. So no moment counts twice, and no client's
+//!   time is lost to another's. The clock of the node plays no part.
 
 use std::time::Duration;
 
 use crate::quorum::SKEW;
 use crate::quorum::configuration::{Configuration, NodeId, Stamp};
 
-/// Tells one run of a node's store from the next.
+/// Identifies one run of a node's store: it changes at each restart.
 pub type Marker = String;
 
 /// Whether a node votes, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Gate {
-    /// It has an id and belongs to nothing.
+pub enum MemberState {
+    /// The node has an id and belongs to no set.
     Blank,
-    /// It has accepted a first configuration, which not all others may have accepted yet.
+    /// The node accepted an initial configuration, which other nodes may not have accepted yet.
     Proposed,
-    /// It votes.
-    Open,
-    /// It has lost its memory, and is to be taken in again.
-    Forgot,
-    /// Its place was given to another node.
-    Out,
+    /// The node votes.
+    Voting,
+    /// The node lost its data, or is new, and does not vote until it is readmitted.
+    Recovering,
+    /// The node's slot was given to another node.
+    Replaced,
 }
 
-/// How a node that forgot waits until it may vote.
+/// The time in which a recovering node does not vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quarantine {
-    /// How much of the wait no client has measured yet, in microseconds.
+    /// How much of it no client has measured yet, in microseconds.
     pub left: u64,
-    /// No majority of the others remembers: its floor is taken from the clock as well.
+    /// No majority has kept its data, so the floor is taken from the clock as well.
     pub by_time: bool,
 }
 
-/// What a node keeps beside its names.
+/// The state that a node keeps beside its names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node {
+pub struct QuorumNode {
     pub(super) marker: Marker,
     pub(super) id: NodeId,
-    pub(super) was: Option<NodeId>,
-    pub(super) gate: Gate,
+    pub(super) previous_id: Option<NodeId>,
+    pub(super) state: MemberState,
     pub(super) configuration: Option<Configuration>,
     pub(super) quarantine: Option<Quarantine>,
     pub(super) largest: u64,
     pub(super) floor: u64,
-    /// The marker before this one.
+    /// The previous marker.
     pub(super) former: Option<Marker>,
 }
 
-/// What a node says of itself.
+/// A node's answer about its own state.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct View {
-    /// What it calls itself.
+pub struct NodeReport {
+    /// The node's id.
     pub id: NodeId,
-    /// What it called itself before it lost its memory, if it knows.
-    pub was: Option<NodeId>,
-    /// Whether it votes.
-    pub gate: Gate,
-    /// What it belongs to.
+    /// The node's id before it lost data, if it kept that.
+    pub previous_id: Option<NodeId>,
+    /// Whether the node votes.
+    pub state: MemberState,
+    /// The configuration that the node has.
     pub configuration: Option<Configuration>,
-    /// How long it still waits, once it was agreed to; zero when that is over. And whether no
-    /// majority of the others remembers.
+    /// The rest of the quarantine, zero when it is over, and whether no majority of the others has
+    /// kept its data. `None` until the others have agreed to the node.
     pub quarantine: Option<(Duration, bool)>,
-    /// By how much less is left, as the client that looks has measured with its monotonic clock
-    /// since any answer of the node during this wait. The node itself does not know.
+    /// How much of that rest the reading client has measured with its monotonic clock since an
+    /// answer of the node in this quarantine. Filled in by the client.
     pub measured: Duration,
-    /// The id of the member that the client that looks last saw at this address. The node itself
-    /// does not know.
-    pub before: Option<NodeId>,
-    /// The largest token that it knows of.
+    /// The id of the member that the reading client last saw at this address. Filled in by the
+    /// client.
+    pub last_seen_id: Option<NodeId>,
+    /// The largest token that the node knows of.
     pub largest: u64,
 }
 
 /// Why a node gives no vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Barred {
-    /// It was asked under another marker: it may have lost its memory, or is another node.
+pub enum VoteRefusal {
+    /// The request named another marker: the node may have lost data, or is another one.
     Marker,
-    /// Its gate is not open.
-    Gate(Gate),
-    /// It has another configuration.
+    /// The node is in a state in which it does not vote.
+    State(MemberState),
+    /// The node has another configuration.
     Configuration,
 }
 
-/// What the members of a set tell a node.
+/// A command of a client that maintains a set to one of its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Told {
-    /// Accept a first configuration, instead of another first one or of none.
+pub enum NodeCommand {
+    /// Accept an initial configuration, in place of another initial one or of none.
     Propose {
-        /// What it replaces.
+        /// The stamp of the configuration that it replaces.
         from: Option<Stamp>,
-        /// What it is.
+        /// The configuration.
         configuration: Configuration,
     },
-    /// All have accepted it: vote. `quarantine`: but only after this long, as nobody said that
-    /// these nodes are new, so they may have been in use before.
+    /// All nodes have accepted the configuration: vote. With a `quarantine`, only after that time:
+    /// no operator has confirmed that these nodes are new, so they may have been in use before.
     Activate {
-        /// What was accepted.
+        /// The stamp of the accepted configuration.
         stamp: Stamp,
         /// How long to wait first.
         quarantine: Option<Duration>,
     },
-    /// Take a later configuration.
+    /// Accept a later configuration.
     Adopt {
-        /// What it replaces.
+        /// The stamp of the configuration that it replaces.
         from: Option<Stamp>,
-        /// What it is.
+        /// The configuration.
         configuration: Configuration,
     },
-    /// The others have agreed to you: wait.
-    Begin {
-        /// What the node calls itself since it forgot.
+    /// The others have agreed to the node: begin the quarantine.
+    BeginQuarantine {
+        /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// What was agreed on.
+        /// The stamp of the agreed configuration.
         stamp: Stamp,
-        /// How long.
+        /// How long it lasts.
         quarantine: Duration,
-        /// Whether no majority remembers.
+        /// Whether no majority has kept its data.
         by_time: bool,
     },
-    /// So much of the wait has passed, as a client measured.
-    Waited {
-        /// What the node calls itself since it forgot.
+    /// A client has measured this much of the quarantine.
+    ReportWait {
+        /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// What was agreed on.
+        /// The stamp of the agreed configuration.
         stamp: Stamp,
-        /// Which of the waits of the episode: see [`Told::Begin`].
+        /// Which quarantine of the episode: see [`NodeCommand::BeginQuarantine`].
         by_time: bool,
-        /// How much was left when the client looked.
+        /// How much was left when the client read the node.
         left: Duration,
-        /// How much has passed since.
+        /// How much time has passed since.
         passed: Duration,
     },
-    /// The wait is over: vote, above this floor.
+    /// The quarantine is over: vote, with tokens above this floor.
     Recover {
-        /// What the node calls itself since it forgot.
+        /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// What was agreed on.
+        /// The stamp of the agreed configuration.
         stamp: Stamp,
-        /// The largest token that those who remember know of.
+        /// The largest token of the nodes that have kept their data.
         floor: u64,
     },
-    /// An operator vouches for it that nothing is held on these nodes from before: a wait that
-    /// is there only because no majority remembers is over.
+    /// An operator confirms that no lock is held on these nodes: ends a quarantine that is there
+    /// only because no majority has kept its data.
     Vouch {
-        /// What the node calls itself since it forgot.
+        /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// What was agreed on.
+        /// The stamp of the agreed configuration.
         stamp: Stamp,
     },
-    /// An operator takes a node in again whose place was given to another: it is a newcomer.
+    /// An operator readmits a node whose slot was given to another: it counts as a new node.
     Readmit {
-        /// What the node calls itself.
+        /// The node's id.
         id: NodeId,
-        /// What it calls itself from now on.
+        /// The node's new id.
         fresh: NodeId,
     },
 }
 
-impl Node {
-    /// Makes a node that knows nothing. `fresh` is what it calls itself.
-    pub fn blank(marker: Marker, fresh: NodeId) -> Node {
-        Node {
+impl QuorumNode {
+    /// Creates a node without data. `fresh` is its id.
+    pub fn blank(marker: Marker, fresh: NodeId) -> QuorumNode {
+        QuorumNode {
             marker,
             id: fresh,
-            was: None,
-            gate: Gate::Blank,
+            previous_id: None,
+            state: MemberState::Blank,
             configuration: None,
             quarantine: None,
             largest: 0,
@@ -191,14 +191,15 @@ impl Node {
         }
     }
 
-    /// Notes under which marker it is greeted. If that is another than before, it has lost its
-    /// memory, or some of it: it takes a new id. A marker never comes back, so the one before this
-    /// one means two servers that answer in turn under one address: `false`, nothing has changed.
-    pub fn greet(&mut self, marker: &str, fresh: NodeId) -> bool {
+    /// Handles a handshake that names the marker of the current run. If the marker has changed, the
+    /// node has lost some data, and it takes the id `fresh`. A marker never comes back, so the
+    /// previous one means that two servers answer in turn under one address. In that case nothing
+    /// changes and the result is `false`.
+    pub fn handshake(&mut self, marker: &str, fresh: NodeId) -> bool {
         if self.marker == marker {
             return true;
         }
-        if self.gate == Gate::Blank {
+        if self.state == MemberState::Blank {
             marker.clone_into(&mut self.marker);
             self.id = fresh;
             return true;
@@ -207,78 +208,78 @@ impl Node {
             return false;
         }
         if self.configuration.as_ref().is_some_and(|known| known.has(self.id)) {
-            self.was = Some(self.id);
+            self.previous_id = Some(self.id);
         }
         self.former = Some(std::mem::replace(&mut self.marker, marker.to_owned()));
-        (self.id, self.gate, self.quarantine) = (fresh, Gate::Forgot, None);
+        (self.id, self.state, self.quarantine) = (fresh, MemberState::Recovering, None);
         true
     }
 
-    /// Returns what the node says of itself.
-    pub fn view(&self) -> View {
+    /// Returns the node's answer about its own state.
+    pub fn report(&self) -> NodeReport {
         let left = |begun: Quarantine| (Duration::from_micros(begun.left), begun.by_time);
-        View {
+        NodeReport {
             id: self.id,
-            was: self.was,
-            gate: self.gate,
+            previous_id: self.previous_id,
+            state: self.state,
             configuration: self.configuration.clone(),
             quarantine: self.quarantine.map(left),
             measured: Duration::ZERO,
-            before: None,
+            last_seen_id: None,
             largest: self.largest,
         }
     }
 
-    /// Tells whether the node votes for who asks.
+    /// Checks that the node votes for a request that names this marker and stamp.
     ///
     /// # Errors
-    /// Why not. Nothing may be changed then.
-    pub fn admit(&self, marker: &str, stamp: Stamp) -> Result<(), Barred> {
+    /// The reason why it does not vote. The request may then change nothing.
+    pub fn admit(&self, marker: &str, stamp: Stamp) -> Result<(), VoteRefusal> {
         if self.marker != marker {
-            return Err(Barred::Marker);
+            return Err(VoteRefusal::Marker);
         }
-        if self.gate != Gate::Open {
-            return Err(Barred::Gate(self.gate));
+        if self.state != MemberState::Voting {
+            return Err(VoteRefusal::State(self.state));
         }
         match &self.configuration {
             Some(mine) if mine.stamp() == stamp => Ok(()),
-            _ => Err(Barred::Configuration),
+            _ => Err(VoteRefusal::Configuration),
         }
     }
 
-    /// Returns what a counter that stands at `last` is counted on above of: the floor, and where it
-    /// was forgotten (`last` is 0) all that is known of.
+    /// Returns the number that the next token of a counter at `last` must exceed: the floor, or the
+    /// largest token of the node if the counter was deleted (`last` is 0).
     pub fn floor(&self, last: u64) -> u64 {
         if last == 0 { self.largest } else { self.floor }
     }
 
-    /// Notes a token that was given or heard of here.
+    /// Records a token that was granted or seen here.
     pub fn raise(&mut self, token: u64) {
         self.largest = self.largest.max(token);
     }
 
-    /// Raises the floor: all that is granted from now on is above it.
+    /// Raises the floor: every later grant is above it.
     pub fn raise_floor(&mut self, floor: u64) {
         self.floor = self.floor.max(floor);
         self.raise(floor);
     }
 
-    /// Raises it above all that was given by now, as far as clocks can tell.
+    /// Raises the floor above every token granted until now, as far as clocks can show.
     fn raise_floor_by_time(&mut self, now: u64) {
         self.raise_floor(now.saturating_add(micros(SKEW)));
     }
 
-    /// Carries out what it is told, at `now` by its own clock; `false` when it does not fit how
-    /// things stand: nothing has changed then.
-    pub fn told(&mut self, marker: &str, told: Told, now: u64) -> bool {
+    /// Applies a command, at `now` by the node's own clock. Returns `false` if the command does not
+    /// match the node's state; nothing has changed then.
+    pub fn apply(&mut self, marker: &str, command: NodeCommand, now: u64) -> bool {
         if self.marker != marker {
             return false;
         }
-        match told {
-            Told::Propose { from, configuration } => self.propose(from, configuration),
-            Told::Activate { stamp, quarantine } => self.activate(stamp, quarantine, now),
-            Told::Adopt { from, configuration } => self.adopt(from, configuration),
-            Told::Begin { episode, stamp, quarantine, by_time } => {
+        match command {
+            NodeCommand::Propose { from, configuration } => self.propose(from, configuration),
+            NodeCommand::Activate { stamp, quarantine } => self.activate(stamp, quarantine, now),
+            NodeCommand::Adopt { from, configuration } => self.adopt(from, configuration),
+            NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time } => {
                 let fits = self.is_episode(episode, stamp)
                     && self.quarantine.is_none_or(|begun| by_time && !begun.by_time);
                 if fits {
@@ -286,7 +287,7 @@ impl Node {
                 }
                 fits
             }
-            Told::Waited { episode, stamp, by_time, left, passed } => {
+            NodeCommand::ReportWait { episode, stamp, by_time, left, passed } => {
                 let rest = micros(left).saturating_sub(micros(passed));
                 let lowers = |begun: Quarantine| begun.by_time == by_time && rest < begun.left;
                 let fits = self.is_episode(episode, stamp) && self.quarantine.is_some_and(lowers);
@@ -295,7 +296,7 @@ impl Node {
                 }
                 fits
             }
-            Told::Recover { episode, stamp, floor } => {
+            NodeCommand::Recover { episode, stamp, floor } => {
                 let over = self.quarantine.filter(|begun| begun.left == 0);
                 let Some(begun) = over.filter(|_| self.is_episode(episode, stamp)) else {
                     return false;
@@ -304,22 +305,22 @@ impl Node {
                 if begun.by_time {
                     self.raise_floor_by_time(now);
                 }
-                (self.gate, self.quarantine, self.was) = (Gate::Open, None, None);
+                (self.state, self.quarantine, self.previous_id) = (MemberState::Voting, None, None);
                 true
             }
-            Told::Vouch { episode, stamp } => self.vouch(episode, stamp),
-            Told::Readmit { id, fresh } => {
-                let fits = self.gate == Gate::Out && self.id == id;
+            NodeCommand::Vouch { episode, stamp } => self.vouch(episode, stamp),
+            NodeCommand::Readmit { id, fresh } => {
+                let fits = self.state == MemberState::Replaced && self.id == id;
                 if fits {
-                    (self.id, self.gate, self.was, self.quarantine) =
-                        (fresh, Gate::Forgot, None, None);
+                    (self.id, self.state, self.previous_id, self.quarantine) =
+                        (fresh, MemberState::Recovering, None, None);
                 }
                 fits
             }
         }
     }
 
-    /// Ends a wait that only the clock asks for.
+    /// Ends a quarantine that is there only because no majority has kept its data.
     fn vouch(&mut self, episode: NodeId, stamp: Stamp) -> bool {
         if !self.is_episode(episode, stamp) {
             return false;
@@ -334,26 +335,30 @@ impl Node {
 
     fn is_episode(&self, episode: NodeId, stamp: Stamp) -> bool {
         let agreed = self.configuration.as_ref().filter(|mine| mine.has(episode));
-        self.gate == Gate::Forgot
+        self.state == MemberState::Recovering
             && self.id == episode
             && agreed.is_some_and(|mine| mine.stamp() == stamp)
     }
 
     fn propose(&mut self, from: Option<Stamp>, configuration: Configuration) -> bool {
-        let first = matches!(self.gate, Gate::Blank | Gate::Proposed);
+        let first = matches!(self.state, MemberState::Blank | MemberState::Proposed);
         let fits = first && self.stamp() == from && configuration.has(self.id);
         if fits {
-            (self.gate, self.configuration) = (Gate::Proposed, Some(configuration));
+            (self.state, self.configuration) = (MemberState::Proposed, Some(configuration));
         }
         fits
     }
 
     fn activate(&mut self, stamp: Stamp, quarantine: Option<Duration>, now: u64) -> bool {
-        let fits = self.gate == Gate::Proposed && self.stamp() == Some(stamp);
+        let fits = self.state == MemberState::Proposed && self.stamp() == Some(stamp);
         if fits {
             self.quarantine =
                 quarantine.map(|quarantine| Quarantine { left: micros(quarantine), by_time: true });
-            self.gate = if self.quarantine.is_some() { Gate::Forgot } else { Gate::Open };
+            self.state = if self.quarantine.is_some() {
+                MemberState::Recovering
+            } else {
+                MemberState::Voting
+            };
             self.raise_floor_by_time(now);
         }
         fits
@@ -366,12 +371,14 @@ impl Node {
         if self.stamp() != from || !later {
             return false;
         }
-        self.gate = match self.gate {
-            Gate::Blank | Gate::Forgot => Gate::Forgot,
-            Gate::Out => Gate::Out,
-            Gate::Open | Gate::Proposed if !configuration.has(self.id) => Gate::Out,
-            Gate::Open => Gate::Open,
-            Gate::Proposed => Gate::Proposed,
+        self.state = match self.state {
+            MemberState::Blank | MemberState::Recovering => MemberState::Recovering,
+            MemberState::Replaced => MemberState::Replaced,
+            MemberState::Voting | MemberState::Proposed if !configuration.has(self.id) => {
+                MemberState::Replaced
+            }
+            MemberState::Voting => MemberState::Voting,
+            MemberState::Proposed => MemberState::Proposed,
         };
         self.configuration = Some(configuration);
         true

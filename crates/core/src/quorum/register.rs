@@ -1,55 +1,55 @@
-//! What one node keeps of one name, and how it answers.
+//! The state that one node keeps for one name, and how it answers requests.
 //!
-//! The executable definition of the node's side: what a node's store runs must answer as this does.
-//! Time is the node's own affair, so it is passed in as what has expired and what is proposed.
+//! This is the executable definition of the node's side: the scripts of a store must answer as it
+//! does. It reads no clock: expiry and proposed tokens are passed in.
 
 use crate::lease_id::LeaseId;
 use crate::token::{FencingToken, TokenError};
 
-/// What one node keeps of one name.
+/// The state of one name on one node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Register {
+pub struct NameRegister {
     holder: Option<LeaseId>,
     last: u64,
-    /// The token that the holder was healed with; `None` where the holder was granted the name.
+    /// The token that the holder was healed with; `None` if the holder was granted the name.
     healed: Option<FencingToken>,
 }
 
-/// How a node answers who asks for a name.
+/// A node's answer to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Vote {
-    /// The name is the contender's here, and the counter of the name stands at `last`.
+    /// The contender holds the name here, and the counter of the name stands at `last`.
     Granted {
-        /// Where the counter stands.
+        /// The value of the counter.
         last: FencingToken,
     },
-    /// Another lease id has it here.
+    /// Another lease id holds the name here.
     Busy,
-    /// The name is the contender's here because it was healed: no evidence for any token.
+    /// The contender holds the name here because it was healed: no evidence for any token.
     Healed,
 }
 
-/// How a node answers who writes a token back.
+/// A node's answer to a write-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Written {
-    /// The name is still the contender's here, and the counter stands at this number now: the one
-    /// that was written, unless it stood higher already.
-    Stands(FencingToken),
-    /// The name is not the contender's here any more. Nothing was written.
-    NotYours,
+pub enum WriteBackReply {
+    /// The contender still holds the name here, and the counter stands at this number: the one that
+    /// was written, unless it was higher already.
+    Counter(FencingToken),
+    /// The contender no longer holds the name here. Nothing was written.
+    NotHeld,
 }
 
-impl Register {
-    /// Takes the name for a lease id, if it is free, and raises the counter: above what it was and
-    /// above `floor`, and to `proposed` if that is more.
+impl NameRegister {
+    /// Takes the name for a lease id, if it is free, and raises the counter: above its last value
+    /// and above `floor`, and to `proposed` if that is larger.
     ///
-    /// `floor` is what [`super::Node::floor`] says: what the node was told when it came back
-    /// without its memory or with an old one, and where the counter of this name was forgotten on
-    /// purpose the largest token of all. A lease id that has the name already is answered the same
-    /// again.
+    /// `floor` is the result of [`super::QuorumNode::floor`]: the floor that the node was given
+    /// when it was readmitted after a loss of data, or, where the counter of this name was deleted
+    /// on purpose, the largest token of the node. A lease id that already holds the name gets the
+    /// same answer again.
     ///
     /// # Errors
-    /// [`TokenError`]: the counter is spent. Nothing has changed.
+    /// [`TokenError`]: the counter is exhausted. Nothing has changed.
     pub fn acquire(
         &mut self,
         lease_id: LeaseId,
@@ -71,21 +71,21 @@ impl Register {
         }
     }
 
-    /// Raises the counter to a token, if the name is still the contender's. A grant that ended here
-    /// and was healed is not the same grant, so it is not raised.
-    pub fn write_back(&mut self, lease_id: LeaseId, token: FencingToken) -> Written {
+    /// Raises the counter to a token, if the contender still holds the name. A grant that ended
+    /// here and was healed is not the same grant, so its counter is not raised.
+    pub fn write_back(&mut self, lease_id: LeaseId, token: FencingToken) -> WriteBackReply {
         if self.holder != Some(lease_id) || self.healed.is_some() {
-            return Written::NotYours;
+            return WriteBackReply::NotHeld;
         }
         self.last = self.last.max(token.get());
         // It held a token before, and holds one now.
-        Written::Stands(FencingToken::new(self.last).unwrap_or(token))
+        WriteBackReply::Counter(FencingToken::new(self.last).unwrap_or(token))
     }
 
-    /// Takes the name again for a lease that is held elsewhere with this token, if it is free;
-    /// `false` if not. It is no vote: the counter falls below neither the token nor the floor, and
-    /// stands where it stood. The token must be the one that the lease was granted with: as its
-    /// winner knows it, or as [`super::proven`] returns it.
+    /// Takes the name again for a lease that is held elsewhere with this token, if the name is
+    /// free; returns `false` if not. This is no vote: the counter only rises to the token and the
+    /// floor. The token must be the one that the lease was granted with: as its winner knows it, or
+    /// as [`super::proven`] returns it.
     pub fn heal(&mut self, lease_id: LeaseId, floor: u64, token: FencingToken) -> bool {
         if self.holder.is_some() {
             return false;
@@ -95,7 +95,7 @@ impl Register {
         true
     }
 
-    /// Frees the name, if it is the contender's. The counter stays.
+    /// Frees the name, if this lease id holds it. The counter stays.
     pub fn release(&mut self, lease_id: LeaseId) -> bool {
         let mine = self.holder == Some(lease_id);
         if mine {
@@ -104,19 +104,19 @@ impl Register {
         mine
     }
 
-    /// Ends whatever lease is there, as time does.
+    /// Ends the current lease, as its expiry does.
     pub fn expire(&mut self) {
         (self.holder, self.healed) = (None, None);
     }
 
-    /// Returns the token that the record of this holder carries, healed or not. A process that was
-    /// not granted the lease heals it with what a majority of records agree on.
+    /// Returns the token in the record of this holder, healed or not. A process that was not
+    /// granted the lease heals it with the token that a majority of records has.
     pub fn recorded(&self, lease_id: LeaseId) -> Option<FencingToken> {
         self.healed_or_last().filter(|_| self.holder == Some(lease_id))
     }
 
-    /// Returns what this node can prove to a lease id that is asked again: where the counter stands
-    /// while the name is the contender's, and nothing where the name was only healed.
+    /// Returns what this node can prove to a lease id that asks again: the counter, while it holds
+    /// the name; nothing, if the name was only healed.
     pub fn evidence(&self, lease_id: LeaseId) -> Option<FencingToken> {
         self.recorded(lease_id).filter(|_| self.healed.is_none())
     }
@@ -125,12 +125,12 @@ impl Register {
         self.healed.or_else(|| FencingToken::new(self.last).ok())
     }
 
-    /// Returns who has the name here.
+    /// Returns the lease id that holds the name here.
     pub fn holder(&self) -> Option<LeaseId> {
         self.holder
     }
 
-    /// Returns where the counter stands; 0 before the first grant.
+    /// Returns the counter; 0 before the first grant.
     pub fn last(&self) -> u64 {
         self.last
     }

@@ -1,10 +1,9 @@
-//! One renewal of a lease: answers come in, and at some point it is kept or cannot be.
+//! One renewal of a lease: counts answers until a majority keeps the lease or no longer can.
 //!
-//! A lease is renewed only when a majority of the nodes says that it is still theirs to keep.
-//! Where a node has nothing of it, because it was silent then or has lost its memory since, the
-//! name is taken again there, behind a renewal that was good: so a set does not wear out as its
-//! nodes are restarted one by one. What was taken so counts with the next renewal, and is never
-//! evidence for a token.
+//! A lease is renewed only when a majority of the nodes still holds it. A node may lack the lease
+//! because it did not answer the acquire, or because it lost its data since. The name is taken
+//! again there (*healed*) after a successful renewal, so a set survives a rolling restart of its
+//! nodes. A healed record counts from the next renewal on, and is never evidence for a token.
 
 use std::time::Duration;
 
@@ -12,125 +11,133 @@ use crate::moment::Moment;
 use crate::quorum::majority;
 use crate::validity;
 
-/// How a renewal stands.
+/// The outcome of a renewal so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum RenewalOutcome {
     /// More answers are needed.
-    Open,
-    /// A majority keeps it.
-    Yes {
-        /// Until when the lease may be believed.
+    Pending,
+    /// A majority keeps the lease.
+    Renewed {
+        /// Until when the lease is valid.
         valid_until: Moment,
     },
-    /// So many say that they have nothing of it that no majority can keep it.
-    No,
-    /// Too few answer to tell.
-    Unclear,
+    /// So many nodes lack the lease that no majority can keep it.
+    Lost,
+    /// Too few nodes answered to know.
+    Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Seat {
-    Spared,
-    Asked { sent: Moment },
+enum RenewalEntry {
+    Skipped,
+    Pending { sent: Moment },
     Kept { until: Moment },
     Gone { free: bool },
-    Silent,
+    Unanswered,
 }
 
 /// One renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tally {
-    seats: Vec<Seat>,
+    entries: Vec<RenewalEntry>,
     lease: Duration,
     drift_ppm: u32,
-    verdict: Kept,
+    outcome: RenewalOutcome,
 }
 
 impl Tally {
-    /// Begins a renewal over `nodes` nodes. None of them is asked yet.
+    /// Creates a renewal over `nodes` nodes. None of them has been asked yet.
     pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Tally {
-        Tally { seats: vec![Seat::Spared; nodes], lease, drift_ppm, verdict: Kept::Open }
+        Tally {
+            entries: vec![RenewalEntry::Skipped; nodes],
+            lease,
+            drift_ppm,
+            outcome: RenewalOutcome::Pending,
+        }
     }
 
-    /// Notes that a node is asked. `sent` is the clock read before the request leaves.
+    /// Records that a node is asked. `sent` is the clock as read before the request is sent.
     pub fn asked(&mut self, node: usize, sent: Moment) {
-        if let Some(seat @ Seat::Spared) = self.seats.get_mut(node) {
-            *seat = Seat::Asked { sent };
+        if let Some(entry @ RenewalEntry::Skipped) = self.entries.get_mut(node) {
+            *entry = RenewalEntry::Pending { sent };
         }
     }
 
-    /// Notes that a node keeps the lease from now.
+    /// Records that a node has renewed the lease.
     pub fn kept(&mut self, node: usize) {
-        let lease = validity::believed(self.lease, self.drift_ppm);
-        if let Some(seat) = self.seats.get_mut(node)
-            && let Seat::Asked { sent } = *seat
+        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        if let Some(entry) = self.entries.get_mut(node)
+            && let RenewalEntry::Pending { sent } = *entry
         {
-            *seat = Seat::Kept { until: sent.after(lease) };
+            *entry = RenewalEntry::Kept { until: sent.after(lease) };
         }
     }
 
-    /// Notes that a node has nothing of it. `free`: nobody else has the name there.
+    /// Records that a node does not hold the lease. `free`: nor does any other lease id.
     pub fn gone(&mut self, node: usize, free: bool) {
-        if let Some(seat @ Seat::Asked { .. }) = self.seats.get_mut(node) {
-            *seat = Seat::Gone { free };
+        if let Some(entry @ RenewalEntry::Pending { .. }) = self.entries.get_mut(node) {
+            *entry = RenewalEntry::Gone { free };
         }
     }
 
-    /// Notes that a node will not be heard of in time, or does not say.
+    /// Records that a node will not answer in time, or gave no usable answer.
     pub fn unanswered(&mut self, node: usize) {
-        if let Some(seat @ Seat::Asked { .. }) = self.seats.get_mut(node) {
-            *seat = Seat::Silent;
+        if let Some(entry @ RenewalEntry::Pending { .. }) = self.entries.get_mut(node) {
+            *entry = RenewalEntry::Unanswered;
         }
     }
 
-    /// Decides, if what is known allows it. A decision stays.
-    pub fn decide(&mut self, now: Moment) -> Kept {
-        if self.verdict == Kept::Open {
-            self.verdict = self.judge(now);
+    /// Decides, if the answers so far allow it. A decision is final.
+    pub fn decide(&mut self, now: Moment) -> RenewalOutcome {
+        if self.outcome == RenewalOutcome::Pending {
+            self.outcome = self.evaluate(now);
         }
-        self.verdict
+        self.outcome
     }
 
-    /// Returns the nodes whose answer is awaited.
+    /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let seats = self.seats.iter().enumerate();
-        seats.filter(|(_, seat)| matches!(seat, Seat::Asked { .. })).map(|(node, _)| node)
+        let entries = self.entries.iter().enumerate();
+        entries
+            .filter(|(_, entry)| matches!(entry, RenewalEntry::Pending { .. }))
+            .map(|(node, _)| node)
     }
 
-    /// Tells whether a majority is known to keep it: then it may be taken again where it lacks.
+    /// Returns whether a majority keeps the lease. Only then may it be healed on other nodes.
     pub fn is_good(&self) -> bool {
-        matches!(self.verdict, Kept::Yes { .. })
+        matches!(self.outcome, RenewalOutcome::Renewed { .. })
     }
 
-    /// Returns the nodes where the name is free and may be taken again: none but after a renewal
-    /// that was good.
+    /// Returns the nodes where the name is free and the lease may be healed. Empty unless the
+    /// renewal succeeded.
     pub fn to_heal(&self) -> impl Iterator<Item = usize> {
         let good = self.is_good();
-        let seats = self.seats.iter().enumerate();
-        let free = move |seat: &Seat| good && *seat == Seat::Gone { free: true };
-        seats.filter(move |(_, seat)| free(seat)).map(|(node, _)| node)
+        let entries = self.entries.iter().enumerate();
+        let free = move |entry: &RenewalEntry| good && *entry == RenewalEntry::Gone { free: true };
+        entries.filter(move |(_, entry)| free(entry)).map(|(node, _)| node)
     }
 
-    fn judge(&self, now: Moment) -> Kept {
-        let needed = majority(self.seats.len());
+    fn evaluate(&self, now: Moment) -> RenewalOutcome {
+        let needed = majority(self.entries.len());
         let mut ends: Vec<Moment> = self
-            .seats
+            .entries
             .iter()
-            .filter_map(|seat| match seat {
-                Seat::Kept { until } if *until > now => Some(*until),
+            .filter_map(|entry| match entry {
+                RenewalEntry::Kept { until } if *until > now => Some(*until),
                 _ => None,
             })
             .collect();
         if ends.len() >= needed {
             ends.sort_unstable_by(|one, other| other.cmp(one));
-            return Kept::Yes { valid_until: ends[needed - 1] };
+            return RenewalOutcome::Renewed { valid_until: ends[needed - 1] };
         }
-        let gone = self.seats.iter().filter(|seat| matches!(seat, Seat::Gone { .. })).count();
-        let (waiting, spare) = (self.awaited().count(), self.seats.len() - needed);
+        let gone =
+            self.entries.iter().filter(|entry| matches!(entry, RenewalEntry::Gone { .. })).count();
+        let (waiting, spare) = (self.awaited().count(), self.entries.len() - needed);
         if gone > spare {
-            return Kept::No;
+            return RenewalOutcome::Lost;
         }
         let may_yet = ends.len() + waiting >= needed || gone + waiting > spare;
-        if may_yet { Kept::Open } else { Kept::Unclear }
+        if may_yet { RenewalOutcome::Pending } else { RenewalOutcome::Unknown }
     }
 }

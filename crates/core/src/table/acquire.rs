@@ -1,10 +1,10 @@
-//! Asking for a name: a fresh request, asking again, and the claim.
+//! Acquire: a fresh request, a repeated one, and the claim.
 
 use std::time::Duration;
 
 use super::state::{Entry, Freeze, Holder, deadline_of};
 use super::store::Store;
-use super::{Outcome, Planted, Table};
+use super::{Outcome, Table};
 use crate::contract::{AcquireReply, AcquireRequest, QUEUE_HEARTBEAT};
 use crate::error::{Certainty, ErrorKind, LockError, LostReason};
 use crate::lease::Hold;
@@ -36,7 +36,7 @@ impl<S: Store> Table<'_, S> {
         Ok(reply.map_err(|error| error.with_name(&request.name)))
     }
 
-    /// Answers for a lease id that the name has met before; `None` when it has not.
+    /// Replies to a request under a lease id that the name already knows; `None` for other ids.
     fn answer_known(
         &mut self,
         request: &AcquireRequest,
@@ -59,18 +59,17 @@ impl<S: Store> Table<'_, S> {
             _ => self.store.find(id)?,
         };
         let Some(entry) = entry else {
-            let unknown = request.known && !self.has(Planted::UnknownQueuesAnew);
-            return Ok(unknown.then_some(Ok(AcquireReply::Unknown)));
+            return Ok(request.known.then_some(Ok(AcquireReply::Unknown)));
         };
         if (entry.mode, entry.hold) != (request.mode, request.hold) {
             return Ok(Some(Err(other_terms(engine))));
         }
-        self.store.hear(entry.place, self.now)?;
+        self.store.touch(entry.place, self.now)?;
         let position = self.store.ahead_of(entry.place)?;
         Ok(Some(Ok(self.queued_reply(position))))
     }
 
-    /// Returns why a lease id may not come back, if it may not.
+    /// Returns why a lease id must not be used again, if so.
     fn dead_id(&self, id: LeaseId) -> Option<ErrorKind> {
         if self.head.is_given_up(id) {
             return Some(ErrorKind::Cancelled);
@@ -79,28 +78,23 @@ impl<S: Store> Table<'_, S> {
         Some(ErrorKind::Lost { reason })
     }
 
-    /// Repeats what was given; a hand-off is claimed by this, and its lease begins now.
+    /// Returns the grant again. This claims a hand-off, and its lease begins now.
     fn ask_again(
         &mut self,
         request: &AcquireRequest,
     ) -> Result<Result<AcquireReply, LockError>, S::Error> {
         let now = self.now;
-        let fresh = match self.has(Planted::AskingAgainDrawsToken) {
-            true => Some(self.store.next_token()?),
-            false => None,
-        };
-        let keeps_window = self.has(Planted::ClaimKeepsWindow) || self.has_sessions();
+        let sessions = self.has_sessions();
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(Err(not_applied(self.profile.engine, ErrorKind::Cancelled)));
         };
         if !holder.claimed {
             holder.claimed = true;
             holder.metadata = request.metadata.clone();
-            if !keeps_window {
+            if !sessions {
                 holder.deadline = deadline_of(now, holder.hold);
             }
         }
-        holder.token = fresh.unwrap_or(holder.token);
         Ok(Ok(AcquireReply::Granted { token: holder.token, left: holder.left(now), anchor: None }))
     }
 
@@ -133,7 +127,7 @@ impl<S: Store> Table<'_, S> {
         Ok(Ok(self.queued_reply(position)))
     }
 
-    /// Exclusive and shared go together; permits only with permits of the same total.
+    /// Checks that a mode may be used beside those in use.
     fn check_kind(&self, mode: Mode) -> Result<(), LockError> {
         let in_use = !self.head.holders.is_empty() || self.head.queued > 0;
         match in_use {
@@ -143,16 +137,7 @@ impl<S: Store> Table<'_, S> {
     }
 
     fn is_open_to(&self, mode: Mode) -> bool {
-        let frozen = self.head.freeze.is_some() && !self.has(Planted::FreezeWaits);
-        let passes = self.has(Planted::NewcomerPassesQueue)
-            || (mode == Mode::Shared && self.has(Planted::ReaderPassesWriter));
-        let mode = match mode {
-            Mode::Permits { count, of } if self.has(Planted::OnePermitTooMany) => {
-                Mode::Permits { count, of: of + 1 }
-            }
-            mode => mode,
-        };
-        !frozen && (self.head.queued == 0 || passes) && self.head.admits(mode)
+        self.head.freeze.is_none() && self.head.queued == 0 && self.head.admits(mode)
     }
 
     fn grant(&mut self, request: &AcquireRequest, token: FencingToken) -> AcquireReply {
@@ -185,11 +170,11 @@ impl<S: Store> Table<'_, S> {
             hold: request.hold,
             claim_window: request.claim_window,
             queued_at: self.now,
-            heard: self.now,
+            last_seen: self.now,
             metadata: request.metadata.clone(),
         })?;
         if self.head.queued == 0 {
-            self.head.heard_since = self.now;
+            self.head.oldest_seen = self.now;
         }
         self.head.next_place += 1;
         self.head.queued += 1;
@@ -202,8 +187,8 @@ impl<S: Store> Table<'_, S> {
         AcquireReply::Queued { position: Some(position), holder: self.blocker(), next_look }
     }
 
-    /// Returns when a contender at this position looks again: with the heartbeat, and at the head
-    /// also when the first grant ends by time.
+    /// Returns when a contender at this position should look again: with the heartbeat, and at the
+    /// head also when the first grant expires.
     pub(super) fn next_look(&self, position: usize) -> Duration {
         match position {
             0 => self.now.until(self.head.next_free()).min(QUEUE_HEARTBEAT),
@@ -211,7 +196,7 @@ impl<S: Store> Table<'_, S> {
         }
     }
 
-    /// Returns who is in the way: the oldest holder, or else the operator's freeze.
+    /// Returns what blocks the name: the oldest holder, or else the operator's freeze.
     fn blocker(&self) -> Option<Box<HolderSummary>> {
         let holder = self.head.holders.first().map(|holder| self.summary(holder));
         let freeze = || self.head.freeze.as_ref().map(|freeze| self.freeze_summary(freeze));
@@ -230,7 +215,8 @@ impl<S: Store> Table<'_, S> {
             mode: Mode::Exclusive,
             held_for: None,
             left: Some(self.now.until(freeze.until)),
-            // A reason of many escapes may not fit; then the freeze is shown without it.
+            // A reason with many escaped characters may not fit; then the freeze is shown without
+            // it.
             metadata: Metadata::new(&fields).unwrap_or_default(),
         }
     }
@@ -252,11 +238,11 @@ fn not_applied(engine: &'static str, kind: ErrorKind) -> LockError {
 }
 
 fn other_terms(engine: &'static str) -> LockError {
-    let message = "was asked before with another mode or lease; draw a new lease id for that";
+    let message = "was used before with another mode or lease; draw a new lease id";
     LockError::invalid(engine, "lease_id", message)
 }
 
-/// Tells whether a renewal may turn one kind of hold into the other.
+/// Returns whether a renewal may turn one kind of hold into the other.
 pub(super) fn may_become(from: Hold, to: Hold) -> bool {
     (from == Hold::Live) == (to == Hold::Live)
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{LockState, MemoryStore, Planted, Table, WakeUp};
+use super::{LockState, MemoryStore, Table, WakeUp};
 use crate::capabilities::Capabilities;
 use crate::contract::{
     AcquireReply, AcquireRequest, Operation, OperationReply, ReleaseReply, ReleaseRequest,
@@ -16,13 +16,13 @@ use crate::snapshot::Snapshot;
 /// One command on one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for the name.
+    /// Request the name.
     Acquire(AcquireRequest),
     /// Renew, or send the queue heartbeat.
     Renew(RenewRequest),
-    /// End whatever the lease id has.
+    /// End the grant, the hand-off or the queue entry of a lease id.
     Release(ReleaseRequest),
-    /// Look.
+    /// Return the state of the name.
     Inspect(LockName),
     /// An operator's command on this name.
     Operate(Operation),
@@ -37,34 +37,22 @@ pub enum Reply {
     Renew(Result<RenewReply, LockError>),
     /// To a release.
     Release(ReleaseReply),
-    /// To a look.
+    /// To an inspect.
     Inspect(Snapshot),
-    /// To an operator.
+    /// To an operator's command.
     Operate(Result<OperationReply, LockError>),
 }
 
 impl LockState {
     /// Carries out a command: the whole state machine in one call.
     ///
-    /// `counter` is the largest token drawn so far, by all names of the store.
+    /// `counter` is the largest token that has been issued so far, for all names of the store.
     pub fn apply(
         &mut self,
         counter: &mut u64,
         profile: &Capabilities,
         command: &Command,
         now: Moment,
-    ) -> (Reply, Vec<WakeUp>) {
-        self.apply_planted(counter, profile, command, now, None)
-    }
-
-    /// Like [`LockState::apply`], with a planted bug where the feature `planted` is on.
-    pub fn apply_planted(
-        &mut self,
-        counter: &mut u64,
-        profile: &Capabilities,
-        command: &Command,
-        now: Moment,
-        planted: Option<Planted>,
     ) -> (Reply, Vec<WakeUp>) {
         if let Command::Operate(operation @ Operation::RaiseFence { to }) = command {
             if let Err(error) = operation.check(profile) {
@@ -75,10 +63,6 @@ impl LockState {
         }
         let mut store = MemoryStore { queue: &mut self.queue, counter };
         let table = Table::new(&mut self.head, &mut store, profile, now);
-        #[cfg(feature = "planted")]
-        let table = table.with_planted(planted);
-        #[cfg(not(feature = "planted"))]
-        let _ = planted;
         match run(table, command) {
             Ok(done) => done,
             Err(never) => match never {},

@@ -21,7 +21,7 @@ pub struct LockState {
 /// A queue in memory, by place and by lease id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryQueue {
-    entries: BTreeMap<u64, Entry>,
+    pub(super) entries: BTreeMap<u64, Entry>,
     places: BTreeMap<LeaseId, u64>,
 }
 
@@ -31,19 +31,19 @@ impl MemoryQueue {
         self.entries.values()
     }
 
-    /// Returns how many queue.
+    /// Returns how many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Tells whether nobody queues.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     fn remaining(&self) -> Remaining {
-        let heard_since = self.entries.values().map(|entry| entry.heard).min();
-        Remaining { queued: self.entries.len(), heard_since: heard_since.unwrap_or(Moment::NEVER) }
+        let oldest_seen = self.entries.values().map(|entry| entry.last_seen).min();
+        Remaining { queued: self.entries.len(), oldest_seen: oldest_seen.unwrap_or(Moment::NEVER) }
     }
 
     fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Remaining {
@@ -54,12 +54,12 @@ impl MemoryQueue {
     }
 }
 
-/// A queue in memory together with the counter that all names share.
+/// A queue in memory, and the token counter that all names share.
 #[derive(Debug)]
 pub struct MemoryStore<'a> {
     /// The queue of the name.
     pub queue: &'a mut MemoryQueue,
-    /// The largest token that was drawn, 0 at first.
+    /// The largest token that has been issued, 0 at first.
     pub counter: &'a mut u64,
 }
 
@@ -72,7 +72,7 @@ impl Store for MemoryStore<'_> {
         *self.counter += 1;
         match FencingToken::new(*self.counter) {
             Ok(token) => Ok(token),
-            Err(_) => panic!("the token counter of this process is spent"),
+            Err(_) => panic!("the token counter of this process is exhausted"),
         }
     }
 
@@ -102,19 +102,23 @@ impl Store for MemoryStore<'_> {
         Ok(())
     }
 
-    fn hear(&mut self, place: u64, now: Moment) -> Result<(), Infallible> {
+    fn touch(&mut self, place: u64, now: Moment) -> Result<(), Infallible> {
         if let Some(entry) = self.queue.entries.get_mut(&place) {
-            entry.heard = now;
+            entry.last_seen = now;
         }
         Ok(())
     }
 
-    fn remove_silent(&mut self, heard: Moment) -> Result<Remaining, Infallible> {
-        Ok(self.queue.retain(|entry| entry.heard > heard))
+    fn remove_silent(&mut self, last_seen: Moment) -> Result<Remaining, Infallible> {
+        Ok(self.queue.retain(|entry| entry.last_seen > last_seen))
     }
 
-    fn remove_client(&mut self, client: ClientId, heard: Moment) -> Result<Remaining, Infallible> {
-        Ok(self.queue.retain(|entry| entry.client != client || entry.heard > heard))
+    fn remove_client(
+        &mut self,
+        client: ClientId,
+        last_seen: Moment,
+    ) -> Result<Remaining, Infallible> {
+        Ok(self.queue.retain(|entry| entry.client != client || entry.last_seen > last_seen))
     }
 
     fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Infallible> {

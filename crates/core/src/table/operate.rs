@@ -10,7 +10,7 @@ use crate::contract::{Hint, OperationReply, check_freeze, check_revoke, check_un
 use crate::token::FencingToken;
 
 impl<S: Store> Table<'_, S> {
-    /// Takes the grant with this token away: politely, or `at_once`.
+    /// Revokes the grant with this token: politely, or `at_once`.
     ///
     /// # Errors
     /// Outer: the store's own failure. Inner: `Unsupported`, or `Invalid` for the reason.
@@ -31,11 +31,11 @@ impl<S: Store> Table<'_, S> {
         };
         holder.revoked = Some(reason.to_owned());
         let (client, lease_id, left) = (holder.client, holder.lease_id, holder.left(now));
-        // A hand-off that nobody has claimed is believed by nobody: it can go at once.
+        // No client relies on a hand-off that is not claimed: it can be revoked at once.
         let at_once = at_once || (!holder.claimed && !direct);
         self.wake(client, lease_id, Hint::CheckLease);
         if !at_once {
-            return Ok(Ok(OperationReply::Told { left }));
+            return Ok(Ok(OperationReply::Notified { left }));
         }
         if let Some(holder) = self.head.take_holder(lease_id) {
             self.remember_revoked(&holder);
@@ -44,7 +44,7 @@ impl<S: Store> Table<'_, S> {
         Ok(Ok(OperationReply::Done))
     }
 
-    /// Keeps everybody from the name for `duration` from now; replaces an earlier freeze.
+    /// Freezes the name for `duration` from now; replaces an earlier freeze.
     ///
     /// # Errors
     /// Outer: the store's own failure. Inner: `Unsupported`, or `Invalid` for reason or duration.

@@ -1,9 +1,9 @@
-//! Renewal, and the queue heartbeat that is the poll.
+//! Renewal, and the queue heartbeat.
 
 use super::acquire::may_become;
 use super::state::deadline_of;
 use super::store::Store;
-use super::{Outcome, Planted, Table};
+use super::{Outcome, Table};
 use crate::capabilities::HandOff;
 use crate::contract::{Purpose, RenewReply, RenewRequest};
 use crate::error::LockError;
@@ -11,24 +11,22 @@ use crate::lease::Hold;
 use crate::lease_id::LeaseId;
 
 impl<S: Store> Table<'_, S> {
-    /// Carries out one line of a renewal batch.
+    /// Carries out one item of a renewal batch.
     ///
     /// # Errors
-    /// Outer: the store's own failure. Inner: `Invalid` or `Unsupported` for a hold that cannot
-    /// be given; nothing is applied.
+    /// Outer: the store's own failure. Inner: `Invalid` or `Unsupported` for the hold; nothing is
+    /// applied.
     pub fn renew(&mut self, request: &RenewRequest) -> Outcome<RenewReply, S::Error> {
         if let Purpose::Keep(hold) = request.purpose
             && let Err(error) = self.profile.check(crate::Mode::Exclusive, hold)
         {
             return Ok(Err(error.with_name(&request.name)));
         }
-        if !self.has(Planted::RenewalResurrects) {
-            self.settle()?;
-        }
+        self.settle()?;
         if self.head.holder(request.lease_id).is_some() {
             self.keep_grant(request.lease_id)?;
             let reply = self.renew_holder(request);
-            // It may have moved to another session.
+            // The grant may have moved to another session.
             self.keep_grant(request.lease_id)?;
             let reply = reply.map(|reply| self.with_what_is_left(request.lease_id, reply));
             return Ok(reply.map_err(|error| error.with_name(&request.name)));
@@ -43,7 +41,7 @@ impl<S: Store> Table<'_, S> {
         let Some(entry) = self.store.find(request.lease_id)? else {
             return Ok(Ok(RenewReply::Unknown));
         };
-        self.store.hear(entry.place, self.now)?;
+        self.store.touch(entry.place, self.now)?;
         self.keep_place(&entry)?;
         let position = self.store.ahead_of(entry.place)?;
         Ok(Ok(RenewReply::Queued { position: Some(position), next_look: self.next_look(position) }))
@@ -51,23 +49,17 @@ impl<S: Store> Table<'_, S> {
 
     fn renew_holder(&mut self, request: &RenewRequest) -> Result<RenewReply, LockError> {
         let (now, engine) = (self.now, self.profile.engine);
-        let claims = self.has(Planted::HeartbeatClaims);
-        let ignores_revoke = self.has(Planted::RevokedRenews);
         let (sessions, direct) = (self.has_sessions(), self.profile.hand_off == HandOff::Direct);
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(RenewReply::Unknown);
         };
-        if claims && !holder.claimed {
-            holder.claimed = true;
-            holder.deadline = deadline_of(now, holder.hold);
-        }
         let Purpose::Keep(hold) = request.purpose else {
             return Ok(RenewReply::Handed { claim_within: holder.left(now) });
         };
         if !holder.claimed && !direct {
             return Ok(RenewReply::Handed { claim_within: holder.left(now) });
         }
-        if let (Some(reason), false) = (&holder.revoked, ignores_revoke) {
+        if let Some(reason) = &holder.revoked {
             return Ok(RenewReply::Revoked { reason: reason.clone(), left: holder.left(now) });
         }
         if !may_become(holder.hold, hold) {
@@ -87,7 +79,7 @@ impl<S: Store> Table<'_, S> {
         Ok(RenewReply::Renewed { left: holder.left(now) })
     }
 
-    /// Tells what is left after the grant's session was kept.
+    /// Returns the reply with what is left after the grant's session was renewed.
     fn with_what_is_left(&self, lease_id: LeaseId, reply: RenewReply) -> RenewReply {
         match (reply, self.head.holder(lease_id)) {
             (RenewReply::Renewed { .. }, Some(holder)) => {

@@ -1,10 +1,11 @@
 //! Sessions: stores that end all leases of one client and duration together.
 //!
-//! Where the profile says [`Expiry::Session`], a grant or a place in the queue lasts as long as its
-//! session. A session belongs to a client and a duration; a detached lease has one of its own.
-//! - N1: a fresh request, a renewal and a queue heartbeat keep their session for its whole duration
-//!   from now on, and with it everything that hangs on it. Asking again keeps nothing.
-//! - N2: at its end a session takes all its grants and places with it; nothing else is silent.
+//! If the profile says [`Expiry::Session`], a grant or a queue entry lasts as long as its session.
+//! A session belongs to a client and a duration; a detached lease has a session of its own.
+//! - N1: a fresh request, a renewal and a queue heartbeat renew their session for its whole
+//!   duration from now, and so all its grants and queue entries. A repeated request renews nothing.
+//! - N2: when a session ends, all its grants and queue entries end. No entry is removed for
+//!   silence.
 //! - N3: a renewal for longer, or of another kind, moves the grant to another session, never to a
 //!   shorter one.
 
@@ -19,7 +20,7 @@ use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::moment::Moment;
 
-/// Which session it is.
+/// Identifies a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Session {
     owner: Owner,
@@ -37,28 +38,28 @@ impl<S: Store> Table<'_, S> {
         self.profile.expiry == Expiry::Session
     }
 
-    /// Tells whether a hand-off must be claimed, or is a grant at once.
+    /// Returns whether a hand-off must still be claimed.
     pub(super) fn awaits_claim(&self, holder: &Holder) -> bool {
         !holder.claimed && self.profile.hand_off != HandOff::Direct
     }
 
-    /// Keeps the session that a fresh request is for.
+    /// Renews the session of a fresh request.
     pub(super) fn keep_for(&mut self, request: &AcquireRequest) -> Result<(), S::Error> {
         self.keep(self.session(request.client, request.lease_id, request.hold))
     }
 
-    /// Keeps the session of a place in the queue.
+    /// Renews the session of a queue entry.
     pub(super) fn keep_place(&mut self, entry: &Entry) -> Result<(), S::Error> {
         self.keep(self.session(entry.client, entry.lease_id, entry.hold))
     }
 
-    /// Keeps the session of a grant.
+    /// Renews the session of a grant.
     pub(super) fn keep_grant(&mut self, lease_id: LeaseId) -> Result<(), S::Error> {
         let Some(holder) = self.head.holder(lease_id) else { return Ok(()) };
         self.keep(self.session(holder.client, holder.lease_id, holder.hold))
     }
 
-    /// Gives a grant the session that a renewal asks for, unless its own does.
+    /// Moves a grant to the session that a renewal names, if that is another one.
     pub(super) fn move_grant(&mut self, request: &RenewRequest, hold: Hold) {
         let Some(holder) = self.head.holder_mut(request.lease_id) else { return };
         let longer = hold.duration() > holder.hold.duration();
@@ -73,7 +74,7 @@ impl<S: Store> Table<'_, S> {
         }
     }
 
-    /// Removes what waits in sessions that are over.
+    /// Removes the queue entries of sessions that have ended.
     pub(super) fn drop_ended(&mut self) -> Result<(), S::Error> {
         if self.head.queued == 0 {
             return Ok(());
@@ -86,10 +87,10 @@ impl<S: Store> Table<'_, S> {
         Ok(())
     }
 
-    /// Returns when a place in the queue ends if its session is not kept.
+    /// Returns when a queue entry ends if its session is not renewed.
     pub(super) fn end_of(&self, entry: &Entry) -> Moment {
         let session = self.session(entry.client, entry.lease_id, entry.hold);
-        entry.heard.after(session.duration)
+        entry.last_seen.after(session.duration)
     }
 
     fn keep(&mut self, session: Session) -> Result<(), S::Error> {
@@ -97,10 +98,10 @@ impl<S: Store> Table<'_, S> {
             return Ok(());
         }
         let end = self.now.after(session.duration);
-        for place in 0..self.head.holders.len() {
-            let holder = &self.head.holders[place];
+        for at in 0..self.head.holders.len() {
+            let holder = &self.head.holders[at];
             if self.session(holder.client, holder.lease_id, holder.hold) == session {
-                let holder = &mut self.head.holders[place];
+                let holder = &mut self.head.holders[at];
                 holder.deadline = holder.deadline.max(end);
             }
         }
@@ -109,7 +110,7 @@ impl<S: Store> Table<'_, S> {
         }
         for entry in self.store.page(usize::MAX)? {
             if self.session(entry.client, entry.lease_id, entry.hold) == session {
-                self.store.hear(entry.place, self.now)?;
+                self.store.touch(entry.place, self.now)?;
             }
         }
         Ok(())

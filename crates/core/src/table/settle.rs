@@ -1,12 +1,12 @@
 //! Settling: what every command does first.
 //!
-//! What is over is removed: leases whose time has come, hand-offs that were not claimed, silent
-//! contenders, marks that have done their work. Then a free name goes to the head of the queue,
-//! which is told. The token is fixed at this hand-off; the lease begins with the claim.
+//! It removes expired leases, hand-offs that were not claimed in time, silent contenders, and
+//! tombstones that are no longer needed. Then it hands a free name to the head of the queue, and
+//! notifies that contender. The hand-off fixes the token; the lease begins with the claim.
 
+use super::Table;
 use super::state::{Entry, Holder, Remembered, deadline_of, memory_of};
 use super::store::{Remaining, Store};
-use super::{Planted, Table};
 use crate::capabilities::HandOff;
 use crate::contract::{HAND_OVER_BATCH, Hint, QUEUE_SILENCE};
 use crate::lease::Hold;
@@ -30,12 +30,12 @@ impl<S: Store> Table<'_, S> {
         self.hand_over()
     }
 
-    /// Ends everything that hangs on a client that is known to be dead: its leased grants, its
-    /// hand-offs, its places in the queue. Detached and live grants stay.
+    /// Ends the leased grants, the hand-offs and the queue entries of a client that is known to be
+    /// dead. Detached and live grants stay.
     ///
     /// # Errors
     /// The store's own failure.
-    pub fn bury_client(&mut self, client: ClientId) -> Result<(), S::Error> {
+    pub fn end_client(&mut self, client: ClientId) -> Result<(), S::Error> {
         self.head.holders.retain(|holder| {
             holder.client != client || (holder.claimed && !matches!(holder.hold, Hold::Leased(_)))
         });
@@ -50,7 +50,7 @@ impl<S: Store> Table<'_, S> {
     ///
     /// # Errors
     /// The store's own failure.
-    pub fn bury_live(&mut self, lease_id: LeaseId) -> Result<(), S::Error> {
+    pub fn end_live_grant(&mut self, lease_id: LeaseId) -> Result<(), S::Error> {
         if self.head.holder(lease_id).is_some_and(|holder| holder.hold == Hold::Live) {
             self.head.take_holder(lease_id);
         }
@@ -66,8 +66,8 @@ impl<S: Store> Table<'_, S> {
         for holder in over {
             self.remember_revoked(&holder);
             if self.awaits_claim(&holder) && self.head.queued > 0 {
-                // The client was told and did not come: what else it has queued and not renewed
-                // since would only cost the others a claim window each.
+                // The client was notified and did not claim. Each of its other entries without a
+                // heartbeat since would cost the others a claim window.
                 let remaining = self.store.remove_client(holder.client, holder.since)?;
                 self.note(remaining);
             }
@@ -75,10 +75,10 @@ impl<S: Store> Table<'_, S> {
         Ok(())
     }
 
-    /// Keeps the id of a revoked grant that is over, so that its holder is told why.
+    /// Remembers the id of a revoked grant that has ended, so that its holder learns the reason.
     pub(super) fn remember_revoked(&mut self, holder: &Holder) {
         let Some(reason) = &holder.revoked else { return };
-        // From its end on, however much later somebody looks.
+        // Counted from its end, even if this command comes much later.
         let until = holder.deadline.min(self.now).after(memory_of(holder.hold));
         if until > self.now {
             let (lease_id, reason) = (holder.lease_id, reason.clone());
@@ -90,8 +90,8 @@ impl<S: Store> Table<'_, S> {
         if self.has_sessions() {
             return self.drop_ended();
         }
-        let due = self.head.heard_since.after(QUEUE_SILENCE) <= self.now;
-        if self.head.queued == 0 || !due || self.has(Planted::SilentStay) {
+        let due = self.head.oldest_seen.after(QUEUE_SILENCE) <= self.now;
+        if self.head.queued == 0 || !due {
             return Ok(());
         }
         let remaining = self.store.remove_silent(self.now.before(QUEUE_SILENCE))?;
@@ -101,10 +101,10 @@ impl<S: Store> Table<'_, S> {
 
     pub(super) fn note(&mut self, remaining: Remaining) {
         self.head.queued = remaining.queued;
-        self.head.heard_since = remaining.heard_since;
+        self.head.oldest_seen = remaining.oldest_seen;
     }
 
-    /// Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
+    /// Gives a free name to the freeze, or to the first contenders in the queue that fit together.
     pub(super) fn hand_over(&mut self) -> Result<(), S::Error> {
         let frozen = self.head.freeze.is_some();
         let batch = match self.profile.hand_off {
@@ -140,10 +140,7 @@ impl<S: Store> Table<'_, S> {
     }
 
     fn hand_to(&mut self, entry: Entry) -> Result<(), S::Error> {
-        let mut token = self.store.next_token()?;
-        if self.has(Planted::HandOffKeepsToken) {
-            token = crate::FencingToken::new(token.get() - 1).unwrap_or(token);
-        }
+        let token = self.store.next_token()?;
         let deadline = match (self.profile.hand_off, self.has_sessions()) {
             (HandOff::Direct, true) => self.end_of(&entry),
             (HandOff::Direct, false) => deadline_of(self.now, entry.hold),

@@ -1,4 +1,4 @@
-//! What a name's state is made of.
+//! The state of a name.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::token::FencingToken;
 
 /// The small part of a name's state: everything but the queue's entries.
 ///
-/// A store keeps it as it is; what it means only the rules know.
+/// A store keeps it unchanged; only the rules interpret it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Head {
     pub(super) holders: Vec<Holder>,
-    /// The semaphore's total, kept while somebody holds or queues.
+    /// The semaphore's total, kept while there are holders or waiters.
     pub(super) permits_of: Option<u32>,
     pub(super) freeze: Option<Freeze>,
     pub(super) tombstones: Vec<Remembered>,
@@ -28,24 +28,24 @@ pub struct Head {
     pub(super) queued: usize,
     /// The place that the next entry gets.
     pub(super) next_place: u64,
-    /// No entry of the queue was last heard before this.
-    pub(super) heard_since: Moment,
+    /// No entry of the queue was last seen before this.
+    pub(super) oldest_seen: Moment,
 }
 
-/// A grant, or a hand-off that waits for its claim.
+/// A grant, or a hand-off that is not claimed yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
     pub(super) lease_id: LeaseId,
     pub(super) client: ClientId,
     pub(super) mode: Mode,
-    /// The hold that was asked for first: asking again must name the same.
+    /// The hold of the first request: a repeated request must name the same.
     pub(super) asked: Hold,
     /// The hold that the last renewal gave.
     pub(super) hold: Hold,
     pub(super) token: FencingToken,
     /// When the grant or the hand-off was made.
     pub(super) since: Moment,
-    /// When time ends it: the lease, or the claim window while it is not claimed.
+    /// When it ends: with the lease, or with the claim window while it is not claimed.
     pub(super) deadline: Moment,
     pub(super) claimed: bool,
     pub(super) revoked: Option<String>,
@@ -55,11 +55,11 @@ pub struct Holder {
 /// A contender in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry {
-    /// Its place: entries stand in the order of their places.
+    /// Its place in the queue: entries are ordered by their places.
     pub place: u64,
     /// Its lease id, unique in the queue.
     pub lease_id: LeaseId,
-    /// Whose it is.
+    /// The client that queued it.
     pub client: ClientId,
     /// How it wants to hold the name.
     pub mode: Mode,
@@ -69,34 +69,34 @@ pub struct Entry {
     pub claim_window: Duration,
     /// When it was queued.
     pub queued_at: Moment,
-    /// When it was last heard.
-    pub heard: Moment,
-    /// What it tells about itself.
+    /// When its client last sent a request or a heartbeat for it.
+    pub last_seen: Moment,
+    /// What the contender states about itself.
     pub metadata: Metadata,
 }
 
-/// An operator's freeze: next before the queue, until its time is over.
+/// An operator's freeze: it comes before the queue until its time is over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Freeze {
     pub(super) reason: String,
-    /// How long it was to last when the operator asked for it.
+    /// The duration that the operator gave.
     pub(super) duration: Duration,
     pub(super) until: Moment,
     /// The token of the freeze's own grant, once it has the name.
     pub(super) token: Option<FencingToken>,
 }
 
-/// A lease id that must not come back before a moment.
+/// A lease id that must not be used again before a moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Remembered {
     pub(super) lease_id: LeaseId,
     pub(super) until: Moment,
-    /// The operator's words, for a revoked id.
+    /// The operator's reason, for a revoked id.
     pub(super) reason: String,
 }
 
 impl Head {
-    /// Tells whether there is nothing to keep: a store may forget the name.
+    /// Returns whether there is nothing to keep: a store may remove the name.
     pub fn is_idle(&self) -> bool {
         self.holders.is_empty()
             && self.queued == 0
@@ -105,11 +105,11 @@ impl Head {
             && self.revoked.is_empty()
     }
 
-    /// Carries the state over to another run of the machine, whose clock now shows `now`.
+    /// Carries the state over to the next boot of the machine, whose clock now shows `now`.
     ///
-    /// No process of the earlier run lives: what hung on one is gone, the queue included, whose
-    /// entries the store removes. How long the machine stood still nobody knows, so detached
-    /// leases and a freeze begin anew with their whole duration.
+    /// No process of the earlier boot lives, so its grants and the queue end; the store removes the
+    /// queue's entries. How long the machine was off is unknown, so detached leases and a freeze
+    /// begin anew with their whole duration.
     pub fn restart(&mut self, now: Moment) {
         // A remote client's process did not run on this machine, so it may believe its lease yet.
         let outlives = |holder: &Holder| match holder.hold {
@@ -129,7 +129,7 @@ impl Head {
             mark.until = now.after(MIN_TOMBSTONE);
         }
         self.queued = 0;
-        self.heard_since = Moment::ORIGIN;
+        self.oldest_seen = Moment::ORIGIN;
         if self.holders.is_empty() {
             self.permits_of = None;
         }
@@ -145,7 +145,7 @@ impl Head {
         self.queued
     }
 
-    /// Tells whether anybody has queued since the state was empty.
+    /// Returns whether a contender has queued since the state was empty.
     pub fn was_queued_for(&self) -> bool {
         self.next_place > 0
     }
@@ -156,13 +156,13 @@ impl Head {
         let holders = self.holders.iter().map(|holder| holder.deadline);
         let freeze = self.freeze.iter().map(|freeze| freeze.until);
         let marks = self.tombstones.iter().chain(&self.revoked).map(|mark| mark.until);
-        let silence = (self.queued > 0).then(|| self.heard_since.after(QUEUE_SILENCE));
+        let silence = (self.queued > 0).then(|| self.oldest_seen.after(QUEUE_SILENCE));
         holders.chain(freeze).chain(marks).chain(silence).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Returns the moment from which settling would leave nothing, if no command comes before: a
-    /// store may forget the name then without having settled it. [`Moment::NEVER`] when time alone
-    /// does not bring it about: while somebody queues, or a revoked grant would leave its mark.
+    /// Returns when settling would leave an empty state, if no command comes before. From then on a
+    /// store may remove the name without settling it. [`Moment::NEVER`] if time alone does not
+    /// empty the state: while contenders queue, or a revoked grant must be remembered.
     pub fn over_at(&self) -> Moment {
         if self.queued > 0 || self.holders.iter().any(|holder| holder.revoked.is_some()) {
             return Moment::NEVER;
@@ -178,7 +178,7 @@ impl Head {
         holders.chain(freeze).min().unwrap_or(Moment::NEVER)
     }
 
-    /// Returns when the name is free at the latest if nobody renews.
+    /// Returns when the name is free at the latest if no holder renews.
     pub(super) fn all_free(&self) -> Moment {
         let holders = self.holders.iter().map(|holder| holder.deadline);
         let freeze = self.freeze.iter().map(|freeze| freeze.until);
@@ -198,7 +198,7 @@ impl Head {
         Some(self.holders.remove(at))
     }
 
-    /// Tells whether the holders leave room for one more of this mode.
+    /// Returns whether one more contender of this mode fits beside the holders.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders.is_empty(),
@@ -215,7 +215,7 @@ impl Head {
         counts.fold(0, u32::saturating_add)
     }
 
-    /// Returns the operator's words if this id's grant was revoked and is remembered.
+    /// Returns the operator's reason if this id's grant was revoked and is remembered.
     pub(super) fn revoked_reason(&self, lease_id: LeaseId) -> Option<&str> {
         let mark = self.revoked.iter().find(|mark| mark.lease_id == lease_id)?;
         Some(&mark.reason)
@@ -227,7 +227,7 @@ impl Head {
 }
 
 impl Remembered {
-    /// Adds or prolongs a mark; when there are too many, the one that would go first goes.
+    /// Adds or prolongs a mark; if there are too many, removes the one that expires first.
     pub(super) fn add(marks: &mut Vec<Remembered>, mark: Remembered) {
         if let Some(known) = marks.iter_mut().find(|known| known.lease_id == mark.lease_id) {
             known.until = known.until.max(mark.until);
@@ -243,7 +243,7 @@ impl Remembered {
     }
 }
 
-/// Returns for how long a lease id is remembered that must not come back.
+/// Returns how long to remember a lease id that must not be used again.
 pub(super) fn memory_of(hold: Hold) -> Duration {
     hold.duration().unwrap_or(MIN_TOMBSTONE).max(MIN_TOMBSTONE)
 }
@@ -254,7 +254,7 @@ impl Holder {
         self.lease_id
     }
 
-    /// Returns whose grant it is.
+    /// Returns the client that holds the grant.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -274,18 +274,18 @@ impl Holder {
         self.mode
     }
 
-    /// Tells whether a hand-off was claimed, or the grant was direct.
+    /// Returns whether the hand-off was claimed, or the grant was direct.
     pub fn is_claimed(&self) -> bool {
         self.claimed
     }
 
-    /// Returns how much is left at `now`; `None` when time does not end it.
+    /// Returns how much is left at `now`; `None` if time does not end it.
     pub(super) fn left(&self, now: Moment) -> Option<Duration> {
         (self.deadline != Moment::NEVER).then(|| now.until(self.deadline))
     }
 }
 
-/// Returns when a grant ends that is made or renewed at `now`.
+/// Returns when a grant that is made or renewed at `now` ends.
 pub(super) fn deadline_of(now: Moment, hold: Hold) -> Moment {
     hold.duration().map_or(Moment::NEVER, |duration| now.after(duration))
 }

@@ -1,4 +1,4 @@
-//! Where the queue of a name is kept, as the rules see it.
+//! The queue of a name, as the rules see it.
 
 use super::state::Entry;
 use crate::lease_id::{ClientId, LeaseId};
@@ -7,17 +7,17 @@ use crate::token::FencingToken;
 
 /// The queue of one name and the source of tokens.
 ///
-/// The rules never ask the queue of a name that has no entries, so an uncontended command
-/// touches the [`super::Head`] and, when it grants, the token source only. All changes made
-/// between two commands' ends take effect together or not at all.
+/// The rules never read an empty queue, so an uncontended command uses only the [`super::Head`]
+/// and, if it grants, the token source. All changes of one command take effect together or not at
+/// all.
 pub trait Store {
-    /// The store's own failure. The command that met it is undone.
+    /// The store's own failure. It undoes the command.
     type Error;
 
-    /// Draws a token larger than every one drawn before for this name.
+    /// Issues a token larger than every earlier one for this name.
     ///
     /// # Errors
-    /// The store's own failure, and the end of its counter.
+    /// The store's own failure, and an exhausted counter.
     fn next_token(&mut self) -> Result<FencingToken, Self::Error>;
 
     /// Adds an entry at the end; its place is larger than every other.
@@ -50,23 +50,27 @@ pub trait Store {
     /// The store's own failure.
     fn remove(&mut self, place: u64) -> Result<(), Self::Error>;
 
-    /// Notes that the entry at a place was heard at `now`.
+    /// Notes that the client of the entry at a place was last seen at `now`.
     ///
     /// # Errors
     /// The store's own failure.
-    fn hear(&mut self, place: u64, now: Moment) -> Result<(), Self::Error>;
+    fn touch(&mut self, place: u64, now: Moment) -> Result<(), Self::Error>;
 
-    /// Removes all entries that were last heard at `heard` or before.
+    /// Removes all entries that were last seen at `last_seen` or before.
     ///
     /// # Errors
     /// The store's own failure.
-    fn remove_silent(&mut self, heard: Moment) -> Result<Remaining, Self::Error>;
+    fn remove_silent(&mut self, last_seen: Moment) -> Result<Remaining, Self::Error>;
 
-    /// Removes the entries of a client that were last heard at `heard` or before.
+    /// Removes the entries of a client that were last seen at `last_seen` or before.
     ///
     /// # Errors
     /// The store's own failure.
-    fn remove_client(&mut self, client: ClientId, heard: Moment) -> Result<Remaining, Self::Error>;
+    fn remove_client(
+        &mut self,
+        client: ClientId,
+        last_seen: Moment,
+    ) -> Result<Remaining, Self::Error>;
 
     /// Returns the first `limit` entries.
     ///
@@ -80,7 +84,7 @@ pub trait Store {
 pub struct Remaining {
     /// How many entries there are.
     pub queued: usize,
-    /// When the one of them that was silent for longest was last heard; [`Moment::NEVER`] when
-    /// there is none.
-    pub heard_since: Moment,
+    /// When the entry that has been silent for longest was last seen; [`Moment::NEVER`] if there
+    /// is none.
+    pub oldest_seen: Moment,
 }

@@ -1,4 +1,4 @@
-//! How a name stands, for people and tools.
+//! The state of a name, for people and tools.
 
 use super::Table;
 use super::state::{Entry, Holder};
@@ -10,7 +10,7 @@ use crate::name::LockName;
 use crate::snapshot::{FreezeView, GrantState, HolderView, MAX_VIEWS, Snapshot, WaiterView};
 
 impl<S: Store> Table<'_, S> {
-    /// Shows how the name stands, after settling it.
+    /// Returns the state of the name, after settling it.
     ///
     /// # Errors
     /// The store's own failure.
@@ -38,8 +38,8 @@ impl<S: Store> Table<'_, S> {
         })
     }
 
-    /// Returns what a watch of this lease id must say at once when it opens (rule G4 of
-    /// [`crate::engine`]): a hand-off, a revoke, or that nothing stands under it.
+    /// Returns the hint with which a watch of this lease id must begin (rule G4 of
+    /// [`crate::engine`]): for a hand-off, a revoke, or an unknown id.
     ///
     /// # Errors
     /// The store's own failure.

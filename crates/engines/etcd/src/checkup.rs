@@ -15,7 +15,7 @@ use crate::keys::Layout;
 use crate::ops::{absent, get, keys_of, present, put};
 use crate::options::EtcdOptions;
 use crate::proto::{RangeRequest, StatusResponse, TxnRequest};
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 use space::Quota;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
@@ -39,7 +39,7 @@ const PASSWORD: &str = "anyone who reads the password can release every lock";
 pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Workplace::here(ENGINE)?.run(async move { check(&options).await }).await?
+    Executor::current(ENGINE)?.run(async move { check(&options).await }).await?
 }
 
 async fn check(options: &EtcdOptions) -> Result<Checkup, LockError> {

@@ -446,7 +446,7 @@ impl Connection {
     }
 }
 
-/// Tells whether the member answers and has a leader.
+/// Returns whether the member answers and has a leader.
 async fn lives(connection: &Connection) -> bool {
     ask_status(connection).await.is_ok()
 }

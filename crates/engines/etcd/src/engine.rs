@@ -18,7 +18,7 @@ use crate::proto::RangeRequest;
 use crate::sessions::Sessions;
 use crate::store::Store;
 use crate::watcher::Watcher;
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 /// How many leases one call renews.
 const BATCH: usize = 128;
@@ -33,7 +33,7 @@ pub struct EtcdEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    executor: Workplace,
+    executor: Executor,
 }
 
 impl EtcdEngine {
@@ -48,7 +48,7 @@ impl EtcdEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<EtcdEngine, LockError> {
         options.validate()?;
-        let executor = Workplace::here(ENGINE)?;
+        let executor = Executor::current(ENGINE)?;
         let client = Client::new(options)?;
         let layout = Layout::new(options.prefix());
         let (key, range_end) = layout.names("");

@@ -68,7 +68,7 @@ impl fmt::Display for ServerMessage {
     }
 }
 
-/// No answer; `certainty` tells whether the request may have been applied.
+/// No answer; `certainty` says whether the request may have been applied.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_did_nothing_and_says_what_to_do() {
+    fn a_refused_request_is_not_applied_and_the_error_says_what_to_do() {
         for (code, words, advice) in [
             (Code::PermissionDenied, "etcdserver: permission denied", "readwrite on the prefix"),
             (Code::InvalidArgument, "etcdserver: user name is empty", "user and password"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_is_no_longer_good_is_told_from_all_else() {
+    fn an_expired_token_is_distinguished_from_other_errors() {
         for (code, words) in [
             (Code::Unauthenticated, "etcdserver: invalid auth token"),
             (Code::InvalidArgument, "etcdserver: revision of auth store is old"),
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_carried_out_is_unknown() {
+    fn requests_that_may_have_been_applied_are_unknown() {
         for (code, words) in [(Code::Unknown, "transport error"), (Code::DeadlineExceeded, "")] {
             let (kind, certainty) = outcome(code, words);
             assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{words}: {kind:?}");

@@ -206,7 +206,7 @@ mod tests {
     const ID: LeaseId = LeaseId::from_bytes([0xab; 16]);
 
     #[test]
-    fn a_key_tells_who_stands_at_it_and_on_which_name() {
+    fn a_key_contains_its_contender_and_its_name() {
         let layout = Layout::new("holdline/");
         let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
         for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", "a b"] {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_nobody() {
+    fn foreign_keys_are_no_contender() {
         let layout = Layout::new("");
         for end in ["config", "", "694G", "694D", "r-1", "p3-4-1-x", "p2-0-1-x", "1-2", "-1", "+1"]
         {

@@ -101,7 +101,7 @@ impl Store {
         }
         let seconds = self.client.time_to_live(entry.kv.lease).await.unwrap_or(0);
         let left = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-        Ok(Some(OperationReply::Told { left: Some(left) }))
+        Ok(Some(OperationReply::Notified { left: Some(left) }))
     }
 
     async fn delete_go(&self, entry: &QueueEntry) -> Result<Option<OperationReply>, RequestError> {

@@ -128,12 +128,12 @@ impl EtcdOptions {
         &self.prefix
     }
 
-    /// Tells whether the password would be sent to another machine in clear text.
+    /// Returns whether the password would be sent to another machine in clear text.
     pub(crate) fn exposes_password(&self) -> bool {
         self.tls.is_none() && self.cluster.needs_tls()
     }
 
-    /// Tells whether TLS is used without a client certificate.
+    /// Returns whether TLS is used without a client certificate.
     pub(crate) fn shows_no_certificate(&self) -> bool {
         self.tls.as_ref().is_some_and(|files| files.cert.is_none())
     }
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_password_is_shown() {
+    fn errors_name_the_parameter_and_show_no_password() {
         for (url, says) in [
             ("etdc://a", "etcds://"),
             ("etcd://a:x", "port"),

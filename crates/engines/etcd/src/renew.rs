@@ -229,7 +229,7 @@ fn is_detached(hold: Hold) -> bool {
     matches!(hold, Hold::Detached(_))
 }
 
-/// Tells whether a grant with the hold `has` needs no change for a renewal to `asked`.
+/// Returns whether a grant with the hold `has` needs no change for a renewal to `asked`.
 fn needs_no_move(has: Hold, asked: Hold) -> bool {
     is_detached(has) == is_detached(asked) && asked.duration() <= has.duration()
 }

@@ -8,7 +8,7 @@ use holdline_core::{
     Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
     LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
@@ -145,7 +145,7 @@ impl Store {
         Some(Before { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
     }
 
-    pub(crate) fn watch(&self, _: &Workplace, name: &LockName, id: LeaseId) -> Hints {
+    pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {
         let wanted = self.held.find(name, id).map(|held| Wanted {
             own: (held.key.clone(), held.written + 1),
             before: self.before(name, &held.blockers, held.read_at),

@@ -31,7 +31,7 @@ use crate::keys::Span;
 use crate::proto::{
     DELETED, Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchWhat,
 };
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 /// How long to wait before a broken stream is opened again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -73,7 +73,7 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Starts the task, which ends with the watcher.
-    pub(crate) fn start(executor: &Workplace, client: Client) -> Watcher {
+    pub(crate) fn start(executor: &Executor, client: Client) -> Watcher {
         let watches = Arc::new(Watches::default());
         let (commands, received) = unbounded_channel();
         let task = WatchTask {
@@ -102,11 +102,11 @@ impl Watcher {
             }
             // Another watch of this id may have taken the hints.
             Some(_) => {
-                self.watches.tell(id, Hint::LookAgain);
-                self.watches.tell(id, Hint::CheckLease);
+                self.watches.notify(id, Hint::LookAgain);
+                self.watches.notify(id, Hint::CheckLease);
             }
             None => {
-                self.watches.tell(id, Hint::CheckLease);
+                self.watches.notify(id, Hint::CheckLease);
             }
         }
         WatchOf {
@@ -180,7 +180,7 @@ enum End {
 
 /// The task that reads the stream.
 struct WatchTask {
-    executor: Workplace,
+    executor: Executor,
     client: Client,
     watches: Arc<Watches>,
     received: UnboundedReceiver<Command>,
@@ -203,7 +203,7 @@ impl Drop for WatchTask {
         if self.over || self.moved || self.received.is_closed() {
             return;
         }
-        self.executor.leave();
+        self.executor.move_to_thread();
         self.client.leave_connection();
         tracing::debug!("the runtime of the watches ended: they move to another thread");
         let (_, closed) = unbounded_channel();
@@ -386,7 +386,7 @@ impl WatchTask {
             hints.extend(target.hint(event));
         }
         for hint in hints {
-            self.watches.tell(id, hint);
+            self.watches.notify(id, hint);
         }
         true
     }
@@ -400,8 +400,8 @@ impl WatchTask {
         let Some(mut target) = self.targets.remove(&watch) else { return };
         tracing::debug!(reason = response.cancel_reason, "the server ended a watch");
         let id = target.id;
-        self.watches.tell(id, Hint::LookAgain);
-        self.watches.tell(id, Hint::CheckLease);
+        self.watches.notify(id, Hint::LookAgain);
+        self.watches.notify(id, Hint::CheckLease);
         target.from = target.from.max(response.compact_revision);
         let next = self.add(target);
         if let Some((own, before)) = self.by_id.get_mut(&id) {
@@ -419,8 +419,8 @@ impl Target {
         Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
     }
 
-    /// Tells whether a change between the read and the start of the watch, which is at the revision
-    /// `newest`, may have been missed.
+    /// Returns whether a change between the read and the start of the watch, which is at the
+    /// revision `newest`, may have been missed.
     fn may_have_missed(&self, created: bool, newest: i64) -> bool {
         created && self.keys.is_some() && newest >= self.from
     }

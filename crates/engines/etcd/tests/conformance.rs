@@ -11,7 +11,7 @@ use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
 /// How many histories suffice where only the servers are others.
 const FEW: usize = 40;
-const FOREIGN: &str = "somebody else's value";
+const FOREIGN: &str = "another client's value";
 
 enum Servers {
     One(EtcdServer),

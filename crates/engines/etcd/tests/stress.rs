@@ -24,7 +24,7 @@ enum Ground {
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Harm {
+enum Fault {
     KillLeader,
     StopLeader,
     CutLeaderFromPeers,
@@ -43,8 +43,8 @@ impl Ground {
     }
 
     /// What can be done to them.
-    fn harms(&self) -> Vec<Harm> {
-        use Harm::{
+    fn faults(&self) -> Vec<Fault> {
+        use Fault::{
             CutFollowerFromPeers, CutLeaderFromClients, CutLeaderFromPeers, KillFollower,
             KillLeader, KillMajority, StopLeader,
         };
@@ -62,10 +62,10 @@ impl Ground {
         }
     }
 
-    /// Does harm for a while, and mends it.
-    fn suffer(&self, harm: Harm, witness: usize, pause: Duration) {
-        match (self, harm) {
-            (Ground::One(server), Harm::StopLeader) => {
+    /// Injects a fault for a while, and heals it.
+    fn inject(&self, fault: Fault, witness: usize, pause: Duration) {
+        match (self, fault) {
+            (Ground::One(server), Fault::StopLeader) => {
                 server.stop();
                 last(pause);
                 server.cont();
@@ -77,13 +77,13 @@ impl Ground {
             }
             (Ground::Three(cluster), _) => {
                 let leader = cluster.leader_seen_by(witness);
-                suffer_among_three(cluster, harm, leader, pause);
+                inject_among_three(cluster, fault, leader, pause);
             }
         }
     }
 }
 
-fn suffer_among_three(cluster: &EtcdCluster, harm: Harm, leader: usize, pause: Duration) {
+fn inject_among_three(cluster: &EtcdCluster, fault: Fault, leader: usize, pause: Duration) {
     let (follower, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let cut = |member: usize, from: Cut| {
         cluster.cut(member, from);
@@ -96,14 +96,14 @@ fn suffer_among_three(cluster: &EtcdCluster, harm: Harm, leader: usize, pause: D
         members.iter().for_each(|member| cluster.relaunch(*member));
         members.iter().for_each(|member| cluster.await_ready(*member));
     };
-    match harm {
-        Harm::KillLeader => kill(&[leader]),
-        Harm::KillFollower => kill(&[follower]),
-        Harm::KillMajority => kill(&[follower, other]),
-        Harm::CutLeaderFromPeers => cut(leader, Cut::Peers),
-        Harm::CutLeaderFromClients => cut(leader, Cut::Clients),
-        Harm::CutFollowerFromPeers => cut(follower, Cut::Peers),
-        Harm::StopLeader => {
+    match fault {
+        Fault::KillLeader => kill(&[leader]),
+        Fault::KillFollower => kill(&[follower]),
+        Fault::KillMajority => kill(&[follower, other]),
+        Fault::CutLeaderFromPeers => cut(leader, Cut::Peers),
+        Fault::CutLeaderFromClients => cut(leader, Cut::Clients),
+        Fault::CutFollowerFromPeers => cut(follower, Cut::Peers),
+        Fault::StopLeader => {
             cluster.stop(leader);
             last(pause);
             cluster.cont(leader);
@@ -119,7 +119,7 @@ async fn connect(url: &str) -> Arc<dyn Engine> {
 }
 
 /// Lets contenders and faults loose for a while; returns what the checker says.
-async fn rage(test: &str, ground: Ground) -> Vec<Violation> {
+async fn stress(test: &str, ground: Ground) -> Vec<Violation> {
     let mut engines = Vec::new();
     for _ in 0..CLIENTS {
         engines.push(connect(&ground.url()).await);
@@ -128,13 +128,13 @@ async fn rage(test: &str, ground: Ground) -> Vec<Violation> {
     let rules = Rules { fair: true, without_tokens: false };
     // The servers stay until all is judged.
     let ground = Arc::new(ground);
-    let suffering = ground.clone();
-    let harm = move |seed| {
-        stress::in_turn(seed, &suffering.harms(), |harm, random, pause| {
-            suffering.suffer(harm, random.random_range(0..3), pause);
+    let injector = ground.clone();
+    let fault = move |seed| {
+        stress::in_turn(seed, &injector.faults(), |fault, random, pause| {
+            injector.inject(fault, random.random_range(0..3), pause);
         })
     };
-    let violations = stress::rage(&replay, engines, rules, harm).await;
+    let violations = stress::stress(&replay, engines, rules, fault).await;
     drop(ground);
     violations
 }
@@ -154,7 +154,7 @@ fn judge(violations: &[Violation], promised: bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_member_that_is_killed_and_stopped() {
     let server = EtcdServer::start(EtcdConfig::default());
-    let violations = rage("one_member_that_is_killed_and_stopped", Ground::One(server)).await;
+    let violations = stress("one_member_that_is_killed_and_stopped", Ground::One(server)).await;
     judge(&violations, false);
 }
 
@@ -165,7 +165,7 @@ async fn three_members_of_the_newest_version() {
     let Some(network) = PrivateNetwork::enter(test) else { return };
     let config = EtcdConfig::default().with_flavour(EtcdFlavour::V37);
     let cluster = EtcdCluster::start_apart(config, &network);
-    judge(&rage(test, Ground::Three(cluster)).await, true);
+    judge(&stress(test, Ground::Three(cluster)).await, true);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -173,5 +173,5 @@ async fn three_members_that_are_killed_stopped_and_cut() {
     let test = "three_members_that_are_killed_stopped_and_cut";
     let Some(network) = PrivateNetwork::enter(test) else { return };
     let cluster = EtcdCluster::start_apart(EtcdConfig::default(), &network);
-    judge(&rage(test, Ground::Three(cluster)).await, false);
+    judge(&stress(test, Ground::Three(cluster)).await, false);
 }

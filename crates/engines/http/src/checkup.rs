@@ -1,7 +1,7 @@
 //! The checks of `doctor` for a server. Nothing is written.
 
 use holdline_core::{Checkup, Finding, LockError, LockName};
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 use crate::error::ENGINE;
 use crate::options::HttpOptions;
@@ -20,7 +20,7 @@ const ANY_NAME: &str = "doctor";
 pub async fn checkup(options: &HttpOptions) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Workplace::of_process(ENGINE)?.run(async move { check(&options).await }).await
+    Executor::process_wide(ENGINE)?.run(async move { check(&options).await }).await
 }
 
 async fn check(options: &HttpOptions) -> Checkup {

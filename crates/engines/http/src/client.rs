@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
-use holdline_net::tls::{Speaker, TlsFiles};
+use holdline_net::tls::{TlsContext, TlsFiles};
 use holdline_net::url::Server;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, Response, Uri};
@@ -38,7 +38,7 @@ const LARGEST: usize = 64 * 1024 * 1024;
 const IDLE: Duration = Duration::from_secs(20);
 /// How many idle connections are kept.
 const MOST_IDLE: usize = 32;
-const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "http://" };
+const TLS: TlsContext = TlsContext { engine: ENGINE, without: "http://" };
 
 /// Sends requests to one server.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl Target {
             })?;
             match &self.tls {
                 Some(files) => {
-                    let stream = SPEAKER.wrap(stream, host, files).await?;
+                    let stream = TLS.wrap(stream, host, files).await?;
                     Ok(Stream::Tls(Box::new(stream)))
                 }
                 None => Ok(Stream::Plain(stream)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdline_core::LockError;
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 use crate::error::ENGINE;
 use crate::options::HttpOptions;
@@ -15,7 +15,7 @@ pub struct HttpEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    executor: Workplace,
+    executor: Executor,
 }
 
 impl HttpEngine {
@@ -25,7 +25,7 @@ impl HttpEngine {
     /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it
     /// does not accept the token, or is of another version. Nothing is held after any of them.
     pub async fn connect(options: &HttpOptions) -> Result<HttpEngine, LockError> {
-        let executor = Workplace::here(ENGINE)?;
+        let executor = Executor::current(ENGINE)?;
         let options = options.clone();
         let store = executor.run(async move { Store::connect(&options).await }).await??;
         Ok(HttpEngine(Arc::new(Inner { store: Arc::new(store), executor })))

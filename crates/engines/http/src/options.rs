@@ -50,9 +50,9 @@ impl HttpOptions {
         if credentials.user.is_some() || credentials.password.is_some() {
             return Err(reader.bad("has a user or a password: use `token_file` or `token_env`"));
         }
-        let (place, base) = match credentials.place.find('/') {
-            Some(at) => credentials.place.split_at(at),
-            None => (credentials.place, ""),
+        let (place, base) = match credentials.rest.find('/') {
+            Some(at) => credentials.rest.split_at(at),
+            None => (credentials.rest, ""),
         };
         let base = base.trim_end_matches('/').to_owned();
         let is_path = |c: char| c.is_ascii_alphanumeric() || "/-._~%".contains(c);

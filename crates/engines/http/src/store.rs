@@ -7,7 +7,7 @@ use holdline_core::{
     LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply,
     RenewRequest, Renewed, Snapshot,
 };
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -98,7 +98,7 @@ impl Store {
         self.ask::<Operated>(OPERATE, &request).await.map(OperationReply::from)
     }
 
-    pub(crate) fn watch(&self, executor: &Workplace, name: &LockName, lease_id: LeaseId) -> Hints {
+    pub(crate) fn watch(&self, executor: &Executor, name: &LockName, lease_id: LeaseId) -> Hints {
         self.watcher.open(executor, &self.client, name, lease_id)
     }
 }

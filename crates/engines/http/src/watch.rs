@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, Hints, LeaseId, LockError, LockName};
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
@@ -58,12 +58,12 @@ impl Drop for Follower {
 impl Watcher {
     pub(crate) fn open(
         &self,
-        executor: &Workplace,
+        executor: &Executor,
         client: &Arc<Client>,
         name: &LockName,
         lease_id: LeaseId,
     ) -> Hints {
-        // First of all: what the task hears from now on is for this watch too.
+        // First of all: hints that the task receives from now on are for this watch too.
         let hints = Watches::open(&self.watches, lease_id);
         let mut followers = lock(&self.followers);
         let known = followers.get(&lease_id).and_then(Weak::upgrade);
@@ -111,7 +111,7 @@ async fn pass_on(mut body: Incoming, lease_id: LeaseId, watches: &Watches) {
     while let Ok(Some(Ok(frame))) = timeout(SILENCE, body.frame()).await {
         let bytes = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
         for hint in bytes.iter().copied().filter_map(hint_of) {
-            watches.tell(lease_id, hint);
+            watches.notify(lease_id, hint);
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What `doctor` looks at on one machine.
+//! The checks of `doctor` for the local engine.
 //!
-//! It makes nothing: where there is no store yet, it looks at the place where one would be made.
+//! They create nothing: if there is no store yet, they check the directory in which it would be
+//! created.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -13,24 +14,25 @@ use crate::directory;
 use crate::engine::LocalEngine;
 use crate::error::{ENGINE, Fault};
 use crate::filesystem;
-use crate::housekeeping::TOO_MANY;
+use crate::housekeeping::MAX_PAGES;
 use crate::machine;
 use crate::options::LocalOptions;
 use crate::report::LocalReport;
 
-/// Below this many free bytes the log may soon find no room: it may grow to 16 MiB.
+/// With fewer free bytes the log may soon have no room: it may grow to 16 MiB.
 const ROOM: u64 = 64 << 20;
-/// Below this many free inodes liveness files may soon find no room.
+/// With fewer free inodes, liveness files may soon have no room.
 const INODES: u64 = 1_000;
-/// Below this many descriptors a process has few left beside our own: about 8 for an engine, and
-/// one for each live grant.
+/// With fewer descriptors a process has few left besides ours: about 8 for an engine, and one for
+/// each live grant.
 const DESCRIPTORS: u64 = 256;
-/// So many files of dead processes are swept without anybody noticing.
+/// So many files of dead processes are swept without a noticeable delay.
 const STALE: usize = 1_000;
 
-/// Looks how the engine's machine, directory and database stand.
+/// Checks the engine's machine, directory and database.
 ///
-/// Waits up to the transaction limit when a process is stopped inside a transaction, and says so.
+/// If a process is stopped inside a transaction, it waits up to the transaction limit and reports
+/// that.
 pub fn checkup(options: &LocalOptions) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
     checkup.add(machine());
@@ -42,13 +44,13 @@ pub fn checkup(options: &LocalOptions) -> Checkup {
             return checkup;
         }
     };
-    look_at_place(&mut checkup, options, &directory);
+    check_directory(&mut checkup, options, &directory);
     match options.is_made() {
-        Ok(true) => look_at_store(&mut checkup, options),
+        Ok(true) => check_store_files(&mut checkup, options),
         Ok(false) => checkup.add(Finding::ok(
             "database",
             DATABASE,
-            "not made yet: nobody has locked here; the first lock makes it",
+            "not made yet: nobody has locked here; the first lock creates it",
         )),
         Err(error) => checkup.add(failed("database", DATABASE, &error)),
     }
@@ -57,16 +59,18 @@ pub fn checkup(options: &LocalOptions) -> Checkup {
 
 const MACHINE: &str = "leases are judged by the clock of this boot, which all processes must share";
 const LIMIT: &str = "a process without free descriptors can neither take nor release a lock";
-const DIRECTORY: &str = "processes meet here: whoever can write here can take and free locks";
+const DIRECTORY: &str =
+    "processes share their locks here: every user with write access can acquire and free locks";
 const FILE_SYSTEM: &str = "file locks and shared memory must mean the same to all processes, and \
                            tokens must outlive the machine's restart";
-const ROOM_LEFT: &str = "without room no lock can be taken, and leases cannot be renewed";
+const ROOM_LEFT: &str = "without room no lock can be acquired, and leases cannot be renewed";
 const DATABASE: &str = "it holds every name's holders and queue";
 const LOG: &str = "a long log makes opening slow; one that never shrinks fills the disk";
-const FILES: &str = "each process has a file that shows that it lives; those of the dead are swept \
-                     by whoever locks, and many of them make that slow";
-const TOKENS: &str = "a counter that falls gives tokens twice; when it ends, no lock can be taken";
-const FOREIGN: &str = "a name that holds what is not ours cannot be locked";
+const FILES: &str = "each process has a file that shows that it lives; the next lock \
+                     sweeps those of dead processes, and many of them make that slow";
+const TOKENS: &str =
+    "if the counter falls, tokens are given twice; at its end, no lock can be acquired";
+const FOREIGN: &str = "a name with foreign data cannot be locked";
 const NAMES: &str = "how much is held now";
 
 fn failed(check: &'static str, matters: &'static str, error: &LockError) -> Finding {
@@ -92,8 +96,8 @@ fn descriptors() -> Finding {
     finding.warn(format!("raise it, for example: ulimit -n {}", 4 * DESCRIPTORS))
 }
 
-/// Looks at the directory, or at what it will be made in.
-fn look_at_place(checkup: &mut Checkup, options: &LocalOptions, directory: &Path) {
+/// Checks the directory, or the one in which it will be created.
+fn check_directory(checkup: &mut Checkup, options: &LocalOptions, directory: &Path) {
     let (place, status) = match directory::nearest(directory) {
         Ok(found) => found,
         Err(fault) => return checkup.add(failed("directory", DIRECTORY, &fault.into_error())),
@@ -154,10 +158,12 @@ fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Meta
     if mode & 0o002 == 0 {
         return finding;
     }
-    finding.warn("every user of this machine can take and free its locks: chmod o-w, or mean it")
+    let fix = "every user of this machine can acquire and free its locks: chmod o-w, unless this \
+               is intended";
+    finding.warn(fix)
 }
 
-/// Judges how much room is left; a file system without a table of inodes has no limit of them.
+/// Checks how much room is left; a file system without an inode table has no limit of inodes.
 fn room(bytes: u64, inodes: Option<u64>) -> Finding {
     let files = inodes.map_or_else(String::new, |inodes| format!(", {inodes} files"));
     let finding = Finding::ok("room", ROOM_LEFT, format!("{} MiB{files} free", bytes >> 20));
@@ -170,7 +176,7 @@ fn room(bytes: u64, inodes: Option<u64>) -> Finding {
     }
 }
 
-fn look_at_store(checkup: &mut Checkup, options: &LocalOptions) {
+fn check_store_files(checkup: &mut Checkup, options: &LocalOptions) {
     let report = LocalEngine::open(options).and_then(|engine| engine.report());
     match report {
         Ok(report) => findings_of(&report).into_iter().for_each(|finding| checkup.add(finding)),
@@ -192,8 +198,8 @@ fn findings_of(report: &LocalReport) -> [Finding; 6] {
     [
         Finding::ok("database", DATABASE, database),
         match report.log_pages {
-            pages if pages > 2 * TOO_MANY => log.warn(
-                "it is moved into the database by whoever locks; if it stays this long, some \
+            pages if pages > 2 * MAX_PAGES => log.warn(
+                "the next lock moves it into the database; if it stays this long, some \
                  program keeps the database open in a transaction: end that",
             ),
             _ => log,
@@ -204,7 +210,7 @@ fn findings_of(report: &LocalReport) -> [Finding; 6] {
             files
         },
         match report.newest_live_token {
-            // A file is made for a token that was drawn, and the counter never falls.
+            // A file is created for a token that was drawn, and the counter never falls.
             Some(newest) if newest >= report.next_token => Finding::ok(
                 "tokens",
                 TOKENS,
@@ -241,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_well_and_stays_so() {
+    fn a_missing_store_is_ok_and_is_not_created() {
         let scratch = Scratch::new();
         let directory = scratch.path().join("later/here");
         let checkup = checkup(&LocalOptions::default().with_dir(&directory));
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_looked_at_from_all_sides() {
+    fn a_store_gets_every_check() {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path().join("store"));
         drop(LocalEngine::open(&options).expect("opened"));
@@ -297,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_open_to_all_is_told() {
+    fn a_directory_open_to_all_is_a_warning() {
         let scratch = Scratch::new();
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
         std::fs::set_permissions(scratch.path(), open).expect("its own");
@@ -306,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sticky_directory_of_several_users_is_told() {
+    fn a_sticky_directory_of_several_users_is_a_warning() {
         let scratch = Scratch::new();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
         std::fs::set_permissions(scratch.path(), mode).expect("its own");
@@ -317,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_judged_by_bytes_and_by_files() {
+    fn room_is_checked_by_bytes_and_by_files() {
         for (bytes, inodes, health) in [
             (ROOM, Some(INODES), Health::Ok),
             (ROOM, None, Health::Ok),
@@ -331,33 +337,33 @@ mod tests {
     }
 
     #[test]
-    fn few_tokens_a_long_log_and_foreign_names_are_told() {
+    fn few_tokens_a_long_log_and_foreign_names_are_warnings() {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path().join("store"));
         let engine = LocalEngine::open(&options).expect("opened");
         let well = engine.report().expect("told");
         assert!(findings_of(&well).iter().all(|finding| finding.health() == Health::Ok));
         let ill = LocalReport {
-            log_pages: 2 * TOO_MANY + 1,
+            log_pages: 2 * MAX_PAGES + 1,
             next_token: FencingToken::MAX.get() - 1,
             foreign: 1,
             stale_files: STALE + 1,
             ..well
         };
-        let told = findings_of(&ill);
+        let error = findings_of(&ill);
         let ill: Vec<&str> =
-            told.iter().filter(|f| f.health() == Health::Warning).map(Finding::check).collect();
+            error.iter().filter(|f| f.health() == Health::Warning).map(Finding::check).collect();
         assert_eq!(ill, ["log", "files", "tokens", "foreign"]);
     }
 
     #[test]
-    fn a_store_that_a_restart_empties_is_told() {
+    fn a_store_that_a_restart_empties_is_a_warning() {
         let place = format!("/dev/shm/holdline-doctor-{}", std::process::id());
         std::fs::create_dir_all(&place).expect("memory of the machine");
-        let told = checkup(&LocalOptions::default().with_dir(&place));
+        let error = checkup(&LocalOptions::default().with_dir(&place));
         std::fs::remove_dir_all(&place).expect("removed");
-        let finding = of(&told, "file_system");
-        assert_eq!(finding.health(), Health::Warning, "{told:?}");
+        let finding = of(&error, "file_system");
+        assert_eq!(finding.health(), Health::Warning, "{error:?}");
         assert_eq!(finding.found(), "tmpfs");
     }
 }

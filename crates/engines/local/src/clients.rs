@@ -1,4 +1,4 @@
-//! What this process has in the directory: its clients' liveness files and its live grants.
+//! This process's part of the directory: its clients' liveness files and its live grants.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use holdline_core::{Anchor, ClientId, FencingToken, LeaseId};
 
 use crate::error::Fault;
-use crate::inbox::Inbox;
 use crate::liveness::{self, Liveness};
+use crate::wake_socket::WakeSocket;
 
-/// How many remote clients have a name for wake-ups; those of others that wait learn of a hand-off
-/// by their heartbeat. A server that runs for months has asked for very many.
-const MOST_REMOTE: usize = 1_024;
+/// How many remote clients have a name for wake-ups; waiters of other clients learn of a hand-off
+/// by their heartbeat. A server that runs for months has requests of very many clients.
+const MAX_REMOTE: usize = 1_024;
 
-/// What this process has in the directory.
+/// This process's files in the directory.
 #[derive(Debug)]
 pub(crate) struct Clients {
     pub(crate) liveness: Arc<Liveness>,
-    inbox: Arc<Inbox>,
+    wake_socket: Arc<WakeSocket>,
     files: HashMap<ClientId, ClientFile>,
     /// The remote clients that have a name for wake-ups, the newest last.
     remote: VecDeque<ClientId>,
@@ -27,8 +27,8 @@ pub(crate) struct Clients {
     uncommitted: Vec<LeaseId>,
 }
 
-/// A locked liveness file. Of a process's many clients only the first has one of its own: the
-/// others' are further names of it.
+/// A locked liveness file. Only the first client of a process has a file of its own; the others are
+/// hard links to it.
 #[derive(Debug)]
 enum ClientFile {
     Own { file: File, alone: bool },
@@ -36,13 +36,14 @@ enum ClientFile {
 }
 
 impl Clients {
-    pub(crate) fn new(liveness: Arc<Liveness>, inbox: Arc<Inbox>) -> Clients {
+    pub(crate) fn new(liveness: Arc<Liveness>, wake_socket: Arc<WakeSocket>) -> Clients {
         let (files, anchors) = (HashMap::new(), HashMap::new());
         let remote = VecDeque::new();
-        Clients { liveness, inbox, files, remote, anchors, uncommitted: Vec::new() }
+        Clients { liveness, wake_socket, files, remote, anchors, uncommitted: Vec::new() }
     }
 
-    /// Makes sure that others can see this client live, and can wake it. Inside the short lock.
+    /// Ensures that other processes can see that this client lives, and can wake it. Inside the
+    /// short lock.
     pub(crate) fn register(&mut self, client: ClientId) -> Result<(), Fault> {
         if client.is_remote() {
             self.wake_remote(client);
@@ -58,32 +59,32 @@ impl Clients {
                 ClientFile::Own { file, alone }
             }
         };
-        // A client that other engines have too keeps the socket of the first of them.
+        // A client of several engines keeps the socket of the first engine.
         if !matches!(file, ClientFile::Own { alone: false, .. }) {
-            self.inbox.receive_for(client);
+            self.wake_socket.receive_for(client);
         }
         self.files.insert(client, file);
         Ok(())
     }
 
-    /// Makes sure that a remote client is woken through this process. It has no liveness file: the
-    /// death of this process is not that of the client.
+    /// Ensures that a remote client is woken through this process. It has no liveness file: when
+    /// this process dies, the client need not be dead.
     fn wake_remote(&mut self, client: ClientId) {
         if self.remote.iter().rev().any(|known| *known == client) {
             return;
         }
-        if self.remote.len() == MOST_REMOTE
+        if self.remote.len() == MAX_REMOTE
             && let Some(oldest) = self.remote.pop_front()
-            && !self.inbox.forget(oldest)
+            && !self.wake_socket.forget(oldest)
         {
             self.remote.push_back(oldest);
         }
-        self.inbox.receive_for(client);
+        self.wake_socket.receive_for(client);
         self.remote.push_back(client);
     }
 
-    /// Gives our file one more name. Where that is not possible (a name that is taken, too many
-    /// of them), the client gets a file of its own.
+    /// Adds a hard link to our file. If that is not possible (the name exists, or too many links),
+    /// the client gets a file of its own.
     fn link(&self, client: ClientId) -> Option<ClientId> {
         let own = |(id, file): (&ClientId, &ClientFile)| {
             matches!(file, ClientFile::Own { alone: true, .. }).then_some(*id)
@@ -93,18 +94,18 @@ impl Clients {
         std::fs::hard_link(from, to).ok().map(|()| first)
     }
 
-    /// Tells whether a client is one of this process's.
+    /// Returns whether a client is one of this process's.
     pub(crate) fn is_ours(&self, client: ClientId) -> bool {
         self.files.contains_key(&client)
     }
 
-    /// Tells whether a live grant is one of this process's.
+    /// Returns whether a live grant is one of this process's.
     pub(crate) fn has_anchor(&self, lease_id: LeaseId) -> bool {
         self.anchors.contains_key(&lease_id)
     }
 
-    /// Returns what keeps a live grant: the copy that is kept here, or a new file's. Asking again
-    /// must give the same, so a copy stays here until the grant is over.
+    /// Returns the anchor of a live grant: the copy that is kept here, or a new file's. A repeated
+    /// request must get the same anchor, so a copy stays here until the grant is over.
     pub(crate) fn anchor(
         &mut self,
         lease_id: LeaseId,
@@ -116,7 +117,8 @@ impl Clients {
             return Ok(anchor.clone());
         }
         if !self.liveness.is_grant_dead(token)? {
-            let message = "stands for a live grant of another process, which alone can hand it on";
+            let message =
+                "belongs to a live grant of another process, and only that process can pass it on";
             return Err(Fault::invalid("lease_id", message));
         }
         let anchor = self.liveness.anchor(token)?;
@@ -130,29 +132,29 @@ impl Clients {
         self.uncommitted.clear();
     }
 
-    /// Lets go of the live grants of the transaction that was undone: their tokens will be drawn
+    /// Releases the anchors of the transaction that was rolled back: their tokens will be drawn
     /// again, perhaps by another process.
-    pub(crate) fn undone(&mut self) {
+    pub(crate) fn rolled_back(&mut self) {
         for lease_id in std::mem::take(&mut self.uncommitted) {
-            self.let_go(lease_id);
+            self.release_anchor(lease_id);
         }
     }
 
-    /// Lets go of a grant that is over, if it was a live one of ours. Inside the short lock.
-    pub(crate) fn let_go(&mut self, lease_id: LeaseId) {
+    /// Releases the anchor of a grant that is over, if it is ours. Inside the short lock.
+    pub(crate) fn release_anchor(&mut self, lease_id: LeaseId) {
         if let Some((token, _)) = self.anchors.remove(&lease_id) {
             self.liveness.remove_grant(token);
         }
     }
 
-    /// Tells whether our file of a live grant still stands at its path.
+    /// Returns whether our file of a live grant is still at its path.
     pub(crate) fn anchor_stands(&self, lease_id: LeaseId) -> bool {
         let Some((token, anchor)) = self.anchors.get(&lease_id) else { return true };
         let status = rustix::fs::fstat(anchor.descriptor());
         status.is_ok_and(|status| liveness::is_same(&self.liveness.files.grant(*token), &status))
     }
 
-    /// Tells whether our file of a client still stands at its path.
+    /// Returns whether our file of a client is still at its path.
     pub(crate) fn client_stands(&self, client: ClientId) -> bool {
         let own = match self.files.get(&client) {
             Some(ClientFile::NameOf(first)) => self.files.get(first),
@@ -163,11 +165,11 @@ impl Clients {
         status.is_ok_and(|status| liveness::is_same(&self.liveness.files.client(client), &status))
     }
 
-    /// Removes what this process has. What cannot be removed now is swept by others, since its
-    /// lock ends with the process.
-    pub(crate) fn leave(&mut self) {
+    /// Removes the files of this process. Others sweep the rest, since its locks end with the
+    /// process.
+    pub(crate) fn remove_all(&mut self) {
         for client in std::mem::take(&mut self.remote) {
-            self.inbox.forget(client);
+            self.wake_socket.forget(client);
         }
         let own = std::mem::take(&mut self.files);
         for (client, file) in own {

@@ -1,5 +1,5 @@
-//! What acquiring and renewing do inside a transaction, beside the rules of the lock table: look
-//! whether our files stand, and keep the files of live grants.
+//! Acquire and renew inside a transaction. Besides the rules of the lock table, they check that our
+//! files exist, and keep the files of live grants.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use holdline_core::{
 };
 
 use crate::error::Fault;
-use crate::step::{Look, Step};
+use crate::step::{DeadHolders, Step};
 
 /// Grants a name, or queues for it.
 pub(crate) fn acquire(
     step: &mut Step<'_>,
     request: &AcquireRequest,
 ) -> Result<Result<AcquireReply, LockError>, Fault> {
-    step.check_store_now_and_then().map_err(Fault::gone_for_others)?;
+    step.check_store_sometimes().map_err(Fault::as_unavailable)?;
     if request.queue || !matches!(request.hold, Hold::Detached(_)) {
         step.clients.register(request.client)?;
     }
-    let look = Look::ForTheDead;
+    let look = DeadHolders::Find;
     let mut reply = step.on(&request.name, look, |table| table.acquire(request))?;
     if let Ok(AcquireReply::Granted { token, anchor, .. }) = &mut reply
         && request.hold == Hold::Live
@@ -29,8 +29,8 @@ pub(crate) fn acquire(
     Ok(reply)
 }
 
-/// Renews a batch. A line whose name holds what is not ours is answered so: the whole is then
-/// undone and done again without touching that name.
+/// Renews a batch. An entry whose name has foreign data gets that error: the batch is rolled back
+/// and repeated without that name.
 pub(crate) fn renew_all(
     step: &mut Step<'_>,
     lines: &[RenewRequest],
@@ -46,7 +46,7 @@ pub(crate) fn renew_all(
         let reply = match (&gone, foreign.get(&line.name)) {
             (Some(what), _) => lost(line, what),
             (None, Some(found)) => Err(Fault::Foreign(found.clone()).about(&line.name)),
-            (None, None) => match renew_line(step, line) {
+            (None, None) => match renew_one(step, line) {
                 Err(Fault::Foreign(found)) => {
                     foreign.insert(line.name.clone(), found);
                     return Err(Fault::Again);
@@ -59,7 +59,7 @@ pub(crate) fn renew_all(
     Ok(replies)
 }
 
-fn renew_line(
+fn renew_one(
     step: &mut Step<'_>,
     line: &RenewRequest,
 ) -> Result<Result<RenewReply, LockError>, Fault> {
@@ -72,12 +72,12 @@ fn renew_line(
         Purpose::Keep(Hold::Leased(_) | Hold::Detached(_)) | Purpose::Wait => true,
     };
     if !own_files_stand {
-        // Others take us for dead, and the name may be theirs already.
+        // Others consider us dead, and may hold the name already.
         return Ok(lost(line, "our liveness file was removed"));
     }
     let look = match line.purpose {
-        Purpose::Keep(_) => Look::Not,
-        Purpose::Wait => Look::ForTheDead,
+        Purpose::Keep(_) => DeadHolders::Ignore,
+        Purpose::Wait => DeadHolders::Find,
     };
     let reply = step.on(&line.name, look, |table| table.renew(line))?;
     if let Ok(reply) = &reply
@@ -88,7 +88,7 @@ fn renew_line(
     Ok(reply)
 }
 
-/// A holder has lost; a contender is in no queue and asks anew.
+/// Makes the reply for a lost entry: a holder has lost, and a contender queues again.
 fn lost(line: &RenewRequest, what: &str) -> Result<RenewReply, LockError> {
     match line.purpose {
         Purpose::Keep(_) => Err(Fault::StoreGone(what.to_owned()).about(&line.name)),

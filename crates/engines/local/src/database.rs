@@ -1,14 +1,14 @@
-//! The database file: made whole or not at all, opened only if it is ours.
+//! The database file: created completely or not at all, and opened only if it is ours.
 //!
-//! - B1: the file at its path is complete from its first moment: it is made under another name
-//!   and linked when it is done. So an empty file there was cut short, and is not made anew.
-//! - B2: a file that is not ours, is damaged, or is of a newer version is left as it is.
-//! - B3: a commit flushes nothing (`synchronous=NORMAL` with a write-ahead log); what a power cut
-//!   takes back, it takes back from the end, and the file is never torn. Only what must not come
-//!   back, the counter's range, is committed with [`Flush::Yes`].
+//! - B1: the file at its path is always complete: it is created under another name and linked when
+//!   it is done. So an empty file there was truncated, and is not created again.
+//! - B2: a file that is not ours, is damaged, or is of a newer version is left unchanged.
+//! - B3: a commit does not flush (`synchronous=NORMAL` with a write-ahead log). A power cut loses
+//!   only the last commits, and the file is never torn. Only the counter's range, which must be
+//!   durable, is committed with [`Flush::Yes`].
 //!
-//! We never open the file beside SQLite: closing any descriptor of it would drop the locks that
-//! SQLite has on it in this process. Looks at the path are by `stat`.
+//! We never open the file outside of SQLite: closing any descriptor of it would drop the locks of
+//! SQLite in this process. Checks of the path use `stat`.
 
 use std::fmt;
 use std::io;
@@ -26,9 +26,9 @@ use crate::keys::{self, APPLICATION_ID, Files, LAYOUT};
 use crate::rows::Rows;
 use crate::token::Counter;
 
-/// How long a statement waits for other programs that have the database in a transaction.
-/// Our own processes never do: they wait for the short lock.
-pub(crate) const OTHER_PROGRAMS: Duration = Duration::from_secs(1);
+/// How long a statement waits for other programs with an open transaction. Our own processes wait
+/// for the short lock instead.
+pub(crate) const OTHER_PROGRAMS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether a commit is flushed to the disk before it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(crate) enum Flush {
     No,
 }
 
-/// Which file a path names: device and inode.
+/// The identity of a file: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) device: u64,
@@ -63,7 +63,7 @@ impl Database {
     }
 
     /// Sets how long each statement waits for other programs. It costs no system call.
-    pub(crate) fn wait_for_other_programs(&self, limit: Duration) -> Result<(), Fault> {
+    pub(crate) fn set_other_programs_timeout(&self, limit: Duration) -> Result<(), Fault> {
         Ok(self.connection.busy_timeout(limit)?)
     }
 
@@ -74,13 +74,13 @@ impl Database {
         work: impl FnOnce(Rows<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let rows = self.rows();
-        self.undo();
+        self.roll_back();
         if flush == Flush::Yes {
             self.connection.pragma_update(None, "synchronous", "FULL")?;
         }
         let done = self.attempt(rows, work);
         if done.is_err() {
-            self.undo();
+            self.roll_back();
         }
         if flush == Flush::Yes {
             self.connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -99,8 +99,8 @@ impl Database {
         Ok(done)
     }
 
-    /// Ends a transaction that a failure, or a panic, has left open.
-    fn undo(&self) {
+    /// Rolls back a transaction that a failure or a panic has left open.
+    fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.rows().run("ROLLBACK", [])
         {
@@ -110,14 +110,14 @@ impl Database {
     }
 }
 
-/// Makes the database if there is none. The caller is inside the short lock.
+/// Creates the database if there is none. The caller is inside the short lock.
 pub(crate) fn make(files: &Files, modes: Modes) -> Result<(), Fault> {
     let unfinished = files.unfinished();
     if identity_of(&files.database)?.is_some() {
         return Ok(());
     }
     check_no_orphan(&files.database)?;
-    // What a crash has left of an earlier attempt is ours, and nobody else is inside.
+    // Files that a crash left of an earlier attempt are ours, and nobody else is inside.
     for end in ["", "-wal", "-shm", "-journal"] {
         let mut left = unfinished.clone().into_os_string();
         left.push(end);
@@ -132,7 +132,7 @@ pub(crate) fn make(files: &Files, modes: Modes) -> Result<(), Fault> {
     let link = || -> io::Result<()> {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(modes.file);
         std::fs::set_permissions(&unfinished, mode)?;
-        // Unlike a rename, a link never replaces what somebody else has put there.
+        // Unlike a rename, a link never replaces an existing file.
         std::fs::hard_link(&unfinished, &files.database)?;
         std::fs::remove_file(&unfinished)?;
         std::fs::File::open(&files.root)?.sync_all()
@@ -140,8 +140,8 @@ pub(crate) fn make(files: &Files, modes: Modes) -> Result<(), Fault> {
     link().map_err(|error| Fault::at("making", &files.database, error))
 }
 
-/// A log without its database would be taken for that of the one that we make. It belongs to one
-/// that was moved away, without it, and may hold tokens that were given.
+/// Checks that there is no log without its database: it would be used for the new database. It
+/// belongs to a database that was moved away, and may contain tokens that were granted.
 fn check_no_orphan(database: &Path) -> Result<(), Fault> {
     let mut log = database.as_os_str().to_owned();
     log.push("-wal");
@@ -170,7 +170,7 @@ fn fill(path: &Path) -> Result<(), Fault> {
     connection.close().map_err(|(_, error)| Fault::from(error))
 }
 
-/// Opens the database that stands at the path, if it is ours.
+/// Opens the database at the path, if it is ours.
 pub(crate) fn open(path: &Path) -> Result<Database, Fault> {
     let before = check_file(path)?;
     let connection = connect(path)?;
@@ -186,12 +186,12 @@ pub(crate) fn open(path: &Path) -> Result<Database, Fault> {
     Ok(Database { connection, identity: before })
 }
 
-/// Opens a connection that leaves the log as it is when it closes.
+/// Opens a connection that does not checkpoint the log when it closes.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Fault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    connection.busy_timeout(OTHER_PROGRAMS)?;
+    connection.busy_timeout(OTHER_PROGRAMS_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(32);
     connection.execute_batch(
         "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0; PRAGMA trusted_schema = 0",
@@ -216,10 +216,10 @@ fn check_file(path: &Path) -> Result<Identity, Fault> {
     }
     if status.len() == 0 {
         return Err(Fault::Foreign(format!(
-            "{shown} is empty: it was cut short, or it is not ours; restore a copy, or move it away"
+            "{shown} is empty: it was truncated, or it is not ours; restore a copy, or move it away"
         )));
     }
-    // SQLite would open it for reading only, and fail much later.
+    // SQLite would open it read-only, and fail much later.
     rustix::fs::accessat(rustix::fs::CWD, path, Access::WRITE_OK, AtFlags::EACCESS)
         .map_err(|error| Fault::at("opening for writing", path, error.into()))?;
     Ok(Identity { device: status.dev(), inode: status.ino() })
@@ -250,7 +250,7 @@ fn check_ours(connection: &Connection, path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Tells which file stands at a path; `None` if there is none.
+/// Returns the identity of the file at a path; `None` if there is none.
 pub(crate) fn identity_of(path: &Path) -> Result<Option<Identity>, Fault> {
     match std::fs::metadata(path) {
         Ok(status) => Ok(Some(Identity { device: status.dev(), inode: status.ino() })),

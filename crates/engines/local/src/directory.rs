@@ -1,8 +1,8 @@
-//! The directory in which the processes of one user meet.
+//! The directory that the processes of one user share.
 //!
-//! Our own is made with mode 0700 and must stay ours: whoever can write there can take locks and
-//! forge wake-ups. An explicit directory is its owner's affair: what we make in it may be used
-//! by whoever the directory itself is open to.
+//! Our own directory is created with mode 0700 and must stay private: every user with write access
+//! can acquire locks and forge wake-ups. For an explicit directory its owner decides: files in it
+//! are open to the users to whom the directory is open.
 
 use std::fs::{DirBuilder, File, Metadata, Permissions};
 use std::io;
@@ -17,9 +17,9 @@ use crate::keys::Files;
 use crate::user;
 
 /// The longest path of a directory: SQLite takes 512 bytes with the names that it appends.
-const LONGEST: usize = 480;
+const MAX_PATH: usize = 480;
 
-/// An open directory that was found fit.
+/// An open directory that was checked.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) files: Files,
@@ -27,7 +27,7 @@ pub(crate) struct Directory {
     pub(crate) file_system: FileSystem,
 }
 
-/// Who may use what we make.
+/// The modes of the files that we create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Modes {
     pub(crate) directory: u32,
@@ -35,34 +35,34 @@ pub(crate) struct Modes {
 }
 
 impl Modes {
-    /// Files are open to whoever the directory is open to, and always to their owner.
+    /// Files are open to the users to whom the directory is open, and always to their owner.
     fn like(directory: u32) -> Modes {
-        // In a sticky directory nobody could remove what a dead process of another user left.
+        // In a sticky directory nobody could remove the files of another user's dead process.
         Modes { directory: directory & 0o6777, file: directory & 0o666 | 0o600 }
     }
 
-    /// Gives an open file the mode for files, whatever the umask left of it.
+    /// Sets the mode of an open file, independent of the umask.
     pub(crate) fn apply(self, file: &File) -> io::Result<()> {
         file.set_permissions(Permissions::from_mode(self.file))
     }
 }
 
-/// Finds, makes and checks the directory. Two processes may do so at once.
+/// Finds, creates and checks the directory. Two processes may do so at once.
 pub(crate) fn open(explicit: Option<&Path>) -> Result<Directory, Fault> {
     let path = match explicit {
         Some(path) => path.to_owned(),
         None => user::directory()?,
     };
-    if let Ok((place, _)) = nearest(&path) {
-        // Before anything is made there.
-        filesystem::check_at(&place)?;
+    if let Ok((existing, _)) = nearest(&path) {
+        // Before anything is created there.
+        filesystem::check_at(&existing)?;
     }
-    // What exists already is left as it is, so making it twice at once does no harm.
+    // Existing files are left unchanged, so creating them concurrently is harmless.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
     made.map_err(|error| Fault::at("making the directory", &path, error))?;
     let (path, open) = enter(&path).map_err(|error| Fault::at("opening", &path, error))?;
-    if path.as_os_str().len() > LONGEST {
-        let message = format!("may have {LONGEST} bytes, this one has {}", path.as_os_str().len());
+    if path.as_os_str().len() > MAX_PATH {
+        let message = format!("may have {MAX_PATH} bytes, this one has {}", path.as_os_str().len());
         return Err(Fault::invalid("dir", message));
     }
     let status = open.metadata().map_err(|error| Fault::at("looking at", &path, error))?;
@@ -83,25 +83,25 @@ pub(crate) fn open(explicit: Option<&Path>) -> Result<Directory, Fault> {
     Ok(directory)
 }
 
-/// Finds the directory, or else the nearest place above it that exists.
+/// Finds the directory, or the nearest existing path above it.
 ///
 /// # Errors
-/// That place is a link that leads nowhere, or cannot be looked at.
+/// That path is a dangling link, or cannot be inspected.
 pub(crate) fn nearest(directory: &Path) -> Result<(PathBuf, Metadata), Fault> {
-    let exists = |place: &&Path| std::fs::symlink_metadata(place).is_ok();
-    let place = directory.ancestors().find(exists).unwrap_or(directory);
-    match std::fs::metadata(place) {
-        Ok(status) => Ok((place.to_owned(), status)),
-        Err(error) => Err(Fault::at("following", place, error)),
+    let exists = |existing: &&Path| std::fs::symlink_metadata(existing).is_ok();
+    let existing = directory.ancestors().find(exists).unwrap_or(directory);
+    match std::fs::metadata(existing) {
+        Ok(status) => Ok((existing.to_owned(), status)),
+        Err(error) => Err(Fault::at("following", existing, error)),
     }
 }
 
-/// Tells whether this process could make the directory, or a store in it.
+/// Returns whether this process could create the directory, or a store in it.
 pub(crate) fn can_be_made(directory: &Path) -> bool {
-    nearest(directory).is_ok_and(|(place, status)| {
+    nearest(directory).is_ok_and(|(existing, status)| {
         let needed = Access::WRITE_OK | Access::EXEC_OK;
-        let may = rustix::fs::accessat(rustix::fs::CWD, &place, needed, AtFlags::EACCESS);
-        status.is_dir() && may.is_ok() && filesystem::keeps_files(&place)
+        let may = rustix::fs::accessat(rustix::fs::CWD, &existing, needed, AtFlags::EACCESS);
+        status.is_dir() && may.is_ok() && filesystem::keeps_files(&existing)
     })
 }
 
@@ -130,7 +130,7 @@ fn check_private(path: &Path, owner: u32, mode: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Makes a directory with exactly this mode, unless it is there.
+/// Creates a directory with exactly this mode, unless it exists.
 fn make_below(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) if mode == 0o700 => Ok(()),
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_open_to_whom_the_directory_is_open() {
+    fn files_are_open_to_the_users_of_the_directory() {
         for (directory, file) in
             [(0o40700, 0o600), (0o42770, 0o660), (0o40755, 0o644), (0o41777, 0o666), (0, 0o600)]
         {
@@ -165,8 +165,8 @@ mod tests {
             (user, 0o40750, "mode 0750"),
             (user, 0o701, "chmod"),
         ] {
-            let told = check_private(path, owner, mode).expect_err("refused").into_error();
-            assert!(told.to_string().contains(says), "{told}");
+            let error = check_private(path, owner, mode).expect_err("refused").into_error();
+            assert!(error.to_string().contains(says), "{error}");
         }
     }
 }

@@ -12,51 +12,51 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
+use crate::checked_watch::CheckedWatch;
 use crate::clients::Clients;
 use crate::commands;
 use crate::database;
 use crate::directory::{self, Directory};
 use crate::error::Fault;
+use crate::grant_processes;
 use crate::housekeeping::Housekeeping;
-use crate::inbox::Inbox;
-use crate::keepers;
 use crate::keys::Files;
 use crate::latch;
 use crate::listing;
 use crate::liveness::Liveness;
-use crate::looked_at::LookedAt;
 use crate::machine;
 use crate::options::LocalOptions;
 use crate::reboot;
-use crate::report::{self, LocalReport, Place};
-use crate::room::Room;
+use crate::report::{self, LocalReport, ReportContext};
 use crate::shared::Shared;
 use crate::short_lock::ShortLock;
-use crate::step::{Inside, Look, Step};
+use crate::step::{DeadHolders, Step, StoreState};
+use crate::transaction_lock::TransactionLock;
+use crate::wake_socket::WakeSocket;
 
 /// The one-machine engine. Clones share their connection; engines of all processes that are
 /// opened on the same directory share their names.
 ///
-/// Opening, and every command that finds another one under way, blocks on files for a moment;
+/// Opening blocks on files for a moment, and so does a command while another one is in progress;
 /// commands do so on a thread of their own.
 #[derive(Clone)]
 pub struct LocalEngine {
     shared: Arc<Shared>,
     files: Files,
-    place: Place,
+    report_context: ReportContext,
 }
 
 impl LocalEngine {
-    /// Opens the engine on the directory of the options, and makes that and the database when
-    /// they are not there yet.
+    /// Opens the engine on the directory of the options, and creates the directory and the database
+    /// if they do not exist yet.
     ///
     /// # Errors
     /// - `Invalid`: an option is wrong.
-    /// - `Refused`: no right to the directory, a file system that cannot carry it, a shifted
-    ///   clock, no room on the disk.
-    /// - `Foreign`: the database is not ours, or damaged; it was left as it is.
+    /// - `Refused`: no permission for the directory, an unsuitable file system, a shifted clock, no
+    ///   room on the disk.
+    /// - `Foreign`: the database is not ours, or damaged; it was left unchanged.
     /// - `Protocol`: the database is of a newer version.
-    /// - `Unavailable`: the files cannot be reached, or a process keeps them in a transaction.
+    /// - `Unavailable`: the files cannot be accessed, or a process has them in a transaction.
     ///
     /// Nothing is held after any of them.
     pub fn open(options: &LocalOptions) -> Result<LocalEngine, LockError> {
@@ -65,18 +65,22 @@ impl LocalEngine {
         open(options).map_err(|fault| fault.in_file(&database).into_error())
     }
 
-    /// Keeps this process outside every transaction while `work` runs: a process that is about
-    /// to stop itself must not do so inside, where all others would wait for it.
+    /// Keeps this process outside every transaction while `work` runs. A process that stops itself
+    /// inside a transaction would make all others wait.
     pub fn between_transactions<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.shared.room.keep_out(work)
+        self.shared.transaction_lock.exclude(work)
     }
 
-    /// Tells how the directory stands, for people to read. Counts everything: not for often.
+    /// Reports the state of the directory, for people. It counts everything, so call it rarely.
     ///
     /// # Errors
     /// As for any command: `Unavailable`, `Refused`, `Foreign`.
     pub fn report(&self) -> Result<LocalReport, LockError> {
-        let made = self.shared.room.enter().and_then(|inside| report::make(&inside, &self.place));
+        let made = self
+            .shared
+            .transaction_lock
+            .enter()
+            .and_then(|inside| report::make(&inside, &self.report_context));
         made.map_err(|fault| fault.in_file(&self.files.database).into_error())
     }
 }
@@ -103,26 +107,26 @@ fn open(options: &LocalOptions) -> Result<LocalEngine, Fault> {
         reboot::take_over(&database, &liveness, boot, now)?;
     }
     let watches = Arc::new(Watches::default());
-    let inbox = Inbox::open(&files, modes.file, watches.clone())
+    let wake_socket = WakeSocket::open(&files, modes.file, watches.clone())
         .map_err(|error| Fault::at("opening", &files.wake, error))?;
-    let inbox = Arc::new(inbox);
-    let inside = Inside::new(database, Clients::new(liveness, inbox.clone()), boot);
+    let wake_socket = Arc::new(wake_socket);
+    let inside = StoreState::new(database, Clients::new(liveness, wake_socket.clone()), boot);
     let shared = Shared {
         capabilities,
         clock,
-        room: Arc::new(Room::new(short_lock, inside, limit)),
-        waiting: Arc::default(),
+        transaction_lock: Arc::new(TransactionLock::new(short_lock, inside, limit)),
+        wait_thread: Arc::default(),
         watches,
-        inbox,
+        wake_socket,
         housekeeping: Housekeeping::default(),
     };
-    shared.housekeeping.look_at_opening(&shared.room);
-    let place = Place {
+    shared.housekeeping.check_at_opening(&shared.transaction_lock);
+    let report_context = ReportContext {
         explicit: options.dir().is_some(),
         file_system: file_system.name,
         forgets: file_system.forgets,
     };
-    Ok(LocalEngine { shared: Arc::new(shared), files, place })
+    Ok(LocalEngine { shared: Arc::new(shared), files, report_context })
 }
 
 impl Engine for LocalEngine {
@@ -136,7 +140,8 @@ impl Engine for LocalEngine {
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
         let id = request.lease_id;
         if request.queue {
-            // From the commit on a hint may come, before the reply is seen and watched for.
+            // From the commit on a hint may arrive, before the reply is seen and the watch is
+            // opened.
             self.shared.watches.expect(id);
         }
         let (asked, watches) = (request.clone(), self.shared.watches.clone());
@@ -168,12 +173,12 @@ impl Engine for LocalEngine {
             move |step| commands::renew_all(step, &asked, &mut foreign).map(Ok),
             move |done| {
                 let replies = done.unwrap_or_else(|error| {
-                    let all = lines.iter().map(|line| Err(error.clone().with_name(&line.name)));
+                    let all = lines.iter().map(|queue| Err(error.clone().with_name(&queue.name)));
                     all.collect()
                 });
-                for (line, reply) in lines.iter().zip(&replies) {
+                for (queue, reply) in lines.iter().zip(&replies) {
                     if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                        watches.forget(line.lease_id);
+                        watches.forget(queue.lease_id);
                     }
                 }
                 replies
@@ -188,12 +193,12 @@ impl Engine for LocalEngine {
         self.shared.watches.forget(request.lease_id);
         let asked = request.clone();
         let work = move |step: &mut Step<'_>| {
-            // A holder whose database was removed has lost, however short its work was.
+            // A holder whose database was removed has lost, even after a short hold.
             match step.check_store() {
                 Err(gone @ Fault::StoreGone(_)) => return Ok(Err(gone.about(&asked.name))),
                 checked => checked?,
             }
-            let reply = step.on(&asked.name, Look::Not, |table| table.release(&asked))?;
+            let reply = step.on(&asked.name, DeadHolders::Ignore, |table| table.release(&asked))?;
             step.is_over(asked.lease_id);
             Ok(Ok(reply))
         };
@@ -203,17 +208,19 @@ impl Engine for LocalEngine {
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
-            step.check_store_for_others()?;
-            step.on(&asked, Look::ForTheDead, |table| table.inspect(&asked)).map(Ok)
+            step.check_store_without_grant()?;
+            step.on(&asked, DeadHolders::Find, |table| table.inspect(&asked)).map(Ok)
         };
         let answer = self.shared.command(name, work, |reply| reply);
         match answer {
-            Answer::Ready(Some(Ok(snapshot))) if keepers::is_wanted(&snapshot) => {
-                Answer::later(keepers::with_keepers(Ok(snapshot), self.files.clone()))
+            Answer::Ready(Some(Ok(snapshot))) if grant_processes::is_wanted(&snapshot) => {
+                Answer::later(grant_processes::with_processes(Ok(snapshot), self.files.clone()))
             }
             Answer::Later(later) => {
                 let files = self.files.clone();
-                Answer::later(async move { keepers::with_keepers(later.await, files).await })
+                Answer::later(
+                    async move { grant_processes::with_processes(later.await, files).await },
+                )
             }
             ready => ready,
         }
@@ -224,23 +231,24 @@ impl Engine for LocalEngine {
     }
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        // Of what we have queued, hints that came since the reply are waiting: in the watch itself,
-        // which was expected, or in the socket, which nobody has read yet (rule G4).
+        // Hints for our queue entries that arrived since the reply are kept: in the watch itself,
+        // which was expected, or in the unread socket (rule G4).
         let expected = self.shared.watches.expects(lease_id);
         let stream = Watches::open(&self.shared.watches, lease_id);
-        if !self.shared.room.is_forked() {
-            self.shared.inbox.listen();
+        if !self.shared.transaction_lock.is_forked() {
+            self.shared.wake_socket.listen();
         }
         if expected {
             return Box::pin(stream);
         }
-        // Nothing is kept for a holder, which may never open a watch: it is looked at now.
+        // For a holder, which may never open a watch, no hints are kept, so its lease is checked
+        // now.
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
-            step.on(&asked, Look::Not, |table| table.pending_hint(lease_id)).map(Ok)
+            step.on(&asked, DeadHolders::Ignore, |table| table.pending_hint(lease_id)).map(Ok)
         };
         let look = self.shared.command(name, work, |hint| hint);
-        Box::pin(LookedAt::new(look, stream))
+        Box::pin(CheckedWatch::new(look, stream))
     }
 
     fn operate<'a>(
@@ -258,7 +266,7 @@ impl Engine for LocalEngine {
             Operation::Latch { name, command } => {
                 let (asked, command) = (name.clone(), *command);
                 let work = move |step: &mut Step<'_>| {
-                    step.check_store_for_others()?;
+                    step.check_store_without_grant()?;
                     latch::ask(step.rows(), &asked, command).map(Ok)
                 };
                 return self.shared.command(name, work, |reply| reply);
@@ -277,8 +285,8 @@ impl Engine for LocalEngine {
         };
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
-            step.check_store_for_others()?;
-            step.on(&asked, Look::ForTheDead, |table| match &operation {
+            step.check_store_without_grant()?;
+            step.on(&asked, DeadHolders::Find, |table| match &operation {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
@@ -297,9 +305,9 @@ impl Engine for LocalEngine {
 
 impl Drop for LocalEngine {
     fn drop(&mut self) {
-        if self.shared.room.is_forked() {
-            // Closing would end locks and files that still serve the process we were copied
-            // from. A count that never reaches zero leaves all of it to the end of this process.
+        if self.shared.transaction_lock.is_forked() {
+            // Closing would end locks and files that the parent process still uses. A reference
+            // that is never dropped leaves them to the end of this process.
             std::mem::forget(self.shared.clone());
         }
     }
@@ -345,23 +353,23 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_copy_does_nothing_and_its_drop_ends_nothing() {
+    fn a_forked_engine_does_nothing_and_its_drop_ends_nothing() {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path());
         let open = || LocalEngine::open(&options).expect("opened");
         let (engine, other) = (open(), open());
         assert!(granted(&engine, 1));
-        engine.shared.room.pretend_forked();
+        engine.shared.transaction_lock.pretend_forked();
         assert!(!granted(&engine, 2));
         assert!(engine.report().is_err());
         drop(engine);
-        // The process that it was copied from still holds.
+        // The parent process still holds.
         assert!(!granted(&other, 3));
     }
 
     /// Its token is drawn again, perhaps by another process, which must not find the grant alive.
     #[test]
-    fn a_live_grant_of_a_transaction_that_was_undone_is_let_go() {
+    fn the_anchor_of_a_rolled_back_transaction_is_released() {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path());
         let open = || LocalEngine::open(&options).expect("opened");
@@ -372,7 +380,7 @@ mod tests {
                 step.clients.anchor(id, token)?;
                 end()
             };
-            let mut inside = engine.shared.room.enter().expect("nobody is inside");
+            let mut inside = engine.shared.transaction_lock.enter().expect("nobody is inside");
             let now = engine.shared.now();
             let done = inside.carry_out(&engine.shared.capabilities, now, &mut work);
             (done.is_ok(), inside.clients.has_anchor(id))

@@ -1,7 +1,7 @@
-//! What can go wrong on one machine, and what the library is told about it.
+//! The faults of the local engine, and the errors that they become.
 //!
-//! A [`Fault`] is met inside a transaction, which is then undone: nothing was applied. The one
-//! exception is a commit that fails half-way through its writes, and that is said so.
+//! A [`Fault`] happens inside a transaction, which is then rolled back: nothing was applied. The
+//! only exception is a commit that fails during its writes; its certainty is `Unknown`.
 
 use std::fmt;
 use std::io;
@@ -14,38 +14,38 @@ use crate::keys::DATABASE_FILE;
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "local";
-/// What the database is called until its file is known.
+/// The name of the database until its file is known.
 const THE_DATABASE: &str = "the database";
 
-/// Why a transaction was undone.
+/// Why a transaction was rolled back.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The database said no; `commit` if the commit failed while it was written.
+    /// An error of the database; `commit` if the commit failed while it was written.
     Database { error: rusqlite::Error, file: String, commit: bool },
-    /// A file or directory said no.
+    /// An error of a file or directory.
     File { doing: String, error: io::Error },
     /// Something that is not ours.
     Foreign(String),
-    /// The reserved tokens are used up: reserve more, then do it again.
+    /// The reserved tokens are used up: reserve more, then repeat the work.
     TokensUsedUp,
-    /// The work has learned something: undo it and do it again.
+    /// The work must be rolled back and repeated with what it has learned.
     Again,
-    /// No larger token can be given for ever.
+    /// No larger token is possible.
     CounterAtEnd,
-    /// The database that we have open is no longer the one at its path.
+    /// The open database is no longer the one at its path.
     StoreGone(String),
     /// Another boot of the machine has taken the database over.
     OtherBoot,
-    /// We come from a process that was copied by fork.
+    /// This process was forked after the engine was opened.
     Forked,
-    /// The rule's own refusal.
+    /// The lock table's own refusal.
     Refusal(Box<LockError>),
-    /// All else, as the library will see it.
+    /// All other errors.
     Other(ErrorKind),
 }
 
 impl Fault {
-    /// A file or directory said no while we were `doing` something.
+    /// An error of a file or directory during an operation.
     pub(crate) fn file(doing: impl fmt::Display, error: io::Error) -> Fault {
         Fault::File { doing: doing.to_string(), error }
     }
@@ -76,7 +76,7 @@ impl Fault {
         Fault::Database { error, file: THE_DATABASE.into(), commit: true }
     }
 
-    /// Names the database's file, where the fault is about it.
+    /// Adds the database's file, if the fault is about it.
     pub(crate) fn in_file(mut self, path: &Path) -> Fault {
         match &mut self {
             Fault::Database { file, .. } => *file = path.display().to_string(),
@@ -88,8 +88,8 @@ impl Fault {
         self
     }
 
-    /// That the store is gone has another meaning for whoever holds nothing there.
-    pub(crate) fn gone_for_others(self) -> Fault {
+    /// For a caller that holds nothing, a removed store is `Unavailable`.
+    pub(crate) fn as_unavailable(self) -> Fault {
         match self {
             Fault::StoreGone(what) => {
                 Fault::unavailable(format!("{what}: close this client and connect anew"))
@@ -98,7 +98,7 @@ impl Fault {
         }
     }
 
-    /// Tells whether another program keeps the database in a transaction. Nothing was done.
+    /// Returns whether another program has the database in a transaction. Nothing was done.
     pub(crate) fn is_busy(&self) -> bool {
         match self {
             Fault::Database { error, commit: false, .. } => {
@@ -110,8 +110,8 @@ impl Fault {
 
     fn certainty(&self) -> Certainty {
         match self {
-            // A frame that found no room is not there, and a commit counts with its last frame
-            // only. Any other failure may have hit after that frame was written.
+            // A frame without room was not written, and a commit is valid with its last frame only.
+            // Any other failure may have happened after that frame was written.
             Fault::Database { error, commit: true, .. }
                 if code(error) != Some(ErrorCode::DiskFull) =>
             {
@@ -121,7 +121,7 @@ impl Fault {
         }
     }
 
-    /// Turns the fault into what the library is told.
+    /// Converts the fault into an error of the library.
     pub(crate) fn into_error(self) -> LockError {
         let certainty = self.certainty();
         match self {
@@ -210,14 +210,14 @@ fn kind_of_database(file: &str, error: &rusqlite::Error) -> ErrorKind {
     }
 }
 
-/// Tells whether a file could not grow, or not be written.
+/// Returns whether a file could not grow, or not be written.
 fn is_write(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_WRITE};
     let writes = [SQLITE_IOERR_WRITE, SQLITE_IOERR_TRUNCATE, SQLITE_IOERR_SHMSIZE];
     error.sqlite_error().is_some_and(|error| writes.contains(&error.extended_code))
 }
 
-/// How large files of this process may become, if that is limited (`ulimit -f`).
+/// The limit of file sizes of this process, if there is one (`ulimit -f`).
 fn file_limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current
 }
@@ -227,7 +227,7 @@ fn too_large(doing: &str) -> String {
     format!("{doing}: files of this process are limited{limit}: raise it with `ulimit -f`")
 }
 
-/// Tells whether a statement met another table, or a value of another type, than ours.
+/// Returns whether a statement found another table, or a value of another type, than ours.
 fn is_wrong_shape(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::InvalidColumnType(..) | rusqlite::Error::FromSqlConversionFailure(..) => {

@@ -1,7 +1,7 @@
-//! Which file systems can carry the directory.
+//! The file systems that are suitable for the directory.
 //!
-//! The database's shared memory and our file locks must mean the same to every process that
-//! shares the directory. On a network, on FUSE and on a virtual machine's shared folder they do
+//! The database's shared memory and our file locks must work for every process that shares the
+//! directory. On network file systems, on FUSE and on shared folders of virtual machines they do
 //! not, or not always, so those are refused by name.
 
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use holdline_core::shared_file_system;
 
 use crate::error::Fault;
 
-/// The kinds that people ask about; every other one is shown by its number.
+/// The known kinds; any other one is shown by its number.
 const KNOWN: [(u64, &str); 10] = [
     (0x0000_ef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -26,16 +26,15 @@ const KNOWN: [(u64, &str); 10] = [
 ];
 const TMPFS: u64 = 0x0102_1994;
 
-/// What kind of file system something is on.
+/// A kind of file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSystem {
     pub(crate) name: String,
-    /// It forgets everything with a reboot, the counter of tokens too.
+    /// A reboot erases it, with the counter of tokens.
     pub(crate) forgets: bool,
 }
 
-/// Looks what kind of file system an open directory is on, and refuses those that cannot carry
-/// our locks.
+/// Returns the file system of an open directory, and refuses unsuitable ones.
 pub(crate) fn check(directory: impl AsFd) -> Result<FileSystem, Fault> {
     let status = rustix::fs::fstatfs(directory)
         .map_err(|error| Fault::file("asking which file system this is", error.into()))?;
@@ -54,7 +53,7 @@ fn magic(status: &rustix::fs::StatFs) -> u64 {
     status.f_type as u64 & 0xffff_ffff
 }
 
-/// Tells whether a path is on a file system that carries our locks and keeps files at all.
+/// Returns whether a path is on a suitable file system that stores files at all.
 pub(crate) fn keeps_files(path: &Path) -> bool {
     check_at(path).is_ok_and(|kind| kind.name != "proc" && kind.name != "sysfs")
 }
@@ -79,13 +78,13 @@ mod tests {
     #[test]
     fn shared_file_systems_are_refused_by_name() {
         for (magic, name) in [(0x6969, "nfs"), (0x6573_5546, "fuse"), (0x0102_1997, "9p")] {
-            let told = judge(magic).expect_err("refused").into_error().to_string();
-            assert!(told.contains(name), "{told}");
+            let error = judge(magic).expect_err("refused").into_error().to_string();
+            assert!(error.contains(name), "{error}");
         }
     }
 
     #[test]
-    fn local_ones_are_taken_and_forgetful_ones_known() {
+    fn local_file_systems_are_accepted_and_volatile_ones_marked() {
         assert_eq!(
             judge(0xef53).map(|fs| (fs.name, fs.forgets)).ok(),
             Some(("ext4".into(), false))
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_directory_is_judged() {
+    fn an_open_directory_is_checked() {
         // The kernel's own file system is none of the refused ones.
         let open = std::fs::File::open("/proc").expect("every Linux has it");
         assert_eq!(check(&open).map(|fs| fs.name).ok(), Some("proc".into()));

@@ -1,11 +1,11 @@
-//! What is done beside the commands: moving the log into the database, and sweeping dead files.
+//! Background maintenance: moves the log into the database (a checkpoint), and sweeps dead files.
 //!
-//! Commits only append to the log. A thread of its own, on a connection of its own, moves it into
-//! the database when it has grown: first while commands go on, then the rest inside the short
-//! lock, and there it starts the log anew as well, because the commit that does so must flush the
-//! log's head. So commands do not flush, and the log stays within a few megabytes; only when the
-//! thread gets no time do commands move it themselves. A process that ends in the middle loses
-//! nothing: the next one that opens the database goes on.
+//! Commits only append to the log. When the log has grown, a separate thread with its own
+//! connection moves it into the database: first concurrently with commands, then the rest inside
+//! the short lock. There it also restarts the log, because the commit that does so must flush the
+//! log's head. So commands do not flush, and the log stays within a few megabytes. Only if the
+//! thread gets no time, commands move the log themselves. If a process ends in the middle, nothing
+//! is lost: the next one that opens the database continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,31 +15,31 @@ use rusqlite::Connection;
 use crate::database;
 use crate::error::Fault;
 use crate::keys;
-use crate::room::Room;
 use crate::rows::Rows;
-use crate::step::Inside;
+use crate::step::StoreState;
 use crate::token::Counter;
+use crate::transaction_lock::TransactionLock;
 
-/// How many commits of this process lie between two looks at the log.
-const LOOK_EVERY: u32 = 64;
-/// From how many pages on the log is moved while commands go on: 4 MiB.
-const MANY: i64 = 1_024;
-/// From how many pages on a command itself moves the log: 16 MiB.
-pub(crate) const TOO_MANY: i64 = 4 * MANY;
-/// From how many pages on the log is moved when an engine is opened: whoever opens the database
-/// alone reads the whole log first.
-const MANY_AT_OPENING: i64 = 64;
+/// How many commits of this process are between two checks of the log.
+const CHECK_EVERY: u32 = 64;
+/// The log size, in pages, from which it is moved concurrently with commands: 4 MiB.
+const CHECKPOINT_PAGES: i64 = 1_024;
+/// The log size, in pages, from which a command itself moves it: 16 MiB.
+pub(crate) const MAX_PAGES: i64 = 4 * CHECKPOINT_PAGES;
+/// The log size, in pages, from which it is moved at the opening of an engine. The first process
+/// that opens the database reads the whole log.
+const PAGES_AT_OPENING: i64 = 64;
 /// How many files are swept at once inside the short lock.
-const SWEPT_AT_ONCE: usize = 64;
+const SWEEP_BATCH: usize = 64;
 
-/// When to keep house, and whether somebody does.
+/// When maintenance is due, and whether a thread does it.
 #[derive(Debug, Default)]
 pub(crate) struct Housekeeping {
     commits: AtomicU32,
     busy: Arc<AtomicBool>,
 }
 
-/// How much of the log there is, and how much of that is in the database already, in pages.
+/// The size of the log, and how much of it is in the database already, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Log {
     pub(crate) pages: i64,
@@ -47,12 +47,12 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Looks at the log and does nothing to it.
+    /// Returns the state of the log and changes nothing.
     pub(crate) fn look(connection: &Connection) -> Result<Log, Fault> {
         Log::after("PRAGMA wal_checkpoint(NOOP)", connection)
     }
 
-    /// Moves as much as can be moved while others work.
+    /// Moves as much as possible concurrently with others.
     fn move_some(connection: &Connection) -> Result<Log, Fault> {
         Log::after("PRAGMA wal_checkpoint(PASSIVE)", connection)
     }
@@ -69,50 +69,50 @@ impl Log {
 }
 
 impl Housekeeping {
-    /// Notes a commit. Now and then it is time to look.
+    /// Counts a commit; returns whether a check is due.
     pub(crate) fn is_due(&self) -> bool {
-        self.commits.fetch_add(1, Ordering::Relaxed) % LOOK_EVERY == LOOK_EVERY - 1
+        self.commits.fetch_add(1, Ordering::Relaxed) % CHECK_EVERY == CHECK_EVERY - 1
     }
 
-    /// Looks after a commit, still inside, whether the log has grown; then a thread moves it.
-    pub(crate) fn look(&self, inside: &Inside, room: &Arc<Room>) {
+    /// Checks after a commit, still inside, whether the log has grown; then a thread moves it.
+    pub(crate) fn look(&self, inside: &StoreState, transaction_lock: &Arc<TransactionLock>) {
         match Log::look(&inside.database.connection) {
-            // The thread did not come, or does not get in: a long log is worse than a flush.
-            Ok(log) if log.waiting() >= TOO_MANY => {
+            // The thread was not started, or does not get in: a long log is worse than a flush.
+            Ok(log) if log.waiting() >= MAX_PAGES => {
                 if let Err(fault) = Log::move_some(&inside.database.connection) {
-                    tell(&fault.into_error());
+                    log_failure(&fault.into_error());
                 }
             }
-            Ok(log) if log.waiting() >= MANY => self.start(inside, room),
+            Ok(log) if log.waiting() >= CHECKPOINT_PAGES => self.start(inside, transaction_lock),
             Ok(_) => {}
-            Err(fault) => tell(&fault.into_error()),
+            Err(fault) => log_failure(&fault.into_error()),
         }
     }
 
-    /// Looks when the engine is opened. Processes that end soon would never get the log moved
-    /// by a thread, so a long one is moved here and now.
-    pub(crate) fn look_at_opening(&self, room: &Arc<Room>) {
-        // If somebody is inside, that process keeps house as well.
-        let Ok(Some(inside)) = room.enter_now() else { return };
+    /// Checks the log when the engine is opened. Short-lived processes would never move it by a
+    /// thread, so a long log is moved at once.
+    pub(crate) fn check_at_opening(&self, transaction_lock: &Arc<TransactionLock>) {
+        // If another process is inside, that process does the maintenance.
+        let Ok(Some(inside)) = transaction_lock.enter_now() else { return };
         let connection = &inside.database.connection;
         match Log::look(connection) {
-            Ok(log) if log.waiting() >= MANY => {
-                // A disk that is full now stands in nobody's way who only wants to look.
+            Ok(log) if log.waiting() >= CHECKPOINT_PAGES => {
+                // A full disk must not prevent a process from reading.
                 if let Err(fault) = Log::move_some(connection) {
-                    tell(&fault.into_error());
+                    log_failure(&fault.into_error());
                 }
             }
-            Ok(log) if log.waiting() >= MANY_AT_OPENING => self.start(&inside, room),
+            Ok(log) if log.waiting() >= PAGES_AT_OPENING => self.start(&inside, transaction_lock),
             Ok(_) => {}
-            Err(fault) => tell(&fault.into_error()),
+            Err(fault) => log_failure(&fault.into_error()),
         }
     }
 
-    fn start(&self, inside: &Inside, room: &Arc<Room>) {
+    fn start(&self, inside: &StoreState, transaction_lock: &Arc<TransactionLock>) {
         if self.busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (room, busy) = (Arc::downgrade(room), self.busy.clone());
+        let (transaction_lock, busy) = (Arc::downgrade(transaction_lock), self.busy.clone());
         let liveness = inside.clients.liveness.clone();
         let identity = inside.database.identity;
         let thread = std::thread::Builder::new().name("holdline-house".into());
@@ -123,16 +123,16 @@ impl Housekeeping {
                     return Ok(());
                 }
                 Log::move_some(&connection)?;
-                let Some(room) = room.upgrade() else { return Ok(()) };
-                move_rest(&connection, &room)?;
-                for files in liveness.all().chunks(SWEPT_AT_ONCE) {
-                    let _inside = room.enter()?;
+                let Some(transaction_lock) = transaction_lock.upgrade() else { return Ok(()) };
+                move_rest(&connection, &transaction_lock)?;
+                for files in liveness.all().chunks(SWEEP_BATCH) {
+                    let _inside = transaction_lock.enter()?;
                     liveness.sweep(files);
                 }
                 Ok(())
             };
             if let Err(fault) = work() {
-                tell(&fault.into_error());
+                log_failure(&fault.into_error());
             }
             busy.store(false, Ordering::Release);
         });
@@ -142,9 +142,9 @@ impl Housekeeping {
     }
 }
 
-/// Moves what has been added meanwhile, and starts the log anew if nothing is left.
-fn move_rest(connection: &Connection, room: &Room) -> Result<(), Fault> {
-    let _inside = room.enter()?;
+/// Moves what has been added meanwhile, and restarts the log if nothing is left.
+fn move_rest(connection: &Connection, transaction_lock: &TransactionLock) -> Result<(), Fault> {
+    let _inside = transaction_lock.enter()?;
     if Log::move_some(connection)?.waiting() > 0 {
         return Ok(());
     }
@@ -154,7 +154,7 @@ fn move_rest(connection: &Connection, room: &Room) -> Result<(), Fault> {
     rows.update(keys::COUNTER, &counter.encode())
 }
 
-/// Nothing hangs on it today, but a log that is never moved grows.
-fn tell(error: &holdline_core::LockError) {
+/// Logs a failure. It has no effect now, but a log that is never moved grows.
+fn log_failure(error: &holdline_core::LockError) {
     tracing::warn!(%error, "the database's log could not be moved");
 }

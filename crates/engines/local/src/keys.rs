@@ -1,29 +1,29 @@
-//! What the store sees: the files of the directory and the rows of the database.
+//! The files of the directory and the keys of the database's rows.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `locks.db`, `-wal`, `-shm` | the database: every name's state |
-//! | `live/grant-TOKEN` | kept locked by whoever has the descriptor of that live grant |
-//! | `live/client-ID` | kept locked by the process of that client |
-//! | `wake/ID` | the socket on which that client's process hears of hand-offs |
+//! | `live/grant-TOKEN` | locked by every process that has the descriptor of that live grant |
+//! | `live/client-ID` | locked by the process of that client |
+//! | `wake/ID` | the socket on which that client's process receives hand-offs |
 //!
-//! All rows stand in one table of keys and values, so that what belongs to one name stands
-//! together and a small database changes one page for a command:
+//! All rows are in one table of keys and values, so that the rows of one name are adjacent, and a
+//! command on a small database changes one page:
 //!
 //! | key | value |
 //! |---|---|
-//! | nothing | the counter of tokens, and which boot the database belongs to |
+//! | empty | the counter of tokens, and the boot of the database |
 //! | name | the name's head |
 //! | name, 0, place | an entry of its queue, in the order of places |
-//! | name, 1, number | which lease ids stand in 64 places of the queue |
+//! | name, 1, number | the lease ids of 64 places of the queue |
 //!
-//! A lock name has no control characters, so no key of one name can be taken for another's.
+//! A lock name has no control characters, so no key of one name can be mistaken for another's.
 
 use std::path::{Path, PathBuf};
 
 use holdline_core::{ClientId, FencingToken, LockName};
 
-/// Tells our databases from those of other applications: `Hldn`.
+/// Identifies our databases: `Hldn`.
 pub(crate) const APPLICATION_ID: i32 = 0x486c_646e;
 /// The version of this layout; a database of a larger one is refused.
 pub(crate) const LAYOUT: i32 = 1;
@@ -33,7 +33,7 @@ pub(crate) const SCHEMA: &str =
 
 /// The key of the counter.
 pub(crate) const COUNTER: &[u8] = b"";
-/// No name's key stands before this: names have no control characters.
+/// All keys of names come after this: names have no control characters.
 pub(crate) const FIRST_NAME: &[u8] = b" ";
 
 /// What the key of a latch begins with.
@@ -76,14 +76,14 @@ impl Files {
         self.wake.join(client_name(client))
     }
 
-    /// The database under a name that nobody opens, while it is made. Each user has one: what a
-    /// crash leaves in a sticky directory nobody else can remove.
+    /// The path of the database while it is created. Each user has one, because nobody else can
+    /// remove it after a crash in a sticky directory.
     pub(crate) fn unfinished(&self) -> PathBuf {
         self.root.join(format!("locks.db.new-{}", rustix::process::geteuid().as_raw()))
     }
 }
 
-/// How a client's files are called.
+/// The file name of a client.
 pub(crate) fn client_name(client: ClientId) -> String {
     format!("{:016x}", client.as_u64())
 }
@@ -116,22 +116,22 @@ pub(crate) fn index(name: &LockName, number: u64) -> Vec<u8> {
     below(name, INDEX, &number.to_be_bytes())
 }
 
-/// Where the index rows of a name's queue begin and end.
+/// The range of the index rows of a name's queue.
 pub(crate) fn indexes(name: &LockName) -> (Vec<u8>, Vec<u8>) {
     (below(name, INDEX, &[]), behind(name))
 }
 
-/// Where the entries of a name's queue begin and end.
+/// The range of the entries of a name's queue.
 pub(crate) fn entries(name: &LockName) -> (Vec<u8>, Vec<u8>) {
     (below(name, ENTRY, &[]), below(name, INDEX, &[]))
 }
 
-/// Behind everything that belongs to a name, and before every other name.
+/// The key after all rows of a name, and before every other name.
 pub(crate) fn behind(name: &LockName) -> Vec<u8> {
     below(name, END, &[])
 }
 
-/// The name whose head stands under a key.
+/// The name whose head has this key.
 pub(crate) fn name_of(key: &[u8]) -> Option<LockName> {
     LockName::new(std::str::from_utf8(key).ok()?).ok()
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rows_of_a_name_stand_together_and_in_order() {
+    fn the_rows_of_a_name_are_adjacent_and_in_order() {
         let (a, longer) = (name("a"), name("a b"));
         let (first, last) = entries(&a);
         let keys = [

@@ -1,24 +1,24 @@
 //! The one-machine engine: locks between the processes of one machine, with no server.
 //!
-//! The names of all processes stand in one SQLite database in a directory of the user; each
-//! command is one transaction of the lock table's own rules. Who still lives is told by the
-//! kernel through locked files, and whoever is next is woken by a datagram.
+//! The names of all processes are in one SQLite database in a directory of the user. Each command
+//! is one transaction with the lock table's own rules. Locked files show which processes live,
+//! since the kernel unlocks them at a process's end. A datagram wakes the next waiter.
 //!
 //! # Guarantees
-//! It keeps every promise of the lock table, and more about the dead: a holder whose process
-//! ends, however it ends, frees the name at once. A *live* grant ends with the last process that
-//! has its descriptor open, and never by time. Clocks do not matter beyond the machine's own
-//! monotonic one, which stands still when the machine sleeps. Fencing tokens grow over crashes,
-//! power cuts and reboots.
+//! It keeps every promise of the lock table. In addition, a holder whose process ends in any way
+//! frees the name at once. A *live* grant ends with the last process that has its descriptor open,
+//! and never by time. Only the machine's monotonic clock is used, which stops while the machine is
+//! suspended. Fencing tokens keep growing over crashes, power cuts and reboots.
 //!
-//! It cannot be shared over a network: such file systems are refused. A power cut may take back
-//! the last commands before it, but never a fencing token, and every process that was told of
-//! them is gone with it.
+//! It cannot be shared over a network: such file systems are refused. A power cut may lose the last
+//! commands before it, but never a fencing token, and it ends every process that received their
+//! replies.
 //!
 //! # Read next
-//! `keys` for what is stored, `step` for how a command runs, `liveness` for who lives, `token`
-//! and `reboot` for what survives what.
+//! `keys` for what is stored, `step` for how a command runs, `liveness` for which processes live,
+//! `token` and `reboot` for what survives a crash or a reboot.
 
+mod checked_watch;
 mod checkup;
 mod clients;
 mod commands;
@@ -27,14 +27,12 @@ mod directory;
 mod engine;
 mod error;
 mod filesystem;
+mod grant_processes;
 mod housekeeping;
-mod inbox;
-mod keepers;
 mod keys;
 mod latch;
 mod listing;
 mod liveness;
-mod looked_at;
 mod machine;
 mod names;
 mod options;
@@ -42,7 +40,6 @@ mod probes;
 mod queue;
 mod reboot;
 mod report;
-mod room;
 mod rows;
 #[cfg(test)]
 mod scratch;
@@ -50,8 +47,10 @@ mod shared;
 mod short_lock;
 mod step;
 mod token;
+mod transaction_lock;
 mod user;
-mod waiting;
+mod wait_thread;
+mod wake_socket;
 
 pub use checkup::checkup;
 pub use engine::LocalEngine;

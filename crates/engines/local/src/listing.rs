@@ -1,4 +1,5 @@
-//! Listing names, page by page, a few of them in one transaction: whoever lists keeps nobody out.
+//! Lists names page by page, a few of them in one transaction, so that a listing blocks nobody for
+//! long.
 
 use std::sync::Arc;
 
@@ -8,11 +9,11 @@ use crate::error::Fault;
 use crate::keys;
 use crate::names;
 use crate::shared::Shared;
-use crate::step::{Look, Step};
+use crate::step::{DeadHolders, Step};
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names of a listing are looked at in one transaction.
+/// How many names of a listing are read in one transaction.
 const PAGE_PART: usize = 32;
 
 /// Lists one page of names, in the order of their bytes.
@@ -42,11 +43,11 @@ pub(crate) async fn page(
     }
 }
 
-/// Some names of a listing, and where to go on.
+/// Some names of a listing, and where to continue.
 type Part = (Vec<Snapshot>, Option<Vec<u8>>);
 
-/// Looks at the next few names from a key on. A name that holds what is not ours is stepped
-/// over: it has no state to show, and whoever asks for it by name is told.
+/// Reads the next few names from a key on. A name with foreign data is skipped: it has no state to
+/// show, and a request for it by name gets the error.
 async fn part(
     shared: &Arc<Shared>,
     from: Vec<u8>,
@@ -55,7 +56,7 @@ async fn part(
 ) -> Result<Part, LockError> {
     let prefix = prefix.to_owned();
     let mut work = move |step: &mut Step<'_>| {
-        step.check_store_for_others()?;
+        step.check_store_without_grant()?;
         let (mut found, mut from) = (Vec::new(), from.clone());
         for _ in 0..PAGE_PART {
             let next = names::first_from(step.rows(), from)?;
@@ -65,7 +66,7 @@ async fn part(
             if names::decode(Some(&row)).is_err() {
                 continue;
             }
-            let snapshot = step.on(&name, Look::ForTheDead, |table| table.inspect(&name))?;
+            let snapshot = step.on(&name, DeadHolders::Find, |table| table.inspect(&name))?;
             if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
                 found.push(snapshot);
             }

@@ -1,16 +1,16 @@
-//! Who still lives, told by the kernel.
+//! Which processes live, by locked files.
 //!
-//! A locked file is the proof: the kernel unlocks it when the last process that has the
-//! descriptor ends, however it ends. A live grant has a file of its own, whose descriptor a child
-//! may inherit; each process has one more for everything else that hangs on it.
+//! A locked file is the proof: the kernel unlocks it when the last process that has the descriptor
+//! ends, in any way. A live grant has a file of its own, whose descriptor a child can inherit. Each
+//! process has one more file for everything else that depends on it.
 //!
-//! - V1: files are made, locked, tried and removed inside the short lock only, so nobody ever
-//!   meets one between its making and its locking.
+//! - V1: files are created, locked, tested and removed inside the short lock only, so nobody finds
+//!   one that is created and not yet locked.
 //! - V2: a file is locked before the row that needs it is committed, and stays locked as long as
 //!   the row's owner lives. So a row whose file is unlocked or missing belongs to the dead.
 //!
-//! Whoever removes a file by hand therefore frees what hangs on it, as when the database is
-//! removed; holders look at their files with every renewal and learn that they have lost.
+//! So removing a file by hand frees what depends on it, as does removing the database. Holders
+//! check their files with every renewal and notice the loss.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -23,8 +23,8 @@ use crate::directory::Modes;
 use crate::error::Fault;
 use crate::keys::Files;
 
-/// How many files we look at, at most, where a number or a sweep is wanted.
-const MOST: usize = 100_000;
+/// The most files that are inspected for a count or a sweep.
+const MAX_FILES: usize = 100_000;
 
 /// The liveness files of a directory.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Liveness {
 }
 
 impl Liveness {
-    /// Makes and locks the file of a live grant.
+    /// Creates and locks the file of a live grant.
     pub(crate) fn anchor(&self, token: FencingToken) -> Result<Anchor, Fault> {
         let path = self.files.grant(token);
         let file = self.make(&path)?;
@@ -49,8 +49,8 @@ impl Liveness {
         Ok(Anchor::new(file.into()))
     }
 
-    /// Makes the file of a client, or shares it with other engines of the same client.
-    /// Returns whether nobody else has it.
+    /// Creates the file of a client, or shares it with other engines of the same client. Also
+    /// returns whether nobody else has it.
     pub(crate) fn client(&self, client: ClientId) -> Result<(File, bool), Fault> {
         let path = self.files.client(client);
         let file = self.make(&path)?;
@@ -59,7 +59,7 @@ impl Liveness {
             Err(TryLockError::WouldBlock) => false,
             Err(TryLockError::Error(error)) => return Err(Fault::at("locking", &path, error)),
         };
-        // The lock that is kept is a shared one; nobody can step in between, inside the short lock.
+        // The lock that is kept is a shared one; inside the short lock nobody can come in between.
         file.try_lock_shared().map_err(|error| Fault::at("locking", &path, error.into()))?;
         check_same(&path, &file)?;
         Ok((file, alone))
@@ -69,7 +69,7 @@ impl Liveness {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600);
         let file = options.open(path).map_err(|error| Fault::at("making", path, error))?;
-        // A file that another user made has its mode already, and only its owner may set it.
+        // A file that another user created has its mode already, and only its owner may change it.
         if self.modes.file != 0o600
             && let Err(error) = self.modes.apply(&file)
             && error.kind() != io::ErrorKind::PermissionDenied
@@ -79,7 +79,7 @@ impl Liveness {
         Ok(file)
     }
 
-    /// Tells whether the processes of a live grant are all gone.
+    /// Returns whether all processes of a live grant are gone.
     pub(crate) fn is_grant_dead(&self, token: FencingToken) -> Result<bool, Fault> {
         is_dead(&self.files.grant(token))
     }
@@ -108,21 +108,21 @@ impl Liveness {
         Ok(None)
     }
 
-    /// Removes all files: nobody of this boot has made one yet.
+    /// Removes all files: no process of this boot has created one yet.
     pub(crate) fn clear(&self) {
         for directory in [&self.files.live, &self.files.wake] {
-            for path in listed(directory, MOST) {
+            for path in listed(directory, MAX_FILES) {
                 remove(&path);
             }
         }
     }
 
-    /// Returns the files there are, for sweeping.
+    /// Returns the existing files, for sweeping.
     pub(crate) fn all(&self) -> Vec<PathBuf> {
-        listed(&self.files.live, MOST)
+        listed(&self.files.live, MAX_FILES)
     }
 
-    /// Removes those of these files that belong to the dead; returns how many.
+    /// Removes those of these files that belong to dead processes; returns how many.
     pub(crate) fn sweep(&self, paths: &[PathBuf]) -> usize {
         let mut swept = 0;
         for path in paths {
@@ -142,7 +142,7 @@ impl Liveness {
     /// Counts the files that are locked, of clients and of grants, and those that are not.
     pub(crate) fn count(&self) -> Counted {
         let mut counted = Counted::default();
-        for path in listed(&self.files.live, MOST) {
+        for path in listed(&self.files.live, MAX_FILES) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             match (is_dead(&path).unwrap_or(true), name.strip_prefix("grant-")) {
                 (true, _) => counted.stale += 1,
@@ -157,18 +157,18 @@ impl Liveness {
     }
 }
 
-/// How many liveness files there are.
+/// The numbers of liveness files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(crate) clients: usize,
     pub(crate) grants: usize,
     /// The largest fencing token of a grant.
     pub(crate) newest: Option<u64>,
-    /// Of the dead, not swept yet.
+    /// Files of dead processes that are not swept yet.
     pub(crate) stale: usize,
 }
 
-/// Tells whether nobody has the file locked. A missing one is nobody's (V2).
+/// Returns whether nobody has the file locked. A missing one belongs to nobody (V2).
 fn is_dead(path: &Path) -> Result<bool, Fault> {
     Ok(locked(path)?.is_none())
 }
@@ -183,7 +183,7 @@ pub(crate) fn locked(path: &Path) -> Result<Option<File>, Fault> {
     Ok(is_locked(&file).map_err(|error| Fault::at("trying", path, error))?.then_some(file))
 }
 
-/// Tells whether somebody else has an open file locked.
+/// Returns whether somebody else has an open file locked.
 pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => file.unlock().map(|()| false),
@@ -192,7 +192,7 @@ pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Tells whether a path still names an open file.
+/// Returns whether a path still names an open file.
 pub(crate) fn is_same(path: &Path, file: &rustix::fs::Stat) -> bool {
     let found = std::fs::symlink_metadata(path);
     found.is_ok_and(|found| (found.dev(), found.ino()) == (file.st_dev, file.st_ino))

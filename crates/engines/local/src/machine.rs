@@ -1,8 +1,8 @@
-//! What this machine says about itself: its boot, its clock, its time namespace.
+//! This machine: its boot, its clock, its time namespace.
 //!
-//! Deadlines are kept on the monotonic clock, which all processes of one boot share. A time
-//! namespace may shift it for some of them: such a process would judge leases by another clock,
-//! so it is refused.
+//! Deadlines use the monotonic clock, which all processes of one boot share. A time namespace may
+//! shift it for some of them: such a process would measure leases by another clock, so it is
+//! refused.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::error::Fault;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const OFFSETS: &str = "/proc/self/timens_offsets";
 
-/// Which run of the machine this is.
+/// The id of a boot of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 impl BootId {
-    /// No boot: what a database belongs to before its first use.
+    /// No boot: the value of a database before its first use.
     pub(crate) const NONE: BootId = BootId([0; 16]);
 
     fn parse(text: &str) -> Option<BootId> {
@@ -44,7 +44,7 @@ impl std::fmt::Debug for BootId {
     }
 }
 
-/// Reads which boot this is, and refuses a time namespace that shifts the clock.
+/// Reads the boot id, and refuses a time namespace that shifts the clock.
 pub(crate) fn boot_id() -> Result<BootId, Fault> {
     // A kernel without time namespaces has no such file.
     let offsets = std::fs::read_to_string(OFFSETS).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn boot_id() -> Result<BootId, Fault> {
         .ok_or_else(|| Fault::protocol(format!("{BOOT_ID} does not hold a boot id")))
 }
 
-/// Tells whether every line, such as `monotonic 0 0`, has offsets of zero.
+/// Returns whether every line, such as `monotonic 0 0`, has offsets of zero.
 fn offsets_are_zero(text: &str) -> bool {
     text.lines().all(|line| line.split_whitespace().skip(1).all(|offset| offset == "0"))
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boot_ids_are_read_and_nothing_else() {
+    fn only_boot_ids_are_parsed() {
         let text = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\n";
         let id = BootId::parse(text).expect("a boot id");
         assert_eq!(id.to_string(), "0f1e2d3c4b5a69788796a5b4c3d2e1f0");
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shifted_clock_is_seen() {
+    fn a_shifted_clock_is_detected() {
         assert!(offsets_are_zero(""));
         assert!(offsets_are_zero(
             "monotonic           0         0\nboottime            0         0\n"

@@ -9,7 +9,7 @@ use crate::rows::Rows;
 
 const FORMAT: u8 = 1;
 
-/// Decodes a head; no row is the head of a name that nobody uses.
+/// Decodes a head; without a row it is the head of an unused name.
 pub(crate) fn decode(row: Option<&[u8]>) -> Result<Head, Fault> {
     let Some(row) = row else { return Ok(Head::default()) };
     let head = match row.split_first() {
@@ -22,7 +22,7 @@ pub(crate) fn decode(row: Option<&[u8]>) -> Result<Head, Fault> {
     }
 }
 
-/// Writes a head back, if it has changed, and forgets a name that is idle.
+/// Writes a head back, if it has changed, and removes an idle name.
 pub(crate) fn save(
     rows: Rows<'_>,
     name: &LockName,
@@ -48,7 +48,7 @@ fn encode(head: &Head) -> Result<Vec<u8>, Fault> {
         .map_err(|error| Fault::protocol(format!("a head cannot be written down: {error}")))
 }
 
-/// Returns the first name whose key is at or behind `from`, with its row.
+/// Returns the first name whose key is at or after `from`, with its row.
 pub(crate) fn first_from(
     rows: Rows<'_>,
     mut from: Vec<u8>,
@@ -58,7 +58,7 @@ pub(crate) fn first_from(
         if let Some(name) = keys::name_of(&key) {
             return Ok(Some((name, row)));
         }
-        // A key that is no name of ours is stepped over.
+        // A key that is not a name of ours is skipped.
         from = key;
         from.push(0);
     }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ours_is_not_decoded() {
+    fn foreign_rows_are_not_decoded() {
         let idle = encode(&Head::default()).expect("encoded");
         assert_eq!(decode(Some(&idle)).ok(), Some(Head::default()));
         assert_eq!(decode(None).ok(), Some(Head::default()));

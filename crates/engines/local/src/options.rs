@@ -1,4 +1,4 @@
-//! What can be set for a local engine, in code or in a URL.
+//! The options of the local engine, in code or in a URL.
 //!
 //! `local:` stands for the user's own directory, `local:///srv/locks` or `local:?dir=/srv/locks`
 //! for an explicit one that several users may share.
@@ -20,7 +20,7 @@ const SCHEME: &str = "local:";
 const PARAMETERS: [&str; 3] = ["dir", "max_waiters", "transaction_limit_ms"];
 const LIMITS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(600);
-const MOST_WAITERS: usize = 100_000;
+const MAX_WAITERS: usize = 100_000;
 
 /// The settings of a local engine.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ impl LocalOptions {
     /// the parameters `dir`, `max_waiters` and `transaction_limit_ms`.
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL; an unknown parameter is told with the nearest
-    /// known spelling. Nothing was opened.
+    /// `Invalid`: the message says what is wrong with the URL; for an unknown parameter it suggests
+    /// the nearest known one. Nothing was opened.
     pub fn from_url(url: &str) -> Result<LocalOptions, LockError> {
         let rest = url.strip_prefix(SCHEME).ok_or_else(|| bad("must begin with `local:`"))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -77,10 +77,10 @@ impl LocalOptions {
     /// Checks the settings.
     ///
     /// # Errors
-    /// `Invalid` names the setting that is wrong and what it may be.
+    /// `Invalid` names the wrong setting and its range.
     pub fn validate(&self) -> Result<(), LockError> {
-        if !(1..=MOST_WAITERS).contains(&self.max_waiters) {
-            let message = format!("must be from 1 to {MOST_WAITERS}, not {}", self.max_waiters);
+        if !(1..=MAX_WAITERS).contains(&self.max_waiters) {
+            let message = format!("must be from 1 to {MAX_WAITERS}, not {}", self.max_waiters);
             return Err(LockError::invalid(ENGINE, "max_waiters", message));
         }
         if !LIMITS.contains(&self.transaction_limit) {
@@ -95,8 +95,8 @@ impl LocalOptions {
 
     /// Sets the directory, which several users may share; the user's own one unless set.
     ///
-    /// It is made, for its maker alone, if it is not there. What we make in it is open to
-    /// whoever the directory is open to; all of them can take and free its locks.
+    /// If it does not exist, it is created for its creator alone. Files in it are open to the users
+    /// to whom the directory is open; all of them can acquire and free its locks.
     #[must_use]
     pub fn with_dir(mut self, dir: impl Into<PathBuf>) -> LocalOptions {
         self.dir = Some(dir.into());
@@ -110,27 +110,27 @@ impl LocalOptions {
         self
     }
 
-    /// Sets how long a command waits while another process is inside a transaction; 5 s unless
-    /// set. A transaction takes microseconds, so whoever waits this long waits for a process
-    /// that was stopped in the middle.
+    /// Sets how long a command waits while another process is inside a transaction; 5 s unless set.
+    /// A transaction takes microseconds, so such a long wait means that a process was stopped in
+    /// the middle.
     #[must_use]
     pub fn with_transaction_limit(mut self, limit: Duration) -> LocalOptions {
         self.transaction_limit = limit;
         self
     }
 
-    /// Sets the clock that leases are judged by, for tests. All processes that share the
-    /// directory must read the same; unless set, it is the machine's monotonic clock.
+    /// Sets the clock that measures leases, for tests. All processes that share the directory must
+    /// use the same clock; unless set, it is the machine's monotonic clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> LocalOptions {
         self.clock = Some(clock);
         self
     }
 
-    /// Returns the directory that is meant, explicit or the user's own.
+    /// Returns the directory, explicit or the user's own.
     ///
     /// # Errors
-    /// `Refused` when the user has no passwd entry with a home directory.
+    /// `Refused` if the user has no passwd entry with a home directory.
     pub fn directory(&self) -> Result<PathBuf, LockError> {
         match &self.dir {
             Some(dir) => Ok(dir.clone()),
@@ -138,12 +138,12 @@ impl LocalOptions {
         }
     }
 
-    /// Tells whether a store was ever made in the directory, and makes none: for those who only
-    /// look. It may be made a moment later.
+    /// Returns whether the directory has a store, without creating one: for programs that only
+    /// read. Another process may create it a moment later.
     ///
     /// # Errors
-    /// `Refused` as for [`LocalOptions::directory`]. A place that cannot be looked at, or in which
-    /// no store can be made, counts as made, so that opening it reports why.
+    /// `Refused` as for [`LocalOptions::directory`]. A directory that cannot be inspected, or in
+    /// which no store can be created, counts as existing, so that opening it reports why.
     pub fn is_made(&self) -> Result<bool, LockError> {
         let directory = self.directory()?;
         let database = Files::below(&directory).database;
@@ -152,8 +152,8 @@ impl LocalOptions {
         Ok(!absent || !directory::can_be_made(&directory))
     }
 
-    /// Returns what an engine with these options can do. Its identity is empty: that is the
-    /// store's own.
+    /// Returns the capabilities of an engine with these options. The identity is empty, since it
+    /// depends on the store.
     pub fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::reference(ENGINE, String::new());
         capabilities.live = true;
@@ -214,9 +214,9 @@ fn absolute(encoded: &str) -> Result<PathBuf, LockError> {
     Err(bad("must name the directory by an absolute path, as in `local:?dir=/srv/locks`"))
 }
 
-/// Undoes percent-encoding. Paths are bytes, so the result need not be text.
+/// Decodes percent-encoding. Paths are bytes, so the result need not be UTF-8.
 fn decode(encoded: &str) -> Result<Vec<u8>, LockError> {
-    percent_decode(encoded).ok_or_else(|| bad("has a `%` without two hex digits behind it"))
+    percent_decode(encoded).ok_or_else(|| bad("has a `%` without two hex digits after it"))
 }
 
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
+    fn errors_name_the_mistake() {
         for (url, says) in [
             ("locl:", "must begin with"),
             ("local:srv", "absolute"),
@@ -267,8 +267,8 @@ mod tests {
             ("local:?transaction_limit_ms=0", "transaction_limit: must be from 10ms"),
             ("local:?transaction_limit_ms=18446744073709551615", "transaction_limit: must be"),
         ] {
-            let told = LocalOptions::from_url(url).expect_err(url).to_string();
-            assert!(told.contains(says), "{url}: {told}");
+            let error = LocalOptions::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(says), "{url}: {error}");
         }
     }
 }

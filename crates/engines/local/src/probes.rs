@@ -1,9 +1,9 @@
-//! Looking whether others still live, again and again.
+//! Repeated checks whether other processes still live.
 //!
-//! Whoever asks for a name that another holds looks whether that process lives. The file is kept
-//! open in between: asking the kernel about an open file costs a fifth of opening it anew. A
-//! client's number and a token are never used again, so a file that is kept open never stands
-//! for another; that of a client which has gone is unlocked, removed or not.
+//! A request for a held name checks whether the holder's process lives. The file is kept open in
+//! between: checking an open file costs a fifth of opening it again. A client's number and a token
+//! are never reused, so an open file never belongs to another process; the file of a client that is
+//! gone is unlocked, whether it was removed or not.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,10 +16,10 @@ use holdline_core::{ClientId, FencingToken};
 use crate::error::Fault;
 use crate::liveness::{self, Liveness};
 
-/// How many files are kept open. Beyond that all are closed, and the living are opened anew.
-const MOST: usize = 64;
+/// How many files are kept open. Beyond that all are closed, and opened again when needed.
+const MAX_OPEN: usize = 64;
 
-/// The liveness files of others that were looked at lately.
+/// The recently checked liveness files of other processes.
 #[derive(Debug)]
 pub(crate) struct Probes {
     liveness: Arc<Liveness>,
@@ -32,12 +32,12 @@ impl Probes {
         Probes { liveness, clients: HashMap::new(), grants: HashMap::new() }
     }
 
-    /// Tells whether the process of a client is gone. Inside the short lock.
+    /// Returns whether the process of a client is gone. Inside the short lock.
     pub(crate) fn is_client_dead(&mut self, client: ClientId) -> Result<bool, Fault> {
         is_dead(&mut self.clients, client, || self.liveness.files.client(client))
     }
 
-    /// Tells whether the processes of a live grant are all gone. Inside the short lock.
+    /// Returns whether the processes of a live grant are all gone. Inside the short lock.
     pub(crate) fn is_grant_dead(&mut self, token: FencingToken) -> Result<bool, Fault> {
         is_dead(&mut self.grants, token, || self.liveness.files.grant(token))
     }
@@ -53,10 +53,10 @@ fn is_dead<K: Eq + Hash, P: AsRef<Path>>(
     {
         return Ok(false);
     }
-    // Engines of one client may have made a new file since that one was let go.
+    // Engines of one client may have created a new file since that one was released.
     known.remove(&key);
     let Some(file) = liveness::locked(path().as_ref())? else { return Ok(true) };
-    if known.len() >= MOST {
+    if known.len() >= MAX_OPEN {
         known.clear();
     }
     known.insert(key, file);
@@ -71,7 +71,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     #[test]
-    fn the_living_are_seen_to_die_whether_or_not_their_file_stays() {
+    fn a_death_is_detected_with_and_without_the_file() {
         let scratch = Scratch::new();
         let files = Files::below(scratch.path());
         std::fs::create_dir(&files.live).expect("made");
@@ -100,7 +100,7 @@ mod tests {
         for (token, _) in &anchors {
             assert_eq!(probes.is_grant_dead(*token).ok(), Some(false));
         }
-        assert!(probes.grants.len() <= MOST);
+        assert!(probes.grants.len() <= MAX_OPEN);
         let (token, anchor) = anchors.into_iter().next_back().expect("many");
         drop(anchor);
         assert_eq!(probes.is_grant_dead(token).ok(), Some(true));

@@ -1,12 +1,12 @@
-//! The queue of one name as rows, and the source of tokens: what the rules ask of a store.
+//! The queue of one name as rows, and the source of tokens: the store of the lock table's rules.
 //!
-//! An entry's row begins with what changes and what is asked most (when it was last heard, whose
-//! it is, its lease id), so that a heartbeat or a sweep need not decode the rest.
+//! An entry's row begins with what changes and what is asked most (when it was last last_seen,
+//! whose it is, its lease id), so that a heartbeat or a sweep need not decode the rest.
 //!
-//! Where a lease id stands is told by *index rows*, one for 64 places: the beginnings of their
-//! lease ids. An entry that leaves is not taken out of them: what they say is checked against
-//! the entry itself. So a hand-off touches the front of the queue only and an enqueue its end
-//! only, however long the queue is between them.
+//! *Index rows*, one for 64 places, find the place of a lease id: they contain the first bytes of
+//! the lease ids. A removed entry stays in them; each hit is checked against the entry itself. So a
+//! hand-off changes the front of the queue only and an enqueue its end only, whatever the length of
+//! the queue.
 
 use std::ops::ControlFlow;
 
@@ -19,12 +19,12 @@ use crate::rows::Rows;
 use crate::token::Counter;
 
 const FORMAT: u8 = 1;
-const HEARD: std::ops::Range<usize> = 1..9;
+const LAST_SEEN: std::ops::Range<usize> = 1..9;
 const CLIENT: std::ops::Range<usize> = 9..17;
 const LEASE_ID: std::ops::Range<usize> = 17..33;
 const REST: usize = 33;
 
-/// How many places one index row covers, and how many bytes of each lease id it has.
+/// How many places one index row covers, and how many bytes of each lease id it contains.
 const COVERED: u64 = 64;
 const BEGINNING: usize = 8;
 
@@ -87,22 +87,22 @@ impl Queue<'_> {
         Ok(entry)
     }
 
-    /// Removes the entries that `goes` picks by client and by when they were last heard.
+    /// Removes the entries that `goes` selects by client and last heartbeat.
     fn remove_where(
         &mut self,
         goes: impl Fn(ClientId, Moment) -> bool,
     ) -> Result<Remaining, Fault> {
         self.last_read = None;
         let (first, end) = keys::entries(self.name);
-        let mut remaining = Remaining { queued: 0, heard_since: Moment::NEVER };
+        let mut remaining = Remaining { queued: 0, oldest_seen: Moment::NEVER };
         let mut gone: Vec<Vec<u8>> = Vec::new();
         self.rows.visit_between(&first, &end, |key, row| {
-            let (heard, client, _) = decode_front(row).ok_or_else(foreign)?;
-            if goes(client, heard) {
+            let (last_seen, client, _) = decode_front(row).ok_or_else(foreign)?;
+            if goes(client, last_seen) {
                 gone.push(key.to_vec());
             } else {
                 remaining.queued += 1;
-                remaining.heard_since = remaining.heard_since.min(heard);
+                remaining.oldest_seen = remaining.oldest_seen.min(last_seen);
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -112,7 +112,7 @@ impl Queue<'_> {
         Ok(remaining)
     }
 
-    /// Writes down in which place a lease id stands.
+    /// Records the place of a lease id.
     fn index(&mut self, lease_id: LeaseId, place: u64) -> Result<(), Fault> {
         let key = keys::index(self.name, place / COVERED);
         let known = self.rows.get(&key)?;
@@ -129,7 +129,7 @@ impl Queue<'_> {
         }
     }
 
-    /// Removes the index rows of places in which nobody stands any more.
+    /// Removes the index rows of empty places.
     fn forget_empty_places(&mut self) -> Result<(), Fault> {
         let (first, end) = keys::indexes(self.name);
         let mut numbers = Vec::new();
@@ -149,13 +149,13 @@ impl Queue<'_> {
         Ok(())
     }
 
-    /// Removes all index rows: nobody queues any more.
+    /// Removes all index rows of an empty queue.
     pub(crate) fn forget_places(&mut self) -> Result<(), Fault> {
         let (first, end) = keys::indexes(self.name);
         self.rows.delete_between(&first, &end)
     }
 
-    /// Returns the places in which a lease id may stand.
+    /// Returns the possible places of a lease id.
     fn candidates(&mut self, lease_id: LeaseId) -> Result<Vec<u64>, Fault> {
         let (first, end) = keys::indexes(self.name);
         let beginning = &lease_id.as_bytes()[..BEGINNING];
@@ -216,19 +216,19 @@ impl Store for Queue<'_> {
         self.rows.delete(&keys::entry(self.name, place))
     }
 
-    fn hear(&mut self, place: u64, now: Moment) -> Result<(), Fault> {
+    fn touch(&mut self, place: u64, now: Moment) -> Result<(), Fault> {
         let mut row = self.row(place)?.ok_or_else(foreign)?;
         decode_front(&row).ok_or_else(foreign)?;
-        row[HEARD].copy_from_slice(&now.as_nanos().to_be_bytes());
+        row[LAST_SEEN].copy_from_slice(&now.as_nanos().to_be_bytes());
         self.rows.update(&keys::entry(self.name, place), &row)
     }
 
-    fn remove_silent(&mut self, heard: Moment) -> Result<Remaining, Fault> {
-        self.remove_where(|_, last| last <= heard)
+    fn remove_silent(&mut self, last_seen: Moment) -> Result<Remaining, Fault> {
+        self.remove_where(|_, last| last <= last_seen)
     }
 
-    fn remove_client(&mut self, client: ClientId, heard: Moment) -> Result<Remaining, Fault> {
-        self.remove_where(|whose, last| whose == client && last <= heard)
+    fn remove_client(&mut self, client: ClientId, last_seen: Moment) -> Result<Remaining, Fault> {
+        self.remove_where(|whose, last| whose == client && last <= last_seen)
     }
 
     fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Fault> {
@@ -256,28 +256,28 @@ fn number(bytes: &[u8]) -> Option<u64> {
 fn encode(entry: &Entry) -> Result<Vec<u8>, Fault> {
     let mut row = Vec::with_capacity(256);
     row.push(FORMAT);
-    row.extend_from_slice(&entry.heard.as_nanos().to_be_bytes());
+    row.extend_from_slice(&entry.last_seen.as_nanos().to_be_bytes());
     row.extend_from_slice(&entry.client.as_u64().to_be_bytes());
     row.extend_from_slice(entry.lease_id.as_bytes());
     postcard::to_extend(entry, row)
         .map_err(|error| Fault::protocol(format!("an entry cannot be written down: {error}")))
 }
 
-/// Reads what stands at the front of a row: when it was last heard, whose it is, its lease id.
+/// Decodes the front of a row: the last heartbeat, the client, the lease id.
 fn decode_front(row: &[u8]) -> Option<(Moment, ClientId, LeaseId)> {
     if row.first() != Some(&FORMAT) || row.len() < REST {
         return None;
     }
-    let heard = Moment::from_nanos(number(&row[HEARD])?);
+    let last_seen = Moment::from_nanos(number(&row[LAST_SEEN])?);
     let client = ClientId::from_u64(number(&row[CLIENT])?);
-    Some((heard, client, LeaseId::from_bytes(row[LEASE_ID].try_into().ok()?)))
+    Some((last_seen, client, LeaseId::from_bytes(row[LEASE_ID].try_into().ok()?)))
 }
 
 fn decode(row: &[u8]) -> Option<Entry> {
-    let (heard, client, lease_id) = decode_front(row)?;
+    let (last_seen, client, lease_id) = decode_front(row)?;
     let (entry, rest): (Entry, &[u8]) = postcard::take_from_bytes(&row[REST..]).ok()?;
     let ours = rest.is_empty() && entry.client == client && entry.lease_id == lease_id;
-    ours.then_some(Entry { heard, ..entry })
+    ours.then_some(Entry { last_seen, ..entry })
 }
 
 #[cfg(test)]
@@ -302,12 +302,12 @@ mod tests {
         connection
     }
 
-    fn entry(place: u64, id: u64, client: u64, heard: u64) -> Entry {
+    fn entry(place: u64, id: u64, client: u64, last_seen: u64) -> Entry {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&id.to_be_bytes());
         Entry {
             place,
-            // Every eighth id has the same beginning as others.
+            // Every eighth id has the same first bytes as others.
             lease_id: match id % 8 {
                 0 => LeaseId::from_bytes(bytes),
                 _ => LeaseId::from_bytes(u128::from(id).rotate_right(40).to_be_bytes()),
@@ -316,8 +316,8 @@ mod tests {
             mode: Mode::Exclusive,
             hold: Hold::Live,
             claim_window: Duration::from_secs(1),
-            queued_at: Moment::from_nanos(heard),
-            heard: Moment::from_nanos(heard),
+            queued_at: Moment::from_nanos(last_seen),
+            last_seen: Moment::from_nanos(last_seen),
             metadata: Metadata::default(),
         }
     }
@@ -330,8 +330,8 @@ mod tests {
         assert_eq!(ours.expect("no fault"), oracle);
     }
 
-    /// Rows and maps are asked the same, in an order that a fixed seed draws, while the queue
-    /// grows over several index rows and shrinks again, with a first waiter that stays.
+    /// Rows and maps get the same requests, in an order from a fixed seed, while the queue grows
+    /// over several index rows and shrinks again, with a first waiter that stays.
     #[test]
     fn rows_answer_as_the_queue_in_memory_does() {
         let (connection, name) = (database(), LockName::new("a").expect("a good name"));
@@ -364,13 +364,16 @@ mod tests {
                 5 => is(ours.ahead_of(some), oracle.ahead_of(some)),
                 6 if some > 0 && oracle.queue.entries().any(|entry| entry.place == some) => {
                     let now = Moment::from_nanos(step);
-                    is(ours.hear(some, now), oracle.hear(some, now));
+                    is(ours.touch(some, now), oracle.touch(some, now));
                 }
                 7 => is(ours.first(), oracle.first()),
                 8 if step % 50 == 0 => {
-                    let (client, heard) =
+                    let (client, last_seen) =
                         (ClientId::from_u64(random(20)), Moment::from_nanos(step));
-                    is(ours.remove_client(client, heard), oracle.remove_client(client, heard));
+                    is(
+                        ours.remove_client(client, last_seen),
+                        oracle.remove_client(client, last_seen),
+                    );
                 }
                 _ if some > 0 => is(ours.remove(some), oracle.remove(some)),
                 _ => is(ours.next_token(), oracle.next_token()),
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_queue_is_told() {
+    fn a_damaged_queue_is_foreign() {
         let (connection, name) = (database(), LockName::new("a").expect("a good name"));
         let rows = Rows::of(&connection);
         let mut counter = LazyCounter::default();
@@ -400,7 +403,7 @@ mod tests {
             assert!(matches!(queue.first(), Err(Fault::Foreign(_))));
             assert!(matches!(queue.find(only.lease_id), Err(Fault::Foreign(_))));
             assert!(
-                matches!(queue.hear(0, Moment::NEVER), Err(Fault::Foreign(_)))
+                matches!(queue.touch(0, Moment::NEVER), Err(Fault::Foreign(_)))
                     || damage.len() >= REST
             );
         }

@@ -1,9 +1,9 @@
 //! The first use of the database in a boot of the machine.
 //!
-//! No process of an earlier boot lives, so whatever hung on one is gone; detached leases and
-//! freezes begin anew, and tokens go on behind everything that may have been given. Before that
-//! we look for liveness files that are still locked: then a process of the "earlier boot" lives
-//! after all (a container that shows another boot id), and nothing may be wiped.
+//! No process of an earlier boot lives, so everything that depends on one is removed. Detached
+//! leases and freezes start again, and tokens continue after every token that may have been
+//! granted. Before that, liveness files are checked: if one is still locked, a process of the
+//! "earlier boot" lives (a container with another boot id), and nothing may be removed.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::machine::BootId;
 use crate::names;
 use crate::token::Counter;
 
-/// Tells whether the database belongs to a boot already.
+/// Returns whether the database belongs to a boot already.
 pub(crate) fn is_of(database: &Database, boot: BootId) -> Result<bool, Fault> {
     Ok(Counter::decode(database.rows().get(keys::COUNTER)?.as_deref())?.boot == boot)
 }
@@ -41,7 +41,7 @@ pub(crate) fn take_over(
         rows.update(keys::COUNTER, &counter.encode())?;
         let mut from = keys::FIRST_NAME.to_vec();
         while let Some((name, row)) = names::first_from(rows, from)? {
-            // What is not ours stays as it is; whoever asks for the name is told.
+            // Foreign data stays unchanged; a request for the name gets the error.
             if let Ok(mut head) = names::decode(Some(&row)) {
                 head.restart(now);
                 rows.delete_between(&keys::entries(&name).0, &keys::behind(&name))?;
@@ -60,7 +60,7 @@ fn still_locked(file: &Path, is_new: bool) -> Fault {
     Fault::refused(if is_new {
         format!(
             "the database is new, yet {file} is still locked: a process holds locks of a database \
-             that was removed here; it is told at its next renewal, and keeps you out until it \
+             that was removed here; it is notified at its next renewal, and excludes you until it \
              has closed its client or ended"
         )
     } else {

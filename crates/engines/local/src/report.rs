@@ -9,24 +9,24 @@ use crate::error::Fault;
 use crate::housekeeping::Log;
 use crate::keys;
 use crate::names;
-use crate::step::Inside;
+use crate::step::StoreState;
 use crate::token::Counter;
 
-/// How a local engine's directory stands.
+/// The state of a local engine's directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LocalReport {
-    /// The directory in which processes meet.
+    /// The directory that processes share.
     pub directory: PathBuf,
     /// Named by the user, and perhaps shared between users; otherwise the user's own.
     pub explicit: bool,
-    /// What kind of file system it is on.
+    /// The kind of its file system.
     pub file_system: String,
     /// The database.
     pub database: PathBuf,
     /// The version of its layout.
     pub layout: i32,
-    /// Which boot of the machine it belongs to.
+    /// The boot of the machine that it belongs to.
     pub boot_id: String,
     /// How many names are held, queued for or remembered.
     pub names: usize,
@@ -34,7 +34,7 @@ pub struct LocalReport {
     pub holders: usize,
     /// How many contenders queue.
     pub waiters: usize,
-    /// How many names hold what is not ours.
+    /// How many names have foreign data.
     pub foreign: usize,
     /// How many client files, and so processes, live.
     pub clients: usize,
@@ -42,36 +42,39 @@ pub struct LocalReport {
     pub live_grants: usize,
     /// The largest fencing token of a live grant that is kept by a process.
     pub newest_live_token: Option<u64>,
-    /// How many files the dead have left, which whoever locks sweeps away.
+    /// How many files dead processes have left, which the next lock sweeps.
     pub stale_files: usize,
-    /// The fencing token that is given next.
+    /// The next fencing token.
     pub next_token: u64,
-    /// Up to where tokens are reserved.
+    /// The limit of the reserved tokens.
     pub reserved_to: u64,
     /// How many pages of the log wait to be moved into the database.
     pub log_pages: i64,
-    /// What an operator should know.
+    /// Warnings for operators.
     pub warnings: Vec<String>,
 }
 
-/// Where the numbers of a report begin: what does not change while the engine is open.
+/// The part of a report that does not change while the engine is open.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ReportContext {
     pub(crate) explicit: bool,
     pub(crate) file_system: String,
     pub(crate) forgets: bool,
 }
 
 /// Counts what there is. Inside the short lock.
-pub(crate) fn make(inside: &Inside, place: &Place) -> Result<LocalReport, Fault> {
+pub(crate) fn make(
+    inside: &StoreState,
+    report_context: &ReportContext,
+) -> Result<LocalReport, Fault> {
     let rows = inside.database.rows();
     let counter = Counter::decode(rows.get(keys::COUNTER)?.as_deref())?;
     let files_of = inside.clients.liveness.count();
     let files = &inside.clients.liveness.files;
     let mut report = LocalReport {
         directory: files.root.clone(),
-        explicit: place.explicit,
-        file_system: place.file_system.clone(),
+        explicit: report_context.explicit,
+        file_system: report_context.file_system.clone(),
         database: files.database.clone(),
         layout: keys::LAYOUT,
         boot_id: counter.boot.to_string(),
@@ -93,7 +96,7 @@ pub(crate) fn make(inside: &Inside, place: &Place) -> Result<LocalReport, Fault>
         report.count(names::decode(Some(&row)).ok().as_ref());
         from = keys::behind(&name);
     }
-    report.warn(place);
+    report.warn(report_context);
     Ok(report)
 }
 
@@ -109,17 +112,17 @@ impl LocalReport {
         }
     }
 
-    fn warn(&mut self, place: &Place) {
-        if place.forgets {
+    fn warn(&mut self, report_context: &ReportContext) {
+        if report_context.forgets {
             self.warnings.push(format!(
-                "{} forgets everything when the machine restarts, the counter of fencing tokens \
+                "{} loses everything when the machine restarts, the counter of fencing tokens \
                  too: resources that outlive it may refuse later holders, or not refuse earlier \
                  ones",
                 self.file_system
             ));
         }
         if self.foreign > 0 {
-            self.warnings.push(format!("{} names hold what is not ours", self.foreign));
+            self.warnings.push(format!("{} names have foreign data", self.foreign));
         }
     }
 }

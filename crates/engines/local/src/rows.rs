@@ -58,7 +58,7 @@ impl<'a> Rows<'a> {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// Visits the rows from `first` to before `end`, in the order of keys, until told to stop.
+    /// Visits the rows from `first` to before `end`, in the order of keys, until the visitor stops.
     pub(crate) fn visit_between(
         self,
         first: &[u8],
@@ -71,7 +71,7 @@ impl<'a> Rows<'a> {
         while let Some(row) = rows.next()? {
             let (key, value) = (row.get_ref(0)?.as_blob(), row.get_ref(1)?.as_blob());
             let (Ok(key), Ok(value)) = (key, value) else {
-                return Err(Fault::Foreign("a row that is not of bytes".into()));
+                return Err(Fault::Foreign("a row that does not contain bytes".into()));
             };
             if visit(key, value)?.is_break() {
                 break;
@@ -80,7 +80,7 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Returns the first row at or behind `first`.
+    /// Returns the first row at or after `first`.
     pub(crate) fn first_from(self, first: &[u8]) -> Result<Option<Row>, Fault> {
         let sql = "SELECT key, value FROM slot WHERE key >= ?1 ORDER BY key LIMIT 1";
         let mut select = self.connection.prepare_cached(sql)?;

@@ -23,7 +23,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed is the system's to clean.
+        // The system cleans up what cannot be removed.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

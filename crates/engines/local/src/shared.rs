@@ -1,8 +1,8 @@
-//! What all copies of an engine share: the way from a command to its answer.
+//! The state that all clones of an engine share; runs commands and sends wake-ups.
 //!
-//! A command is carried out at once, on the caller's thread, when nobody is inside and no other
-//! program keeps the database; otherwise the waiting thread does it. After the commit, outside both
-//! locks, those whom it concerns are notified.
+//! A command runs at once, on the caller's thread, if nobody is inside and no other program uses
+//! the database; otherwise on the waiting thread. After the commit, outside both locks, the
+//! affected clients are notified.
 
 use std::sync::Arc;
 
@@ -13,30 +13,30 @@ use tokio::sync::oneshot;
 
 use crate::error::Fault;
 use crate::housekeeping::Housekeeping;
-use crate::inbox::{Inbox, Sent};
 use crate::machine;
-use crate::room::{Entered, Room};
-use crate::step::{Effects, Inside, Look, Step};
-use crate::waiting::Waiting;
+use crate::step::{DeadHolders, Effects, Step, StoreState};
+use crate::transaction_lock::{TransactionGuard, TransactionLock};
+use crate::wait_thread::WaitThread;
+use crate::wake_socket::{Sent, WakeSocket};
 
-/// How many dead waiters one command skips at most; each of them was handed the name in vain.
+/// The most dead waiters that one command skips.
 const ROUNDS: usize = 10_000;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Option<Arc<dyn Clock>>,
-    pub(crate) room: Arc<Room>,
-    pub(crate) waiting: Arc<Waiting>,
+    pub(crate) transaction_lock: Arc<TransactionLock>,
+    pub(crate) wait_thread: Arc<WaitThread>,
     pub(crate) watches: Arc<Watches>,
-    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) wake_socket: Arc<WakeSocket>,
     pub(crate) housekeeping: Housekeeping,
 }
 
-/// What comes of a command inside.
+/// The result of a command inside a transaction.
 pub(crate) type Done<T> = Result<(T, Effects), Fault>;
 
-/// What a command does inside; it may be run more than once.
+/// The work of a command inside a transaction; it may run more than once.
 pub(crate) trait Work<T>: FnMut(&mut Step<'_>) -> Result<T, Fault> + Send + 'static {}
 
 impl<T, F: FnMut(&mut Step<'_>) -> Result<T, Fault> + Send + 'static> Work<T> for F {}
@@ -46,7 +46,7 @@ impl Shared {
         self.clock.as_ref().map_or_else(machine::now, |clock| clock.now())
     }
 
-    /// Carries out a command about a name, and turns the reply into an answer.
+    /// Runs a command on a name, and converts the reply into an answer.
     pub(crate) fn command<T: Send + 'static, A: Send + Unpin + 'static>(
         self: &Arc<Self>,
         name: &LockName,
@@ -63,13 +63,13 @@ impl Shared {
         )
     }
 
-    /// Goes inside with `work`, now or later, and turns what comes of it into an answer.
+    /// Runs `work` inside a transaction, now or later, and converts the result into an answer.
     pub(crate) fn enter<T: Send + 'static, A: Send + Unpin + 'static>(
         self: &Arc<Self>,
-        mut work: impl FnMut(&Shared, &mut Inside) -> Done<T> + Send + 'static,
+        mut work: impl FnMut(&Shared, &mut StoreState) -> Done<T> + Send + 'static,
         map: impl FnOnce(Result<T, Fault>) -> A + Send + 'static,
     ) -> Answer<'static, A> {
-        match self.room.enter_soon() {
+        match self.transaction_lock.enter_soon() {
             Ok(Some(entered)) => match self.run(entered, &mut work) {
                 Err(fault) if fault.is_busy() => {}
                 done => return Answer::ready(map(done)),
@@ -79,16 +79,16 @@ impl Shared {
         }
         let (sender, receiver) = oneshot::channel();
         let shared = self.clone();
-        let job = move |entered: Result<Entered<'_>, Fault>| {
-            // Whoever asked has gone away: nothing was done, and nothing need be undone.
+        let job = move |entered: Result<TransactionGuard<'_>, Fault>| {
+            // The caller has dropped its future: nothing was done.
             if sender.is_closed() {
                 return;
             }
             let done = entered.and_then(|entered| shared.run(entered, &mut work));
-            // If it goes away now it has lost the reply only (rule G3).
+            // If the caller drops its future now, only the reply is lost (rule G3).
             let _ = sender.send(done);
         };
-        Waiting::add(&self.waiting, &self.room, Box::new(job));
+        WaitThread::add(&self.wait_thread, &self.transaction_lock, Box::new(job));
         Answer::later(async move {
             map(receiver.await.unwrap_or_else(|_| Err(Fault::protocol("a command panicked"))))
         })
@@ -96,34 +96,34 @@ impl Shared {
 
     fn run<T>(
         self: &Arc<Self>,
-        mut entered: Entered<'_>,
-        work: &mut impl FnMut(&Shared, &mut Inside) -> Done<T>,
+        mut entered: TransactionGuard<'_>,
+        work: &mut impl FnMut(&Shared, &mut StoreState) -> Done<T>,
     ) -> Result<T, Fault> {
         let done = work(self, &mut entered)
             .map_err(|fault| fault.in_file(&entered.clients.liveness.files.database));
         if self.housekeeping.is_due() {
-            self.housekeeping.look(&entered, &self.room);
+            self.housekeeping.look(&entered, &self.transaction_lock);
         }
         drop(entered);
         let (reply, effects) = done?;
         if !effects.wake_ups.is_empty() {
-            self.tell(effects.wake_ups);
+            self.notify(effects.wake_ups);
         }
         Ok(reply)
     }
 
-    /// Tells those whom a command concerns. A name that was handed to a dead process is handed
-    /// on at once; if somebody is inside, the waiting thread sees to it.
-    fn tell(self: &Arc<Self>, mut wake_ups: Vec<(LockName, WakeUp)>) {
+    /// Notifies the clients that a command affects. A hand-off to a dead process is passed on at
+    /// once; if another command is inside, the waiting thread does it.
+    fn notify(self: &Arc<Self>, mut wake_ups: Vec<(LockName, WakeUp)>) {
         for _ in 0..ROUNDS {
             let names = self.send(wake_ups);
             if names.is_empty() {
                 return;
             }
-            if let Ok(Some(mut entered)) = self.room.enter_soon() {
+            if let Ok(Some(mut entered)) = self.transaction_lock.enter_soon() {
                 match self.settle(&mut entered, &names) {
                     Err(fault) if fault.is_busy() => {}
-                    Err(fault) => return not_skipped(fault),
+                    Err(fault) => return log_not_skipped(fault),
                     Ok(more) => {
                         wake_ups = more;
                         continue;
@@ -131,32 +131,32 @@ impl Shared {
                 }
             }
             let shared = self.clone();
-            let job = move |entered: Result<Entered<'_>, Fault>| {
+            let job = move |entered: Result<TransactionGuard<'_>, Fault>| {
                 let settled = entered.and_then(|mut entered| shared.settle(&mut entered, &names));
-                settled.map_or_else(not_skipped, |wake_ups| shared.tell(wake_ups));
+                settled.map_or_else(log_not_skipped, |wake_ups| shared.notify(wake_ups));
             };
-            return Waiting::add(&self.waiting, &self.room, Box::new(job));
+            return WaitThread::add(&self.wait_thread, &self.transaction_lock, Box::new(job));
         }
     }
 
     fn settle(
         &self,
-        inside: &mut Inside,
+        inside: &mut StoreState,
         names: &[LockName],
     ) -> Result<Vec<(LockName, WakeUp)>, Fault> {
         let mut work = |step: &mut Step<'_>| {
-            names.iter().try_for_each(|name| step.on(name, Look::ForTheDead, |t| t.settle()))
+            names.iter().try_for_each(|name| step.on(name, DeadHolders::Find, |t| t.settle()))
         };
         let ((), effects) = inside.carry_out(&self.capabilities, self.now(), &mut work)?;
         Ok(effects.wake_ups)
     }
 
-    /// Sends wake-ups, one datagram for each client, and returns the names that were handed to
-    /// somebody whose socket nobody has open.
+    /// Sends wake-ups, one datagram for each client, and returns the names that were handed over to
+    /// a client without an open socket.
     fn send(&self, wake_ups: Vec<(LockName, WakeUp)>) -> Vec<LockName> {
         let mut elsewhere: Vec<(ClientId, Vec<(LockName, WakeUp)>)> = Vec::new();
         for (name, wake_up) in wake_ups {
-            if self.watches.tell(wake_up.lease_id, wake_up.hint) {
+            if self.watches.notify(wake_up.lease_id, wake_up.hint) {
                 continue;
             }
             match elsewhere.iter_mut().find(|(client, _)| *client == wake_up.client) {
@@ -167,7 +167,7 @@ impl Shared {
         let mut unheard = Vec::new();
         for (client, list) in elsewhere {
             let hints: Vec<WakeUp> = list.iter().map(|(_, wake_up)| *wake_up).collect();
-            if self.inbox.send(client, &hints) == Sent::Told {
+            if self.wake_socket.send(client, &hints) == Sent::Sent {
                 continue;
             }
             let handed = list.into_iter().filter(|(_, w)| w.hint == Hint::LookAgain);
@@ -179,17 +179,17 @@ impl Shared {
     }
 }
 
-/// The claim window of a dead waiter ends its hand-off instead.
-fn not_skipped(fault: Fault) {
+/// The claim window ends the hand-off to the dead waiter instead.
+fn log_not_skipped(fault: Fault) {
     tracing::debug!(error = %fault.into_error(), "a dead waiter was not skipped");
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.inbox.close();
-        // If somebody is inside, what is left of us is swept by others.
-        if let Ok(Some(mut entered)) = self.room.enter_now() {
-            entered.clients.leave();
+        self.wake_socket.close();
+        // If another command is inside, other processes sweep our files.
+        if let Ok(Some(mut entered)) = self.transaction_lock.enter_now() {
+            entered.clients.remove_all();
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The short lock around every transaction, and who sits inside.
+//! The short lock around every transaction, and its holder.
 //!
-//! The database has a lock of its own, but whoever waits for it sleeps up to 100 ms between two
-//! looks. So all our processes first take a lock on the directory itself, which the kernel frees
-//! when its holder dies. It is held for tens of microseconds. If it is not, its holder is most
-//! likely stopped in the middle, and the error of the others names that process: the kernel
-//! knows it (`/proc/locks`), so that nothing need be written on the way in.
+//! The database has a lock of its own, but a waiter for it sleeps up to 100 ms between two
+//! attempts. So all our processes first lock the directory itself, and the kernel unlocks it if the
+//! holder dies. The lock is held for tens of microseconds. A longer hold most likely means that the
+//! holder is stopped in the middle; the error of the others then names that process. The kernel
+//! knows it (`/proc/locks`), so nothing need be written before a transaction.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -16,13 +16,13 @@ use holdline_core::Escaped;
 
 use crate::error::Fault;
 
-/// Between two looks whether the lock is free. A blocking wait has no limit, and wakes all that
-/// wait at each release; a transaction takes about as long as the shortest pause.
+/// The pauses between two attempts. A blocking wait has no limit, and each release wakes all
+/// waiters; a transaction takes about as long as the shortest pause.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often we look who is inside, when nobody is seen there.
-const LOOKS: usize = 10;
+/// How often the holder is looked up, if none is found.
+const MAX_LOOKUPS: usize = 10;
 
 /// The short lock of a directory; one open descriptor for each engine.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl ShortLock {
         Ok(ShortLock { directory, path: path.to_owned(), device, inode })
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     fn try_lock(&self) -> io::Result<bool> {
         match self.directory.try_lock() {
             Ok(()) => Ok(true),
@@ -50,19 +50,23 @@ impl ShortLock {
         }
     }
 
-    /// Takes the lock if it is free at once.
-    pub(crate) fn lock_now(&self) -> Result<Option<Kept<'_>>, Fault> {
+    /// Acquires the lock if it is free.
+    pub(crate) fn lock_now(&self) -> Result<Option<ShortLockGuard<'_>>, Fault> {
         let locked = self.try_lock().map_err(|e| Fault::at("locking", &self.path, e))?;
-        Ok(locked.then_some(Kept(self)))
+        Ok(locked.then_some(ShortLockGuard(self)))
     }
 
-    /// Takes the lock, waiting no longer than `deadline`.
-    pub(crate) fn lock_by(&self, deadline: Instant, limit: Duration) -> Result<Kept<'_>, Fault> {
+    /// Acquires the lock, waiting until `deadline`.
+    pub(crate) fn lock_by(
+        &self,
+        deadline: Instant,
+        limit: Duration,
+    ) -> Result<ShortLockGuard<'_>, Fault> {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let locked = self.try_lock().map_err(|e| Fault::at("locking", &self.path, e))?;
             if locked {
-                return Ok(Kept(self));
+                return Ok(ShortLockGuard(self));
             }
             if Instant::now() >= deadline {
                 return Err(self.waited_too_long(limit));
@@ -72,28 +76,28 @@ impl ShortLock {
         }
     }
 
-    /// Makes the error of one that has waited too long.
+    /// Makes the error for a wait that was too long.
     pub(crate) fn waited_too_long(&self, limit: Duration) -> Fault {
-        Fault::unavailable(format!("{} (waited {limit:?})", self.who_is_inside()))
+        Fault::unavailable(format!("{} (waited {limit:?})", self.describe_holder()))
     }
 
-    /// Gives the lock back. If the kernel refuses, it does so for a closed descriptor only, and
-    /// then the lock is gone as well.
+    /// Releases the lock. The kernel refuses that for a closed descriptor only, and then the lock
+    /// is gone as well.
     fn unlock(&self) {
         if let Err(error) = self.directory.unlock() {
-            tracing::error!(%error, "the short lock could not be given back");
+            tracing::error!(%error, "the short lock could not be released");
         }
     }
 
-    /// Says who sits inside.
-    fn who_is_inside(&self) -> String {
+    /// Describes the holder of the lock.
+    fn describe_holder(&self) -> String {
         let directory = self.path.display();
-        // The kernel gives its list away page by page, and a line may slip from one to another
-        // while locks come and go elsewhere.
+        // The kernel returns its list page by page, and a line may move between pages while other
+        // locks change.
         let look = || std::fs::read_to_string("/proc/locks").unwrap_or_default();
-        let mut looks = (0..LOOKS).map(|_| holder_in(&look(), self.device, self.inode));
+        let mut looks = (0..MAX_LOOKUPS).map(|_| holder_in(&look(), self.device, self.inode));
         let Some(pid) = looks.find_map(|found| found) else {
-            return format!("a process that we cannot see keeps {directory} in a transaction");
+            return format!("a process that we cannot see has {directory} in a transaction");
         };
         let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         match parse_status(&status) {
@@ -113,20 +117,20 @@ impl ShortLock {
     }
 }
 
-/// The short lock, kept until this is dropped.
+/// The guard of the short lock.
 #[derive(Debug)]
-pub(crate) struct Kept<'a>(&'a ShortLock);
+pub(crate) struct ShortLockGuard<'a>(&'a ShortLock);
 
-impl Drop for Kept<'_> {
+impl Drop for ShortLockGuard<'_> {
     fn drop(&mut self) {
         self.0.unlock();
     }
 }
 
-/// Finds who holds the lock on a file in the kernel's list of locks.
+/// Finds the holder of the lock on a file in the kernel's list of locks.
 ///
-/// Some file systems show another device number there than to `stat`; then a lock on the same
-/// inode number must do, if there is only one.
+/// Some file systems show another device number there than to `stat`; then a lock on the same inode
+/// number is used, if there is only one.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let held = locks.lines().filter_map(parse_lock).filter(|lock| lock.inode == inode);
     let held: Vec<Lock> = held.collect();
@@ -145,8 +149,8 @@ struct Lock {
     inode: u64,
 }
 
-/// Reads a line such as `7: FLOCK  ADVISORY  WRITE 1234 fe:00:131073 0 EOF`. Lines of those that
-/// wait have an arrow in the second place.
+/// Parses a line such as `7: FLOCK  ADVISORY  WRITE 1234 fe:00:131073 0 EOF`. Lines of waiters have
+/// an arrow as the second word.
 fn parse_lock(line: &str) -> Option<Lock> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, "FLOCK", _, "WRITE", pid, file, ..] = words.as_slice() else { return None };
@@ -156,7 +160,7 @@ fn parse_lock(line: &str) -> Option<Lock> {
     Some(Lock { pid: pid.parse().ok()?, major, minor, inode: numbers.next()?.parse().ok()? })
 }
 
-/// Reads program and state of `PID (program) STATE …`; the program's name may hold anything.
+/// Parses program and state of `PID (program) STATE …`; the program's name may contain anything.
 fn parse_status(text: &str) -> Option<(String, char)> {
     let (before, after) = text.rsplit_once(')')?;
     let (_, program) = before.split_once('(')?;
@@ -186,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_read_behind_any_program_name() {
+    fn the_state_is_parsed_after_any_program_name() {
         let stopped = "14 (a) T (x) T 1 14 14 0";
         assert_eq!(parse_status(stopped), Some(("a) T (x".into(), 'T')));
         assert_eq!(parse_status(""), None);
@@ -197,11 +201,11 @@ mod tests {
         let directory = crate::scratch::Scratch::new();
         let open = || ShortLock::open(directory.path()).expect("opened");
         let (first, second) = (open(), open());
-        let kept = first.lock_now().expect("asked").expect("free");
+        let guard = first.lock_now().expect("asked").expect("free");
         assert!(second.lock_now().expect("asked").is_none());
-        let told = second.lock_by(Instant::now(), Duration::ZERO).expect_err("taken").into_error();
-        assert!(told.to_string().contains(&format!("process {} ", std::process::id())), "{told}");
-        drop(kept);
+        let error = second.lock_by(Instant::now(), Duration::ZERO).expect_err("taken").into_error();
+        assert!(error.to_string().contains(&format!("process {} ", std::process::id())), "{error}");
+        drop(guard);
         assert!(second.lock_now().expect("asked").is_some());
     }
 }

@@ -18,43 +18,43 @@ use crate::queue::{LazyCounter, Queue};
 use crate::rows::Rows;
 use crate::token::Counter;
 
-/// How many holders of one name a command looks after, at most.
+/// The most holders of one name that a command checks.
 const PROBES: usize = 64;
-/// For how long a look at the database's path is good enough for a new grant.
-const SEEN_LATELY: Duration = Duration::from_millis(100);
-/// How often one command is tried: once more than a batch has lines.
+/// How long a check of the database's path suffices for new grants.
+const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The attempts for one command: one more than a batch has entries.
 const ATTEMPTS: usize = 130;
 
-/// What stands inside the short lock.
+/// The state that the short lock protects.
 #[derive(Debug)]
-pub(crate) struct Inside {
+pub(crate) struct StoreState {
     pub(crate) database: Database,
     pub(crate) clients: Clients,
     pub(crate) boot: BootId,
     probes: Probes,
-    /// Where among very many holders the next command begins to look who is dead.
+    /// The holder, among very many, at which the next command starts its checks.
     probe_from: usize,
-    /// When we last saw that the database is the one at its path.
+    /// The last check that the database is the one at its path.
     seen: Option<Moment>,
 }
 
-/// What a transaction leaves to do once it is committed.
+/// What remains to be done after the commit of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Whom to tell, and of which name.
+    /// The wake-ups to send, with their names.
     pub(crate) wake_ups: Vec<(LockName, WakeUp)>,
     buried_clients: Vec<ClientId>,
     buried_grants: Vec<FencingToken>,
     over: Vec<LeaseId>,
 }
 
-/// A transaction that is under way.
+/// A transaction in progress.
 pub(crate) struct Step<'a> {
     rows: Rows<'a>,
     pub(crate) clients: &'a mut Clients,
     probes: &'a mut Probes,
     pub(crate) profile: &'a Capabilities,
-    /// One moment for all that happens in it.
+    /// The moment of the whole transaction.
     pub(crate) now: Moment,
     boot: BootId,
     counter: LazyCounter,
@@ -65,23 +65,23 @@ pub(crate) struct Step<'a> {
     seen: &'a mut Option<Moment>,
 }
 
-/// Whether a command looks first which holders are dead.
+/// Whether a command first checks for dead holders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// It asks for what others have.
-    ForTheDead,
-    /// It is about the asker's own.
-    Not,
+pub(crate) enum DeadHolders {
+    /// It competes with other holders.
+    Find,
+    /// It is about the caller's own grant.
+    Ignore,
 }
 
-impl Inside {
-    pub(crate) fn new(database: Database, clients: Clients, boot: BootId) -> Inside {
+impl StoreState {
+    pub(crate) fn new(database: Database, clients: Clients, boot: BootId) -> StoreState {
         let probes = Probes::of(clients.liveness.clone());
-        Inside { database, clients, boot, probes, probe_from: 0, seen: None }
+        StoreState { database, clients, boot, probes, probe_from: 0, seen: None }
     }
 
-    /// Carries out one command. It may be run more than once: when the reserved tokens are used
-    /// up, it is undone, more are reserved, and it is done again.
+    /// Runs one command. It may run more than once: if the reserved tokens are used up, it is
+    /// rolled back, more are reserved, and it is repeated.
     pub(crate) fn carry_out<T>(
         &mut self,
         profile: &Capabilities,
@@ -96,7 +96,7 @@ impl Inside {
                 Err(Fault::Again) => {}
                 Err(fault) => return Err(fault),
                 Ok((reply, effects)) => {
-                    self.tidy_up(&effects);
+                    self.remove_files(&effects);
                     return Ok((reply, effects));
                 }
             }
@@ -110,7 +110,7 @@ impl Inside {
         now: Moment,
         work: &mut dyn FnMut(&mut Step<'_>) -> Result<T, Fault>,
     ) -> Result<(T, Effects), Fault> {
-        let Inside { database, clients, boot, probes, probe_from, seen } = self;
+        let StoreState { database, clients, boot, probes, probe_from, seen } = self;
         let (liveness, identity) = (clients.liveness.clone(), database.identity);
         let files = liveness.files.database.as_path();
         let done = database.transaction(Flush::No, |rows| {
@@ -135,15 +135,15 @@ impl Inside {
         });
         match done {
             Ok(_) => clients.committed(),
-            Err(_) => clients.undone(),
+            Err(_) => clients.rolled_back(),
         }
         done
     }
 
-    /// Checks that the database that we have open is still the one that others would open.
+    /// Checks that the open database is still the one at its path.
     pub(crate) fn check_store(&self) -> Result<(), Fault> {
         let path = &self.clients.liveness.files.database;
-        check_store(path, self.database.identity).map_err(Fault::gone_for_others)
+        check_store(path, self.database.identity).map_err(Fault::as_unavailable)
     }
 
     /// Changes the counter's row in a transaction that is flushed to the disk.
@@ -162,10 +162,10 @@ impl Inside {
         })
     }
 
-    /// Removes the files of what is over.
-    fn tidy_up(&mut self, effects: &Effects) {
+    /// Removes the files of grants that are over.
+    fn remove_files(&mut self, effects: &Effects) {
         for lease_id in &effects.over {
-            self.clients.let_go(*lease_id);
+            self.clients.release_anchor(*lease_id);
         }
         for token in &effects.buried_grants {
             self.clients.liveness.remove_grant(*token);
@@ -181,7 +181,7 @@ impl<'a> Step<'a> {
         self.rows
     }
 
-    /// Checks that the database that we have open is still the one that others would open.
+    /// Checks that the open database is still the one at its path.
     pub(crate) fn check_store(&mut self) -> Result<(), Fault> {
         let (path, identity) = self.store;
         *self.seen = None;
@@ -190,32 +190,32 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// The same for a command that is about nobody's grant: what it asked or did in a database
-    /// that nobody else opens any more would mean nothing.
-    pub(crate) fn check_store_for_others(&mut self) -> Result<(), Fault> {
-        self.check_store().map_err(Fault::gone_for_others)
+    /// The same for a command without a grant of its own: in a removed database it would have no
+    /// effect, so it fails.
+    pub(crate) fn check_store_without_grant(&mut self) -> Result<(), Fault> {
+        self.check_store().map_err(Fault::as_unavailable)
     }
 
-    /// The same, unless it was just seen: a grant in a database that was removed a moment ago is
-    /// no worse than one that was made a moment before.
-    pub(crate) fn check_store_now_and_then(&mut self) -> Result<(), Fault> {
+    /// The same, unless it was checked recently: a grant just after a removal is no worse than one
+    /// just before it.
+    pub(crate) fn check_store_sometimes(&mut self) -> Result<(), Fault> {
         match *self.seen {
-            Some(seen) if seen <= self.now && seen.until(self.now) < SEEN_LATELY => Ok(()),
+            Some(seen) if seen <= self.now && seen.until(self.now) < STORE_CHECK_INTERVAL => Ok(()),
             _ => self.check_store(),
         }
     }
 
-    /// Lets the rules work on one name.
+    /// Applies the rules to one name.
     pub(crate) fn on<T>(
         &mut self,
         name: &LockName,
-        look: Look,
+        look: DeadHolders,
         work: impl FnOnce(&mut Table<'_, Queue<'_>>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let row = self.rows.get(keys::head(name))?;
         let mut head = names::decode(row.as_deref())?;
         let dead = match look {
-            Look::ForTheDead if !head.holders().is_empty() && !self.probed.contains(name) => {
+            DeadHolders::Find if !head.holders().is_empty() && !self.probed.contains(name) => {
                 self.probed.insert(name.clone());
                 self.find_dead(head.holders())?
             }
@@ -230,10 +230,10 @@ impl<'a> Step<'a> {
         };
         let mut table = Table::new(&mut head, &mut queue, self.profile, self.now);
         for (lease_id, _) in &dead.grants {
-            table.bury_live(*lease_id)?;
+            table.end_live_grant(*lease_id)?;
         }
         for client in &dead.clients {
-            table.bury_client(*client)?;
+            table.end_client(*client)?;
         }
         let reply = work(&mut table)?;
         let wake_ups = table.into_wake_ups();
@@ -248,13 +248,13 @@ impl<'a> Step<'a> {
         Ok(reply)
     }
 
-    /// Notes that nothing stands under a lease id any more.
+    /// Records that a lease id is over.
     pub(crate) fn is_over(&mut self, lease_id: LeaseId) {
         self.effects.over.push(lease_id);
     }
 
-    /// Looks which holders' processes are gone. Of very many holders some are looked after now,
-    /// and others by the next command.
+    /// Checks which holders' processes are gone. Of very many holders some are checked now, and
+    /// others by the next command.
     fn find_dead(&mut self, holders: &[Holder]) -> Result<Dead, Fault> {
         let from = match holders.len() {
             0..=PROBES => 0,
@@ -295,7 +295,7 @@ fn check_store(path: &Path, identity: Identity) -> Result<(), Fault> {
     Err(Fault::StoreGone(what))
 }
 
-/// Who is gone.
+/// The processes that are gone.
 #[derive(Debug, Default)]
 struct Dead {
     clients: Vec<ClientId>,

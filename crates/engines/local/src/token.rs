@@ -1,11 +1,11 @@
 //! The durable counter of fencing tokens.
 //!
-//! Commits are not flushed to the disk, so a power cut may take the last ones back. Tokens must
-//! not come back with them. So they are drawn from a range that was reserved, and flushed, before
-//! the first of it was given; the next boot starts behind it.
+//! Commits are not flushed to the disk, so a power cut may lose the last ones, but tokens must
+//! never be granted twice. So they are drawn from a range that was reserved, and flushed, before
+//! its first token was granted; the next boot starts after the range.
 //!
-//! - K1: every token that was ever given is below a limit that is on the disk.
-//! - K2: a boot gives no token below the limits of the boots before it.
+//! - K1: every token that was ever granted is below a limit that is on the disk.
+//! - K2: a boot grants no token below the limits of the boots before it.
 
 use holdline_core::FencingToken;
 
@@ -21,13 +21,13 @@ const LENGTH: usize = 1 + 8 + 8 + 16 + 8;
 /// The counter's row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counter {
-    /// The token that is given next.
+    /// The next token.
     pub(crate) next: u64,
-    /// Tokens below this may be given.
+    /// Tokens below this may be granted.
     pub(crate) limit: u64,
-    /// To which boot the database belongs.
+    /// The boot of the database.
     pub(crate) boot: BootId,
-    /// How often the log was started anew; its change makes the database write the log's head.
+    /// How often the log was restarted; its change makes the database write the log's head.
     pub(crate) restarts: u64,
 }
 
@@ -72,8 +72,8 @@ impl Counter {
         Ok(token)
     }
 
-    /// Reserves the next range; the caller flushes it before it draws. A new boot cannot know
-    /// how much of the last range was given, so it starts behind it.
+    /// Reserves the next range; the caller flushes it before it draws. A new boot cannot know how
+    /// much of the last range was used, so it starts after it.
     pub(crate) fn reserve(&mut self, boot: BootId) {
         if self.boot != boot {
             self.next = self.next.max(self.limit);
@@ -97,7 +97,7 @@ mod tests {
     const NEXT_BOOT: BootId = BootId([2; 16]);
 
     #[test]
-    fn the_row_comes_back_and_nothing_else_is_taken() {
+    fn only_a_valid_row_is_decoded() {
         let counter = Counter { next: 7, limit: 9, boot: BOOT, restarts: 3 };
         assert_eq!(Counter::decode(Some(&counter.encode())).ok(), Some(counter));
         let mut newer = counter.encode();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_cut_that_takes_commits_back_takes_no_token_back() {
+    fn a_power_cut_that_loses_commits_repeats_no_token() {
         let mut counter = Counter::FRESH;
         counter.reserve(BOOT);
         let on_disk = counter;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn raising_never_lowers_and_the_end_is_told() {
+    fn raising_never_lowers_and_the_end_is_an_error() {
         let mut counter = Counter::FRESH;
         counter.reserve(BOOT);
         counter.raise(FencingToken::new(5_000_000).expect("in range"));

@@ -1,8 +1,8 @@
-//! Where the directory of the user is, asked of the system and never of the environment.
+//! The directory of the user, from the user database and never from the environment.
 //!
-//! A job of cron, a service and a shell have different environments and must meet at one place.
-//! So the home directory comes from the user's passwd entry: from the file, and if the user is
-//! not in it, from `getent`, which also asks the network's directory.
+//! A cron job, a service and a shell have different environments and must use the same directory.
+//! So the home directory comes from the user's passwd entry: from the file, and if the user is not
+//! in it, from `getent`, which also queries network directories.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,24 +16,24 @@ const GETENT: [&str; 2] = ["/usr/bin/getent", "/bin/getent"];
 const OF_ROOT: &str = "/var/lib/holdline";
 const BELOW_HOME: &str = ".local/state/holdline";
 
-/// Returns the directory of the user that this process acts for.
+/// Returns the directory of this process's user.
 pub(crate) fn directory() -> Result<PathBuf, Fault> {
     let user = rustix::process::geteuid().as_raw();
     if user == 0 {
         return Ok(PathBuf::from(OF_ROOT));
     }
     let listed = std::fs::read(PASSWD).ok().and_then(|text| home_of(&text, user));
-    let home = listed.or_else(|| asked(user)).ok_or_else(|| {
+    let home = listed.or_else(|| from_getent(user)).ok_or_else(|| {
         Fault::refused(format!(
-            "user {user} has no passwd entry with a home directory, so there is no place to meet \
-             other processes: name a directory with `local:///DIRECTORY`"
+            "user {user} has no passwd entry with a home directory, so there is no directory to \
+             share with other processes: name a directory with `local:///DIRECTORY`"
         ))
     })?;
     Ok(home.join(BELOW_HOME))
 }
 
-/// Asks the system's name service, with nothing of our environment.
-fn asked(user: u32) -> Option<PathBuf> {
+/// Queries the system's name service, with an empty environment.
+fn from_getent(user: u32) -> Option<PathBuf> {
     let program = GETENT.iter().find(|path| Path::new(path).exists())?;
     let mut command = Command::new(program);
     command.args(["passwd", &user.to_string()]).env_clear();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use holdline_conformance::clock::{HandClock, MachineClock};
+use holdline_conformance::clock::{MachineClock, ManualClock};
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_local::{LocalEngine, LocalOptions};
@@ -21,7 +21,7 @@ struct Local {
 }
 
 impl Local {
-    fn new(time: Time, scale: Scale, clock: Option<HandClock>) -> Local {
+    fn new(time: Time, scale: Scale, clock: Option<ManualClock>) -> Local {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("holdline-local-conformance-{}-{count}", std::process::id());
@@ -35,11 +35,11 @@ impl Local {
         Local { directory, options, time, scale }
     }
 
-    fn hand_driven() -> Local {
-        let clock = HandClock::new();
+    fn manual() -> Local {
+        let clock = ManualClock::new();
         // Each command is a transaction on a disk.
-        let scale = Scale { histories: 500, ..Scale::hand_driven() };
-        Local::new(Time::Hand(Arc::new(clock.clone())), scale, Some(clock))
+        let scale = Scale { histories: 500, ..Scale::manual() };
+        Local::new(Time::Manual(Arc::new(clock.clone())), scale, Some(clock))
     }
 
     fn real() -> Local {
@@ -68,12 +68,12 @@ impl Drop for Local {
 
 impl Factory for Local {
     fn name(&self) -> String {
-        let clock = if self.time.is_hand_driven() { "hand-driven clock" } else { "real clock" };
+        let clock = if self.time.is_manual() { "hand-driven clock" } else { "real clock" };
         format!("local, {clock}")
     }
 
     fn command(&self) -> String {
-        let test = if self.time.is_hand_driven() { "by_hand" } else { "in_real_time" };
+        let test = if self.time.is_manual() { "by_hand" } else { "in_real_time" };
         format!("cargo test -p holdline-local --test conformance {test} -- --nocapture")
     }
 
@@ -113,7 +113,7 @@ impl Factory for Local {
 
 #[tokio::test]
 async fn by_hand() {
-    run(Local::hand_driven()).await.conclude();
+    run(Local::manual()).await.conclude();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,12 +19,12 @@ use crate::options::MemoryOptions;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names a shard keeps although they are idle.
+/// How many idle names a shard keeps.
 const KEPT_NAMES: usize = 64;
-/// At how many names a shard is first looked through.
+/// The number of names at which a shard is first scanned.
 const MANY_NAMES: usize = 1_024;
 /// How many fading names one command sweeps at most.
-const SWEEP: usize = 2;
+const SWEEP_BATCH: usize = 2;
 
 /// The in-process engine. Clones share their names.
 #[derive(Clone)]
@@ -36,7 +36,7 @@ pub struct MemoryEngine {
 }
 
 impl MemoryEngine {
-    /// Makes an engine with no names. `identity` tells engines of one process apart.
+    /// Makes an engine with no names. `identity` distinguishes the engines of one process.
     pub fn new(
         identity: impl Into<String>,
         clock: Arc<dyn Clock>,
@@ -53,7 +53,7 @@ impl MemoryEngine {
         }
     }
 
-    /// Runs one step on a name and tells whom it concerns, outside the mutex.
+    /// Runs one step on a name, and notifies the affected clients outside the mutex.
     fn step<T>(
         &self,
         name: &LockName,
@@ -66,14 +66,14 @@ impl MemoryEngine {
             step_in(&mut shard, &self.capabilities, name, now, step)
         };
         for wake_up in wake_ups {
-            self.watches.tell(wake_up.lease_id, wake_up.hint);
+            self.watches.notify(wake_up.lease_id, wake_up.hint);
         }
         reply
     }
 }
 
-/// Runs one step on a name of this shard. A name that is idle afterwards is forgotten, unless there
-/// are few: names that are locked again and again keep their room.
+/// Runs one step on a name of this shard. A name that is idle afterwards is removed, unless there
+/// are few: names that are locked repeatedly keep their entry.
 fn step_in<T>(
     shard: &mut Shard,
     profile: &Capabilities,
@@ -83,7 +83,7 @@ fn step_in<T>(
 ) -> (T, Vec<WakeUp>) {
     let Shard { names, counter, fading, .. } = shard;
     let few = names.len() <= KEPT_NAMES;
-    // A name that is known is not copied for the look-up: that would show in every cycle.
+    // A known name is not copied for the look-up, which would slow every cycle down.
     let (reply, wake_ups, rest) = match names.get_mut(name) {
         Some(known) => step_on(known, counter, profile, now, step),
         None => step_on(names.entry(name.clone()).or_default(), counter, profile, now, step),
@@ -100,11 +100,11 @@ fn step_in<T>(
     (reply, wake_ups)
 }
 
-/// What is left of a name after a step.
+/// What remains of a name after a step.
 enum Rest {
-    /// It is held or queued for, or stands among the fading ones already.
+    /// It is held or queued for, or is among the fading names already.
     Use,
-    /// It is frozen or ids are remembered, at most until then, and that is all.
+    /// Only a freeze or tombstones remain, at most until this moment.
     Fades(Moment),
     /// Nothing.
     Nothing,
@@ -133,9 +133,9 @@ fn step_on<T>(
     (reply, wake_ups, rest)
 }
 
-/// Forgets a few of the names that only remembered ids or were frozen, once their time has come.
+/// Removes a few of the names of which only an expired freeze or expired tombstones remained.
 fn sweep(shard: &mut Shard, now: Moment) {
-    for _ in 0..SWEEP {
+    for _ in 0..SWEEP_BATCH {
         if shard.fading.first().is_none_or(|(until, _)| *until > now) {
             break;
         }
@@ -151,14 +151,14 @@ fn sweep(shard: &mut Shard, now: Moment) {
         }
     }
     if shard.names.len() >= shard.full {
-        // The names whose leases ran out and that nobody has asked for since. Done each time that a
-        // shard has doubled, so every name pays for a constant share of it.
+        // Removes the names whose leases have expired and that nobody has used since. Done each
+        // time that a shard has doubled, so the cost for each name is constant.
         shard.names.retain(|_, name| name.state.head.over_at() > now);
         shard.full = (2 * shard.names.len()).max(MANY_NAMES);
     }
 }
 
-/// Tells whether nobody holds a name or queues for it, and yet something must be kept of it.
+/// Returns whether nobody holds a name or queues for it, but a part of its state must be kept.
 fn is_fading(state: &LockState) -> bool {
     state.head.holders().is_empty() && state.head.queued() == 0 && !state.head.is_idle()
 }
@@ -221,9 +221,9 @@ impl Engine for MemoryEngine {
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         let stream = Watches::open(&self.watches, lease_id);
-        // What has happened before the watch was open is told now: rule G4 of the contract.
+        // Events before the watch was opened are reported now: rule G4 of the contract.
         if let Some(hint) = self.step(name, |table| table.pending_hint(lease_id)) {
-            self.watches.tell(lease_id, hint);
+            self.watches.notify(lease_id, hint);
         }
         Box::pin(stream)
     }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_tells_of_the_hand_off_whenever_it_was_opened() {
+    fn a_watch_reports_a_hand_off_before_and_after_its_opening() {
         let (engine, _) = engine();
         for id in [1, 2, 3] {
             now(engine.try_acquire(&request("a", id))).expect("granted or queued");
@@ -359,9 +359,9 @@ mod tests {
         assert!(engine.watches.is_empty());
     }
 
-    /// Only the polite revoke was told: a forced one left nothing that the watch looked at.
+    /// Once only the polite revoke was reported: a forced one left nothing that the watch checked.
     #[test]
-    fn a_watch_tells_of_a_revoke_that_came_before_it() {
+    fn a_watch_reports_an_earlier_revoke() {
         let (engine, _) = engine();
         let name = LockName::new("a").expect("good name");
         for (id, forced) in [(1, true), (2, false)] {
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_names_are_forgotten_and_given_up_ids_only_for_a_while() {
+    fn idle_names_are_removed_and_tombstones_after_a_while() {
         let (engine, clock) = engine();
         for n in 0..20_000 {
             let name = format!("n{n}");
@@ -402,10 +402,10 @@ mod tests {
         assert!(kept(&engine) <= 16 * KEPT_NAMES);
     }
 
-    /// A frozen name stood in the list of fading names once for each try, and whatever faded after
-    /// it was kept until the freeze was over.
+    /// Once a frozen name was in the list of fading names for each try, and all names after it were
+    /// kept until the freeze was over.
     #[test]
-    fn tries_on_a_frozen_name_leave_nothing_and_it_holds_no_other_name_back() {
+    fn tries_on_a_frozen_name_leave_nothing_and_block_no_other_name() {
         let (engine, clock) = engine();
         // The last bytes and the length choose the shard, so all of these share one.
         let name = |n: usize| format!("{n:06}/the same end");
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn names_whose_leases_ran_out_untouched_are_forgotten() {
+    fn names_with_expired_leases_are_removed() {
         let (engine, clock) = engine();
         let kept = |engine: &MemoryEngine| -> usize {
             engine.shards.all().map(|shard| shard.lock().names.len()).sum()

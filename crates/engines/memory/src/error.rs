@@ -1,8 +1,8 @@
-//! What can fail in memory: nothing but a rule's own refusal.
+//! Errors: in memory only the lock table's own refusals are possible.
 
 use std::convert::Infallible;
 
-/// Unwraps what cannot fail.
+/// Unwraps a result that cannot be an error.
 pub(crate) fn never_fails<T>(result: Result<T, Infallible>) -> T {
     match result {
         Ok(value) => value,

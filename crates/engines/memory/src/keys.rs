@@ -1,7 +1,7 @@
-//! Where a name's state is kept: one of a few shards, so that names seldom share a mutex.
+//! The shards of the names, so that names rarely share a mutex.
 //!
-//! Tokens are compared within a name only, and a name always has the same shard, so each shard
-//! draws tokens from a counter of its own.
+//! Tokens are compared within a name only, and a name always has the same shard, so each shard has
+//! its own counter of tokens.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,24 +22,24 @@ pub(crate) struct Shards {
 /// The names that share a mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Shard {
-    /// Hashed with a key of its own, by a function that costs a fifth of the standard one: names
-    /// come from this process, and nobody outside of it can time the look-ups of one.
+    /// Hashed with a random key, by a function that costs a fifth of the standard one: names come
+    /// from this process, and no outsider can time the look-ups.
     pub(crate) names: HashMap<LockName, Name, RandomState>,
     pub(crate) counter: u64,
     /// The counts of latches, which are no locks; none is zero.
     pub(crate) latches: HashMap<LockName, u64, RandomState>,
-    /// Names that nobody held or queued for, and when nothing need be kept of them any more: swept
-    /// a few at a time, soonest first. However often such a name is used, it stands here once.
+    /// Names that nobody holds or queues for, and when they can be removed: swept a few at a time,
+    /// soonest first. Each name is listed at most once.
     pub(crate) fading: BTreeSet<(Moment, LockName)>,
-    /// At how many names all of them are looked through for those that nobody came back to.
+    /// The number of names at which the shard is scanned for unused ones.
     pub(crate) full: usize,
 }
 
-/// How one name stands.
+/// The state of one name.
 #[derive(Debug, Default)]
 pub(crate) struct Name {
     pub(crate) state: LockState,
-    /// It stands among the fading ones.
+    /// It is among the fading names.
     pub(crate) fading: bool,
 }
 
@@ -58,8 +58,8 @@ impl Shards {
     }
 }
 
-/// Returns a name's shard: by its length and its last bytes, in which names mostly differ. Names
-/// chosen to meet in one shard only wait for each other there; the map inside hashes with a key.
+/// Returns a name's shard, by its length and its last bytes, in which names mostly differ. Names
+/// that are chosen to collide only share a mutex; the map inside hashes with a random key.
 fn shard_of(name: &[u8]) -> usize {
     let mut last = [0; 8];
     let tail = name.len().min(8);

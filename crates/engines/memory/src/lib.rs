@@ -1,13 +1,12 @@
 //! The in-process engine: the lock table behind a mutex.
 //!
 //! # Guarantees
-//! It is the reference that every other engine is held against, so it keeps every promise of
-//! the lock table exactly. Its names are shared by all clients of one [`MemoryEngine`] and die
-//! with the process; its tokens start again with the next process, so they must not guard
-//! anything that outlives it.
+//! It is the reference for every other engine, so it keeps every promise of the lock table exactly.
+//! All clients of one [`MemoryEngine`] share its names, which end with the process. Its tokens
+//! start again with the next process, so they must not guard anything that outlives it.
 //!
-//! It needs no runtime, answers at once, and wakes a task only when somebody waits for what
-//! was freed. The clock is passed in: a hand-driven one makes tests of lease ends instant.
+//! It needs no runtime, answers at once, and wakes a task only if somebody waits for the freed
+//! name. The clock is passed in: with a manual clock, tests of expiry need no real waiting.
 //!
 //! Read next: `engine`, then [`holdline_core::table`].
 

@@ -1,4 +1,4 @@
-//! What can be set for a memory engine.
+//! The options of a memory engine.
 
 /// The settings of a memory engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

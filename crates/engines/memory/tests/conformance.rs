@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_conformance::clock::{HandClock, MachineClock};
+use holdline_conformance::clock::{MachineClock, ManualClock};
 use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Scale, Time, run};
 use holdline_core::{Engine, LockError};
 use holdline_memory::{MemoryEngine, MemoryOptions};
@@ -14,12 +14,12 @@ struct Memory {
 }
 
 impl Memory {
-    fn hand_driven() -> Memory {
-        let clock = HandClock::new();
+    fn manual() -> Memory {
+        let clock = ManualClock::new();
         Memory {
             engine: MemoryEngine::new("hand", Arc::new(clock.clone()), &options()),
-            time: Time::Hand(Arc::new(clock)),
-            scale: Scale::hand_driven(),
+            time: Time::Manual(Arc::new(clock)),
+            scale: Scale::manual(),
         }
     }
 
@@ -39,12 +39,12 @@ fn options() -> MemoryOptions {
 
 impl Factory for Memory {
     fn name(&self) -> String {
-        let clock = if self.time.is_hand_driven() { "hand-driven clock" } else { "real clock" };
+        let clock = if self.time.is_manual() { "hand-driven clock" } else { "real clock" };
         format!("memory, {clock}")
     }
 
     fn command(&self) -> String {
-        let test = if self.time.is_hand_driven() { "by_hand" } else { "in_real_time" };
+        let test = if self.time.is_manual() { "by_hand" } else { "in_real_time" };
         format!("cargo test -p holdline-memory --test conformance {test} -- --nocapture")
     }
 
@@ -74,7 +74,7 @@ impl Factory for Memory {
 
 #[tokio::test]
 async fn by_hand() {
-    run(Memory::hand_driven()).await.conclude();
+    run(Memory::manual()).await.conclude();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,42 +1,42 @@
--- The rules of the lock table, as `crates/core/src/table` states them, for one name whose row in
--- `heads` the caller has locked: all other rows of a name are touched under that lock alone.
--- The procedures that a client calls are in `verbs.sql`; these here are called by them.
+-- The rules of the lock table, as `crates/core/src/table` states them, for one name. The caller has
+-- locked its row in `heads`; the other rows of a name are read and written only under that lock.
+-- The procedures that a client calls are in `verbs.sql`; they call these.
 --
--- A name of ours in a procedure hides a column of the same name, so no two are alike: `n` is the
--- name and `t` the moment. Times are read by a statement of their own, after the wait for the row:
--- within a statement the server's clock stands still. `told` collects the inboxes that are to be
--- woken after the commit, eight bytes each; `handed` counts hand-overs of one command.
+-- A parameter or variable hides a column of the same name, so it never has the name of a column:
+-- `n` is the name and `t` the moment. The time is read by a statement of its own, after the wait for
+-- the row: within one statement the server's clock does not advance. `to_wake` collects the inboxes
+-- to wake after the commit, eight bytes each; `handed` counts the hand-offs of one command.
 
--- Adds or prolongs a mark; when there are too many, the one that would go first goes.
+-- Adds or prolongs a mark; if there are too many, removes the one that expires first.
 create procedure @p@remember_@r@(
-    in n varbinary(512), in sort binary(1), in id binary(16), in ending bigint,
-    in why varbinary(512), in ear binary(8)
+    in n varbinary(512), in mark_kind binary(1), in id binary(16), in ending bigint,
+    in why varbinary(512), in inbox_id binary(8)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    if not exists (select 1 from @p@marks m where m.name = n and m.kind = sort and m.lease_id = id)
-        and (select count(*) from @p@marks m where m.name = n and m.kind = sort) >= 1024
+    if not exists (select 1 from @p@marks m where m.name = n and m.kind = mark_kind and m.lease_id = id)
+        and (select count(*) from @p@marks m where m.name = n and m.kind = mark_kind) >= 1024
     then
-        delete from @p@marks where name = n and kind = sort order by until limit 1;
+        delete from @p@marks where name = n and kind = mark_kind order by until limit 1;
     end if;
     insert into @p@marks (name, kind, lease_id, until, reason, inbox)
-    values (n, sort, id, ending, why, ear)
-    on duplicate key update until = greatest(until, ending), reason = why, inbox = ear;
+    values (n, mark_kind, id, ending, why, inbox_id)
+    on duplicate key update until = greatest(until, ending), reason = why, inbox = inbox_id;
     update @p@heads set marks = (select count(*) from @p@marks m where m.name = n) where name = n;
 end
 $$
 
--- Counts a queue anew after entries have left it. A queue is read between its first and its next
--- place only: rows that were removed before stay readable for as long as an old snapshot is open.
+-- Counts a queue again after entries were removed. A queue is read only between its first and its
+-- next place: removed rows are scanned for as long as an old snapshot is open.
 create procedure @p@recount_@r@(in n varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare many int;
-    declare silent, front, behind bigint;
-    select h.first_place, h.next_place into front, behind from @p@heads h where h.name = n;
-    select count(*), coalesce(min(w.heard), 0), min(w.place) into many, silent, front
-    from @p@waiters w where w.name = n and w.place >= front and w.place < behind;
+    declare seen_since, first_queued, end_place bigint;
+    select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
+    select count(*), coalesce(min(w.heard), 0), min(w.place) into many, seen_since, first_queued
+    from @p@waiters w where w.name = n and w.place >= first_queued and w.place < end_place;
     update @p@heads
-    set queued = many, heard_since = silent, first_place = coalesce(front, next_place)
+    set queued = many, heard_since = seen_since, first_place = coalesce(first_queued, next_place)
     where name = n;
 end
 $$
@@ -59,30 +59,30 @@ create procedure @p@expire_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
-    declare whose, ear binary(8);
-    declare row_at, came int;
-    declare began, ended, duration, front, behind bigint;
+    declare client_id, inbox_id binary(8);
+    declare row_at, is_claimed int;
+    declare began, ended, duration, first_queued, end_place bigint;
     declare why varbinary(512);
-    select h.first_place, h.next_place into front, behind from @p@heads h where h.name = n;
+    select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
     each_one: loop
         set row_at = null;
         select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
             h.revoked
-        into row_at, id, whose, ear, came, began, ended, duration, why
+        into row_at, id, client_id, inbox_id, is_claimed, began, ended, duration, why
         from @p@holders h where h.name = n and h.lease_id is not null and h.deadline <= t
         order by h.token limit 1;
         if row_at is null then
             leave each_one;
         end if;
         if why is not null and ended + greatest(duration, 30000000) > t then
-            call @p@remember_@r@(n, 'r', id, ended + greatest(duration, 30000000), why, ear);
+            call @p@remember_@r@(n, 'r', id, ended + greatest(duration, 30000000), why, inbox_id);
         end if;
-        if not came then
-            -- The client was told and did not come: what else it has queued and not renewed since
-            -- would only cost the others a claim window each.
+        if not is_claimed then
+            -- The client was woken and did not claim. Each of its other entries without a heartbeat
+            -- since would cost the others a claim window.
             delete from @p@waiters
-            where name = n and place >= front and place < behind
-                and client = whose and heard <= began;
+            where name = n and place >= first_queued and place < end_place
+                and client = client_id and heard <= began;
             if row_count() > 0 then
                 call @p@recount_@r@(n);
             end if;
@@ -96,12 +96,12 @@ begin
 end
 $$
 
--- Puts a grant into a row of its own: the first where nobody holds, else one that is empty, or a
--- new one. The caller has counted it in `heads`.
+-- Writes a grant into a row of its own: slot 0 for the only holder, otherwise an empty row or a new
+-- one. The caller has counted it in `heads`.
 create procedure @p@grant_@r@(
-    in n varbinary(512), in alone boolean, in id binary(16), in whose binary(8), in ear binary(8),
-    in wanted binary(1), in so_many int, in of_all int, in sort binary(1), in duration bigint,
-    in drawn bigint, in t bigint, in ending bigint, in came tinyint, in about_it varbinary(1024)
+    in n varbinary(512), in alone boolean, in id binary(16), in client_id binary(8), in inbox_id binary(8),
+    in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
+    in last_token bigint, in t bigint, in ending bigint, in is_claimed tinyint, in holder_metadata varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare row_at int default 0;
@@ -112,132 +112,132 @@ begin
         end if;
     end if;
     insert into @p@holders values (
-        n, row_at, id, whose, ear, wanted, so_many, of_all, sort, duration, sort, duration, drawn,
-        t, ending, came, null, about_it
+        n, row_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, lease_kind, duration, last_token,
+        t, ending, is_claimed, null, holder_metadata
     ) on duplicate key update
-        lease_id = id, client = whose, inbox = ear, mode = wanted, permits = so_many,
-        total = of_all, asked_kind = sort, asked = duration, kind = sort, lease = duration,
-        token = drawn, since = t, deadline = ending, claimed = came, revoked = null,
-        metadata = about_it;
+        lease_id = id, client = client_id, inbox = inbox_id, mode = lock_mode, permits = permit_count,
+        total = permits_total, asked_kind = lease_kind, asked = duration, kind = lease_kind, lease = duration,
+        token = last_token, since = t, deadline = ending, claimed = is_claimed, revoked = null,
+        metadata = holder_metadata;
 end
 $$
 
--- Whether the holders leave room for one more of this mode.
+-- Returns whether one more contender of this mode fits beside the holders.
 create procedure @p@admits_@r@(
-    in n varbinary(512), in wanted binary(1), in so_many int, in of_all int, out fits boolean
+    in n varbinary(512), in lock_mode binary(1), in permit_count int, in permits_total int, out fits boolean
 ) reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare used_up bigint;
-    declare strangers int;
-    select coalesce(sum(h.permits), 0), coalesce(sum(h.mode <> wanted), 0) into used_up, strangers
+    declare other_modes int;
+    select coalesce(sum(h.permits), 0), coalesce(sum(h.mode <> lock_mode), 0) into used_up, other_modes
     from @p@holders h where h.name = n and h.lease_id is not null;
-    set fits = wanted <> 'x' and strangers = 0 and (wanted = 's' or used_up + so_many <= of_all);
+    set fits = lock_mode <> 'x' and other_modes = 0 and (lock_mode = 's' or used_up + permit_count <= permits_total);
 end
 $$
 
--- Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
+-- Gives a free name to the freeze, or to the first contenders in the queue that fit together.
 create procedure @p@hand_over_@r@(
-    in n varbinary(512), in t bigint, inout handed int, inout told varbinary(1024)
+    in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
-    declare whose, ear binary(8);
-    declare wanted, sort binary(1);
-    declare so_many, of_all, holding, waiting, kept_of int;
-    declare front, found_at, duration, patience, drawn, frozen, ending, frozen_as bigint;
-    declare about_it varbinary(1024);
+    declare client_id, inbox_id binary(8);
+    declare lock_mode, lease_kind binary(1);
+    declare permit_count, permits_total, holding, waiting, total_in_use int;
+    declare first_queued, found_at, duration, window_length, last_token, frozen_until, ending, frozen_token bigint;
+    declare holder_metadata varbinary(1024);
     declare fits boolean;
     select h.held, h.queued, h.first_place, h.freeze_until, h.freeze_token, h.permits_of, h.ends,
         greatest(h.fence, a.floor)
-    into holding, waiting, front, frozen, frozen_as, kept_of, ending, drawn
+    into holding, waiting, first_queued, frozen_until, frozen_token, total_in_use, ending, last_token
     from @p@heads h, @p@about a where h.name = n;
-    giving: while frozen is null and waiting > 0 and handed < 64 do
+    giving: while frozen_until is null and waiting > 0 and handed < 64 do
         set found_at = null;
         select w.place, w.lease_id, w.client, w.inbox, w.mode, w.permits, w.total, w.kind, w.lease,
             w.claim_window, w.metadata
-        into found_at, id, whose, ear, wanted, so_many, of_all, sort, duration, patience, about_it
-        from @p@waiters w where w.name = n and w.place >= front order by w.place limit 1;
+        into found_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, window_length, holder_metadata
+        from @p@waiters w where w.name = n and w.place >= first_queued order by w.place limit 1;
         if found_at is null then
             leave giving;
         end if;
-        if found_at > front then
-            -- Who stood before it has left.
+        if found_at > first_queued then
+            -- The entries before it were removed.
             update @p@heads set first_place = found_at where name = n;
-            set front = found_at;
+            set first_queued = found_at;
         end if;
         if holding > 0 then
-            call @p@admits_@r@(n, wanted, so_many, of_all, fits);
+            call @p@admits_@r@(n, lock_mode, permit_count, permits_total, fits);
             if not fits then
                 leave giving;
             end if;
         end if;
-        set drawn = drawn + 1;
+        set last_token = last_token + 1;
         delete from @p@waiters where name = n and place = found_at;
-        call @p@grant_@r@(n, holding = 0, id, whose, ear, wanted, so_many, of_all, sort, duration,
-            drawn, t, t + patience, 0, about_it);
-        set ending = if(holding = 0, t + patience, least(ending, t + patience));
+        call @p@grant_@r@(n, holding = 0, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration,
+            last_token, t, t + window_length, 0, holder_metadata);
+        set ending = if(holding = 0, t + window_length, least(ending, t + window_length));
         set holding = holding + 1;
         set waiting = waiting - 1;
-        set front = found_at + 1;
+        set first_queued = found_at + 1;
         set handed = handed + 1;
-        -- Whoever finds no room there is found by the heartbeat.
-        if ear <> x'0000000000000000' and length(told) <= 1016 and locate(ear, told) = 0 then
-            set told = concat(told, ear);
+        -- A waiter for which there is no room finds the hand-off by its heartbeat.
+        if inbox_id <> x'0000000000000000' and length(to_wake) <= 1016 and locate(inbox_id, to_wake) = 0 then
+            set to_wake = concat(to_wake, inbox_id);
         end if;
         update @p@heads set
-            held = holding, queued = waiting, first_place = front, ends = ending, fence = drawn
+            held = holding, queued = waiting, first_place = first_queued, ends = ending, fence = last_token
         where name = n;
     end while;
-    if holding = 0 and frozen is not null and frozen_as is null then
-        update @p@heads set fence = drawn + 1, freeze_token = drawn + 1 where name = n;
+    if holding = 0 and frozen_until is not null and frozen_token is null then
+        update @p@heads set fence = last_token + 1, freeze_token = last_token + 1 where name = n;
     end if;
-    if holding = 0 and waiting = 0 and kept_of is not null then
+    if holding = 0 and waiting = 0 and total_in_use is not null then
         update @p@heads set permits_of = null where name = n;
     end if;
 end
 $$
 
--- Brings a name up to date: every command does this first.
+-- Settles a name: every command does this first.
 create procedure @p@settle_@r@(
-    in n varbinary(512), in t bigint, inout handed int, inout told varbinary(1024)
+    in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    declare noted, holding, waiting int;
-    declare ending, frozen, silent, front, behind bigint;
+    declare mark_count, holding, waiting int;
+    declare ending, frozen_until, seen_since, first_queued, end_place bigint;
     select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since, h.first_place,
         h.next_place
-    into noted, holding, waiting, ending, frozen, silent, front, behind
+    into mark_count, holding, waiting, ending, frozen_until, seen_since, first_queued, end_place
     from @p@heads h where h.name = n;
-    if noted > 0 then
+    if mark_count > 0 then
         delete from @p@marks where name = n and until <= t;
         if row_count() > 0 then
             update @p@heads set marks = (select count(*) from @p@marks m where m.name = n)
             where name = n;
         end if;
     end if;
-    if frozen <= t then
+    if frozen_until <= t then
         update @p@heads set freeze_until = null, freeze_reason = null, freeze_token = null
         where name = n;
-        set frozen = null;
+        set frozen_until = null;
     end if;
     if holding > 0 and ending <= t then
         call @p@expire_@r@(n, t);
-        select h.held, h.queued, h.heard_since into holding, waiting, silent
+        select h.held, h.queued, h.heard_since into holding, waiting, seen_since
         from @p@heads h where h.name = n;
     end if;
-    if waiting > 0 and silent + 4000000 <= t then
+    if waiting > 0 and seen_since + 4000000 <= t then
         delete from @p@waiters
-        where name = n and place >= front and place < behind and heard <= t - 4000000;
+        where name = n and place >= first_queued and place < end_place and heard <= t - 4000000;
         call @p@recount_@r@(n);
     end if;
-    if waiting > 0 or frozen is not null or holding = 0 then
-        call @p@hand_over_@r@(n, t, handed, told);
+    if waiting > 0 or frozen_until is not null or holding = 0 then
+        call @p@hand_over_@r@(n, t, handed, to_wake);
     end if;
 end
 $$
 
--- Takes the row of a name for this command alone, and makes it if it is not there. The statement
--- locks the row for writing at once: who locks it for reading first waits for each other in a ring.
+-- Locks the row of a name for this command, and makes it if it is missing. The statement takes the
+-- write lock at once: two sessions that took a read lock first would deadlock.
 create procedure @p@take_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
@@ -245,24 +245,24 @@ begin
 end
 $$
 
--- How many stand before a place of a queue of `many`. It is counted among the first 64 places only:
--- every heartbeat asks, and would read the whole queue each time. Farther back it is exact while
--- nobody has left the middle of the queue, and else may be too large by those who have.
+-- Returns how many of `many` entries are before a place. Every heartbeat asks this, so the whole queue
+-- is not read: entries are counted among the first 64 places only. Farther back the result is exact
+-- unless entries have left the middle of the queue; then it may be too large by their number.
 create procedure @p@ahead_@r@(
-    in n varbinary(512), in front bigint, in stands bigint, in many int, out ahead int
+    in n varbinary(512), in first_queued bigint, in at_place bigint, in many int, out ahead int
 ) reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    if stands - front > 64 then
-        set ahead = least(stands - front, many - 1);
+    if at_place - first_queued > 64 then
+        set ahead = least(at_place - first_queued, many - 1);
     else
         select count(*) into ahead from @p@waiters w
-        where w.name = n and w.place >= front and w.place < stands;
+        where w.name = n and w.place >= first_queued and w.place < at_place;
     end if;
 end
 $$
 
--- When a contender at this position looks again: with the heartbeat, and at the head also when the
--- first grant ends by time.
+-- Returns when a contender at this position should look again: with the heartbeat, and at the head
+-- also when the first grant expires.
 create procedure @p@next_look_@r@(in n varbinary(512), in ahead int, in t bigint, out look bigint)
 reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
@@ -278,19 +278,19 @@ begin
 end
 $$
 
--- Wakes those who listen: whoever has the lock of an inbox's name sleeps, and is told by being
--- woken. Only that sleep can be met: the name of the lock is drawn at random for each connection. A
--- server may forbid it (another account): the heartbeat finds it.
-create procedure @p@wake_@r@(in told varbinary(1024))
+-- Wakes the clients of some inboxes. The connection that holds the named lock of an inbox sleeps in
+-- `listen`, and `kill query` ends its sleep. The lock's name is random for each connection, so no other
+-- statement can be hit. If the server forbids it (another account), the heartbeat finds the change.
+create procedure @p@wake_@r@(in to_wake varbinary(1024))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare at_byte int default 1;
-    declare who bigint;
+    declare sleeper bigint;
     declare continue handler for sqlexception begin end;
-    while at_byte < length(told) do
-        set who = is_used_lock(concat('holdline_', lower(hex(substr(told, at_byte, 8)))));
-        if who is not null then
-            kill query who;
+    while at_byte < length(to_wake) do
+        set sleeper = is_used_lock(concat('holdline_', lower(hex(substr(to_wake, at_byte, 8)))));
+        if sleeper is not null then
+            kill query sleeper;
         end if;
         set at_byte = at_byte + 8;
     end while;

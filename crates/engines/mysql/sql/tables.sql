@@ -1,7 +1,8 @@
--- What is stored: one row for each name, one for each holder, one for each contender in a queue,
--- and what is remembered of lease ids that are over. Moments and durations are whole microseconds,
--- moments since 1970. `@p@` is replaced by the prefix of our tables, `@r@` by the revision of our
--- procedures; a line with two dollars ends a statement. `about` stands last: where it is, all is.
+-- The stored data: one row for each name, one for each holder, one for each contender in a queue,
+-- and one for each tombstone and revoked lease id. Moments and durations are whole microseconds,
+-- moments since 1970. `@p@` is replaced by the prefix of the tables, `@r@` by the revision of the
+-- procedures; a line with two dollars ends a statement. `about` is made last, so all tables exist if
+-- it does.
 
 create table if not exists @p@heads (
     name varbinary(512) not null primary key,
@@ -26,9 +27,8 @@ create table if not exists @p@heads (
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the names of locks'
 $$
 
--- A row stays when its holder goes, with an empty lease id, and the next takes it: rows that come
--- and go would have to be read over until the server has cleaned up behind them. An exclusive
--- holder is always in slot 0.
+-- When a grant ends, its row stays with an empty lease id, and the next holder reuses it. Deleted
+-- rows would be scanned until the server has cleaned up. An exclusive holder is always in slot 0.
 create table if not exists @p@holders (
     name varbinary(512) not null,
     slot int not null,
@@ -46,7 +46,7 @@ create table if not exists @p@holders (
     since bigint not null,
     deadline bigint not null,
     -- 0: handed over; 1: claimed; 2: claimed, and revoked since. The process of the holder is woken
-    -- for 0 and 2, and finds these by the index without reading its other leases.
+    -- for 0 and 2, and finds these by the index.
     claimed tinyint not null,
     revoked varbinary(512),
     metadata varbinary(1024) not null,
@@ -75,7 +75,7 @@ create table if not exists @p@waiters (
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the queues of locks'
 $$
 
--- `kind` is `t` for an id that was given up for good, `r` for a grant that was revoked.
+-- `kind` is `t` for a tombstone, `r` for a grant that was revoked.
 create table if not exists @p@marks (
     name varbinary(512) not null,
     kind binary(1) not null,

@@ -1,7 +1,7 @@
-//! What `doctor` looks at on a MariaDB server.
+//! The checks of `doctor` on a MariaDB server.
 //!
-//! It only asks: nothing is written, and the tables are not made. What the account may not ask is
-//! told as that, never taken for well.
+//! They only read: nothing is written, and the tables are not made. If the account may not read
+//! something, the finding says so and is never `ok`.
 //!
 //! Read next: `role` for replicas that take writes, `snapshots` for old transactions.
 
@@ -38,26 +38,25 @@ const CLOCK: &str = "leases end by the server's clock: a step forward ends them 
 const TABLES: &str = "the locks stand in tables of their own, which must be there and be ours";
 const NAMES: &str = "many rows slow the listing of names down";
 
-/// How far the server's clock may be from ours before it is worth a word: leases do not compare
-/// the two.
+/// How far the server's clock may be from ours without a warning: leases do not compare the two.
 const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
-/// Shorter than this, an idle connection is closed between two looks of a person.
+/// A shorter timeout closes connections of occasional users.
 const SHORT_IDLE: u64 = 60;
-/// The largest batch, in hex, is far below.
+/// The largest batch, in hex, is much smaller.
 const LEAST_PACKET: u64 = 1 << 20;
 const VARIABLES: &str = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', \
     'binlog_format', 'innodb_doublewrite', 'rpl_semi_sync_master_enabled', \
     'rpl_semi_sync_master_wait_point', 'wsrep_on', 'wait_timeout', 'max_allowed_packet'";
-/// What the server counts and is told as its settings are.
+/// Status variables that are reported together with the settings.
 const COUNTED: &str = "'Rpl_semi_sync_master_clients'";
 
-/// Looks how the server of these options stands.
+/// Checks the server of these options.
 ///
 /// Takes a few round trips; a server that does not answer costs the time limits of the options.
 ///
 /// # Errors
-/// `Invalid`: an option is wrong. All else is a finding.
+/// `Invalid`: an option is wrong. Every other problem is a finding.
 pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
     let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
     let mut checkup = Checkup::new(ENGINE);
@@ -113,17 +112,17 @@ fn server(facts: &Facts) -> Finding {
     }
 }
 
-/// The server's settings that matter here; those that it does not know are missing.
+/// The relevant settings of the server; unknown ones are missing.
 struct Settings(Result<HashMap<String, String>, LockError>);
 
 impl Settings {
     async fn ask(link: &Link) -> Settings {
         let ask = format!("show global variables where variable_name in ({VARIABLES})");
-        let told = link.ask(&ask).await;
-        // A server that knows none of it answers nothing.
+        let reply = link.ask(&ask).await;
+        // A server that knows none of them returns no rows.
         let ask = format!("show global status where variable_name in ({COUNTED})");
         let counted = link.ask(&ask).await.unwrap_or_default();
-        Settings(told.map(|told| pairs(&told).chain(pairs(&counted)).collect()))
+        Settings(reply.map(|reply| pairs(&reply).chain(pairs(&counted)).collect()))
     }
 
     fn get(&self, name: &str) -> &str {
@@ -135,9 +134,9 @@ impl Settings {
     }
 }
 
-/// Reads what `show` tells: names and their values.
-fn pairs(told: &Answer) -> impl Iterator<Item = (String, String)> {
-    let rows = told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
+/// Reads the reply to a `show`: names and their values.
+fn pairs(reply: &Answer) -> impl Iterator<Item = (String, String)> {
+    let rows = reply.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
     rows.filter_map(|row| {
         let (name, value) = (row.sure("Variable_name"), row.sure("Value"));
         Some((name.ok()?, value.ok()?))
@@ -157,7 +156,7 @@ fn durability(settings: &Settings) -> Finding {
         ("unknown", ..) => finding.warn("let this account read the server's variables"),
         ("0" | "2", ..) => finding.fail("set innodb_flush_log_at_trx_commit to 1"),
         (_, "OFF", _) => finding.fail("set innodb_doublewrite to ON"),
-        // What the binary log lost is undone in the tables too when the server recovers.
+        // After a crash, commits that the binary log has lost are rolled back in the tables too.
         (_, _, "1" | "of no concern") => finding,
         _ => finding.fail("set sync_binlog to 1"),
     }
@@ -169,8 +168,9 @@ fn replicas(settings: &Settings) -> Finding {
     }
     let waits = settings.is_on("rpl_semi_sync_master_enabled");
     let point = settings.get("rpl_semi_sync_master_wait_point");
-    let said = if waits { "commits wait for one" } else { "no commit waits for one" };
-    let finding = Finding::ok("replicas", REPLICAS, format!("they can follow; {said}, {point}"));
+    let server_error = if waits { "commits wait for one" } else { "no commit waits for one" };
+    let finding =
+        Finding::ok("replicas", REPLICAS, format!("they can follow; {server_error}, {point}"));
     match (waits, point) {
         (true, "AFTER_SYNC") if settings.get("Rpl_semi_sync_master_clients") == "0" => finding
             .warn(
@@ -243,9 +243,9 @@ fn pooler(facts: &Facts) -> Finding {
 async fn server_clock(link: &Link) -> Finding {
     let before = micros_now();
     let ask = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as now";
-    let told = link.ask(ask).await;
+    let reply = link.ask(ask).await;
     let after = micros_now();
-    match told.and_then(|told| only(&told)?.sure::<i64>("now")) {
+    match reply.and_then(|reply| only(&reply)?.sure::<i64>("now")) {
         Ok(server) => judge_clock(i128::from(server), before, after),
         Err(error) => Finding::ok("clock", CLOCK, error.to_string()).warn("do what the error says"),
     }
@@ -268,11 +268,11 @@ fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
     finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
 }
 
-/// How the tables stand, and whether they can be looked into.
+/// Checks the state of the tables, and whether they are readable.
 async fn tables(link: &Link) -> (Finding, bool) {
     let prefix = link.names().table("");
-    let told = link.ask(&schema::look(link.names())).await;
-    match told.and_then(|told| Ok((schema::found(&told)?, schema::makers(&told)))) {
+    let reply = link.ask(&schema::look(link.names())).await;
+    match reply.and_then(|reply| Ok((schema::found(&reply)?, schema::makers(&reply)))) {
         Ok((Found::Ours, makers)) => {
             let found = format!("`{prefix}…` are ours, procedures made by {makers}");
             (Finding::ok("tables", TABLES, found), true)
@@ -302,8 +302,8 @@ async fn names(link: &Link) -> Finding {
         "select table_rows as known from information_schema.tables \
          where table_schema = database() and table_name = '{table}'"
     );
-    let told = link.ask(&ask).await;
-    let rows = told.and_then(|told| only(&told)?.sure::<i64>("known"));
+    let reply = link.ask(&ask).await;
+    let rows = reply.and_then(|reply| only(&reply)?.sure::<i64>("known"));
     let found = match rows {
         Ok(rows) => format!("about {rows} rows"),
         Err(_) => "not counted".to_owned(),
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_binary_log_that_is_not_flushed_is_told_only_if_there_is_one() {
+    fn a_binary_log_that_is_not_flushed_is_reported_only_if_there_is_one() {
         let of = |flush, logs, sync| {
             let all = [
                 ("innodb_flush_log_at_trx_commit", flush),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_server_is_told_as_that() {
+    fn an_unknown_server_is_reported() {
         let facts = |version: &str, is_mariadb| Facts {
             version: version.to_owned(),
             is_mariadb,
@@ -360,7 +360,7 @@ mod tests {
             round_trip: Duration::ZERO,
         };
         assert_eq!(server(&facts("10.11.19-MariaDB", true)).health(), Health::Ok);
-        let told = server(&facts("8.0.36", false));
-        assert_eq!(told.health(), Health::Warning);
+        let finding = server(&facts("8.0.36", false));
+        assert_eq!(finding.health(), Health::Warning);
     }
 }

@@ -1,4 +1,4 @@
-//! The engine: each command is one procedure, which is one step of the lock table.
+//! The engine: each command calls one procedure, which is one step of the lock table.
 
 use std::fmt;
 use std::iter;
@@ -19,29 +19,28 @@ use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
 use crate::link::{Link, only};
 use crate::options::MysqlOptions;
-use crate::patient::Patient;
-use crate::replies::Lines;
+use crate::replies::BatchReplies;
 use crate::views::{self, behind};
+use crate::waiting_renewals::WaitingRenewals;
 use crate::{replies, requests};
 
-/// How many lines one call renews.
+/// How many items one call renews.
 const BATCH: usize = 128;
-/// How long a line waits for a row that is locked if the batch has other names, which are answered
-/// after that: it is well below the pace of a heartbeat. And with which pauses it is sent again
-/// while another one waits.
+/// How long an item of a batch with several names waits for a locked row: well below the interval
+/// of the heartbeat. And the pause between attempts while another renewal waits.
 const LOCKED: Duration = Duration::from_millis(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names of a listing are looked at in one call, and how many of their holders and
-/// waiters are shown.
+/// How many names of a listing one call reads, and how many of their holders and waiters it
+/// returns.
 const SHOWN_AT_ONCE: usize = 100;
 const SHOWN_OF_EACH: usize = 100;
 /// How much later than its lease a dead holder's name may become free.
 const LAG: Duration = Duration::from_millis(5);
-/// After how many acquires some rows are looked at, how many, and removed if they are long over:
-/// more than names can have come meanwhile.
+/// After how many acquires a sweep looks for unused rows, and at how many: at more than can have
+/// been added since.
 const SWEEP_EVERY: u32 = 128;
 const SWEPT_AT_ONCE: usize = 256;
 
@@ -52,10 +51,10 @@ pub struct MysqlEngine(Arc<Inner>);
 struct Inner {
     capabilities: Capabilities,
     link: Link,
-    patient: Patient,
+    waiting_renewals: WaitingRenewals,
     watches: Arc<Watches>,
     acquires: AtomicU32,
-    /// Where the next sweep goes on.
+    /// Where the next sweep continues.
     swept: Mutex<Option<Vec<u8>>>,
 }
 
@@ -71,7 +70,7 @@ impl MysqlEngine {
         Ok(MysqlEngine(Arc::new(Inner {
             capabilities: capabilities(options),
             link,
-            patient: Patient::new(options, clock),
+            waiting_renewals: WaitingRenewals::new(options, clock),
             watches,
             acquires: AtomicU32::new(0),
             swept: Mutex::default(),
@@ -113,8 +112,8 @@ impl Verbs for MysqlEngine {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        self.0.renew(lines).await
+    async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
+        self.0.renew(items).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -150,7 +149,7 @@ impl Inner {
         self.link.make_store().await?;
         let id = request.lease_id;
         let inbox = if request.queue {
-            // From the commit on a hint may come, before the reply is seen and watched for.
+            // A hint may come as soon as the command has committed, before its reply.
             self.watches.expect(id);
             self.link.inbox_opened().await
         } else {
@@ -170,34 +169,34 @@ impl Inner {
         reply
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let replies = self.renew_lines(lines).await?;
-        for (line, reply) in iter::zip(lines, &replies) {
+    async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_batch(items).await?;
+        for (item, reply) in iter::zip(items, &replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(line.lease_id);
+                self.watches.forget(item.lease_id);
             }
         }
         Ok(replies)
     }
 
-    /// Renews a batch. Names whose row another session has locked are skipped; their lines wait for
-    /// the row on another connection, for a short while, and fail without the other lines.
-    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Renewed {
+    /// Renews a batch. Names whose rows are locked are skipped; their items wait briefly for the
+    /// row on another connection, and fail without the other items.
+    async fn renew_batch(&self, items: &[&RenewRequest]) -> Renewed {
         if !self.link.has_store().await? {
-            return Ok(vec![Ok(RenewReply::Unknown); lines.len()]);
+            return Ok(vec![Ok(RenewReply::Unknown); items.len()]);
         }
         let clock = self.link.clock();
         let limit = self.link.command_timeout();
-        let others = lines.iter().any(|line| line.name != lines[0].name);
+        let others = items.iter().any(|item| item.name != items[0].name);
         let end = clock.now().after(if others { LOCKED.min(limit / 2) } else { limit });
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut replies: Vec<Option<Result<RenewReply, LockError>>> = vec![None; lines.len()];
+        let mut replies: Vec<Option<Result<RenewReply, LockError>>> = vec![None; items.len()];
         loop {
-            let open: Vec<usize> = (0..lines.len()).filter(|at| replies[*at].is_none()).collect();
-            match self.renew_unlocked(&open, lines).await {
+            let open: Vec<usize> = (0..items.len()).filter(|at| replies[*at].is_none()).collect();
+            match self.renew_unlocked(&open, items).await {
                 Ok(answers) => enter(&mut replies, &open, answers),
-                Err(error) if open.len() == lines.len() => return Err(error),
-                // The lines that were answered before are good all the same.
+                Err(error) if open.len() == items.len() => return Err(error),
+                // The items that were answered before are valid.
                 Err(error) => fill(&mut replies, &error),
             }
             let Some(first) = replies.iter().position(Option::is_none) else {
@@ -208,11 +207,11 @@ impl Inner {
                 fill(&mut replies, &unavailable(message, Certainty::NotApplied));
                 return Ok(replies.into_iter().flatten().collect());
             }
-            let is_same = |at: &usize| lines[*at].name == lines[first].name;
+            let is_same = |at: &usize| items[*at].name == items[first].name;
             let same: Vec<usize> =
                 open.into_iter().filter(|at| replies[*at].is_none()).filter(is_same).collect();
-            let (call, order) = self.renewal(&same, lines, true);
-            match self.patient.ask(call, end).await {
+            let (call, order) = self.renewal(&same, items, true);
+            match self.waiting_renewals.ask(call, end).await {
                 Some(answer) => match answer.and_then(|answer| replies::renewed(&answer, &order)) {
                     Ok(answers) => enter(&mut replies, &same, answers),
                     Err(error) => {
@@ -228,30 +227,30 @@ impl Inner {
         }
     }
 
-    /// Sends these lines of a batch; those of a name that is locked are not answered.
+    /// Sends these items of a batch; items of a locked name are not answered.
     async fn renew_unlocked(
         &self,
         at: &[usize],
-        lines: &[&RenewRequest],
-    ) -> Result<Lines, LockError> {
+        items: &[&RenewRequest],
+    ) -> Result<BatchReplies, LockError> {
         if at.is_empty() {
-            return Ok(Lines::new());
+            return Ok(BatchReplies::new());
         }
-        let (call, order) = self.renewal(at, lines, false);
+        let (call, order) = self.renewal(at, items, false);
         replies::renewed(&self.link.ask(&call).await?, &order)
     }
 
-    /// The call that renews these lines of a batch, and the order in which it answers them.
-    fn renewal(&self, at: &[usize], lines: &[&RenewRequest], waits: bool) -> (String, Vec<usize>) {
-        let batch: Vec<&RenewRequest> = at.iter().map(|at| lines[*at]).collect();
-        let (packed, order) = requests::lines(&batch);
+    /// Returns the call that renews these items of a batch, and the order of its replies.
+    fn renewal(&self, at: &[usize], items: &[&RenewRequest], waits: bool) -> (String, Vec<usize>) {
+        let batch: Vec<&RenewRequest> = at.iter().map(|at| items[*at]).collect();
+        let (packed, order) = requests::packed_batch(&batch);
         let inbox = self.link.inbox().to_be_bytes();
         let values = [Value::Bytes(&packed), Value::Bytes(&inbox), Value::Number(i64::from(waits))];
         (self.names().call("renew", &values), order)
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        // Only a tombstone needs a place to stand.
+        // Only a tombstone needs the tables.
         if request.ending.for_good {
             self.link.make_store().await?;
         } else if !self.link.has_store().await? {
@@ -272,14 +271,14 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(names.iter().cloned().map(Snapshot::free).collect());
         }
-        // What time has changed is done first; then all is seen at one moment.
+        // First settle what time has changed; then read everything at one moment.
         let packed = requests::packed(names);
         self.link.ask(&self.names().call("refresh", &[Value::Bytes(&packed)])).await?;
         let answer = self.link.ask(&views::inspect(self.names(), names, most)).await?;
         replies::inspected(&answer, names)
     }
 
-    /// A page of names, each as it stands: some may have become free meanwhile.
+    /// Returns a page of names with their states; some may have become free meanwhile.
     async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         if !self.link.has_store().await? {
             return Ok(ListPage::default());
@@ -355,7 +354,7 @@ impl Inner {
         self.link.names()
     }
 
-    /// Removes rows of names that nobody has used for a while: a few at a time, beside the work.
+    /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
         if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
             return;
@@ -366,26 +365,30 @@ impl Inner {
             let values = [Value::Bytes(&after), Value::Number(requests::count(SWEPT_AT_ONCE))];
             let answer = inner.link.ask(&inner.names().call("sweep", &values)).await;
             let next = answer.and_then(|answer| {
-                let next = only(&answer)?.maybe::<&[u8]>("behind")?;
+                let next = only(&answer)?.maybe::<&[u8]>("after_name")?;
                 Ok(next.map(<[u8]>::to_vec))
             });
             match next {
                 Ok(next) => *inner.swept.lock() = next,
-                // Nothing hangs on it: the next one begins anew.
+                // No lock depends on it: the next sweep starts again.
                 Err(error) => tracing::debug!(%error, "old rows were not swept"),
             }
         }));
     }
 }
 
-/// Enters the answers to some lines of a batch; a line that is locked gets none.
-fn enter(replies: &mut [Option<Result<RenewReply, LockError>>], lines: &[usize], answers: Lines) {
-    for (at, answer) in iter::zip(lines, answers) {
+/// Enters the replies to some items of a batch; an item with a locked row gets none.
+fn enter(
+    replies: &mut [Option<Result<RenewReply, LockError>>],
+    items: &[usize],
+    answers: BatchReplies,
+) {
+    for (at, answer) in iter::zip(items, answers) {
         replies[*at] = answer.transpose();
     }
 }
 
-/// Answers all lines that have no answer with this error.
+/// Enters this error for all items without a reply.
 fn fill(replies: &mut [Option<Result<RenewReply, LockError>>], error: &LockError) {
     for reply in replies {
         reply.get_or_insert_with(|| Err(error.clone()));

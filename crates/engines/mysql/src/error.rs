@@ -1,15 +1,15 @@
-//! What can go wrong with a MariaDB server, and what the library is told about it.
+//! Errors of a MariaDB server, and the error kinds that the library gets for them.
 //!
-//! Each command is one procedure, which is one transaction: an error of the server says that it
-//! did nothing. Only one that ends the session, or stops the statement from outside, may come
-//! after the commit.
+//! Each command calls one procedure, which is one transaction: if the server returns an error,
+//! nothing was applied. Only an error that ends the session, or kills the statement, may come after
+//! the commit.
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "mysql";
 
-/// What a server says instead of an answer.
+/// An error of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
     pub(crate) code: u16,
@@ -22,10 +22,10 @@ impl std::fmt::Display for Complaint {
     }
 }
 
-/// Why a statement has no answer.
+/// Why a statement has no result.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// The server refused it, and goes on.
+    /// The server refused it; the connection is usable.
     Server(Complaint),
     /// The connection ended before it was sent.
     NotSent,
@@ -33,17 +33,17 @@ pub(crate) enum Failed {
     Broken(String),
 }
 
-/// Statements that were ended from outside, or with their session: by then they may be committed.
+/// Statements that were killed, or ended with their session: they may have committed.
 pub(crate) const STOPPED: [u16; 6] = [1053, 1077, 1317, 1927, 1969, 3024];
-/// Somebody else was waited for in a ring; the server has undone the transaction.
+/// A deadlock: the server has rolled the transaction back.
 pub(crate) const DEADLOCK: u16 = 1213;
-/// A row or a table was waited for too long.
+/// A timeout while waiting for a row or a table.
 pub(crate) const LOCK_WAIT: u16 = 1205;
 /// The server takes no writes.
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
-/// A procedure, a table or a database is not there.
+/// A procedure, a table or a database is missing.
 const GONE: [u16; 3] = [1305, 1146, 1049];
-/// A right is missing: to the database, a table, a column, a procedure, or to all.
+/// A privilege is missing: on the database, a table, a column, a procedure, or globally.
 pub(crate) const NO_RIGHT: [u16; 6] = [1044, 1142, 1143, 1227, 1370, 1410];
 
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
@@ -60,12 +60,12 @@ pub(crate) fn foreign(found: impl Into<String>) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// An answer that has another shape than it must have: the command was carried out.
+/// A reply of an unexpected shape: the command was applied.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
 
-/// What a failure means for a command.
+/// Converts the failure of a command.
 pub(crate) fn of_command(failed: &Failed) -> LockError {
     match failed {
         Failed::Server(words) if STOPPED.contains(&words.code) => {
@@ -81,27 +81,27 @@ pub(crate) fn of_command(failed: &Failed) -> LockError {
     }
 }
 
-/// What a failure means while a connection is made.
-pub(crate) fn of_greeting(failed: &Failed) -> LockError {
+/// Converts a failure while connecting.
+pub(crate) fn of_handshake(failed: &Failed) -> LockError {
     of_command(failed).with_certainty(Certainty::NotApplied)
 }
 
-/// Tells whether what we keep in the database is gone.
+/// Returns whether the tables or procedures are gone.
 pub(crate) fn is_store_gone(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if GONE.contains(&words.code))
 }
 
-/// Tells whether the statement may have left its transaction open.
+/// Returns whether the statement may have left its transaction open.
 pub(crate) fn is_stopped(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if STOPPED.contains(&words.code))
 }
 
-/// Tells whether the server takes no writes, as one that was the primary.
+/// Returns whether the server refuses writes, as a former primary does.
 pub(crate) fn takes_no_writes(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if READ_ONLY.contains(&words.code))
 }
 
-/// What an error of the server means, by its number.
+/// Converts an error of the server, by its number.
 pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
     let unavailable = |what: &str| ErrorKind::Unavailable { message: format!("{what} ({words})") };
@@ -120,7 +120,7 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
         4025 => refused("no fencing token is left: the name stands at the largest there is"),
         1021 | 1030 | 1037 | 1038 | 1041 | 1114 | 1135 => refused("the server has no room"),
         1153 => refused("the command is larger than max_allowed_packet: set it to 1M or more"),
-        DEADLOCK => unavailable("it and others waited for each other in a ring"),
+        DEADLOCK => unavailable("the server broke a deadlock"),
         LOCK_WAIT => unavailable("the command waited too long for others"),
         1040 | 1203 | 1226 => unavailable("the server has no room for one more connection"),
         1047 | 1152 | 1158..=1161 | 1184 => unavailable("the server could not do it now"),
@@ -135,22 +135,22 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
 mod tests {
     use super::*;
 
-    fn said(code: u16) -> LockError {
+    fn server_error(code: u16) -> LockError {
         of_command(&Failed::Server(Complaint { code, says: "words".to_owned() }))
     }
 
     #[test]
-    fn what_was_stopped_from_outside_may_have_been_done_and_all_else_was_not() {
+    fn statements_that_were_killed_are_unknown_and_all_others_not_applied() {
         for code in STOPPED {
-            assert_eq!(said(code).certainty(), Certainty::Unknown, "{code}");
+            assert_eq!(server_error(code).certainty(), Certainty::Unknown, "{code}");
         }
         for code in [DEADLOCK, LOCK_WAIT, 1290, 1142, 4025] {
-            assert_eq!(said(code).certainty(), Certainty::NotApplied, "{code}");
+            assert_eq!(server_error(code).certainty(), Certainty::NotApplied, "{code}");
         }
     }
 
     #[test]
-    fn errors_name_what_mends_them() {
+    fn errors_name_their_fix() {
         for (code, says) in [
             (1045, "password"),
             (1049, "make it first"),
@@ -159,10 +159,10 @@ mod tests {
             (1665, "binlog_format"),
             (4025, "no fencing token"),
         ] {
-            let told = said(code);
-            assert!(matches!(told.kind(), ErrorKind::Refused { .. }), "{code}: {told}");
-            assert!(told.to_string().contains(says), "{code}: {told}");
+            let error = server_error(code);
+            assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{code}: {error}");
+            assert!(error.to_string().contains(says), "{code}: {error}");
         }
-        assert!(matches!(said(9_999).kind(), ErrorKind::Protocol { .. }));
+        assert!(matches!(server_error(9_999).kind(), ErrorKind::Protocol { .. }));
     }
 }

@@ -1,20 +1,20 @@
-//! What things are called in the database, and how a command is written.
+//! The names of tables and procedures in the database, and the text of a call.
 
 use std::fmt::Write;
 
-/// Of the procedures in [`RULES`] and [`VERBS`]: counted up with each change of theirs. Their names
-/// end with it, so that two versions work on the same tables, each by its own.
-pub(crate) const REVISION: u32 = 3;
-/// What this version reads and writes, as `about` tells it.
+/// The revision of the procedures in [`RULES`] and [`VERBS`]; each change of them increments it.
+/// The procedures' names end with it, so that two versions can work on the same tables.
+pub(crate) const REVISION: u32 = 4;
+/// The format that this version reads and writes, stored in `about`.
 pub(crate) const FORMAT: i64 = 1;
 
 const TABLES: &str = include_str!("../sql/tables.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
 
-/// The tables, by what stands behind the prefix.
+/// The names of the tables, without the prefix.
 pub(crate) const TABLE_NAMES: [&str; 5] = ["about", "heads", "holders", "marks", "waiters"];
-/// The procedures, by what stands between the prefix and the revision.
+/// The names of the procedures, without prefix and revision.
 pub(crate) const PROCEDURES: [&str; 24] = [
     "remember",
     "recount",
@@ -78,7 +78,7 @@ impl Names {
         format!("{}{name}_{REVISION}", self.prefix)
     }
 
-    /// Writes the call of a procedure. Bytes travel in hex, so that nothing has to be quoted.
+    /// Writes the call of a procedure. Bytes are sent in hex, so that nothing has to be quoted.
     pub(crate) fn call(&self, verb: &str, values: &[Value<'_>]) -> String {
         let mut text = format!("call {}(", self.procedure(verb));
         for (at, value) in values.iter().enumerate() {
@@ -96,12 +96,12 @@ impl Names {
         text
     }
 
-    /// The statements that make the tables, in their order.
+    /// Returns the statements that create the tables, in their order.
     pub(crate) fn tables(&self) -> Vec<String> {
         self.statements(TABLES)
     }
 
-    /// The statements that make the procedures.
+    /// Returns the statements that create the procedures.
     pub(crate) fn procedures(&self) -> Vec<String> {
         [RULES, VERBS].iter().flat_map(|part| self.statements(part)).collect()
     }
@@ -131,7 +131,8 @@ pub(crate) fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// The lock that whoever listens in an inbox has, as `wake` in `rules.sql` makes its name.
+/// Returns the name of the lock that the sleeper of an inbox holds, as `wake` in `rules.sql` forms
+/// it.
 pub(crate) fn inbox_lock(inbox: u64) -> String {
     format!("holdline_{inbox:016x}")
 }
@@ -142,34 +143,34 @@ mod tests {
 
     use super::*;
 
-    /// Without a new revision a correction reaches no database in which the procedures are.
+    /// Without a new revision, a database that has the procedures would keep the old ones.
     #[test]
     fn procedures_that_change_have_a_new_revision() {
         let digest = Sha256::digest([RULES, VERBS].concat());
         let digest = literal(&digest[..8]);
-        let known = (3, "x'626bc8ef4c6910c5'");
-        let told = "count REVISION up, and put the new pair here";
-        assert_eq!((REVISION, digest.as_str()), known, "{told}");
+        let known = (4, "x'5cde6ae2c55ec139'");
+        let reply = "increment REVISION, and put the new pair here";
+        assert_eq!((REVISION, digest.as_str()), known, "{reply}");
     }
 
     #[test]
     fn all_procedures_are_looked_for() {
         let names = Names::new("my_");
         let made = names.procedures();
-        let mut told: Vec<&str> = made
+        let mut reply: Vec<&str> = made
             .iter()
-            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_3(").next())
+            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_4(").next())
             .collect();
         let mut known = PROCEDURES.to_vec();
-        told.sort_unstable();
+        reply.sort_unstable();
         known.sort_unstable();
-        assert_eq!((told.len(), told), (made.len(), known));
+        assert_eq!((reply.len(), reply), (made.len(), known));
     }
 
     #[test]
     fn a_call_needs_no_quotes() {
         let text = Names::new("p_").call("release", &[Value::Bytes(b"a'b"), Value::Number(-1)]);
-        assert_eq!(text, "call p_release_3(x'612762',-1)");
+        assert_eq!(text, "call p_release_4(x'612762',-1)");
         assert_eq!(inbox_lock(0xab), "holdline_00000000000000ab");
     }
 }

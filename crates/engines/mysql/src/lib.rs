@@ -1,21 +1,21 @@
 //! The MariaDB engine: locks in tables of one database.
 //!
-//! Each verb is one call of a procedure, which carries out a whole step of the lock table on one
-//! name, whose row is locked meanwhile; whoever is next is woken where it sleeps in the server. The
-//! rows are the truth: a lost connection costs nothing but time.
+//! Each verb is one call of a procedure. It locks the row of one name and carries out a whole step
+//! of the lock table on it. The next contender sleeps in the server on a connection of its own, and
+//! the procedure wakes it. The rows are the truth: a lost connection costs nothing but time.
 //!
 //! # Guarantees
-//! It keeps the promises of the lock table while the server's clock does not step and what it has
-//! committed stays: on one primary with `innodb_flush_log_at_trx_commit = 1`. Over a failover to a
-//! replica it keeps neither exclusion nor the order of fencing tokens unless the old primary can
-//! no longer write and the replica had all: `holdline fence bump` is for that. Fencing tokens come
-//! from a counter in the name's row and are ordered without any condition about time.
+//! It keeps the promises of the lock table while the server's clock does not step and committed
+//! data stay: on one primary with `innodb_flush_log_at_trx_commit = 1`. A failover to a replica
+//! keeps neither exclusion nor the order of fencing tokens, unless the old primary can no longer
+//! write and the replica had received everything: run `holdline fence bump` afterwards. Fencing
+//! tokens come from a counter in the name's row; their order does not depend on time.
 //!
 //! # Read next
-//! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
-//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then
-//! `link` for how a statement travels, `options` for what can be set. `row_lock` is apart from all
-//! that: locks on rows of the user's own.
+//! `engine` for the verbs, `keys` and `sql/tables.sql` for the stored data, `sql/rules.sql` and
+//! `sql/verbs.sql` for the rules, `schema` for how they are created. Then `link` for how a
+//! statement is sent, `options` for what can be set. `row_lock` is independent of all that: locks
+//! on rows of the user's own.
 
 mod checkup;
 mod engine;
@@ -23,12 +23,12 @@ mod error;
 mod keys;
 mod link;
 mod options;
-mod patient;
 mod replies;
 mod requests;
 mod row_lock;
 mod schema;
 mod views;
+mod waiting_renewals;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What can be set for a MariaDB engine, in code or in a URL.
+//! The options of a MariaDB engine, in code or in a URL.
 //!
 //! `mysql://user[:password]@host[:port]/database`, also `mariadb://`. A unix socket is named by
-//! `?socket=`. No password is ever shown: not by `Debug`, not in a message.
+//! `?socket=`. No password is ever shown, neither by `Debug` nor in a message.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ const PARAMETERS: [&str; 11] = [
     "sslmode",
 ];
 
-/// How to reach a MariaDB server, and where in it the locks stand.
+/// How to reach a MariaDB server, and the tables with the locks.
 ///
 /// ```
 /// use holdline_mysql::MysqlOptions;
@@ -77,8 +77,8 @@ impl MysqlOptions {
     /// `command_timeout_ms` and `max_waiters`.
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
-    /// parameter is told with the nearest known spelling. No connection was made.
+    /// `Invalid` says what is wrong with the URL, and never shows its password. For an unknown
+    /// parameter it suggests the nearest spelling. No connection was made.
     pub fn from_url(url: &str) -> Result<MysqlOptions, LockError> {
         let parts = url::Parts::split(url)?;
         let mut options = MysqlOptions {
@@ -125,7 +125,7 @@ impl MysqlOptions {
             }
             "prefix" => self.prefix = value,
             "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
-            // Taken by the parts of the URL already.
+            // Already read with the parts of the URL.
             "socket" => {}
             "ssl-mode" | "ssl-ca" | "ssl-cert" | "ssl-key" => {
                 let here = if key == "ssl-mode" { "sslmode" } else { &key[4..] };
@@ -139,7 +139,7 @@ impl MysqlOptions {
     /// Checks the settings against each other.
     ///
     /// # Errors
-    /// `Invalid` names the setting that is wrong and what it may be.
+    /// `Invalid` names the wrong setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
         for (field, value) in [
             ("connect_timeout", self.limits.connect_timeout),
@@ -183,29 +183,29 @@ impl MysqlOptions {
         Ok(())
     }
 
-    /// Sets the password, which then need not stand in a URL.
+    /// Sets the password, so that it need not be in a URL.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> MysqlOptions {
         self.access.password = Secret::new(Some(password.into()));
         self
     }
 
-    /// Sets what the names of our tables begin with; `holdline_` unless set.
+    /// Sets the prefix of the tables; `holdline_` unless set.
     #[must_use]
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> MysqlOptions {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets the file with the authority that signed the server's certificate, and with it TLS;
-    /// unless set, the machine's own list is used.
+    /// Sets the file with the CA of the server's certificate, and enables TLS. Without it, the
+    /// machine's own list of CAs is used.
     #[must_use]
     pub fn with_ca(mut self, file: impl Into<PathBuf>) -> MysqlOptions {
         self.access.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    /// Sets how long connecting may take, with the handshake; 5 s unless set.
     #[must_use]
     pub fn with_connect_timeout(mut self, limit: Duration) -> MysqlOptions {
         self.limits.connect_timeout = limit;
@@ -228,7 +228,7 @@ impl MysqlOptions {
 }
 
 impl MysqlOptions {
-    /// Tells whether the password's proof would travel a network where others can read it.
+    /// Returns whether the password's proof would be sent unencrypted over a network.
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Tcp(server) if self.access.tls.is_none() => {
@@ -275,7 +275,7 @@ impl MysqlOptions {
     }
 }
 
-/// Whether a word of other clients asks for TLS. Half-hearted ones are refused.
+/// Returns whether an `sslmode` of other clients demands TLS. Opportunistic modes are refused.
 fn ssl_mode(word: &str) -> Result<bool, LockError> {
     match word {
         "disable" => Ok(false),

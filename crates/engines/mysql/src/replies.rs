@@ -1,5 +1,4 @@
-//! What comes back: each row becomes a typed value, and what has another shape is a `Protocol`
-//! error.
+//! Decodes replies: each row becomes a typed value; a row of another shape is a `Protocol` error.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use holdline_core::{
     Mode, OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot, WaiterView,
 };
 
-/// A row, read by the names of its columns. A column that is not there is empty.
+/// A row, read by the names of its columns. A missing column is null.
 #[derive(Clone, Copy)]
 pub(crate) struct Row<'a> {
     columns: &'a [String],
@@ -97,7 +96,7 @@ impl<'a> Row<'a> {
     }
 
     fn metadata(&self, column: &str) -> Result<Metadata, LockError> {
-        // Whatever is too long was not written by us, and says nothing.
+        // Longer text was not written by us and is ignored.
         let text = self.text(column)?.unwrap_or_default();
         Ok(Metadata::from_encoded(&text).unwrap_or_default())
     }
@@ -125,7 +124,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Who is in the way.
+    /// Reads the holder or the freeze that blocks the name.
     fn blocker(&self) -> Result<Option<Box<HolderSummary>>, LockError> {
         let blocker = match self.maybe::<&str>("by_mode")? {
             None => return Ok(None),
@@ -160,7 +159,7 @@ fn freeze_summary(
         mode: Mode::Exclusive,
         held_for: None,
         left,
-        // A reason of many escapes may not fit; then the freeze is shown without it.
+        // A reason with many escaped characters may not fit; then the freeze is shown without it.
         metadata: Metadata::new(&fields).unwrap_or_default(),
     }
 }
@@ -169,7 +168,7 @@ fn not_applied(kind: ErrorKind) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// Reads the answer to an acquire; `limit` is how many may wait.
+/// Reads the reply to an acquire; `limit` is how many contenders may wait.
 pub(crate) fn acquired(
     answer: &[Set],
     request: &AcquireRequest,
@@ -224,10 +223,10 @@ fn unknown(outcome: &str) -> LockError {
     protocol(format!("an answer says '{}'", outcome.escape_debug()))
 }
 
-/// Reads one line of a batch: outcome, rest, place, next look and note. `None`: another session has
-/// locked the name's row, and nothing was done.
-fn line(words: &str) -> Result<Option<RenewReply>, LockError> {
-    let odd = || protocol("a line of the batch has another shape");
+/// Reads the reply to one item of a batch: outcome, rest, place, next look and note. `None`:
+/// another session has locked the name's row, and nothing was applied.
+fn item(words: &str) -> Result<Option<RenewReply>, LockError> {
+    let odd = || protocol("an item of the batch has another shape");
     let words: Vec<&str> = words.split(' ').collect();
     let [outcome, rest, place, look, note] = words.as_slice() else { return Err(odd()) };
     let duration = |word: &str| word.parse().map(Duration::from_micros).map_err(|_| odd());
@@ -258,17 +257,17 @@ fn from_hex(word: &str) -> Option<String> {
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The answers to a batch, line by line; `None` where the name's row was locked.
-pub(crate) type Lines = Vec<Result<Option<RenewReply>, LockError>>;
+/// The replies to the items of a batch; `None` if the name's row was locked.
+pub(crate) type BatchReplies = Vec<Result<Option<RenewReply>, LockError>>;
 
-/// Reads the answers to a batch, whose lines were sent in this order.
-pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Result<Lines, LockError> {
+/// Reads the replies to a batch, whose items were sent in this order.
+pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Result<BatchReplies, LockError> {
     let text: &str = only(answer)?.sure("answers")?;
-    let missing = || Err(protocol("a line of the batch was not answered"));
-    let mut replies: Lines = order.iter().map(|_| missing()).collect();
+    let missing = || Err(protocol("an item of the batch was not answered"));
+    let mut replies: BatchReplies = order.iter().map(|_| missing()).collect();
     for (at, words) in order.iter().zip(text.lines()) {
         if let Some(reply) = replies.get_mut(*at) {
-            *reply = line(words);
+            *reply = item(words);
         }
     }
     Ok(replies)
@@ -284,7 +283,7 @@ pub(crate) fn released(answer: &[Set]) -> Result<ReleaseReply, LockError> {
     }
 }
 
-/// Reads the answer to an operator's command; one that only does its work answers nothing.
+/// Reads the reply to an operator's command; some commands return no row.
 pub(crate) fn operated(answer: &[Set]) -> Result<OperationReply, LockError> {
     if answer.is_empty() {
         return Ok(OperationReply::Done);
@@ -292,7 +291,7 @@ pub(crate) fn operated(answer: &[Set]) -> Result<OperationReply, LockError> {
     let row = only(answer)?;
     match row.sure::<&str>("outcome")? {
         "done" => Ok(OperationReply::Done),
-        "told" => Ok(OperationReply::Told { left: row.duration("rest")? }),
+        "notified" => Ok(OperationReply::Notified { left: row.duration("rest")? }),
         "nothing" => Ok(OperationReply::NothingThere),
         other => Err(unknown(other)),
     }
@@ -310,7 +309,7 @@ fn a_name(bytes: &[u8]) -> Result<LockName, LockError> {
     name.ok_or_else(|| crate::error::foreign("a row stands under a name that is no lock name"))
 }
 
-/// Reads how names stand; one that no row tells of is free.
+/// Reads the states of names; a name without a row is free.
 pub(crate) fn inspected(answer: &[Set], names: &[LockName]) -> Result<Vec<Snapshot>, LockError> {
     let mut found: HashMap<&[u8], Snapshot> =
         names.iter().map(|name| (name.as_str().as_bytes(), Snapshot::free(name.clone()))).collect();

@@ -1,4 +1,4 @@
-//! What is sent: the words of a request as the procedures of `sql/verbs.sql` take them.
+//! Encodes requests as the procedures of `sql/verbs.sql` take them.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn hold(hold: Hold) -> (&'static [u8], i64) {
     match hold {
         Hold::Leased(duration) => (b"l", micros(duration)),
         Hold::Detached(duration) => (b"d", micros(duration)),
-        // Refused before it comes here.
+        // The capabilities exclude it.
         Hold::Live => (b"l", 0),
     }
 }
 
-/// How long the tombstone of an ending lasts; 0 when it leaves none.
+/// Returns how long the tombstone of an ending lasts; 0 if it leaves none.
 pub(crate) fn remembered(ending: Ending) -> i64 {
     let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
     if ending.for_good { micros(lease.max(MIN_TOMBSTONE)) } else { 0 }
@@ -42,12 +42,12 @@ pub(crate) fn count(number: usize) -> i64 {
     i64::from(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-/// Rounds up to whole microseconds: what the server keeps time in.
+/// Rounds up to whole microseconds, the unit of the stored times.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }
 
-/// Writes an acquire; `most` is how many may wait.
+/// Encodes an acquire; `most` is how many contenders may wait.
 pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most: usize) -> String {
     let (letter, permits, total) = mode(request.mode);
     let (kind, lease) = hold(request.hold);
@@ -73,21 +73,21 @@ pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most:
     )
 }
 
-/// Packs the lines of a batch as `renew` in `verbs.sql` reads them, and tells which line of the
-/// batch each is: the server takes them in the order of their names.
-pub(crate) fn lines(batch: &[&RenewRequest]) -> (Vec<u8>, Vec<usize>) {
+/// Encodes the items of a batch in the order of their names, as `renew` in `verbs.sql` needs them,
+/// and returns that order.
+pub(crate) fn packed_batch(batch: &[&RenewRequest]) -> (Vec<u8>, Vec<usize>) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_by_key(|at| batch[*at].name.as_str());
     let mut packed = Vec::with_capacity(batch.len() * 64);
     for at in &order {
-        let line = batch[*at];
-        let (kind, lease) = match line.purpose {
+        let item = batch[*at];
+        let (kind, lease) = match item.purpose {
             Purpose::Keep(asked) => hold(asked),
             Purpose::Wait => (&b"w"[..], 0),
         };
-        push_name(&mut packed, &line.name);
-        packed.extend_from_slice(line.lease_id.as_bytes());
-        packed.extend_from_slice(&line.client.as_u64().to_be_bytes());
+        push_name(&mut packed, &item.name);
+        packed.extend_from_slice(item.lease_id.as_bytes());
+        packed.extend_from_slice(&item.client.as_u64().to_be_bytes());
         packed.extend_from_slice(kind);
         packed.extend_from_slice(format!("{lease:016x}").as_bytes());
     }
@@ -107,7 +107,7 @@ pub(crate) fn packed(names: &[LockName]) -> Vec<u8> {
 
 fn push_name(packed: &mut Vec<u8>, name: &LockName) {
     let bytes = name.as_str().as_bytes();
-    // A lock name is short enough by its type.
+    // A lock name is short enough.
     let size = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     packed.extend_from_slice(&size.to_be_bytes());
     packed.extend_from_slice(bytes);

@@ -1,12 +1,14 @@
-//! Locks on rows that the user guards in the same database: no lease, and no fencing token needed,
-//! since what is written and what is locked are one transaction.
+//! Locks on rows that the user guards in the same database. They need no lease and no fencing
+//! token, because the locks and the writes are one transaction.
 //!
 //! - Invariant R1: the body runs only while the rows are locked, in the transaction that locked
 //!   them.
-//! - Invariant R2: `Ok` is told only when the server has said that it committed what the body did.
-//! - Invariant R3: whatever else ends it rolls back; only a commit whose answer is lost is unknown.
-//!   The server ends a whole transaction to break a ring of waits, and a body that takes no notice
-//!   would go on outside of any: a savepoint that is gone tells that.
+//! - Invariant R2: the result is `Ok` only if the server has reported that it committed the body's
+//!   work.
+//! - Invariant R3: in all other cases the transaction is rolled back; only a commit whose reply is
+//!   lost is unknown. To break a deadlock the server rolls a whole transaction back, and a body
+//!   that ignores the error would continue outside of any transaction: a missing savepoint reveals
+//!   that.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,23 +21,23 @@ use crate::error::{
     Complaint, ENGINE, LOCK_WAIT, NO_RIGHT, STOPPED, kind_of, refused, unavailable,
 };
 
-/// As much as the server can count.
+/// The server's largest timeout.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 const ANSWER: Duration = Duration::from_secs(5);
 const SAVEPOINT: &str = "holdline_rows";
 /// There is no such savepoint.
 const NO_SAVEPOINT: u16 = 1305;
-/// What a query may be told that is wrong in itself: syntax, names, values.
+/// Errors that mean that the query itself is wrong: syntax, names, values.
 const BAD_QUERY: [u16; 6] = [1054, 1064, 1146, 1109, 1210, 1292];
 
-/// What to do about rows that somebody else has locked.
+/// What to do if another session has locked a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowWait {
     /// Fail at once with `Busy` (`NOWAIT`).
     Never,
-    /// Leave them out (`SKIP LOCKED`), and fail with `Busy` if no other is left.
+    /// Skip locked rows (`SKIP LOCKED`), and fail with `Busy` if no other row is left.
     SkipLocked,
-    /// Wait for each of them so long, in whole seconds and at least one, then fail with `TimedOut`.
+    /// Wait this long for each row, in whole seconds and at least one, then fail with `TimedOut`.
     AtMost(Duration),
 }
 
@@ -55,15 +57,15 @@ impl<'a> RowLock<'a> {
         RowLock { query, parameters: parameters.into(), wait: RowWait::Never, answer: ANSWER }
     }
 
-    /// Sets what to do about rows that somebody else has locked.
+    /// Sets what to do if another session has locked a row.
     #[must_use]
     pub fn with_wait(mut self, wait: RowWait) -> RowLock<'a> {
         self.wait = wait;
         self
     }
 
-    /// Sets how long the server may take to answer, beyond any wait for rows; 5 s unless set. The
-    /// body has no limit of ours.
+    /// Sets how long the server may take to reply, in addition to any wait for rows; 5 s unless
+    /// set. The body has no time limit.
     #[must_use]
     pub fn with_answer_limit(mut self, limit: Duration) -> RowLock<'a> {
         self.answer = limit;
@@ -80,7 +82,7 @@ impl<'a> RowLock<'a> {
         format!("{}\nfor update {wait}", self.query)
     }
 
-    /// How long the server may wait for a row: it counts seconds.
+    /// Returns how long the server may wait for a row, in whole seconds.
     fn lock_timeout(&self) -> Duration {
         match self.wait {
             RowWait::Never | RowWait::SkipLocked => Duration::ZERO,
@@ -92,26 +94,25 @@ impl<'a> RowLock<'a> {
     }
 }
 
-/// Why the body's work was not done, or may not have been.
+/// Why the body's work was not committed, or may not have been.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RowLockError<E> {
     /// There is no such row. The body did not run.
     Missing,
     /// The rows could not be locked, or the commit was refused. Nothing was done. The kinds: `Busy`
-    /// and `TimedOut` when somebody else has locked them, `Unavailable` when the server does not
-    /// answer or has broken a ring of waits, `Refused` when it refuses, `Invalid` when it is the
-    /// query.
+    /// and `TimedOut` if another session has locked them, `Unavailable` if the server does not
+    /// reply or has broken a deadlock, `Refused` if it refuses, `Invalid` if the query is wrong.
     Failed(LockError),
     /// The body failed. What it did was rolled back.
     Body(E),
-    /// It may have been done: the commit was sent and no answer came; or the server had ended the
-    /// transaction, the body took no notice, and what it did after that stands.
+    /// The work may have been committed: the commit was sent and no reply came. Or the server
+    /// rolled the transaction back, the body ignored that, and its later statements were committed.
     Unknown(LockError),
 }
 
 impl<E> RowLockError<E> {
-    /// Tells whether what the body did was committed.
+    /// Returns whether the body's work was committed.
     pub fn certainty(&self) -> Certainty {
         match self {
             RowLockError::Unknown(_) => Certainty::Unknown,
@@ -146,22 +147,22 @@ impl<E: std::error::Error + 'static> std::error::Error for RowLockError<E> {
     }
 }
 
-/// Locks rows, runs `body` in the same transaction, and commits what it did.
+/// Locks rows, runs `body` in the same transaction, and commits.
 ///
-/// For rows that live in this database: whoever writes them only under their lock needs no fencing
-/// token, since a holder whose connection ended can no longer commit. Let the body fail when one of
-/// its statements does. Keep it short: an open transaction holds back the server's cleaning up.
+/// Use it for rows of this database. If all writers write them only under their lock, they need no
+/// fencing token: a holder whose connection has ended can no longer commit. The body should fail if
+/// one of its statements fails. Keep it short: an open transaction delays the server's purge.
 ///
 /// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
-/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
-/// `clock` measures limits.
+/// checks again that the row matches the query, and if not, the result is
+/// [`RowLockError::Missing`]. `clock` measures limits.
 ///
 /// # Errors
-/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+/// [`RowLockError`]; only its `Unknown` may have been applied.
 ///
 /// # Cancel safety
-/// Dropping the future rolls back, unless the commit was sent already, as soon as the connection is
-/// used again or dropped itself: until then the rows may stay locked. Drop it too.
+/// Unless the commit was already sent, dropping the future rolls back as soon as the connection is
+/// used again or dropped. Until then the rows may stay locked, so drop the connection too.
 pub async fn row_lock<T, E, F>(
     connection: &mut Conn,
     rows: &RowLock<'_>,
@@ -235,7 +236,7 @@ async fn lock<'c>(
         Ok(_) => Ok(None),
         Err(error) => Err(of_select(&error)),
     };
-    // An error here says that the connection is gone, and the transaction with it.
+    // An error here means that the connection is gone, and the transaction with it.
     let _ = transaction.rollback().await;
     outcome
 }
@@ -255,7 +256,7 @@ async fn commit(mut transaction: Transaction<'_>) -> Result<(), LockError> {
     }
     match transaction.commit().await {
         Ok(()) => Ok(()),
-        // It may have been stopped while it waited for the disk or a replica, after the commit.
+        // It may have been killed after the commit, while it waited for the disk or a replica.
         Err(Error::Server(words)) if STOPPED.contains(&words.code) => {
             let says = format!("the server stopped the commit ({}, {})", words.message, words.code);
             Err(unavailable(says, Certainty::Unknown))
@@ -269,7 +270,7 @@ async fn commit(mut transaction: Transaction<'_>) -> Result<(), LockError> {
 }
 
 async fn roll_back(transaction: Transaction<'_>, limit: Duration, clock: &dyn Clock) {
-    // An error here says that the connection is gone, and the transaction with it.
+    // An error here means that the connection is gone, and the transaction with it.
     tokio::select! {
         biased;
         _ = transaction.rollback() => {}
@@ -285,7 +286,7 @@ fn no_answer(limit: Duration) -> LockError {
     unavailable(format!("no answer within {limit:?}"), Certainty::Unknown)
 }
 
-/// Whoever waited and met its limit is told so.
+/// Returns `TimedOut` after a wait, `Busy` otherwise.
 fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
     match (error.kind(), wait) {
         (ErrorKind::Busy { .. }, RowWait::AtMost(_)) => {
@@ -296,7 +297,7 @@ fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
     }
 }
 
-/// What an error of the client crate means for a statement that was sent.
+/// Converts an error of the client crate for a statement that was sent.
 fn of_client(error: &Error) -> LockError {
     match error {
         Error::Server(words) => {
@@ -307,7 +308,7 @@ fn of_client(error: &Error) -> LockError {
     }
 }
 
-/// What an error means before the body ran.
+/// Converts an error before the body ran.
 fn of_select(error: &Error) -> LockError {
     let Error::Server(words) = error else { return of_client(error) };
     let says = format!("{}, {}", words.message, words.code);

@@ -1,14 +1,14 @@
-//! What we keep in the database: found, made, or brought up to date.
+//! The tables and procedures in the database: found, created, or brought up to date.
 //!
-//! - Tables and procedures carry our mark in their comments. What is called as they are and has no
-//!   such mark is somebody else's, and is left as it is. The mark is no proof: who may make
-//!   procedures here can run statements with the rights of whoever locks (docs/mysql.md).
-//! - Any number of clients may find nothing, or something older, at once: one makes it, the others
-//!   wait for that. Each statement makes one thing whole, if it is not there; who was stopped on
-//!   the way leaves what the next one completes. The table `about` is made last.
-//! - A version adds procedures of its own revision and leaves all others as they are: so two
-//!   versions work on the same tables. Within a `FORMAT` the tables keep their columns and what
-//!   these mean.
+//! - Tables and procedures carry a mark in their comments. A table or procedure of the same name
+//!   without the mark is foreign, and is left as it is. The mark is no proof: an account that may
+//!   create procedures here can run statements with the rights of every client (docs/mysql.md).
+//! - Any number of clients may find nothing, or something older, at once: one creates it, the
+//!   others wait. Each statement creates one object if it is missing; after an interrupted creation
+//!   the next client completes it. The table `about` is created last.
+//! - A version adds procedures of its own revision and leaves all others as they are, so two
+//!   versions work on the same tables. Within a `FORMAT` the tables keep their columns and the
+//!   meaning of these.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,41 +17,42 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 
 use crate::error::{
-    ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_greeting, protocol, refused, unavailable,
+    ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_handshake, protocol, refused, unavailable,
 };
 use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, literal};
-use crate::link::{Answer, Asker, SQL_MODE, only};
+use crate::link::{Answer, ConnectionHandle, SQL_MODE, only};
 use crate::replies::Row;
 
-/// What stands before all that we tell in a comment.
+/// The prefix of the comments that mark our tables and procedures.
 const MARK: &str = "Holdline: ";
-/// There is such a procedure already: another client was first.
+/// The procedure already exists: another client was first.
 const THERE: u16 = 1304;
 
-/// How our tables stand.
+/// The state of the tables.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Not all are there.
+    /// Some tables are missing.
     Missing,
-    /// All are, but not all procedures of this version.
+    /// All tables exist, but some procedures of this version are missing.
     Older,
     Ours,
 }
 
-/// Looks how our tables stand.
+/// Reads the state of the tables.
 ///
 /// # Errors
-/// `Foreign`, `Protocol`, `Refused`: what is there is not ours, too new, or not for us.
-pub(crate) async fn find(asker: &Asker, names: &Names) -> Result<Found, LockError> {
-    let told = asker.ask(look(names)).await.map_err(|failed| of_greeting(&failed))?;
-    let found = found(&told)?;
-    if found != Found::Missing && !has_format(asker, names).await? {
+/// `Foreign`: the objects are not ours. `Protocol`: the format is too new. `Refused`: a privilege
+/// is missing.
+pub(crate) async fn find(handle: &ConnectionHandle, names: &Names) -> Result<Found, LockError> {
+    let reply = handle.ask(look(names)).await.map_err(|failed| of_handshake(&failed))?;
+    let found = found(&reply)?;
+    if found != Found::Missing && !has_format(handle, names).await? {
         return Ok(Found::Missing);
     }
     Ok(found)
 }
 
-/// Asks what is there under our names: one row each, with its comment.
+/// Returns the query for all objects with our names: one row each, with its comment.
 pub(crate) fn look(names: &Names) -> String {
     let list =
         |all: Vec<String>| all.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(",");
@@ -67,19 +68,19 @@ pub(crate) fn look(names: &Names) -> String {
     )
 }
 
-/// The accounts that made the procedures, from the answer to [`look`].
-pub(crate) fn makers(told: &Answer) -> String {
-    let rows = told.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
+/// Returns the accounts that created the procedures, from the reply to [`look`].
+pub(crate) fn makers(reply: &Answer) -> String {
+    let rows = reply.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
     let makers: BTreeSet<String> = rows.filter_map(|row| row.maybe("maker").ok()?).collect();
     makers.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Reads the answer to [`look`].
+/// Reads the reply to [`look`].
 ///
 /// # Errors
-/// `Foreign`: something is not ours.
-pub(crate) fn found(told: &Answer) -> Result<Found, LockError> {
-    let [set] = told.as_slice() else { return Err(protocol("the tables' state")) };
+/// `Foreign`: an object is not ours.
+pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
+    let [set] = reply.as_slice() else { return Err(protocol("the tables' state")) };
     let (mut tables, mut procedures) = (0, 0);
     for row in &set.rows {
         let row = Row::of(set, row);
@@ -109,40 +110,45 @@ pub(crate) fn found(told: &Answer) -> Result<Found, LockError> {
     })
 }
 
-/// Makes what is missing. After an error, or when it is dropped, the connection must be ended.
-pub(crate) async fn make(asker: &Asker, names: &Names, limit: Duration) -> Result<(), LockError> {
-    // Who comes second waits here, and then finds all of it. It is not needed for what is made to
-    // be whole: only so that a hundred clients do not all make the same.
+/// Creates what is missing. After an error, or if the future is dropped, the connection must be
+/// closed.
+pub(crate) async fn make(
+    handle: &ConnectionHandle,
+    names: &Names,
+    limit: Duration,
+) -> Result<(), LockError> {
+    // A second client waits here, and then finds everything. This only avoids duplicate work: each
+    // statement is safe without it.
     let turn = turn(names);
     let wait = limit.as_secs().max(1);
     let ask = format!("select get_lock(concat({turn}, left(md5(database()), 16)), {wait}) as got");
-    let told = asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
-    if only(&told)?.maybe::<i64>("got")? != Some(1) {
+    let reply = handle.ask(ask).await.map_err(|failed| of_handshake(&failed))?;
+    if only(&reply)?.maybe::<i64>("got")? != Some(1) {
         let message = format!("another client has been making the tables for {wait} s");
         return Err(unavailable(message, Certainty::NotApplied));
     }
-    let made = complete(asker, names).await;
+    let made = complete(handle, names).await;
     let ask = format!("do release_lock(concat({turn}, left(md5(database()), 16)))");
-    asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
+    handle.ask(ask).await.map_err(|failed| of_handshake(&failed))?;
     made
 }
 
-async fn complete(asker: &Asker, names: &Names) -> Result<(), LockError> {
+async fn complete(handle: &ConnectionHandle, names: &Names) -> Result<(), LockError> {
     // Behind a pooler the session has not been set up.
-    run(asker, &format!("set session sql_mode = '{SQL_MODE}'")).await?;
-    match find(asker, names).await? {
+    run(handle, &format!("set session sql_mode = '{SQL_MODE}'")).await?;
+    match find(handle, names).await? {
         Found::Ours => return Ok(()),
         Found::Older => {}
         Found::Missing => {
             for text in names.tables() {
-                run(asker, &text).await?;
+                run(handle, &text).await?;
             }
         }
     }
     for text in names.procedures() {
-        run(asker, &text).await?;
+        run(handle, &text).await?;
     }
-    match find(asker, names).await? {
+    match find(handle, names).await? {
         Found::Ours => {}
         _ => return Err(no_right("the account may not call the procedures that are there")),
     }
@@ -150,17 +156,17 @@ async fn complete(asker: &Asker, names: &Names) -> Result<(), LockError> {
     Ok(())
 }
 
-async fn run(asker: &Asker, text: &str) -> Result<(), LockError> {
-    match asker.ask(text).await {
+async fn run(handle: &ConnectionHandle, text: &str) -> Result<(), LockError> {
+    match handle.ask(text).await {
         Err(Failed::Server(words)) if words.code == THERE => Ok(()),
         Err(Failed::Server(words)) if NO_RIGHT.contains(&words.code) => {
             Err(no_right(&words.to_string()))
         }
         Err(Failed::Server(words)) if words.code == LOCK_WAIT => {
-            let message = format!("somebody keeps the tables from being made ({words})");
+            let message = format!("another session keeps the tables from being created ({words})");
             Err(unavailable(message, Certainty::NotApplied))
         }
-        made => made.map(drop).map_err(|failed| of_greeting(&failed)),
+        made => made.map(drop).map_err(|failed| of_handshake(&failed)),
     }
 }
 
@@ -172,28 +178,27 @@ fn no_right(says: &str) -> LockError {
     ))
 }
 
-/// What the lock of whoever makes the tables is called, before what tells the database: such names
+/// The beginning of the name of the lock for creating the tables; the database follows. Such names
 /// have at most 64 characters.
 fn turn(names: &Names) -> String {
     let digest = Sha256::digest(names.table(""));
     format!("'holdline_make_{}'", literal(&digest[..8]).trim_matches(['x', '\'']))
 }
 
-/// Tells whether the format is there, and is ours: who was stopped while it made the tables may
-/// have left none.
-async fn has_format(asker: &Asker, names: &Names) -> Result<bool, LockError> {
+/// Returns whether the format exists and is ours. It is missing after an interrupted creation.
+async fn has_format(handle: &ConnectionHandle, names: &Names) -> Result<bool, LockError> {
     let table = names.table("about");
     let ask = format!("select format from {table} where only_row = 1");
-    let told = match asker.ask(ask).await {
+    let reply = match handle.ask(ask).await {
         Err(Failed::Server(words)) if NO_RIGHT.contains(&words.code) => {
             return Err(no_right(&words.to_string()));
         }
-        told => told.map_err(|failed| of_greeting(&failed))?,
+        reply => reply.map_err(|failed| of_handshake(&failed))?,
     };
-    if told.first().is_some_and(|set| set.rows.is_empty()) {
+    if reply.first().is_some_and(|set| set.rows.is_empty()) {
         return Ok(false);
     }
-    match only(&told).and_then(|row| row.sure::<i64>("format")) {
+    match only(&reply).and_then(|row| row.sure::<i64>("format")) {
         Ok(FORMAT) => Ok(true),
         Ok(format) => {
             let message = format!("the table `{table}` has format {format}, we know {FORMAT}");

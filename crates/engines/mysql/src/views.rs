@@ -1,4 +1,4 @@
-//! How names are looked at: one statement, which sees all tables as they stood at one moment.
+//! Reads the state of names: one statement, which sees all tables at one moment.
 
 use std::fmt::Write;
 

@@ -1,8 +1,10 @@
--- For holders whose lock is not a row of ours. It stands last: a schema that has it has all.
+-- For locks that are not rows of these tables. It is the last function: a schema that has it is
+-- complete.
 
--- Draws a fencing token. A sequence writes to the log only each 32nd time, and who writes nothing
--- flushes nothing: others may have reserved this number in a commit that is not flushed yet, and a
--- crash would give it out again. So a message is written, which flushes all that came before it.
+-- Draws a fencing token. A sequence writes to the log only every 32nd time, and a transaction that
+-- writes nothing flushes nothing. So another session may have reserved this number in a commit that is
+-- not flushed yet, and after a crash the number would be issued again. Therefore a message is written,
+-- whose flush includes everything before it.
 create or replace function @schema@.draw_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
 begin
@@ -11,14 +13,14 @@ begin
 end
 $$;
 
--- Who finds another number, or none, brings all functions up to date.
+-- A client that finds an older number, or none, replaces all functions.
 comment on function @schema@.draw_1() is 'Holdline: revision @revision@';
 
--- So does who finds the same number and another digest of the text of these files. It does not stand
--- beside the number, which older versions read.
+-- So does a client that finds the same number and another digest of these files. The digest has a
+-- comment of its own, because older versions read the other one.
 comment on function @schema@.now_1() is 'Holdline: text @text@';
 
--- What has no search path of its own runs only below a function that has.
+-- A function that does not set the search path may only be called by one that does.
 do $$
 declare
     f pg_catalog.regprocedure;

@@ -1,9 +1,8 @@
--- How the schema `$1` stands. This runs before the schema is trusted, with the rights of the role
--- that connects and behind any search path: so each function, operator, type and table is
--- qualified, and `in` and `case … when`, which look an operator up by its name, do not occur.
+-- Returns the state of the schema `$1`. This runs before the schema is trusted, with the rights of the
+-- role that connects and under any search path. So each function, operator, type and table is
+-- qualified; `in` and `case … when`, which look an operator up by its name, are not used.
 --
--- A role trusts itself, what it was made a member of, who owns the database, and superusers, who
--- can do anything anyway.
+-- A role trusts itself, the roles that it is a member of, the owner of the database, and superusers.
 with recursive mine(oid) as (
     select r.oid from pg_catalog.pg_roles r where r.rolname operator(pg_catalog.=) current_user
     union select m.roleid from pg_catalog.pg_auth_members m

@@ -1,17 +1,17 @@
 -- The rules of the lock table, as `crates/core/src/table` states them, for one name at a time.
--- The functions that a client calls are in `verbs.sql`; these here are called by them alone. They are
--- in PL/pgSQL, which keeps what it has read and planned: functions in SQL are read anew at each call,
--- unless they can be put in the place of their call, as `now_1` can.
+-- The functions that a client calls are in `verbs.sql`; only they call these. They are in PL/pgSQL,
+-- which caches its plans. Functions in SQL are parsed again at each call, unless they can be inlined, as
+-- `now_1` can.
 --
--- They have no search path of their own, which would cost more than most of them do: they are called
--- by functions that set theirs, and nobody but their owner may call them (see the end of `draw.sql`).
+-- They do not set a search path, which would cost more than most of them do. Their callers set it, and
+-- only their owner may call them (see the end of `draw.sql`).
 
 create or replace function @schema@.now_1() returns bigint language sql volatile as $$
     select (extract(epoch from pg_catalog.clock_timestamp())
         operator(pg_catalog.*) 1000000::pg_catalog.numeric)::bigint
 $$;
 
--- Adds or prolongs a mark; when there are too many, the one that would go first goes.
+-- Adds or prolongs a mark; if there are too many, removes the one that expires first.
 create or replace function @schema@.remember_1(
     marks @schema@.mark[], id bytea, ends bigint, why bytea
 ) returns @schema@.mark[] language plpgsql as $$
@@ -33,7 +33,7 @@ begin
     return array_append(kept, row(id, ends, why)::@schema@.mark);
 end $$;
 
--- Whether the holders leave room for one more of this mode.
+-- Returns whether one more contender of this mode fits beside the holders.
 create or replace function @schema@.admits_1(
     holders @schema@.holder[], wanted text, count int, of int
 ) returns boolean language plpgsql as $$
@@ -49,15 +49,14 @@ begin
     return false;
 end $$;
 
--- How full the server's queue of notifications may be, from 0 to 1, when we add to it.
+-- How full the server's notification queue may be, from 0 to 1, for one more notification.
 create or replace function @schema@.notify_limit_1()
 returns double precision language sql immutable as $$ select 0.75::double precision $$;
 
--- Notifies a waiter or a holder. A queue of notifications that is full fails the commit, and with it
--- the release that hands over: one session anywhere in the cluster that listens and stays in a
--- transaction fills it. So a queue that is nearly full gets none of ours: a heartbeat finds what was
--- not notified.
-create or replace function @schema@.tell_1(inbox bigint, hint text, id bytea)
+-- Notifies a waiter or a holder. If the server's notification queue is full, the commit fails, and with
+-- it a release that hands over. One session of the cluster that listens inside a long transaction fills
+-- the queue. So if the queue is nearly full, nothing is sent: the heartbeat finds the hand-off.
+create or replace function @schema@.notify_1(inbox bigint, hint text, id bytea)
 returns void language plpgsql as $$
 begin
     if inbox <> 0 and pg_notification_queue_usage() < @schema@.notify_limit_1() then
@@ -66,7 +65,7 @@ begin
     end if;
 end $$;
 
--- Gives a free name to the freeze, or to the head of the queue and whoever fits beside it.
+-- Gives a free name to the freeze, or to the first contenders in the queue that fit together.
 create or replace function @schema@.hand_over_1(h @schema@.heads, now bigint)
 returns @schema@.heads language plpgsql as $$
 declare
@@ -86,7 +85,7 @@ begin
             w.lease_id, w.client, w.inbox, w.mode, w.permits, w.total, w.kind, w.lease, w.kind,
             w.lease, nextval('@schema@.fence'), now, now + w.claim_window, false, null, w.metadata
         )::@schema@.holder);
-        perform @schema@.tell_1(w.inbox, 'l', w.lease_id);
+        perform @schema@.notify_1(w.inbox, 'l', w.lease_id);
     end loop;
     if h.holders is null then
         if h.freeze_until is not null and h.freeze_token is null then
@@ -99,7 +98,7 @@ begin
     return h;
 end $$;
 
--- Keeps the id of a revoked grant that is over, so that its holder is told why.
+-- Remembers the id of a revoked grant that has ended, so that its holder learns the reason.
 create or replace function @schema@.remember_revoked_1(
     h @schema@.heads, x @schema@.holder, now bigint
 ) returns @schema@.heads language plpgsql as $$
@@ -112,7 +111,7 @@ begin
     return h;
 end $$;
 
--- Counts a queue anew after entries have left it.
+-- Counts a queue again after entries were removed.
 create or replace function @schema@.recount_1(h @schema@.heads)
 returns @schema@.heads language plpgsql as $$
 begin
@@ -140,8 +139,8 @@ begin
         continue when x.deadline > now;
         h := @schema@.remember_revoked_1(h, x, now);
         if not x.claimed and h.queued > 0 then
-            -- The client was told and did not come: what else it has queued and not renewed since
-            -- would only cost the others a claim window each.
+            -- The client was notified and did not claim. Each of its other entries without a heartbeat
+            -- since would cost the others a claim window.
             delete from @schema@.waiters
             where name = h.name and place >= h.first_place and client = x.client
                 and heard <= x.since;
@@ -152,7 +151,7 @@ begin
     return h;
 end $$;
 
--- Brings a name up to date: every command does this first.
+-- Settles a name: every command does this first.
 create or replace function @schema@.settle_1(h @schema@.heads, now bigint)
 returns @schema@.heads language plpgsql as $$
 begin
@@ -181,8 +180,8 @@ begin
     return h;
 end $$;
 
--- Whether there is one exclusive holder, perhaps with a queue, and nothing that settling would change
--- or a mark could forbid. What is done for such a name in fewer steps is what the rules would do.
+-- Returns whether a name is plain: one exclusive holder, maybe a queue, no marks, and nothing to settle.
+-- For such a name the short ways in `verbs.sql` do what the rules would do.
 create or replace function @schema@.is_plain_1(h @schema@.heads, now bigint)
 returns boolean language plpgsql as $$
 begin
@@ -207,7 +206,7 @@ begin
     where name = h.name;
 end $$;
 
--- Takes the row of a name for this command alone, and makes it if it is not there.
+-- Locks the row of a name for this command, and makes it if it is missing.
 create or replace function @schema@.take_1(n bytea)
 returns @schema@.heads language plpgsql as $$
 declare
@@ -222,8 +221,8 @@ begin
     end loop;
 end $$;
 
--- Takes the row of a name, if there is one, and waits at most so many milliseconds for others that
--- have it. Returns a row of nulls where it did not get it.
+-- Locks the row of a name, if there is one, and waits at most `most` milliseconds for it. Returns a row
+-- of nulls if it did not get the row.
 create or replace function @schema@.take_within_1(n bytea, most int)
 returns @schema@.heads language plpgsql as $$
 declare
@@ -234,7 +233,7 @@ begin
     if found or most = 0 or not exists (select from @schema@.heads where name = n) then
         return h;
     end if;
-    -- A block of its own: it is a subtransaction, and most rows are not locked.
+    -- In a block of its own, which is a subtransaction: most rows are not locked and need none.
     begin
         before := current_setting('lock_timeout');
         perform set_config('lock_timeout', most::text, true);
@@ -246,7 +245,7 @@ begin
     return h;
 end $$;
 
--- The earliest end of a grant or of the freeze.
+-- Returns the earliest end of a grant or of the freeze.
 create or replace function @schema@.next_free_1(h @schema@.heads)
 returns bigint language plpgsql as $$
 declare
@@ -261,10 +260,9 @@ begin
     return first;
 end $$;
 
--- How many stand before a place, without a look at all of them: a heartbeat asks this for each who
--- waits, and would read the whole queue each time. So it is counted among the first 64 places alone.
--- Farther back it is exact while nobody has left from the middle of the queue, and else may be too large
--- by those who have.
+-- Returns how many entries are before a place. Every heartbeat asks this for each waiter, so the whole
+-- queue is not read: entries are counted among the first 64 places only. Farther back the result is
+-- exact unless entries have left the middle of the queue; then it may be too large by their number.
 create or replace function @schema@.ahead_1(h @schema@.heads, of bigint)
 returns int language plpgsql as $$
 declare
@@ -277,8 +275,8 @@ begin
         where name = h.name and place >= h.first_place and place < of);
 end $$;
 
--- When a contender at this position looks again: with the heartbeat, and at the head also when
--- the first grant ends by time.
+-- Returns when a contender at this position should look again: with the heartbeat, and at the head
+-- also when the first grant expires.
 create or replace function @schema@.next_look_1(h @schema@.heads, place int, now bigint)
 returns bigint language plpgsql as $$
 begin

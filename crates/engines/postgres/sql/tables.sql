@@ -1,4 +1,4 @@
--- What is stored: one row for each name, one for each contender in a queue, and the sequence of
+-- The stored data: one row for each name, one for each contender in a queue, and the sequence of
 -- fencing tokens. Moments and durations are whole microseconds, moments since 1970. `@schema@` is
 -- replaced by the schema's name.
 
@@ -37,7 +37,7 @@ create type @schema@.mark as (
     reason bytea
 );
 
--- What a contender asks for.
+-- The request of a contender.
 create type @schema@.request as (
     name bytea,
     lease_id bytea,
@@ -52,7 +52,7 @@ create type @schema@.request as (
     metadata bytea
 );
 
--- What it is told; `by` is who is in the way.
+-- The reply; the fields `by_…` describe the holder or the freeze that blocks the name.
 create type @schema@.answer as (
     outcome text,
     token bigint,
@@ -70,8 +70,8 @@ create type @schema@.answer as (
     by_metadata bytea
 );
 
--- Half of each page is left free: an update then stays on its page and touches no index. There are
--- no checks: the server reads each anew for each update, which cost more than the update itself.
+-- Half of each page is left free: an update then stays on its page and changes no index. There are
+-- no checks: the server parses each of them again for each update, which cost more than the update.
 -- Arrays are never empty, they are null instead; only the functions write.
 create table @schema@.heads (
     name bytea primary key,
@@ -88,10 +88,10 @@ create table @schema@.heads (
     -- When the last single holder got the name, and when the row was last used.
     since bigint not null default 0,
     used bigint not null default 0,
-    -- To how many the command under way has handed the name; 0 in every row.
+    -- To how many contenders the running command has handed the name; 0 in every stored row.
     handed int not null default 0,
-    -- No entry of the queue has a smaller place. Whoever looks for the first one, or through all,
-    -- begins here: what has left the queue stays before it in the index until the server cleans up.
+    -- No entry of the queue has a smaller place. Scans of the queue begin here: removed entries stay in
+    -- the index before it until the server cleans up.
     first_place bigint not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 
@@ -114,7 +114,7 @@ create table @schema@.waiters (
     unique (name, lease_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
 
--- A name while a command works on it, and what the command will answer.
+-- The state of a name while a command works on it, and the reply so far.
 create type @schema@.step as (
     h @schema@.heads,
     a @schema@.answer

@@ -1,6 +1,6 @@
--- What the tables of an older version lack. Adding a column needs a moment in which nobody has the
--- table open, and while we wait for that, everybody else waits behind us. So it is not even asked for
--- while a transaction keeps the table open, as a dump does for all its time; and else not for long.
+-- Adds what the tables of an older version lack. Adding a column needs an exclusive lock on the table,
+-- and while this transaction waits for it, all others wait too. So the lock is not requested while a
+-- long transaction, such as a dump, has the table open; and otherwise only for a short time.
 do $$
 declare
     heads pg_catalog.oid := '@schema@.heads'::pg_catalog.regclass;

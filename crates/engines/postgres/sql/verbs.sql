@@ -1,7 +1,7 @@
--- What a client calls: each is one command, and whole by itself. They run with the rights of whoever
--- made the schema, so that a client needs no right to the tables, where lease ids stand.
+-- The functions that a client calls: each is one command. They run with the rights of the schema's
+-- owner, so that a client needs no right to the tables, which contain lease ids.
 
--- Who is in the way: the oldest holder, or else the operator's freeze.
+-- Adds what blocks the name: the oldest holder, or else the operator's freeze.
 create or replace function @schema@.blocker_1(
     h @schema@.heads, a @schema@.answer, now bigint
 ) returns @schema@.answer language plpgsql as $$
@@ -36,7 +36,7 @@ begin
     return @schema@.blocker_1(h, a, now);
 end $$;
 
--- Repeats what was given under a lease id; a hand-off is claimed by this.
+-- Returns the grant of a lease id again. This claims a hand-off.
 create or replace function @schema@.ask_again_1(
     h @schema@.heads, r @schema@.request, at int, now bigint
 ) returns @schema@.step language plpgsql as $$
@@ -62,7 +62,7 @@ begin
     return row(h, a);
 end $$;
 
--- Looks whether a name has met a lease id before.
+-- Looks a lease id up among the tombstones, the revoked ids, the holders and the waiters of a name.
 create or replace function @schema@.known_1(
     h @schema@.heads, r @schema@.request, now bigint
 ) returns @schema@.step language plpgsql as $$
@@ -104,7 +104,7 @@ begin
     return row(h, @schema@.queued_1(h, a, @schema@.ahead_1(h, w.place), now));
 end $$;
 
--- A lease id that is new to the name: a grant, a place in the queue, or neither.
+-- Handles a lease id that is new to the name: grants the name, queues the id, or refuses it.
 create or replace function @schema@.fresh_1(
     h @schema@.heads, r @schema@.request, may_queue boolean, most int, now bigint
 ) returns @schema@.step language plpgsql as $$
@@ -151,7 +151,7 @@ begin
     return row(h, a);
 end $$;
 
--- Puts a contender for exclusive use at the end of the queue of a name that is plain (`is_plain_1`).
+-- Queues an exclusive contender for a name that is plain (`is_plain_1`).
 create or replace function @schema@.enqueue_1(
     h @schema@.heads, r @schema@.request, now bigint
 ) returns @schema@.answer language plpgsql as $$
@@ -159,8 +159,8 @@ declare
     a @schema@.answer;
     x @schema@.holder := h.holders[1];
 begin
-    -- A place is no grant: the row is free for others at once, and not only when the disk has it. A
-    -- place that a crash takes back is asked for anew. Whatever is granted later brings it along.
+    -- An entry is no grant, so the row is unlocked without waiting for the flush. If a crash loses the
+    -- entry, the contender queues again. The commit of a later grant flushes it too.
     perform set_config('synchronous_commit', 'off', true);
     insert into @schema@.waiters values (
         h.name, h.next_place, r.lease_id, r.client, r.inbox, 'x', 0, 0,
@@ -199,7 +199,7 @@ declare
     done @schema@.step;
 begin
     if r.mode = 'x' and not is_known then
-        -- The usual case, one update: nobody holds the name, and there is nothing to remember.
+        -- The common case, one update: the name has no holder and no marks.
         update @schema@.heads t set
             holders = array[row(r.lease_id, r.client, r.inbox, 'x', 0, 0, r.kind, r.lease, r.kind,
                 r.lease, nextval('@schema@.fence'), now, now + r.lease, true, null, r.metadata
@@ -214,7 +214,7 @@ begin
             return a;
         end if;
     elsif r.mode = 'x' then
-        -- The usual claim, one update: the name was handed over, and the window is open.
+        -- The common claim, one update: the name was handed over, and the window is open.
         update @schema@.heads t set
             holders[1].claimed = true, holders[1].metadata = r.metadata,
             holders[1].inbox = r.inbox, holders[1].deadline = now + r.lease, used = now
@@ -259,9 +259,10 @@ begin
     return a;
 end $$;
 
--- One line of a renewal batch. `kind` is `w` for a queue heartbeat.
-create or replace function @schema@.renew_one_1(
-    h @schema@.heads, id bytea, whose bigint, ear bigint, wanted text, duration bigint, now bigint
+-- Carries out one item of a renewal batch. `lease_kind` is `w` for a queue heartbeat.
+create or replace function @schema@.renew_item_1(
+    h @schema@.heads, id bytea, client_id bigint, inbox_id bigint, lease_kind text,
+    duration bigint, now bigint
 ) returns @schema@.step language plpgsql as $$
 declare
     a @schema@.answer;
@@ -271,17 +272,17 @@ declare
 begin
     if at is not null then
         x := h.holders[at];
-        if wanted = 'w' or not x.claimed then
+        if lease_kind = 'w' or not x.claimed then
             a.outcome := 'handed';
         elsif x.revoked is not null then
             a.outcome := 'revoked';
             a.note := x.revoked;
         else
-            if wanted = 'l' then
-                x.client := whose;
-                x.inbox := ear;
+            if lease_kind = 'l' then
+                x.client := client_id;
+                x.inbox := inbox_id;
             end if;
-            x.kind := wanted;
+            x.kind := lease_kind;
             x.lease := duration;
             x.deadline := greatest(x.deadline, now + duration);
             h.holders[at] := x;
@@ -300,7 +301,7 @@ begin
     end if;
     a.outcome := 'unknown';
     if h.queued > 0 then
-        update @schema@.waiters set heard = now, inbox = ear
+        update @schema@.waiters set heard = now, inbox = inbox_id
         where name = h.name and lease_id = id returning * into w;
         if found then
             a := @schema@.queued_1(h, a, @schema@.ahead_1(h, w.place), now);
@@ -309,12 +310,13 @@ begin
     return row(h, a);
 end $$;
 
--- Lines are taken in the order of their names, so that two batches do not wait for each other. The
--- lines of one name are one command on it, at one moment.
+-- Renews a batch. Items are processed in the order of their names, so that two batches cannot
+-- deadlock. The items of one name are one command on it, at one moment.
 --
--- A row that somebody else has locked costs the others of the batch 100 ms at most, and the third one
--- of a batch and all after it nothing: their lines are not answered. A batch of a single name waits
--- as other commands do.
+-- If another session has locked a row, the batch waits for it for at most 100 ms, and for at most two
+-- such rows. The items of rows that it did not get are not answered. A batch of a single name waits as
+-- other commands do. `ear` is the inbox of the client, and `line` the index of the item: a function of
+-- this format cannot rename its parameters.
 create or replace function @schema@.renew_1(
     names bytea[], ids bytea[], clients bigint[], ear bigint, kinds text[], leases bigint[]
 ) returns table (
@@ -331,7 +333,7 @@ declare
     i int;
 begin
     if 'w' = all (kinds) then
-        -- Heartbeats give nothing out that a crash could take back.
+        -- A crash that loses heartbeats revokes no grant.
         perform set_config('synchronous_commit', 'off', true);
     end if;
     for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
@@ -352,14 +354,14 @@ begin
                 end if;
             end if;
             if was.name is not null then
-                -- What is handed over is counted from when it can be taken, not from before the wait.
+                -- A claim window begins after the wait for the row, when the hand-off can be claimed.
                 now := @schema@.now_1();
                 done.h := @schema@.settle_1(was, now);
             end if;
         end if;
         continue when locked;
         if was.name is not null then
-            done := @schema@.renew_one_1(done.h, ids[i], clients[i], ear, kinds[i], leases[i], now);
+            done := @schema@.renew_item_1(done.h, ids[i], clients[i], ear, kinds[i], leases[i], now);
             outcome := (done.a).outcome;
             rest := (done.a).rest;
             place := (done.a).place;
@@ -379,7 +381,7 @@ begin
     end if;
 end $$;
 
--- Ends whatever the lease id has. `remembered` is how long it is refused from now on, or 0.
+-- Ends what a lease id has. `remembered` is how long the id is refused from now on, or 0.
 create or replace function @schema@.release_1(
     n bytea, id bytea, remembered bigint, out outcome text, out held bigint, out note bytea
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
@@ -392,7 +394,7 @@ declare
 begin
     outcome := 'released';
     if remembered = 0 then
-        -- The usual case, one update: it holds the name alone, and nobody waits.
+        -- The common case, one update: it holds the name alone, and the queue is empty.
         update @schema@.heads t set holders = null, permits_of = null, used = now
         where t.name = n and t.queued = 0 and t.freeze_until is null and t.tombstones is null
             and t.revoked is null and cardinality(t.holders) = 1
@@ -414,7 +416,7 @@ begin
     now := @schema@.now_1();
     if remembered = 0 and was.queued > 0 and was.holders[1].lease_id = id
         and @schema@.is_plain_1(was, now) and was.holders[1].revoked is null then
-        -- The usual hand-off: to the head of the queue, alone.
+        -- The common hand-off: to the head of the queue alone.
         delete from @schema@.waiters q where q.name = n and q.mode = 'x'
             and q.place = (select min(f.place) from @schema@.waiters f
                 where f.name = n and f.place >= was.first_place)
@@ -427,12 +429,12 @@ begin
                 queued = t.queued - 1, first_place = head.place + 1, since = now, used = now
             where t.name = n;
             held := greatest(0, now - was.since);
-            -- The claim is flushed, and with it all that came before. If a crash comes first, the
-            -- name stays with its holder of before until that lease ends: so not where that is long.
+            -- The claim will be flushed, and with it everything before. After a crash before that, the
+            -- name still has its former holder until that lease ends, so a long lease is flushed now.
             if was.holders[1].kind = 'l' and was.holders[1].deadline - now <= 30000000 then
                 perform set_config('synchronous_commit', 'off', true);
             end if;
-            perform @schema@.tell_1(head.inbox, 'l', head.lease_id);
+            perform @schema@.notify_1(head.inbox, 'l', head.lease_id);
             return;
         end if;
     end if;
@@ -479,15 +481,15 @@ begin
     if found then
         x := h.holders[at];
         x.revoked := why;
-        perform @schema@.tell_1(x.inbox, 'c', x.lease_id);
-        -- A hand-off that nobody has claimed is believed by nobody: it can go at once.
+        perform @schema@.notify_1(x.inbox, 'c', x.lease_id);
+        -- No client relies on a hand-off that is not claimed: it can be revoked at once.
         if at_once or not x.claimed then
             outcome := 'done';
             h := @schema@.remember_revoked_1(h, x, now);
             h.holders := @schema@.without_1(h.holders, at);
             h := @schema@.hand_over_1(h, now);
         else
-            outcome := 'told';
+            outcome := 'notified';
             rest := x.deadline - now;
             h.holders[at] := x;
         end if;
@@ -495,7 +497,7 @@ begin
     perform @schema@.save_1(h, was, now);
 end $$;
 
--- Keeps everybody from the name for `duration` from now; replaces an earlier freeze.
+-- Freezes the name for `duration` from now; replaces an earlier freeze.
 create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
@@ -530,8 +532,8 @@ begin
     return was_frozen;
 end $$;
 
--- Makes all later tokens larger than `floor`. Nobody draws one meanwhile: the change of the
--- sequence, which changes nothing, locks it.
+-- Makes all later tokens larger than `floor`. The `alter sequence`, which changes nothing, locks the
+-- sequence, so that no token is drawn meanwhile.
 create or replace function @schema@.raise_1(floor bigint)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
@@ -540,14 +542,14 @@ declare
 begin
     alter sequence @schema@.fence no cycle;
     select f.last_value, f.is_called into last, drawn from @schema@.fence f;
-    -- A sequence that was never used gives its `last_value` itself.
+    -- An unused sequence returns its `last_value` first.
     if floor > last or (floor = last and not drawn) then
         perform setval('@schema@.fence', floor);
     end if;
 end $$;
 
--- Brings some names up to date, those that time had changed by `now`. Where it is more than one,
--- those that somebody has locked stay as they are.
+-- Settles those of some names that time has changed by `now`. If there is more than one name, names
+-- whose rows are locked are skipped.
 create or replace function @schema@.refresh_1(wanted bytea[], now bigint)
 returns void language plpgsql as $$
 declare
@@ -567,15 +569,15 @@ begin
             was := @schema@.take_within_1(n, 0);
             continue when was.name is null;
         end if;
-        -- The row may have been waited for.
+        -- The call may have waited for the row.
         now := @schema@.now_1();
         perform @schema@.save_1(@schema@.settle_1(was, now), was, now);
     end loop;
 end $$;
 
--- How some names stand: a row of the part `name` for each that is not free, then its holders and
--- its queue, at most `most` of each. A hand-off need not be on the disk yet; one that is shown is
--- flushed before: else a crash would take back what somebody saw, and give its token to another.
+-- Returns the state of some names: a row of the part `name` for each that is not free, then its
+-- holders and its queue, at most `most` of each. A hand-off may not be flushed yet. It is flushed before
+-- it is returned, or a crash could undo it and give its token to another contender.
 create or replace function @schema@.inspect_1(wanted bytea[], most int)
 returns table (
     name bytea, part text, id bytea, mode text, permits int, total int, token bigint,
@@ -616,7 +618,7 @@ begin
     ) w order by w.name, w.place;
 end $$;
 
--- The names from `first` or after `after` on, in the order of their bytes, that may be in use.
+-- Lists the names that may be in use, from `first` or after `after` on, in the order of their bytes.
 create or replace function @schema@.list_1(first bytea, after bytea, last bytea, most int)
 returns setof bytea language sql security definer set search_path = @schema@, pg_temp as $$
     select t.name from @schema@.heads t
@@ -626,9 +628,8 @@ returns setof bytea language sql security definer set search_path = @schema@, pg
     order by t.name limit most
 $$;
 
--- Looks at some rows behind `after` and removes those that were not used for a minute and tell
--- nothing. Returns where to
--- go on; null at the end.
+-- Looks at some rows after `after` and removes the empty ones that were not used for a minute. Returns
+-- where to go on; null at the end.
 create or replace function @schema@.sweep_1(after bytea, most int)
 returns bytea language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare

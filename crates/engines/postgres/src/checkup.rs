@@ -1,10 +1,10 @@
-//! What `doctor` looks at on a PostgreSQL server.
+//! The checks of `doctor` on a PostgreSQL server.
 //!
-//! It looks before anything is trusted and may go through a pooler: each name in a question is
+//! They run before the schema is trusted, and maybe through a pooler, so each name in a query is
 //! qualified, as in `sql/look.sql`.
 //!
-//! It only asks: nothing is written, and the schema is not made. What the role may not ask is told
-//! as that, never taken for well.
+//! They only read: nothing is written, and the schema is not made. If the role may not read
+//! something, the finding says so and is never `ok`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,20 +38,19 @@ const SCHEMA: &str = "the locks stand in a schema of their own, which must be th
 const SEQUENCE: &str = "a sequence with a cache gives an earlier session larger fencing tokens";
 const NAMES: &str = "many rows slow the listing of names down";
 
-/// How far the server's clock may be from ours before it is worth a word: leases do not compare
-/// the two.
+/// How far the server's clock may be from ours without a warning: leases do not compare the two.
 const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
-/// How old a transaction is, in seconds, that is worth a word, and from how many dead rows on.
+/// From which age in seconds on a transaction is reported, and from how many dead rows on.
 const OLD: i64 = 300;
 const MANY_DEAD: i64 = 50_000;
 
-/// Looks how the server of these options stands.
+/// Checks the server of these options.
 ///
 /// Takes a few round trips; a server that does not answer costs the time limits of the options.
 ///
 /// # Errors
-/// `Invalid`: an option is wrong. All else is a finding.
+/// `Invalid`: an option is wrong. Every other problem is a finding.
 pub async fn checkup(
     options: &PostgresOptions,
     clock: Arc<dyn Clock>,
@@ -105,7 +104,7 @@ fn server(facts: &Facts) -> Finding {
     Finding::ok("server", SERVER, version)
 }
 
-/// The server's settings that matter here; those that it does not know are missing.
+/// The relevant settings of the server; unknown ones are missing.
 struct Settings(Result<HashMap<String, String>, LockError>);
 
 impl Settings {
@@ -172,7 +171,7 @@ fn idle(settings: &Settings) -> Finding {
     }
 }
 
-/// How full the queue is in which all databases of the server keep notifications.
+/// Checks how full the server's notification queue is, which all databases share.
 async fn messages(link: &Link) -> Finding {
     let ask = "select pg_catalog.pg_notification_queue_usage()";
     let rows = link.ask(ask, &[]).await;
@@ -189,7 +188,7 @@ fn judge_messages(used: f64) -> Finding {
         as `idle in transaction`, and the server's log names its process";
     match used {
         used if used < 0.5 => finding,
-        // As `notify_limit_1` in `sql/rules.sql`.
+        // The same as `notify_limit_1` in `sql/rules.sql`.
         used if used < 0.75 => finding.warn(fix),
         _ => finding.fail(fix),
     }
@@ -201,11 +200,11 @@ async fn server_clock(link: &Link) -> Finding {
         operator(pg_catalog.*) 1000000::pg_catalog.numeric)::pg_catalog.int8";
     let rows = link.ask(ask, &[]).await;
     let after = micros_now();
-    let told = rows.and_then(|rows| {
+    let reply = rows.and_then(|rows| {
         let read = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok());
-        read.ok_or_else(|| protocol("the server does not tell the time"))
+        read.ok_or_else(|| protocol("the server does not report the time"))
     });
-    match told {
+    match reply {
         Ok(server) => judge_clock(i128::from(server), before, after),
         Err(error) => Finding::ok("clock", CLOCK, error.to_string()).warn("do what the error says"),
     }
@@ -228,7 +227,7 @@ fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
     finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
 }
 
-/// How the schema stands, and whether it can be looked into.
+/// Checks the state of the schema, and whether it is readable.
 async fn schema_of(link: &Link, schema: &str) -> (Finding, bool) {
     let rows = link.ask(schema::LOOK, &[(&schema, Type::TEXT)]).await;
     match rows.and_then(|rows| schema::found(&rows, schema)) {
@@ -314,7 +313,7 @@ async fn snapshots(link: &Link, schema: &str) -> Finding {
     }
 }
 
-/// Of a transaction of another role a role without `pg_read_all_stats` does not learn the age.
+/// Without `pg_read_all_stats`, a role does not see the age of other roles' transactions.
 fn judge_snapshots(seconds: i64, dead: i64, hidden: i64) -> Finding {
     let mut found = format!("the oldest transaction runs for {seconds} s, {dead} rows are dead");
     if hidden > 0 {
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_notifications_that_fills_is_told_before_it_is_full() {
+    fn a_notification_queue_that_fills_is_reported_before_it_is_full() {
         for (used, health) in [
             (0.0, Health::Ok),
             (0.49, Health::Ok),
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn old_transactions_and_many_dead_rows_are_told() {
+    fn old_transactions_and_many_dead_rows_are_reported() {
         for (seconds, dead, health) in [
             (0, 0, Health::Ok),
             (OLD - 1, MANY_DEAD - 1, Health::Ok),
@@ -381,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn standbys_that_no_commit_waits_for_are_told() {
+    fn standbys_that_no_commit_waits_for_are_reported() {
         let settings = |standbys: &str, names: &str| {
             let pairs = [("standbys", standbys), ("synchronous_standby_names", names)];
             Settings(Ok(pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).into()))

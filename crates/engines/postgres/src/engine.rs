@@ -21,20 +21,20 @@ use crate::keys::Statements;
 use crate::link::Link;
 use crate::options::PostgresOptions;
 use crate::replies;
-use crate::requests::{self, Lines, Wanted};
+use crate::requests::{self, BatchColumns, Wanted};
 
-/// How many lines one call renews.
+/// How many items one call renews.
 const BATCH: usize = 128;
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
-/// How many names of a listing are looked at in one call, and how many of their holders and
-/// waiters are shown.
+/// How many names of a listing one call reads, and how many of their holders and waiters it
+/// returns.
 const SHOWN_AT_ONCE: usize = 100;
 const SHOWN_OF_EACH: usize = 100;
 /// How much later than its lease a dead holder's name may become free.
 const LAG: Duration = Duration::from_millis(5);
-/// After how many acquires some rows are looked at, how many, and removed if they are long over:
-/// more than names can have come meanwhile.
+/// After how many acquires a sweep looks for unused rows, and at how many: at more than can have
+/// been added since.
 const SWEEP_EVERY: u32 = 128;
 const SWEPT_AT_ONCE: usize = 256;
 
@@ -48,7 +48,7 @@ struct Inner {
     link: Link,
     watches: Arc<Watches>,
     acquires: AtomicU32,
-    /// Where the next sweep goes on.
+    /// Where the next sweep continues.
     swept: Mutex<Option<Vec<u8>>>,
 }
 
@@ -109,8 +109,8 @@ impl Verbs for PostgresEngine {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        self.0.renew(lines).await
+    async fn renew(&self, batch: &[&RenewRequest]) -> Renewed {
+        self.0.renew(batch).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -146,7 +146,7 @@ impl Inner {
         self.link.make_store().await?;
         let id = request.lease_id;
         let inbox = if request.queue {
-            // From the commit on a hint may come, before the reply is seen and watched for.
+            // A hint may come as soon as the command has committed, before its reply.
             self.watches.expect(id);
             self.link.inbox_opened().await
         } else {
@@ -188,21 +188,21 @@ impl Inner {
         reply
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let replies = self.renew_lines(lines).await?;
-        for (line, reply) in iter::zip(lines, &replies) {
+    async fn renew(&self, batch: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_batch(batch).await?;
+        for (item, reply) in iter::zip(batch, &replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(line.lease_id);
+                self.watches.forget(item.lease_id);
             }
         }
         Ok(replies)
     }
 
-    async fn renew_lines(&self, lines: &[&RenewRequest]) -> Renewed {
+    async fn renew_batch(&self, batch: &[&RenewRequest]) -> Renewed {
         if !self.link.has_store().await? {
-            return Ok(vec![Ok(RenewReply::Unknown); lines.len()]);
+            return Ok(vec![Ok(RenewReply::Unknown); batch.len()]);
         }
-        let columns = Lines::of(lines);
+        let columns = BatchColumns::of(batch);
         let rows = self
             .link
             .ask(
@@ -217,11 +217,11 @@ impl Inner {
                 ],
             )
             .await;
-        Ok(replies::renewed(&rows?, lines.len()))
+        Ok(replies::renewed(&rows?, batch.len()))
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        // Only a tombstone needs a place to stand.
+        // Only a tombstone needs the tables.
         if request.ending.for_good {
             self.link.make_store().await?;
         } else if !self.link.has_store().await? {
@@ -256,7 +256,7 @@ impl Inner {
         replies::inspected(&rows?, names)
     }
 
-    /// A page of names, each as it stands: some may have become free meanwhile.
+    /// Returns a page of names with their states; some may have become free meanwhile.
     async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
         if !self.link.has_store().await? {
             return Ok(ListPage::default());
@@ -345,7 +345,7 @@ impl Inner {
         }
     }
 
-    /// Removes rows of names that nobody has used for a while: a few at a time, beside the work.
+    /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
         if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
             return;
@@ -365,7 +365,7 @@ impl Inner {
                     let next = rows.first().and_then(|row| row.try_get(0).ok()).flatten();
                     *inner.swept.lock() = next;
                 }
-                // Nothing hangs on it: the next one begins anew.
+                // No lock depends on it: the next sweep starts again.
                 Err(error) => tracing::debug!(%error, "old rows were not swept"),
             }
         }));

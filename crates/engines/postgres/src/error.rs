@@ -1,7 +1,7 @@
-//! What can go wrong with a PostgreSQL server, and what the library is told about it.
+//! Errors of a PostgreSQL server, and the error kinds that the library gets for them.
 //!
-//! Each command is one statement, which is one transaction: an error of the server says that it
-//! did nothing. Only an error that ends the session may come after the commit.
+//! Each command is one statement, which is one transaction: if the server returns an error, nothing
+//! was applied. Only an error that ends the session may come after the commit.
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -23,12 +23,12 @@ pub(crate) fn foreign(found: impl Into<String>) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// An answer that has another shape than it must have: the command was carried out.
+/// A reply of an unexpected shape: the command was applied.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
 
-/// What an error of the client crate means for a command that was sent.
+/// Converts an error of the client crate for a command that was sent.
 pub(crate) fn of_command(error: &tokio_postgres::Error) -> LockError {
     match error.as_db_error() {
         Some(words) => of_server(words),
@@ -36,8 +36,8 @@ pub(crate) fn of_command(error: &tokio_postgres::Error) -> LockError {
     }
 }
 
-/// What an error of the client crate means while a connection is made.
-pub(crate) fn of_greeting(error: &tokio_postgres::Error) -> LockError {
+/// Converts an error of the client crate while connecting.
+pub(crate) fn of_handshake(error: &tokio_postgres::Error) -> LockError {
     match error.as_db_error() {
         Some(words) => of_server(words).with_certainty(Certainty::NotApplied),
         None if plain(error).contains("password missing") => {
@@ -50,7 +50,7 @@ pub(crate) fn of_greeting(error: &tokio_postgres::Error) -> LockError {
     }
 }
 
-/// The error and what caused it, in one line; of the server's own, its words.
+/// Returns the error and its cause in one line; for an error of the server, its message.
 pub(crate) fn plain(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(words), _) => says(words),
@@ -59,8 +59,7 @@ pub(crate) fn plain(error: &tokio_postgres::Error) -> String {
     }
 }
 
-/// What the server said: its message, the code, and what it advises. Its details stay away: they
-/// quote the user's rows.
+/// Returns the server's message, code and hint. Details are left out: they quote the user's rows.
 pub(crate) fn says(words: &DbError) -> String {
     let code = words.code().code();
     match words.hint() {
@@ -69,7 +68,7 @@ pub(crate) fn says(words: &DbError) -> String {
     }
 }
 
-/// Tells whether the schema, or what we put into it, is gone.
+/// Returns whether the schema, or an object in it, is gone.
 pub(crate) fn is_schema_gone(error: &tokio_postgres::Error) -> bool {
     let gone = [
         SqlState::UNDEFINED_TABLE,

@@ -1,13 +1,13 @@
-//! What things are called in the database.
+//! The names of functions in the database.
 
 use std::fmt::Write;
 
-/// A name as it stands in a statement.
+/// Quotes a name for a statement.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The channel of an inbox, as `tell_1` in `rules.sql` makes it.
+/// Returns the channel of an inbox, as `notify_1` in `rules.sql` forms it.
 pub(crate) fn channel(inbox: u64) -> String {
     format!("holdline_{inbox:016x}")
 }

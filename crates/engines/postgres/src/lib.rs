@@ -1,20 +1,20 @@
 //! The PostgreSQL engine: locks in a schema of one database.
 //!
-//! Each verb is one statement: a function in the schema carries out a whole step of the lock table
-//! on one name, whose row is locked meanwhile, and whoever is next is told by a notification to
-//! its process. The rows are the truth: a lost connection costs nothing but time.
+//! Each verb is one statement: a function in the schema locks the row of one name and carries out a
+//! whole step of the lock table on it. A notification wakes the process of the next contender. The
+//! rows are the truth: a lost connection costs nothing but time.
 //!
 //! # Guarantees
-//! It keeps the promises of the lock table while the server's clock does not step and what it has
-//! committed stays: on one primary with `fsync` on, and over a failover to a standby that
-//! commits wait for. Fencing tokens come from a sequence and are ordered under the same condition,
-//! without any about time.
+//! It keeps the promises of the lock table while the server's clock does not step and committed
+//! data stay: on one primary with `fsync` on, and over a failover to a standby that commits wait
+//! for. Fencing tokens come from a sequence. Their order depends on committed data in the same way,
+//! and not on time.
 //!
 //! # Read next
-//! `engine` for the verbs, `keys` and `sql/tables.sql` for what is stored, `sql/rules.sql` and
-//! `sql/verbs.sql` for the rules, `schema` for how they come there. Then
-//! `link` for how a statement travels, `options` for what can be set. `advisory` and `row_lock`
-//! are apart from all that: the server's own locks.
+//! `engine` for the verbs, `keys` and `sql/tables.sql` for the stored data, `sql/rules.sql` and
+//! `sql/verbs.sql` for the rules, `schema` for how they are created. Then `link` for how a
+//! statement is sent, `options` for what can be set. `advisory` and `row_lock` are independent of
+//! all that: the server's own locks.
 
 mod advisory;
 mod checkup;

@@ -1,8 +1,8 @@
-//! What can be set for a PostgreSQL engine, in code or in a URL.
+//! The options of a PostgreSQL engine, in code or in a URL.
 //!
 //! `postgres://user[:password]@host[:port]/database`, also `postgresql://`. A host that begins with
 //! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. No password is ever
-//! shown: not by `Debug`, not in a message.
+//! shown, neither by `Debug` nor in a message.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub(crate) use url::Address;
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(60);
 const MOST_WAITERS: usize = 100_000;
-/// How many bytes the server keeps of a name; it cuts the rest off without a word.
+/// How many bytes the server keeps of a name; it silently truncates longer ones.
 const LONGEST_NAME: usize = 63;
 const DEFAULT_SCHEMA: &str = "holdline";
 const URL: Reader = Reader { engine: ENGINE, port: 5432 };
@@ -43,7 +43,7 @@ const PARAMETERS: [&str; 14] = [
     "sslmode",
 ];
 
-/// How to reach a PostgreSQL server, and where in it the locks stand.
+/// How to reach a PostgreSQL server, and the schema with the locks.
 ///
 /// ```
 /// use holdline_postgres::PostgresOptions;
@@ -81,8 +81,8 @@ impl PostgresOptions {
     /// `command_timeout_ms`, `max_waiters`, and as elsewhere `host`, `port` and `dbname`.
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
-    /// parameter is told with the nearest known spelling. No connection was made.
+    /// `Invalid` says what is wrong with the URL, and never shows its password. For an unknown
+    /// parameter it suggests the nearest spelling. No connection was made.
     pub fn from_url(url: &str) -> Result<PostgresOptions, LockError> {
         let parts = url::Parts::split(url)?;
         let database = parts.database.unwrap_or_else(|| parts.user.clone());
@@ -133,7 +133,7 @@ impl PostgresOptions {
             }
             "schema" => self.schema = value,
             "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
-            // Taken by the parts of the URL already.
+            // Already read with the parts of the URL.
             "host" | "port" => {}
             "sslrootcert" | "sslcert" | "sslkey" => {
                 let here = if key == "sslrootcert" { "ca" } else { &key[3..] };
@@ -147,7 +147,7 @@ impl PostgresOptions {
     /// Checks the settings against each other.
     ///
     /// # Errors
-    /// `Invalid` names the setting that is wrong and what it may be.
+    /// `Invalid` names the wrong setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
         for (field, value) in [
             ("connect_timeout", self.limits.connect_timeout),
@@ -193,29 +193,29 @@ impl PostgresOptions {
         Ok(())
     }
 
-    /// Sets the password, which then need not stand in a URL.
+    /// Sets the password, so that it need not be in a URL.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> PostgresOptions {
         self.access.password = Secret::new(Some(password.into()));
         self
     }
 
-    /// Sets the schema in which the locks stand; `holdline` unless set.
+    /// Sets the schema with the locks; `holdline` unless set.
     #[must_use]
     pub fn with_schema(mut self, schema: impl Into<String>) -> PostgresOptions {
         self.schema = schema.into();
         self
     }
 
-    /// Sets the file with the authority that signed the server's certificate, and with it TLS;
-    /// unless set, the machine's own list is used.
+    /// Sets the file with the CA of the server's certificate, and enables TLS. Without it, the
+    /// machine's own list of CAs is used.
     #[must_use]
     pub fn with_ca(mut self, file: impl Into<PathBuf>) -> PostgresOptions {
         self.access.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    /// Sets how long connecting may take, with the handshake; 5 s unless set.
     #[must_use]
     pub fn with_connect_timeout(mut self, limit: Duration) -> PostgresOptions {
         self.limits.connect_timeout = limit;
@@ -238,7 +238,7 @@ impl PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// Tells whether the password's proof would travel a network where others can read it.
+    /// Returns whether the password's proof would be sent unencrypted over a network.
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Tcp { host, .. } if self.access.tls.is_none() => {
@@ -254,7 +254,7 @@ impl PostgresOptions {
         &self.access.address
     }
 
-    /// Whether the server is reached by TCP.
+    /// Returns whether the server is reached by TCP.
     pub(crate) fn is_remote(&self) -> bool {
         matches!(self.access.address, Address::Tcp { .. })
     }
@@ -296,7 +296,7 @@ impl PostgresOptions {
     }
 }
 
-/// Whether a word of other clients asks for TLS. Half-hearted ones are refused.
+/// Returns whether an `sslmode` of other clients demands TLS. Opportunistic modes are refused.
 fn ssl_mode(word: &str) -> Result<bool, LockError> {
     match word {
         "disable" => Ok(false),

@@ -1,5 +1,4 @@
-//! What comes back: each row becomes a typed value, and what has another shape is a `Protocol`
-//! error.
+//! Decodes replies: each row becomes a typed value; a row of another shape is a `Protocol` error.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -58,7 +57,7 @@ impl<'a> Columns<'a> {
     }
 
     fn metadata(&self, column: &str) -> Result<Metadata, LockError> {
-        // Whatever is too long was not written by us, and says nothing.
+        // Longer text was not written by us and is ignored.
         let text = self.text(column)?.unwrap_or_default();
         Ok(Metadata::from_encoded(&text).unwrap_or_default())
     }
@@ -86,7 +85,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Who is in the way.
+    /// Reads the holder or the freeze that blocks the name.
     fn blocker(&self) -> Result<Option<Box<HolderSummary>>, LockError> {
         let blocker = match self.maybe::<&str>("by_mode")? {
             None => return Ok(None),
@@ -121,7 +120,7 @@ fn freeze_summary(
         mode: Mode::Exclusive,
         held_for: None,
         left,
-        // A reason of many escapes may not fit; then the freeze is shown without it.
+        // A reason with many escaped characters may not fit; then the freeze is shown without it.
         metadata: Metadata::new(&fields).unwrap_or_default(),
     }
 }
@@ -137,7 +136,7 @@ fn not_applied(kind: ErrorKind) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
-/// Reads the answer to an acquire; `limit` is how many may wait.
+/// Reads the reply to an acquire; `limit` is how many contenders may wait.
 pub(crate) fn acquired(
     rows: &[Row],
     request: &AcquireRequest,
@@ -192,7 +191,7 @@ fn unknown(outcome: &str) -> LockError {
     protocol(format!("an answer says '{}'", outcome.escape_debug()))
 }
 
-fn line(row: &Columns<'_>) -> Result<RenewReply, LockError> {
+fn item(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     match row.sure::<&str>("outcome")? {
         "renewed" => Ok(RenewReply::Renewed { left: Some(row.sure_duration("rest")?) }),
         "queued" => Ok(RenewReply::Queued {
@@ -209,19 +208,19 @@ fn line(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     }
 }
 
-/// Reads the answers to a batch of so many lines, which come in an order of their own. A line whose
-/// name somebody else has locked is not answered, and was not done.
-pub(crate) fn renewed(rows: &[Row], lines: usize) -> Vec<Result<RenewReply, LockError>> {
+/// Reads the replies to a batch of so many items; they come in the order of the names. An item
+/// whose row another session has locked is not answered, and was not applied.
+pub(crate) fn renewed(rows: &[Row], batch: usize) -> Vec<Result<RenewReply, LockError>> {
     let missing = || {
-        let message = "somebody else has locked the row of this name";
+        let message = "another session has locked the row of this name";
         Err(unavailable(message, Certainty::NotApplied))
     };
-    let mut replies: Vec<Result<RenewReply, LockError>> = (0..lines).map(|_| missing()).collect();
+    let mut replies: Vec<Result<RenewReply, LockError>> = (0..batch).map(|_| missing()).collect();
     for row in rows {
         let row = Columns(row);
         let at = row.sure::<i32>("line").ok().and_then(|n| usize::try_from(n - 1).ok());
         if let Some(reply) = at.and_then(|at| replies.get_mut(at)) {
-            *reply = line(&row);
+            *reply = item(&row);
         }
     }
     replies
@@ -241,7 +240,7 @@ pub(crate) fn revoked(rows: &[Row]) -> Result<OperationReply, LockError> {
     let row = one(rows)?;
     match row.sure::<&str>("outcome")? {
         "done" => Ok(OperationReply::Done),
-        "told" => Ok(OperationReply::Told { left: row.duration("rest")? }),
+        "notified" => Ok(OperationReply::Notified { left: row.duration("rest")? }),
         "nothing" => Ok(OperationReply::NothingThere),
         other => Err(unknown(other)),
     }
@@ -269,7 +268,7 @@ fn a_name(bytes: &[u8]) -> Result<LockName, LockError> {
     name.ok_or_else(|| crate::error::foreign("a row stands under a name that is no lock name"))
 }
 
-/// Reads how names stand; one that no row tells of is free.
+/// Reads the states of names; a name without a row is free.
 pub(crate) fn inspected(rows: &[Row], names: &[LockName]) -> Result<Vec<Snapshot>, LockError> {
     let mut found: HashMap<&[u8], Snapshot> =
         names.iter().map(|name| (name.as_str().as_bytes(), Snapshot::free(name.clone()))).collect();

@@ -1,4 +1,4 @@
-//! What is sent: the words of a request as the functions of `sql/verbs.sql` take them.
+//! Encodes requests as the functions of `sql/verbs.sql` take them.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ pub(crate) fn hold(hold: Hold) -> (&'static str, i64) {
     match hold {
         Hold::Leased(duration) => ("l", micros(duration)),
         Hold::Detached(duration) => ("d", micros(duration)),
-        // Refused before it comes here.
+        // The capabilities exclude it.
         Hold::Live => ("l", 0),
     }
 }
 
-/// How long the tombstone of an ending lasts; 0 when it leaves none.
+/// Returns how long the tombstone of an ending lasts; 0 if it leaves none.
 pub(crate) fn remembered(ending: Ending) -> i64 {
     let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
     if ending.for_good { micros(lease.max(MIN_TOMBSTONE)) } else { 0 }
@@ -35,7 +35,7 @@ pub(crate) fn token(token: FencingToken) -> i64 {
     i64::try_from(token.get()).unwrap_or(i64::MAX)
 }
 
-/// A number of 64 bits as the one that the server has for it.
+/// Converts an unsigned number to the server's signed one.
 pub(crate) fn bits(number: u64) -> i64 {
     i64::from_ne_bytes(number.to_ne_bytes())
 }
@@ -44,12 +44,12 @@ pub(crate) fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Rounds up to whole microseconds: what the server keeps time in.
+/// Rounds up to whole microseconds, the unit of the stored times.
 pub(crate) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }
 
-/// The words of an acquire that need a place of their own.
+/// The parameters of an acquire, converted for the server.
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) lease_id: &'a [u8],
@@ -82,9 +82,9 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The lines of a batch, column by column.
+/// The items of a batch, column by column.
 #[derive(Default)]
-pub(crate) struct Lines<'a> {
+pub(crate) struct BatchColumns<'a> {
     pub(crate) names: Vec<&'a [u8]>,
     pub(crate) ids: Vec<&'a [u8]>,
     pub(crate) clients: Vec<i64>,
@@ -92,21 +92,21 @@ pub(crate) struct Lines<'a> {
     pub(crate) leases: Vec<i64>,
 }
 
-impl<'a> Lines<'a> {
-    pub(crate) fn of(batch: &[&'a RenewRequest]) -> Lines<'a> {
-        let mut lines = Lines::default();
-        for line in batch {
-            let (kind, lease) = match line.purpose {
+impl<'a> BatchColumns<'a> {
+    pub(crate) fn of(batch: &[&'a RenewRequest]) -> BatchColumns<'a> {
+        let mut columns = BatchColumns::default();
+        for item in batch {
+            let (kind, lease) = match item.purpose {
                 Purpose::Keep(asked) => hold(asked),
                 Purpose::Wait => ("w", 0),
             };
-            lines.names.push(line.name.as_str().as_bytes());
-            lines.ids.push(line.lease_id.as_bytes());
-            lines.clients.push(bits(line.client.as_u64()));
-            lines.kinds.push(kind);
-            lines.leases.push(lease);
+            columns.names.push(item.name.as_str().as_bytes());
+            columns.ids.push(item.lease_id.as_bytes());
+            columns.clients.push(bits(item.client.as_u64()));
+            columns.kinds.push(kind);
+            columns.leases.push(lease);
         }
-        lines
+        columns
     }
 }
 

@@ -1,11 +1,14 @@
-//! Locks on rows that the user guards in the same database: no lease, and no fencing token needed,
-//! since what is written and what is locked are one transaction.
+//! Locks on rows that the user guards in the same database. They need no lease and no fencing
+//! token, because the locks and the writes are one transaction.
 //!
 //! - Invariant R1: the body runs only while the rows are locked, in the transaction that locked
 //!   them.
-//! - Invariant R2: `Ok` is told only when the server has said that it committed what the body did.
-//! - Invariant R3: whatever else ends it rolls back; only a commit whose answer is lost is unknown.
-//! - Invariant R4: what we add to the caller's query depends on no search path.
+//! - Invariant R2: the result is `Ok` only if the server has reported that it committed the body's
+//!   work.
+//! - Invariant R3: in all other cases the transaction is rolled back; only a commit whose reply is
+//!   lost is unknown.
+//! - Invariant R4: the statements that are added to the caller's query do not depend on a search
+//!   path.
 
 use std::any::Any;
 use std::fmt;
@@ -18,22 +21,22 @@ use tokio_postgres::{Client, IsolationLevel, Row, SimpleQueryMessage, Transactio
 
 use crate::error::{ENGINE, of_command, plain, protocol, refused, says, unavailable};
 
-/// How long a lock of the whole table, as somebody takes to alter it, is waited for where rows are
-/// not.
+/// How long to wait for a lock on the whole table, such as that of an `ALTER TABLE`, if rows are
+/// not waited for.
 const TABLE_WAIT: Duration = Duration::from_secs(1);
-/// As much as the server can count.
+/// The server's largest timeout.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What to do about rows that somebody else has locked.
+/// What to do if another session has locked a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowWait {
     /// Fail at once with `Busy` (`NOWAIT`).
     Never,
-    /// Leave them out (`SKIP LOCKED`), and fail with `Busy` if no other is left.
+    /// Skip locked rows (`SKIP LOCKED`), and fail with `Busy` if no other row is left.
     SkipLocked,
-    /// Wait for each of them so long, and half of the answer limit longer for all of them, then
-    /// fail with `TimedOut`.
+    /// Wait this long for each row, and half of the reply timeout longer for all rows, then fail
+    /// with `TimedOut`.
     AtMost(Duration),
 }
 
@@ -53,15 +56,15 @@ impl<'a> RowLock<'a> {
         RowLock { query, parameters, wait: RowWait::Never, answer: ANSWER }
     }
 
-    /// Sets what to do about rows that somebody else has locked.
+    /// Sets what to do if another session has locked a row.
     #[must_use]
     pub fn with_wait(mut self, wait: RowWait) -> RowLock<'a> {
         self.wait = wait;
         self
     }
 
-    /// Sets how long the server may take to answer, beyond any wait for rows; 5 s unless set. The
-    /// body has no limit of ours.
+    /// Sets how long the server may take to reply, in addition to any wait for rows; 5 s unless
+    /// set. The body has no time limit.
     #[must_use]
     pub fn with_answer_limit(mut self, limit: Duration) -> RowLock<'a> {
         self.answer = limit;
@@ -86,14 +89,14 @@ impl<'a> RowLock<'a> {
         }
     }
 
-    /// How long the server may wait for all of them together, if they are waited for. It ends that
-    /// before we stop listening: then it is certain that somebody was in the way.
+    /// Returns how long the server may wait for all rows together. The server's limit passes before
+    /// ours, so that its error proves that another session held the rows.
     fn statement_timeout(&self) -> Option<Duration> {
         let waits = matches!(self.wait, RowWait::AtMost(_));
         waits.then(|| self.lock_timeout().saturating_add(self.answer / 2))
     }
 
-    /// What an error of the `SELECT` means that came so late.
+    /// Converts an error of the `SELECT`, by how late it came.
     fn of_wait(&self, error: &tokio_postgres::Error, waited: Duration) -> LockError {
         let is_over = self.statement_timeout().is_some_and(|limit| waited >= limit);
         match error.code() {
@@ -112,30 +115,30 @@ impl fmt::Debug for RowLock<'_> {
     }
 }
 
-/// Why the body's work was not done, or may not have been.
+/// Why the body's work was not committed, or may not have been.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RowLockError<E> {
     /// There is no such row. The body did not run.
     Missing,
     /// The rows could not be locked, or the commit was refused. Nothing was done. The kinds: `Busy`
-    /// and `TimedOut` when somebody else has locked them, `Unavailable` when the server does not
-    /// answer, `Refused` when it refuses, `Invalid` when it is the query.
+    /// and `TimedOut` if another session has locked them, `Unavailable` if the server does not
+    /// reply, `Refused` if it refuses, `Invalid` if the query is wrong.
     Failed(LockError),
     /// The body failed. What it did was rolled back.
     Body(E),
-    /// The commit was sent and no answer came: it may have been done.
+    /// The commit was sent and no reply came: the work may have been committed.
     Unknown {
         /// What happened.
         error: LockError,
-        /// The transaction: `SELECT pg_xact_status('…'::xid8)` tells what became of it, once the
+        /// The transaction: `SELECT pg_xact_status('…'::xid8)` returns its outcome, once the
         /// server is back.
         transaction_id: String,
     },
 }
 
 impl<E> RowLockError<E> {
-    /// Tells whether what the body did was committed.
+    /// Returns whether the body's work was committed.
     pub fn certainty(&self) -> Certainty {
         match self {
             RowLockError::Unknown { .. } => Certainty::Unknown,
@@ -150,8 +153,8 @@ impl<E> From<LockError> for RowLockError<E> {
     }
 }
 
-/// An error of the client crate that the body passed on, boxed or not, is told in the server's own
-/// words; its own are only "db error".
+/// Returns the server's message of a client crate's error that the body passed on, boxed or not;
+/// the error's own text is only "db error".
 impl<E: fmt::Display + 'static> fmt::Display for RowLockError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -188,22 +191,22 @@ fn of_client<E: 'static>(error: &E) -> Option<&tokio_postgres::Error> {
     bare.or_else(boxed).or_else(|| error.downcast_ref::<Sendable>()?.downcast_ref())
 }
 
-/// Locks rows, runs `body` in the same transaction, and commits what it did.
+/// Locks rows, runs `body` in the same transaction, and commits.
 ///
-/// For rows that live in this database: whoever writes them only under their lock needs no fencing
-/// token, since a holder whose connection ended can no longer commit. Keep the body short: an open
-/// transaction holds back the server's cleaning up, and `idle_in_transaction_session_timeout`.
+/// Use it for rows of this database. If all writers write them only under their lock, they need no
+/// fencing token: a holder whose connection has ended can no longer commit. Keep the body short: an
+/// open transaction delays vacuum, and `idle_in_transaction_session_timeout` may end it.
 ///
 /// The transaction is `READ COMMITTED`, whatever the session's default: after a wait the server
-/// looks again whether the row still fits the query, and if not it is [`RowLockError::Missing`].
-/// `clock` measures limits.
+/// checks again that the row matches the query, and if not, the result is
+/// [`RowLockError::Missing`]. `clock` measures limits.
 ///
 /// # Errors
-/// As [`RowLockError`] tells; only its `Unknown` may have been done.
+/// [`RowLockError`]; only its `Unknown` may have been applied.
 ///
 /// # Cancel safety
-/// Dropping the future rolls back, unless the commit was sent already. A wait for rows goes on in
-/// the server until its limit, with the connection; the next statement on it waits for that.
+/// Dropping the future rolls back, unless the commit was already sent. A wait for rows continues in
+/// the server until its limit; the next statement on the connection waits for that.
 pub async fn row_lock<T, E, F>(
     client: &mut Client,
     rows: &RowLock<'_>,
@@ -278,13 +281,13 @@ async fn lock<'c>(
             RowWait::Never | RowWait::AtMost(_) => Ok(None),
         };
     }
-    // The body waits as its session does.
+    // The body has the session's own timeouts.
     transaction.batch_execute(&restore).await.map_err(|error| of_select(&error))?;
     Ok(Some((transaction, found)))
 }
 
-/// Sets how long the server waits for rows, and returns what takes that back. A session that ends
-/// its statements earlier goes on to do so.
+/// Sets how long the server waits for rows, and returns the statement that undoes it. A shorter
+/// timeout of the session stays.
 async fn limit_waits(
     transaction: &Transaction<'_>,
     rows: &RowLock<'_>,
@@ -306,13 +309,13 @@ async fn limit_waits(
             millis(all)
         ));
     }
-    let told = transaction.simple_query(&limit).await.map_err(|error| of_select(&error))?;
-    let before = told.iter().find_map(|message| match message {
+    let reply = transaction.simple_query(&limit).await.map_err(|error| of_select(&error))?;
+    let before = reply.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some((row.get(0)?, row.get(1)?)),
         _ => None,
     });
     let (lock, statement) =
-        before.ok_or_else(|| protocol("the server does not tell its time limits"))?;
+        before.ok_or_else(|| protocol("the server does not report its time limits"))?;
     let quoted = |text: &str| text.replace('\'', "''");
     Ok(format!(
         "set local lock_timeout = '{}'; set local statement_timeout = '{}'",
@@ -321,7 +324,7 @@ async fn limit_waits(
     ))
 }
 
-/// Tells whether the rows are locked by others, or not there.
+/// Returns whether the rows are locked by others, or not there.
 async fn is_skipped<T>(
     transaction: &Transaction<'_>,
     rows: &RowLock<'_>,
@@ -336,15 +339,15 @@ async fn is_skipped<T>(
 /// Asks for the transaction's number. It fails where a statement of the body has failed and the
 /// body took no notice: the server would answer a commit by rolling back.
 async fn identify(transaction: &Transaction<'_>) -> Result<String, LockError> {
-    let told = transaction.simple_query("select pg_catalog.pg_current_xact_id()").await;
-    let told = told.map_err(|error| match error.code() {
+    let reply = transaction.simple_query("select pg_catalog.pg_current_xact_id()").await;
+    let reply = reply.map_err(|error| match error.code() {
         Some(code) if *code == SqlState::IN_FAILED_SQL_TRANSACTION => refused(
             "a statement of the body failed, so the server takes no more: what the body did is \
              rolled back. Let the body fail too, or put what may fail behind a savepoint",
         ),
         _ => of_command(&error),
     })?;
-    let id = told.iter().find_map(|message| match message {
+    let id = reply.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,
     });
@@ -352,7 +355,7 @@ async fn identify(transaction: &Transaction<'_>) -> Result<String, LockError> {
 }
 
 async fn roll_back(transaction: Transaction<'_>, limit: Duration, clock: &dyn Clock) {
-    // An error here says that the connection is gone, and the transaction with it.
+    // An error here means that the connection is gone, and the transaction with it.
     tokio::select! {
         biased;
         _ = transaction.rollback() => {}
@@ -368,7 +371,7 @@ fn no_answer(limit: Duration) -> LockError {
     unavailable(format!("no answer within {limit:?}"), Certainty::Unknown)
 }
 
-/// Whoever waited and met its limit is told so.
+/// Returns `TimedOut` after a wait, `Busy` otherwise.
 fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
     match (error.kind(), wait) {
         (ErrorKind::Busy { .. }, RowWait::AtMost(_)) => {
@@ -379,7 +382,7 @@ fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
     }
 }
 
-/// What an error means before the body ran.
+/// Converts an error before the body ran.
 fn of_select(error: &tokio_postgres::Error) -> LockError {
     let Some(words) = error.as_db_error() else { return of_command(error) };
     let code = words.code();
@@ -395,13 +398,13 @@ fn of_select(error: &tokio_postgres::Error) -> LockError {
     }
 }
 
-/// What an error means for a commit that was sent.
+/// Converts an error of a commit that was sent.
 fn of_commit(error: tokio_postgres::Error) -> LockError {
-    let told = of_command(&error);
-    match (told.certainty(), error.as_db_error()) {
+    let failure = of_command(&error);
+    match (failure.certainty(), error.as_db_error()) {
         (Certainty::NotApplied, Some(words)) => {
             refused(format!("the server refused to commit ({})", says(words))).with_source(error)
         }
-        _ => told,
+        _ => failure,
     }
 }

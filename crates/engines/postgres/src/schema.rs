@@ -1,18 +1,18 @@
-//! What we keep in the database: found, made, or brought up to date.
+//! The schema in the database: found, created, or brought up to date.
 //!
-//! - It stands in a schema of its own. One that holds other people's things is left as it is, and
-//!   so is one that somebody made whom this role has no reason to trust: what is called there
-//!   could do anything, with the rights of whoever calls it.
-//! - Until the schema is trusted, and behind a pooler always, nothing that we send depends on the
-//!   search path: a function or an operator that somebody planted in another schema, as in
-//!   `public`, would run with the rights of the role that connects.
-//! - Any number of clients may find nothing, or something older, at once: one makes it, the others
-//!   wait for that.
-//! - The functions have a revision, which stands in a comment on the last of them, and a digest of
-//!   their text, in a comment on the first. A version puts its own in the place of older ones, and
-//!   of others of its own revision, and leaves newer ones as they are. So within a `FORMAT` a
-//!   function `…_1` keeps its arguments, its answer and what both mean; what is to mean something
-//!   else is a function `…_2` beside it.
+//! - The locks are in a schema of their own. A schema with other objects is left as it is. So is
+//!   one whose owner this role has no reason to trust: its functions run with the rights of every
+//!   client.
+//! - Until the schema is trusted, and always behind a pooler, no statement depends on the search
+//!   path. A function or an operator that a stranger planted in another schema, such as `public`,
+//!   would run with the rights of the role that connects.
+//! - Any number of clients may find nothing, or something older, at once: one creates it, the
+//!   others wait.
+//! - The functions have a revision, in a comment on the last of them, and a digest of their text,
+//!   in a comment on the first. A version replaces older functions, and those of its own revision
+//!   with another text; it leaves newer ones as they are. So within a `FORMAT` a function `…_1`
+//!   keeps its arguments, its result and the meaning of both; a function with another meaning is a
+//!   `…_2` beside it.
 
 use std::fmt::Write;
 
@@ -22,43 +22,45 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
-use crate::error::{ENGINE, foreign, of_greeting, plain, protocol, refused};
+use crate::error::{ENGINE, foreign, of_handshake, plain, protocol, refused};
 use crate::keys::quoted;
 
-/// What this version reads and writes, as `about` tells it.
+/// The format that this version reads and writes, stored in `about`.
 const FORMAT: i32 = 1;
-/// Of the functions in [`RULES`], [`VERBS`] and [`DRAW`]: counted up with each change of theirs.
-const REVISION: i32 = 3;
+/// The revision of the functions in [`RULES`], [`VERBS`] and [`DRAW`]; each change of them
+/// increments it.
+const REVISION: i32 = 4;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const UPGRADE: &str = include_str!("../sql/upgrade.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
 const DRAW: &str = include_str!("../sql/draw.sql");
 
-/// How the schema stands.
+/// The state of the schema.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Missing,
-    /// Whom it belongs to, if this role may act for them.
+    /// The owner, if this role may act for it.
     Empty {
         owner: Option<String>,
     },
     Ours(Functions),
 }
 
-/// How the functions of a schema of ours stand.
+/// The state of the functions of a schema of ours.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Functions {
-    /// All that this version calls are there, as it knows them or newer.
+    /// All functions that this version calls exist, in its revision or a newer one.
     Current,
-    /// Some are missing or older. Whom they belong to; this role may act for them.
+    /// Some are missing or older. This role may act for their owner.
     Older { owner: String },
 }
 
-/// Looks how the schema stands.
+/// Reads the state of the schema.
 ///
 /// # Errors
-/// `Foreign`, `Protocol`, `Refused`: what is there is not ours, too new, or not for us.
+/// `Foreign`: the objects are not ours. `Protocol`: the format is too new. `Refused`: a privilege
+/// is missing.
 pub(crate) async fn find(client: &Client, schema: &str) -> Result<Found, LockError> {
     let found = look(client, schema).await?;
     if matches!(found, Found::Ours(_)) {
@@ -67,11 +69,11 @@ pub(crate) async fn find(client: &Client, schema: &str) -> Result<Found, LockErr
     Ok(found)
 }
 
-/// Makes what is missing, and brings up to date what is older. After an error, or when it is
-/// dropped, the connection must be ended.
+/// Creates what is missing, and replaces what is older. After an error, or if the future is
+/// dropped, the connection must be closed.
 pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError> {
-    // Who comes second waits here, and then finds all of it.
-    // Behind a pooler the session's search path is whatever it is.
+    // A second client waits here, and then finds everything.
+    // Behind a pooler the session's search path is unknown.
     let begin = "begin isolation level read committed; \
         set local search_path = pg_catalog, pg_temp; set local lock_timeout = 0; \
         set local statement_timeout = 0; \
@@ -82,7 +84,7 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
     let mut todo = Vec::new();
     match &found {
         Found::Missing => todo.push(format!("create schema {}", quoted(schema))),
-        // What belongs to one role can be changed by one role.
+        // The owner of an object must make its changes.
         Found::Empty { owner: Some(owner) } | Found::Ours(Functions::Older { owner }) => {
             todo.push(format!("set local role {}", quoted(owner)));
         }
@@ -121,12 +123,12 @@ fn digest() -> String {
 }
 
 async fn run(client: &Client, text: &str) -> Result<(), LockError> {
-    client.batch_execute(text).await.map_err(|error| of_greeting(&error))
+    client.batch_execute(text).await.map_err(|error| of_handshake(&error))
 }
 
 fn no_right(error: &tokio_postgres::Error, schema: &str) -> LockError {
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
-        return of_greeting(error);
+        return of_handshake(error);
     }
     refused(format!(
         "the locks of schema `{schema}` are not set up, and this role may not do it: connect once \
@@ -135,24 +137,24 @@ fn no_right(error: &tokio_postgres::Error, schema: &str) -> LockError {
     ))
 }
 
-/// What is asked about a schema.
+/// The query for the state of a schema.
 pub(crate) const LOOK: &str = include_str!("../sql/look.sql");
 
 async fn look(client: &Client, schema: &str) -> Result<Found, LockError> {
     let rows = client.query_typed(LOOK, &[(&schema, Type::TEXT)]).await;
-    found(&rows.map_err(|error| of_greeting(&error))?, schema)
+    found(&rows.map_err(|error| of_handshake(&error))?, schema)
 }
 
-/// Reads the answer to [`LOOK`].
+/// Reads the reply to [`LOOK`].
 ///
 /// # Errors
-/// `Foreign`: it is not ours. `Refused`: this role may not use it, or what it lacks only another
-/// can put there.
+/// `Foreign`: it is not ours. `Refused`: this role may not use it, or only another role can add
+/// what is missing.
 pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
-    let row = rows.first().ok_or_else(|| protocol("the server does not tell of the schema"))?;
+    let row = rows.first().ok_or_else(|| protocol("the server does not report the schema"))?;
     let odd = |_| protocol("the schema's state");
     let is = |at| Ok(row.try_get::<_, Option<bool>>(at).map_err(odd)?.unwrap_or(false));
-    let [there, usable, occupied, ours, complete, may_mend] =
+    let [there, usable, occupied, ours, complete, may_replace] =
         [is(0)?, is(1)?, is(2)?, is(3)?, is(4)?, is(5)?];
     let text = |at| row.try_get::<_, Option<&str>>(at).map_err(odd);
     let (owner, strangers) = (text(6)?.unwrap_or_default(), text(8)?);
@@ -168,13 +170,13 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
     }
     if let Some(strangers) = strangers {
         return Err(foreign(format!(
-            "in the schema `{schema}` these have a say, whom this role has no reason to trust: \
-             {strangers}. If they keep its locks, make it a member of them (GRANT … TO it), or \
-             else name another by `schema`"
+            "roles that this role does not trust own or may create objects in the schema \
+             `{schema}`: {strangers}. If they keep its locks, make it a member of them \
+             (GRANT … TO it), or else name another by `schema`"
         )));
     }
     if !ours {
-        return Ok(Found::Empty { owner: may_mend.then(|| owner.to_owned()) });
+        return Ok(Found::Empty { owner: may_replace.then(|| owner.to_owned()) });
     }
     if !usable {
         return Err(refused(format!(
@@ -182,35 +184,40 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
             quoted(schema)
         )));
     }
-    let stands = Stands { complete, revision: revision.unwrap_or(0), is_same_text };
-    functions(stands, owner, may_mend)
+    let found_functions =
+        FoundFunctions { complete, revision: revision.unwrap_or(0), is_same_text };
+    functions(found_functions, owner, may_replace)
         .map_err(|says| refused(format!("the functions of the schema `{schema}` {says}")))
         .map(Found::Ours)
 }
 
-/// What a schema tells of its functions: whether all are there, and what they are.
+/// The functions that were found in a schema.
 #[derive(Clone, Copy)]
-struct Stands {
+struct FoundFunctions {
     complete: bool,
     revision: i32,
     is_same_text: bool,
 }
 
-/// Tells what to do about functions. Those of our revision with another text are replaced by who
-/// may: one of the two was corrected without a new revision. Who may not uses them, since their
-/// arguments and answers are the same.
-fn functions(stands: Stands, owner: &str, may_mend: bool) -> Result<Functions, String> {
-    let Stands { complete, revision, is_same_text } = stands;
+/// Decides whether functions must be replaced. Functions of our revision with another text are
+/// replaced if the role may do so: one of the two texts was corrected without a new revision. Other
+/// roles use them, because their arguments and results are the same.
+fn functions(
+    found_functions: FoundFunctions,
+    owner: &str,
+    may_replace: bool,
+) -> Result<Functions, String> {
+    let FoundFunctions { complete, revision, is_same_text } = found_functions;
     match () {
         () if complete && revision > REVISION => Ok(Functions::Current),
-        () if complete && revision == REVISION && (is_same_text || !may_mend) => {
+        () if complete && revision == REVISION && (is_same_text || !may_replace) => {
             Ok(Functions::Current)
         }
         () if revision > REVISION => Err(format!(
             "are of revision {revision}, we know {REVISION}, and some are missing: take a lock \
              once by the newer version"
         )),
-        () if may_mend => Ok(Functions::Older { owner: owner.to_owned() }),
+        () if may_replace => Ok(Functions::Older { owner: owner.to_owned() }),
         () => Err(format!(
             "are of revision {revision}, and this version needs {REVISION}: take a lock once by \
              this version as the role `{owner}`"
@@ -220,7 +227,7 @@ fn functions(stands: Stands, owner: &str, may_mend: bool) -> Result<Functions, S
 
 async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
     let ask = format!("select format from {}.about", quoted(schema));
-    let rows = client.query_typed(&ask, &[]).await.map_err(|error| of_greeting(&error))?;
+    let rows = client.query_typed(&ask, &[]).await.map_err(|error| of_handshake(&error))?;
     match rows.first().map(|row| row.try_get::<_, i32>(0)) {
         Some(Ok(FORMAT)) => Ok(()),
         Some(Ok(format)) => {
@@ -236,19 +243,19 @@ async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
 mod tests {
     use super::*;
 
-    /// Without a new revision a correction reaches no schema that was made before.
+    /// Without a new revision, roles that may not replace functions would keep using the old ones.
     #[test]
     fn functions_that_change_have_a_new_revision() {
-        let known = (3, "99cc6671c6e5c8a4");
-        let told = "count REVISION up, and put the new pair here";
-        assert_eq!((REVISION, digest().as_str()), known, "{told}");
+        let known = (4, "58bcc7409eaccfda");
+        let reply = "increment REVISION, and put the new pair here";
+        assert_eq!((REVISION, digest().as_str()), known, "{reply}");
     }
 
     #[test]
     fn older_functions_are_replaced_and_newer_ones_are_left() {
         let older = || Ok(Functions::Older { owner: "ann".to_owned() });
         let current = || Ok(Functions::Current);
-        for (complete, revision, is_same_text, may_mend, expected) in [
+        for (complete, revision, is_same_text, may_replace, expected) in [
             (true, REVISION, true, true, current()),
             (true, REVISION, true, false, current()),
             (true, REVISION, false, false, current()),
@@ -260,11 +267,11 @@ mod tests {
             (false, REVISION, true, false, Err("as the role `ann`")),
             (false, REVISION + 1, true, true, Err("by the newer version")),
         ] {
-            let stands = Stands { complete, revision, is_same_text };
-            let told = functions(stands, "ann", may_mend);
-            match (told, expected) {
-                (Err(told), Err(says)) => assert!(told.ends_with(says), "{told}"),
-                (told, expected) => assert_eq!(told.ok(), expected.ok(), "{complete} {revision}"),
+            let found_functions = FoundFunctions { complete, revision, is_same_text };
+            let error = functions(found_functions, "ann", may_replace);
+            match (error, expected) {
+                (Err(error), Err(says)) => assert!(error.ends_with(says), "{error}"),
+                (error, expected) => assert_eq!(error.ok(), expected.ok(), "{complete} {revision}"),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Contenders under the faults of the server itself, judged by the checker.
+//! Contenders under faults of the server itself, judged by the checker.
 //!
-//! What contenders do, and how it is judged, stands in the suite; here is what befalls the server
-//! and the connections to it.
+//! The suite defines what contenders do and how they are judged; this file injects faults into the
+//! server and its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,16 +28,16 @@ struct Ground {
 
 /// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Harm {
+enum Fault {
     /// `kill -9` of all its processes, and a start after a while.
     Kill,
     /// `kill -9` of the process that serves a connection: the server recovers.
     KillWorker,
     /// It ends as in a crash, and is started after a while.
     Crash,
-    /// It stands still (`SIGSTOP`).
+    /// It is stopped (`SIGSTOP`).
     Stop,
-    /// `pg_terminate_backend`, again and again, of whoever is connected.
+    /// `pg_terminate_backend`, again and again, for all connections.
     Terminate,
     /// Connections by the proxy are reset, again and again.
     Reset,
@@ -45,26 +45,26 @@ enum Harm {
     Cut,
 }
 
-const HARMS: [Harm; 8] = [
-    Harm::Kill,
-    Harm::KillWorker,
-    Harm::Crash,
-    Harm::Stop,
-    Harm::Stop,
-    Harm::Terminate,
-    Harm::Reset,
-    Harm::Cut,
+const FAULTS: [Fault; 8] = [
+    Fault::Kill,
+    Fault::KillWorker,
+    Fault::Crash,
+    Fault::Stop,
+    Fault::Stop,
+    Fault::Terminate,
+    Fault::Reset,
+    Fault::Cut,
 ];
 
 impl Ground {
-    fn suffer(&self, harm: Harm, pick: usize, pause: Duration) {
+    fn inject(&self, fault: Fault, pick: usize, pause: Duration) {
         const AGAIN: u32 = 5;
-        match harm {
-            Harm::Kill => self.restarted(PostgresServer::kill, pause),
-            Harm::Crash => self.restarted(PostgresServer::crash, pause),
-            Harm::KillWorker => {
-                // All may be looking for the way back from the last harm, and whoever is seen
-                // may be gone before it is killed: then nobody is, this time.
+        match fault {
+            Fault::Kill => self.restarted(PostgresServer::kill, pause),
+            Fault::Crash => self.restarted(PostgresServer::crash, pause),
+            Fault::KillWorker => {
+                // All sessions may be reconnecting after the last fault, and the one that is seen
+                // may be gone before it is killed: then none is killed this time.
                 let workers = self.ours("pid");
                 let from = pick % workers.len().max(1);
                 let mut picked = workers.iter().cycle().skip(from).take(workers.len());
@@ -73,20 +73,20 @@ impl Ground {
                     self.server.await_answer();
                 }
             }
-            Harm::Stop => {
+            Fault::Stop => {
                 self.server.stop();
                 last(pause);
                 self.server.cont();
             }
-            Harm::Terminate => (0..AGAIN).for_each(|_| {
+            Fault::Terminate => (0..AGAIN).for_each(|_| {
                 self.ours("pg_terminate_backend(pid)");
                 last(pause / AGAIN);
             }),
-            Harm::Reset => (0..AGAIN).for_each(|_| {
+            Fault::Reset => (0..AGAIN).for_each(|_| {
                 self.proxy.reset();
                 last(pause / AGAIN);
             }),
-            Harm::Cut => {
+            Fault::Cut => {
                 self.proxy.refuse();
                 self.proxy.reset();
                 last(pause);
@@ -127,19 +127,19 @@ async fn a_server_that_is_killed_stopped_and_cut_off() {
         engines.push(connect(behind).await);
     }
     let ground = Arc::new(Ground { server, proxy });
-    let suffering = ground.clone();
-    let harm = move |seed| {
-        stress::in_turn(seed, &HARMS, |harm, random, pause| {
-            suffering.suffer(harm, random.random_range(0..100), pause);
+    let injector = ground.clone();
+    let fault = move |seed| {
+        stress::in_turn(seed, &FAULTS, |fault, random, pause| {
+            injector.inject(fault, random.random_range(0..100), pause);
         })
     };
     // A waiter that could not send its heartbeat may be passed over: the order is not judged here.
     let rules = Rules { fair: false, without_tokens: false };
     let test = "a_server_that_is_killed_stopped_and_cut_off";
     let replay = format!("cargo test -p holdline-postgres --test stress {test}");
-    let violations = stress::rage(&replay, engines, rules, harm).await;
-    let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    let violations = stress::stress(&replay, engines, rules, fault).await;
+    let found: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
     let left = ground.server.sql("select count(*) from holdline.waiters");
     assert_eq!(left, ["0"]);
 }
@@ -153,7 +153,7 @@ struct Seen {
     released: Option<(Instant, Instant)>,
 }
 
-/// Takes and releases one advisory lock until `over`; tells of each grant.
+/// Takes and releases one advisory lock until `over`; reports each grant.
 async fn contend(url: String, seed: u64, over: Arc<AtomicBool>) -> Vec<Seen> {
     let mut random = StdRng::seed_from_u64(seed);
     let options = PostgresOptions::from_url(&url).expect("a good URL");
@@ -181,8 +181,8 @@ async fn contend(url: String, seed: u64, over: Arc<AtomicBool>) -> Vec<Seen> {
                 None
             }
             false => {
-                let told = tokio::time::timeout(LONG, guard.release()).await;
-                told.expect("every release ends").ok().map(|()| (gave_up, Instant::now()))
+                let reply = tokio::time::timeout(LONG, guard.release()).await;
+                reply.expect("every release ends").ok().map(|()| (gave_up, Instant::now()))
             }
         };
         seen.push(Seen { asked, token, granted, released });
@@ -224,20 +224,20 @@ async fn advisory_locks_of_a_server_that_is_killed_stopped_and_cut_off() {
     });
     let tasks: Vec<_> = tasks.collect();
     let ground = Arc::new(Ground { server, proxy });
-    let suffering = ground.clone();
-    let harming = tokio::task::spawn_blocking(move || {
-        stress::in_turn(1, &HARMS, |harm, random, pause| {
-            suffering.suffer(harm, random.random_range(0..100), pause);
+    let injector = ground.clone();
+    let injecting = tokio::task::spawn_blocking(move || {
+        stress::in_turn(1, &FAULTS, |fault, random, pause| {
+            injector.inject(fault, random.random_range(0..100), pause);
         })
     });
-    let harms = harming.await.expect("no panic");
+    let faults = injecting.await.expect("no panic");
     over.store(true, Ordering::Relaxed);
     let mut seen = Vec::new();
     for task in tasks {
         seen.extend(task.await.expect("no panic"));
     }
     let confirmed = seen.iter().filter(|one| one.released.is_some()).count();
-    println!("{} grants, {confirmed} confirmed to the end; {harms:?}", seen.len());
+    println!("{} grants, {confirmed} confirmed to the end; {faults:?}", seen.len());
     assert!(confirmed > 0, "nobody held to the end");
     judge(seen);
     let left = "select (select count(*) from pg_locks where locktype = 'advisory') \

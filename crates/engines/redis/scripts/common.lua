@@ -1,69 +1,80 @@
 -- The rules that all verbs share. A state `s` is what is known of one name:
---   lock, line, data   its keys
---   foreign            what was found that is not ours; then nothing else is set
---   value              the record under the lock key, when that is a string
---   set                whether the lock key is a sorted set of holders
---   used, of           shared holders or permits in use, and the semaphore's total
---   waiting            how many queue
---   freeze             until when, token, reason: as kept in the field `f`
-local NOBODY, NONE, NEVER = string.rep('0', 32), string.rep('0', 16), '00000'
--- How many dead entries one command removes, and how many it hands the name to, at most.
-local DEAD, BATCH = 64, 64
-local SILENCE, HEARTBEAT, MEMORY = 4000, 1000, 30000
--- The longest lease there is.
-local LONGEST = 86400000
--- How much longer than its contents a key is kept, so that a command can still see who missed; and
--- the lock key of a hand-over, which a record tells in five digits.
-local MARGIN, LATE = 5000, 9000
--- In the line, places are scores below this and stand for order; above, µs of last hearing.
-local TIMES = '1000000000000000'
-local INBOX = sub(COUNTER, 1, -6) .. 'inbox:'
+--   lock, queue, data  its keys
+--   foreign            describes data that is not ours; then no other field is set
+--   value              the record under the lock key, if that is a string
+--   set                true if the lock key is a sorted set of holders
+--   used, total        shared holders or permits in use, and the semaphore's number of permits
+--   waiting            the length of the queue
+--   freeze             as stored in the data's field `f`: see FREEZE_TOKEN
+--   handed             how many grants this command has handed off
+local NOBODY, NO_LEASE = string.rep('0', 32), '00000'
+-- A freeze is stored as: 1-13 its end, in ms of Unix time   14-29 token   30- the operator's reason.
+local FREEZE_END, FREEZE_TOKEN, FREEZE_TOKEN_END, FREEZE_REASON = 13, 14, 29, 30
+-- How many expired entries one command removes, and how many grants it hands off, at most.
+local MAX_EXPIRED, MAX_HANDED = 64, 64
+-- The longest lease, in ms.
+local MAX_LEASE = 86400000
+-- How much longer than its contents a key lasts, in ms, so that a command can still see who expired.
+local MARGIN = 5000
+local INBOX_PREFIX = (CLUSTER and string.match(COUNTER, '^(.-)fence:{') or sub(COUNTER, 1, -6))
+  .. 'inbox:'
 
 local since = stamp(call('TIME'))
 local us = tonumber(since)
 local now = math.floor(us / 1000)
 
-local function is_record(text)
-  return #text > 104 and find(sub(text, 1, 32), '^[0-9a-f]+$')
-    and find(sub(text, 33, 35), '^[ghrfq][-w][ld]$')
-    and find(sub(text, 36, 67), '^[0-9a-f]+$') and find(sub(text, 68, 104), '^%d+$')
-end
+local function id_of(record) return sub(record, 1, ID_END) end
+local function state_of(record) return sub(record, STATE, STATE) end
+local function client_of(record) return sub(record, CLIENT, CLIENT_END) end
+local function inbox_of(record) return sub(record, INBOX, INBOX_END) end
+local function token_of(record) return sub(record, TOKEN, TOKEN_END) end
+local function since_of(record) return sub(record, SINCE, SINCE_END) end
+local function terms_of(record) return sub(record, TERMS, (find(record, ';', TERMS, true))) end
 
-local function state_of(record) return sub(record, 33, 33) end
-
--- Returns a record's mode, how much it takes of a set, and of how many permits.
+-- Returns a record's mode, how many permits it takes, and of how many.
 local function mode_of(record)
-  local mode = sub(record, 105, 105)
+  local mode = sub(record, TERMS, TERMS)
   if mode ~= 'p' then return mode, 1, nil end
-  local _, _, count, of = find(record, '^(%d+)/(%d+)', 106)
-  return mode, tonumber(count), tonumber(of)
+  local _, _, count, total = find(record, '^(%d+)/(%d+)', TERMS + 1)
+  return mode, tonumber(count), tonumber(total)
 end
 
-local function terms_of(record) return sub(record, 105, (find(record, ';', 105, true))) end
+-- Returns a record without the secret part of its lease id.
+local function redact(record) return sub(record, 1, SHORT_ID) .. sub(record, STATE) end
 
--- Whoever is there already needs no new memory. A server whose memory is full refuses a script's
--- first write if that might take some, and no later one: so one goes first that never takes any.
-local function go_on_when_full(data) redis.pcall('HDEL', data, '') end
+local function freeze_end(s) return tonumber(sub(s.freeze, 1, FREEZE_END)) end
+local function freeze_token(s) return sub(s.freeze, FREEZE_TOKEN, FREEZE_TOKEN_END) end
 
--- Keeps line and data for at least so many ms from now.
-local function keep(s, ms)
+local function is_record(text)
+  return #text >= TERMS and find(id_of(text), '^[0-9a-f]+$')
+    and find(sub(text, STATE, HOLD), '^[ghrfq][-w][ld]$')
+    and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$')
+    and find(sub(text, TOKEN, WINDOW_END), '^%d+$')
+end
+
+-- Requests of existing holders need no new memory. A full server refuses the first write of a script
+-- only if that may need memory, and no later one. So this write, which never does, goes first.
+local function write_without_memory(data) redis.pcall('HDEL', data, '') end
+
+-- Makes queue and data last for at least this many ms.
+local function extend(s, ms)
   local left = call('PTTL', s.data)
   if left < ms then
     call('PEXPIRE', s.data, ms + 2 * MARGIN)
-    call('PEXPIRE', s.line, ms + 2 * MARGIN)
+    call('PEXPIRE', s.queue, ms + 2 * MARGIN)
   end
 end
 
-local function keep_set(s, ms)
+local function extend_set(s, ms)
   if call('PTTL', s.lock) < ms + MARGIN then call('PEXPIRE', s.lock, ms + MARGIN) end
-  keep(s, ms + MARGIN)
+  extend(s, ms + MARGIN)
 end
 
--- Forgets holders whose set is gone: somebody deleted it, or nobody came for long.
+-- Removes holders whose set no longer exists: it was deleted, or has expired.
 local function forget_holders(s)
   local fields = call('HGETALL', s.data)
   for at = 1, #fields, 2 do
-    if #fields[at] == 32 and state_of(fields[at + 1]) ~= 'q' then
+    if #fields[at] == ID_END and state_of(fields[at + 1]) ~= 'q' then
       call('HDEL', s.data, fields[at])
     end
   end
@@ -71,8 +82,8 @@ local function forget_holders(s)
   s.used = 0
 end
 
--- Names what stands under a key and is not ours.
-local function found(key)
+-- Describes the value of a key that is not ours.
+local function describe(key)
   local kind = call('TYPE', key).ok
   if kind == 'string' then return 'a string of ' .. #call('GET', key) .. ' bytes' end
   if kind == 'zset' then return 'a sorted set' end
@@ -81,39 +92,39 @@ end
 
 local function is_count(text) return not text or find(text, '^%d+$') end
 
--- Tells whether a key was of another type than asked for; every other error is raised.
+-- Tells whether a command failed because of the key's type; raises every other error.
 local function is_mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   if not find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
   return true
 end
 
--- Tells what stands in the place of line or data and cannot be ours.
-local function foreign_beside(s, kept, members)
-  if is_mistyped(kept) then return found(s.data) .. ' in the place of its data' end
-  if is_mistyped(members) then return found(s.line) .. ' in the place of its line' end
-  if members % 2 ~= 0 then return 'a line with members that are not pairs' end
-  local freeze = kept[1]
-  if freeze and not find(sub(freeze, 1, 29), '^' .. string.rep('%d', 29) .. '$')
-    or not is_count(kept[2]) or not is_count(kept[3]) then
-    return 'data with fields of another form'
+-- Describes a value in place of queue or data that is not ours.
+local function foreign_beside(s, fields, members)
+  if is_mistyped(fields) then return describe(s.data) .. ' in place of its data' end
+  if is_mistyped(members) then return describe(s.queue) .. ' in place of its queue' end
+  if members % 2 ~= 0 then return 'a queue with an odd number of members' end
+  local freeze = fields[1]
+  if freeze and not find(sub(freeze, 1, FREEZE_TOKEN_END), '^' .. string.rep('%d', FREEZE_TOKEN_END) .. '$')
+    or not is_count(fields[2]) or not is_count(fields[3]) then
+    return 'data with invalid fields'
   end
 end
 
--- Looks how a name stands. A set of ours is one of which the data tells how many it holds.
+-- Reads the state of a name. A sorted set is ours only if the data says how many it holds.
 local function load(lock)
-  local s = { lock = lock, line = lock .. ':1q', data = lock .. ':1d', used = 0, waiting = 0,
+  local s = { lock = lock, queue = lock .. QUEUE, data = lock .. DATA, used = 0, waiting = 0,
     handed = 0 }
-  local kept, members = redis.pcall('HMGET', s.data, 'f', 'n', 'u'), redis.pcall('ZCARD', s.line)
-  s.foreign = foreign_beside(s, kept, members)
+  local fields, members = redis.pcall('HMGET', s.data, 'f', 'n', 'u'), redis.pcall('ZCARD', s.queue)
+  s.foreign = foreign_beside(s, fields, members)
   if s.foreign then return s end
-  s.freeze, s.of, s.used = kept[1], tonumber(kept[2]), tonumber(kept[3]) or 0
+  s.freeze, s.total, s.used = fields[1], tonumber(fields[2]), tonumber(fields[3]) or 0
   if s.used > 0 and call('TYPE', s.lock).ok == 'zset' then
     s.set = true
   else
     local value = redis.pcall('GET', s.lock)
     if value and (type(value) ~= 'string' or not is_record(value)) then
-      s.foreign = found(s.lock)
+      s.foreign = describe(s.lock)
       return s
     end
     s.value = value or nil
@@ -123,34 +134,34 @@ local function load(lock)
   return s
 end
 
-local function leave_line(s, ids)
+local function leave_queue(s, ids)
   local members = {}
   for at, id in ipairs(ids) do
     members[2 * at - 1], members[2 * at] = 'p' .. id, 't' .. id
   end
-  call('ZREM', s.line, unpack(members))
+  call('ZREM', s.queue, unpack(members))
   call('HDEL', s.data, unpack(ids))
   s.waiting = s.waiting - #ids
 end
 
--- Returns the ids of those in the line that were last heard at `till`, in µs, or before.
+-- Returns the ids of waiters whose last heartbeat was at `till`, in µs, or before.
 local function silent(s, till)
-  local ids = call('ZRANGEBYSCORE', s.line, TIMES, till, 'LIMIT', 0, DEAD)
+  local ids = call('ZRANGEBYSCORE', s.queue, TIMES, till, 'LIMIT', 0, MAX_EXPIRED)
   for at, member in ipairs(ids) do ids[at] = sub(member, 2) end
   return ids
 end
 
--- A client was handed the name and did not come: what else it has queued and not renewed since
--- would only cost the others a claim window each.
-local function missed(s, record)
+-- A client missed its claim window. Its other waiters that sent no heartbeat since the hand-off leave
+-- the queue: each would only cost the others another claim window.
+local function missed_claim(s, record)
   if s.waiting == 0 then return end
-  local ids = silent(s, sub(record, 84, 99))
+  local ids = silent(s, since_of(record))
   if #ids == 0 then return end
   local gone = {}
   for at, entry in ipairs(call('HMGET', s.data, unpack(ids))) do
-    if entry and sub(entry, 36, 51) == sub(record, 36, 51) then gone[#gone + 1] = ids[at] end
+    if entry and client_of(entry) == client_of(record) then gone[#gone + 1] = ids[at] end
   end
-  if #gone > 0 then leave_line(s, gone) end
+  if #gone > 0 then leave_queue(s, gone) end
 end
 
 local function leave_set(s, id, record)
@@ -171,8 +182,8 @@ local function leave_lock(s)
   s.value = nil
 end
 
--- Somebody deleted a holder's record, and with it how much it takes: once its time is over, what
--- is in use is counted anew.
+-- Counts what is in use again, after the expiry of a holder whose record somebody had deleted, and with
+-- it the number of its permits.
 local function recount(s)
   local used, ids = 0, call('ZRANGE', s.lock, 0, -1)
   for _, id in ipairs(ids) do
@@ -191,19 +202,19 @@ end
 
 local function expire_holders(s)
   if s.value then
-    if state_of(s.value) == 'h' and call('PTTL', s.lock) <= LATE then
+    if state_of(s.value) == 'h' and call('PTTL', s.lock) <= CLAIM_MARGIN then
       local record = s.value
       leave_lock(s)
-      missed(s, record)
+      missed_claim(s, record)
     end
   elseif s.set then
-    local ids = call('ZRANGEBYSCORE', s.lock, '-inf', now, 'LIMIT', 0, DEAD)
+    local ids = call('ZRANGEBYSCORE', s.lock, '-inf', now, 'LIMIT', 0, MAX_EXPIRED)
     if #ids == 0 then return end
     local uncounted = false
     for at, record in ipairs(call('HMGET', s.data, unpack(ids))) do
       if record then
         leave_set(s, ids[at], record)
-        if state_of(record) == 'h' then missed(s, record) end
+        if state_of(record) == 'h' then missed_claim(s, record) end
       else
         call('ZREM', s.lock, ids[at])
         uncounted = true
@@ -213,192 +224,193 @@ local function expire_holders(s)
   end
 end
 
--- The ids that ask in this very call: whoever asks is there, whatever its inbox says.
-local asking = {}
+-- The lease ids of the requests in this call: their clients are alive, whatever their inbox says.
+local callers = {}
 
--- Tells the process behind a record; returns false when it hears nothing any more.
-local function tell(record, hint)
-  local inbox = sub(record, 52, 67)
-  if inbox == NONE then return true end
-  -- Who may not publish still has the heartbeat.
-  local heard = redis.pcall('PUBLISH', INBOX .. inbox, hint .. sub(record, 1, 8))
-  return heard ~= 0 or asking[sub(record, 1, 32)]
+-- Publishes a hint to the client of a record; returns false if its inbox has no subscriber.
+local function notify(record, hint)
+  local inbox = inbox_of(record)
+  if inbox == NO_INBOX then return true end
+  -- Without the right to publish, clients rely on their heartbeats.
+  local receivers = redis.pcall('PUBLISH', INBOX_PREFIX .. inbox, hint .. sub(record, 1, SHORT_ID))
+  -- In a cluster, the node counts only its own subscribers.
+  return CLUSTER or receivers ~= 0 or callers[id_of(record)]
 end
 
 -- Tells whether the holders leave room for one more.
-local function admits(s, mode, count, of)
+local function admits(s, mode, count, total)
   if s.value then return false end
   if mode == 'x' then return not s.set end
-  if mode == 's' then return s.of == nil end
-  return s.used + count <= of
+  if mode == 's' then return s.total == nil end
+  return s.used + count <= total
 end
 
-local function waits(s)
+local function waits_flag(s)
   if s.waiting > 0 or s.freeze then return 'w' end
   return '-'
 end
 
--- Writes a holder in, for so many ms.
+-- Makes the record a holder for this many ms.
 local function hold(s, record, ms)
-  local mode, count, of = mode_of(record)
+  local mode, count, total = mode_of(record)
   if mode == 'x' then
     s.value = record
-    local extra = 0
-    if state_of(record) == 'h' then extra = LATE end
-    call('SET', s.lock, record, 'PX', ms + extra)
+    local margin = 0
+    if state_of(record) == 'h' then margin = CLAIM_MARGIN end
+    call('SET', s.lock, record, 'PX', ms + margin)
     return
   end
-  local id = sub(record, 1, 32)
-  s.set, s.used, s.of = true, s.used + count, of
+  local id = id_of(record)
+  s.set, s.used, s.total = true, s.used + count, total
   call('ZADD', s.lock, now + ms + 1, id)
   call('HSET', s.data, id, record, 'u', s.used)
-  if of then call('HSET', s.data, 'n', of) end
-  keep_set(s, ms)
+  if total then call('HSET', s.data, 'n', total) end
+  extend_set(s, ms)
 end
 
 local function freeze_record(s)
-  return NOBODY .. 'fwd' .. NOBODY .. sub(s.freeze, 14, 29) .. since .. NEVER .. 'x;'
-    .. sub(s.freeze, 30)
+  return NOBODY .. 'fwd' .. NOBODY .. freeze_token(s) .. since .. NO_LEASE .. 'x;'
+    .. sub(s.freeze, FREEZE_REASON)
 end
 
-local function take_for_freeze(s)
-  if sub(s.freeze, 14, 29) == NONE then
-    s.freeze = sub(s.freeze, 1, 13) .. draw(since) .. sub(s.freeze, 30)
+local function start_freeze(s)
+  if freeze_token(s) == NO_TOKEN then
+    s.freeze = sub(s.freeze, 1, FREEZE_END) .. draw(since) .. sub(s.freeze, FREEZE_REASON)
     call('HSET', s.data, 'f', s.freeze)
   end
   s.value = freeze_record(s)
-  call('SET', s.lock, s.value, 'PX', tonumber(sub(s.freeze, 1, 13)) - now)
+  call('SET', s.lock, s.value, 'PX', freeze_end(s) - now)
 end
 
 local function hand_to(s, id, entry)
-  -- First what may fail: then nobody has lost a place.
+  -- First what can fail: then no waiter has lost its position.
   local token = draw(since)
   s.handed = s.handed + 1
-  leave_line(s, { id })
-  hold(s, id .. 'h' .. waits(s) .. sub(entry, 35, 67) .. token .. since .. sub(entry, 100),
-    tonumber(sub(entry, 100, 104)) - LATE)
+  leave_queue(s, { id })
+  hold(s, id .. 'h' .. waits_flag(s) .. sub(entry, HOLD, INBOX_END) .. token .. since
+    .. sub(entry, WINDOW), tonumber(sub(entry, WINDOW, WINDOW_END)) - CLAIM_MARGIN)
 end
 
--- Hands a free name to the head of the line and whoever fits beside it. Whose process hears
--- nothing is passed over and keeps its place; if none hears, the head has it all the same.
-local function serve_line(s)
-  local deaf, first = 0, nil
-  local served = s.handed
-  while s.waiting > deaf and deaf < DEAD and s.handed < BATCH do
-    local id = sub(call('ZRANGE', s.line, deaf, deaf)[1], 2)
+-- Hands a free name to the first waiter and to those that fit beside it. A waiter whose inbox has no
+-- subscriber is skipped and keeps its position; if all are so, the first receives the name anyway.
+local function serve_queue(s)
+  local skipped, first = 0, nil
+  local before = s.handed
+  while s.waiting > skipped and skipped < MAX_EXPIRED and s.handed < MAX_HANDED do
+    local id = sub(call('ZRANGE', s.queue, skipped, skipped)[1], 2)
     local entry = call('HGET', s.data, id)
     if not entry then
-      leave_line(s, { id })
+      leave_queue(s, { id })
     else
-      local mode, count, of = mode_of(entry)
-      if not admits(s, mode, count, of) then break end
-      if tell(entry, 'l') then
+      local mode, count, total = mode_of(entry)
+      if not admits(s, mode, count, total) then break end
+      if notify(entry, 'l') then
         hand_to(s, id, entry)
       else
         first = first or { id, entry }
-        deaf = deaf + 1
+        skipped = skipped + 1
       end
     end
   end
-  if first and s.handed == served then hand_to(s, first[1], first[2]) end
+  if first and s.handed == before then hand_to(s, first[1], first[2]) end
 end
 
--- Gives a free name to the freeze, or to the line.
-local function hand_over(s)
-  if not s.freeze and not s.value and s.waiting > 0 then serve_line(s) end
-  if s.freeze and not s.value and not s.set then take_for_freeze(s) end
-  if s.of and not s.set and s.waiting == 0 then
+-- Hands a free name to the freeze, or to the queue.
+local function hand_off(s)
+  if not s.freeze and not s.value and s.waiting > 0 then serve_queue(s) end
+  if s.freeze and not s.value and not s.set then start_freeze(s) end
+  if s.total and not s.set and s.waiting == 0 then
     call('HDEL', s.data, 'n')
-    s.of = nil
+    s.total = nil
   end
 end
 
--- Removes what is over, and hands a free name on. Every command does this first.
+-- Removes everything that has expired, and hands a free name off. Every command does this first.
 local function settle(s)
-  if s.freeze and tonumber(sub(s.freeze, 1, 13)) <= now then
+  if s.freeze and freeze_end(s) <= now then
     call('HDEL', s.data, 'f')
     s.freeze = nil
   end
   if s.value and not s.freeze and state_of(s.value) == 'f' then leave_lock(s) end
   expire_holders(s)
   if s.waiting > 0 then
-    local ids = silent(s, us - SILENCE * 1000)
-    if #ids > 0 then leave_line(s, ids) end
+    local ids = silent(s, us - SILENCE_S * 1000000)
+    if #ids > 0 then leave_queue(s, ids) end
   end
-  hand_over(s)
+  hand_off(s)
 end
 
--- Returns the record that stands under a lease id, as holder or in the line.
+-- Returns the record of a lease id, as holder or in the queue.
 local function find_record(s, id)
-  if s.value and sub(s.value, 1, 32) == id then return s.value end
+  if s.value and id_of(s.value) == id then return s.value end
   if not s.set and s.waiting == 0 then return nil end
   local record = call('HGET', s.data, id)
-  if not record or #record < 105 then return nil end
+  if not record or #record < TERMS then return nil end
   if state_of(record) == 'q' then return record end
   if not s.set then return nil end
   local ended = call('ZSCORE', s.lock, id)
-  -- Somebody took it out of the set: what it had is free.
+  -- Somebody removed it from the set: its permits are free.
   if not ended then
     leave_set(s, id, record)
-    hand_over(s)
+    hand_off(s)
     return nil
   end
-  -- Of very many dead holders some are still there; what time has ended never comes back.
+  -- One command removes only so many expired holders, so some may remain; they stay expired.
   if tonumber(ended) <= now then return nil end
   return record
 end
 
--- Returns how many ms a holder still has.
+-- Returns how many ms a holder has left.
 local function left_of(s, record)
   local left
   if s.value then
     left = call('PTTL', s.lock)
-    -- Somebody took its end away: it gets one that no lease outlives.
+    -- Somebody removed the expiry: set one that no lease exceeds.
     if left < 0 then
-      left = state_of(record) == 'f' and tonumber(sub(s.freeze, 1, 13)) - now or LONGEST
+      left = state_of(record) == 'f' and freeze_end(s) - now or MAX_LEASE
       call('PEXPIRE', s.lock, left)
     end
-    if state_of(record) == 'h' then left = left - LATE end
+    if state_of(record) == 'h' then left = left - CLAIM_MARGIN end
   else
-    left = call('ZSCORE', s.lock, sub(record, 1, 32)) - now - 1
+    left = call('ZSCORE', s.lock, id_of(record)) - now - 1
   end
   return math.max(left, 0)
 end
 
--- Returns the revoked grants that are remembered: lease id, until when, the operator's words. They
--- are kept in one field, one after the other, the length before the words.
-local function marks_of(s)
-  local text, marks, at = call('HGET', s.data, 'r') or '', {}, 1
+-- Returns the revoked grants that are remembered: lease id, end, and the operator's reason. They are
+-- stored in one field, one after the other: the id, the end in 13 digits, the length of the reason in
+-- 4 digits, the reason.
+local function revocations_of(s)
+  local text, all, at = call('HGET', s.data, 'r') or '', {}, 1
   while at < #text do
-    local behind = at + 49 + tonumber(sub(text, at + 45, at + 48))
-    local mark = { id = sub(text, at, at + 31), till = tonumber(sub(text, at + 32, at + 44)),
-      reason = sub(text, at + 49, behind - 1) }
-    if mark.till > now then marks[#marks + 1] = mark end
-    at = behind
+    local till, length = at + ID_END, at + ID_END + 13
+    local reason = length + 4
+    local next_at = reason + tonumber(sub(text, length, reason - 1))
+    local one = { id = sub(text, at, till - 1), till = tonumber(sub(text, till, length - 1)),
+      reason = sub(text, reason, next_at - 1) }
+    if one.till > now then all[#all + 1] = one end
+    at = next_at
   end
-  return marks
+  return all
 end
 
--- Returns the words with which the grant of this id was revoked, as long as that is remembered.
+-- Returns the reason with which the grant of this id was revoked, while that is remembered.
 local function revoked(s, id)
-  for _, mark in ipairs(marks_of(s)) do
-    if mark.id == id then return mark.reason end
+  for _, one in ipairs(revocations_of(s)) do
+    if one.id == id then return one.reason end
   end
 end
 
--- Shows a record without what only its holder may know.
-local function show(record) return sub(record, 1, 8) .. sub(record, 33) end
-
--- Returns who is in the way, and how many ms it still has.
+-- Returns the holder that blocks others, and how many ms it has left.
 local function blocker(s)
-  if s.value then return show(s.value), left_of(s, s.value) end
+  if s.value then return redact(s.value), left_of(s, s.value) end
   if not s.set then return false, 0 end
   local record = call('HGET', s.data, call('ZRANGE', s.lock, 0, 0)[1])
   if not record then return false, 0 end
-  return show(record), left_of(s, record)
+  return redact(record), left_of(s, record)
 end
 
--- Returns after how many ms something ends by time, at the earliest and at the latest.
+-- Returns after how many ms the first and the last grant or freeze end by themselves.
 local function ends(s)
   local first, last = HEARTBEAT, 0
   if s.value then
@@ -409,45 +421,45 @@ local function ends(s)
     last = math.max(call('ZRANGE', s.lock, -1, -1, 'WITHSCORES')[2] - now, 0)
   end
   if s.freeze then
-    local left = tonumber(sub(s.freeze, 1, 13)) - now
+    local left = freeze_end(s) - now
     first, last = math.min(first, left), math.max(last, left)
   end
   return first, last
 end
 
--- Returns when a waiter at this position looks again: with the heartbeat, and at the head also
--- when the first grant ends.
+-- Returns when a waiter at this position looks again: at its next heartbeat, and the first one also
+-- when a grant ends.
 local function next_look(s, position)
   if position > 0 then return HEARTBEAT end
   return math.min(HEARTBEAT, (ends(s)))
 end
 
--- Notes that a waiter was heard; returns how many stand before it, or nil when its place is gone:
--- somebody deleted the line.
-local function hear(s, id)
-  local position = call('ZRANK', s.line, 'p' .. id)
+-- Records a heartbeat; returns the waiter's position, or nil if it has lost that because somebody
+-- deleted the queue.
+local function record_heartbeat(s, id)
+  local position = call('ZRANK', s.queue, 'p' .. id)
   if not position then
     call('HDEL', s.data, id)
     return nil
   end
-  call('ZADD', s.line, us, 't' .. id)
-  keep(s, SILENCE + MARGIN)
+  call('ZADD', s.queue, us, 't' .. id)
+  extend(s, KEEP_LEAST)
   return position
 end
 
 -- A waiter's inbox changes with its subscription: a hand-off skips an inbox without a subscriber, and
 -- a waiter without an inbox is served in its turn.
-local function keep_inbox(s, id, record, inbox)
-  if sub(record, 52, 67) ~= inbox then
-    call('HSET', s.data, id, sub(record, 1, 51) .. inbox .. sub(record, 68))
+local function update_inbox(s, id, record, inbox)
+  if inbox_of(record) ~= inbox then
+    call('HSET', s.data, id, sub(record, 1, INBOX - 1) .. inbox .. sub(record, TOKEN))
   end
 end
 
--- Set when the server refuses every write, which it does before the first one only: then no name has
--- changed, and the reply of the script is this error.
+-- Set when the server refuses all writes, which it does before the first one only: then no name has
+-- changed, and this error is the reply of the script.
 local refused
 
--- Takes a step for one of several names: any other error concerns that name alone.
+-- Takes a step for one of several names; any other error concerns that name only.
 local function attempt(step, at)
   local fine, reply = pcall(step, at)
   if fine then return reply end

@@ -1,16 +1,23 @@
--- What every script begins with.
+-- Every script starts with this file.
 --
--- A name is given by its lock key. Its line, its data and its tombstones are that key and a suffix, so
--- on the same slot. A word more in a call costs as much as half a command: so they are not given,
--- and nothing is that is as usual.
+-- A name is given by its lock key. Its queue, its data and its tombstones are that key and a suffix,
+-- so they are in the same slot. Each argument of a call costs half as much as a command. So these keys
+-- are not arguments, nor is anything that has its default value.
 --
--- A record is what is kept of a holder or a waiter; its fields stand at fixed places:
---   1-32 lease id   33 state: g granted, h handed, r revoked, f freeze, q queued
---   34 waits: w when others may have to be served at its end, else -
+-- A record describes a holder or a waiter. Its fields are at fixed positions:
+--   1-32 lease id   33 state: g granted, h handed off, r revoked, f freeze, q queued
+--   34 waits: w if others may have to be served when it ends, else -
 --   35 hold: l leased, d detached   36-51 client   52-67 inbox   68-83 token
---   84-99 since, µs   100-104 how long the key lasts once it is handed over: the claim window and
---   9 s, in ms   105- terms (mode, hold, lease as asked), a semicolon, the holder's own words
---
--- What most calls need comes first, without functions: making those of the rules costs as much as
--- ten commands. A number that goes into a command costs more than a string of it.
+--   84-99 since, in µs   100-104 how long the key lasts after a hand-off, in ms: the claim window and
+--   9 s   105- terms (mode, hold, lease as requested), a semicolon, the holder's metadata
+local ID_END, STATE, WAITS, HOLD, CLIENT, CLIENT_END, INBOX, INBOX_END = 32, 33, 34, 35, 36, 51, 52, 67
+local TOKEN, TOKEN_END, SINCE, SINCE_END, WINDOW, WINDOW_END, TERMS = 68, 83, 84, 99, 100, 104, 105
+-- The same positions for SETRANGE and GETRANGE, which count from 0.
+local AT_STATE, AT_WAITS, AT_HOLD, AT_TOKEN, AT_WINDOW = '32', '33', '34', '67', '99'
+
+-- How many digits of a lease id are shown. All of them would let a reader act as the holder.
+local SHORT_ID = 8
+
+-- The most frequent cases come first, without functions: defining those of the rules costs as much as
+-- ten commands. A string argument of a command costs less than a number.
 local call, sub, find = redis.call, string.sub, string.find

@@ -1,10 +1,11 @@
--- KEYS: counter, and the lock key of each name.
 -- ARGV: how many holders and how many waiters of a name to show at most.
-local most = tonumber(ARGV[1])
+local max_shown, last_key = tonumber(ARGV[1]), #KEYS
+-- The last key of a cluster's script never exists.
+if CLUSTER then last_key = last_key - 1 end
 
+-- Returns the records of these lease ids; a call takes only so many arguments.
 local function records_of(s, ids)
   local records = {}
-  -- A call takes only so many arguments.
   for from = 1, #ids, 500 do
     local part = call('HMGET', s.data, unpack(ids, from, math.min(from + 499, #ids)))
     for _, record in ipairs(part) do records[#records + 1] = record end
@@ -12,12 +13,12 @@ local function records_of(s, ids)
   return records
 end
 
--- Returns all of a holder: the record, what is left, and what the operator said who revoked it.
+-- Adds a holder: its record, the time left, and the operator's reason if it was revoked.
 local function add_holder(s, holders, record)
-  local words = state_of(record) == 'r' and revoked(s, sub(record, 1, 32)) or ''
-  holders[#holders + 1] = show(record)
+  local reason = state_of(record) == 'r' and revoked(s, id_of(record)) or ''
+  holders[#holders + 1] = redact(record)
   holders[#holders + 1] = left_of(s, record)
-  holders[#holders + 1] = words
+  holders[#holders + 1] = reason
 end
 
 local function holders_of(s)
@@ -27,7 +28,7 @@ local function holders_of(s)
     add_holder(s, holders, s.value)
   elseif s.set then
     count = call('ZCARD', s.lock)
-    for _, record in ipairs(records_of(s, call('ZRANGE', s.lock, 0, most - 1))) do
+    for _, record in ipairs(records_of(s, call('ZRANGE', s.lock, 0, max_shown - 1))) do
       if record then add_holder(s, holders, record) end
     end
   end
@@ -37,10 +38,10 @@ end
 local function waiters_of(s)
   local waiters = {}
   if s.waiting == 0 then return waiters end
-  local ids = call('ZRANGE', s.line, 0, math.min(most, s.waiting) - 1)
+  local ids = call('ZRANGE', s.queue, 0, math.min(max_shown, s.waiting) - 1)
   for at, member in ipairs(ids) do ids[at] = sub(member, 2) end
   for _, record in ipairs(records_of(s, ids)) do
-    if record then waiters[#waiters + 1] = show(record) end
+    if record then waiters[#waiters + 1] = redact(record) end
   end
   return waiters
 end
@@ -52,13 +53,13 @@ local function inspect(lock)
   local holders, count = holders_of(s)
   local freeze, freeze_left = false, 0
   if s.freeze then
-    freeze, freeze_left = sub(s.freeze, 14), tonumber(sub(s.freeze, 1, 13)) - now
+    freeze, freeze_left = sub(s.freeze, FREEZE_TOKEN), freeze_end(s) - now
   end
   local active = s.value and state_of(s.value) == 'f' and 1 or 0
-  return { 'shown', since, count, holders, s.waiting, waiters_of(s), s.of or 0,
+  return { 'shown', since, count, holders, s.waiting, waiters_of(s), s.total or 0,
     freeze, freeze_left, active }
 end
 
 local shown = {}
-for at = 2, #KEYS do shown[#shown + 1] = attempt(inspect, KEYS[at]) end
+for at = 2, last_key do shown[#shown + 1] = attempt(inspect, KEYS[at]) end
 return refused or shown

@@ -1,78 +1,82 @@
 -- ARGV: the operation, and
---   revoke: token of 16 digits, now or polite, the operator's words
---   freeze: for how many ms, the operator's words
+--   revoke: token of 16 digits, now or polite, the operator's reason
+--   freeze: for how many ms, the operator's reason
 --   unfreeze: nothing
 local s = load(LOCK)
--- How many revoked grants of one name are remembered.
-local MARKS = 64
+-- How many revoked grants of one name are remembered, and for how many ms at least.
+local MAX_REVOCATIONS, MIN_MEMORY = 64, 30000
 if s.foreign then return { 'foreign', s.foreign } end
 settle(s)
 
 -- Returns the record of the holder that has this token.
 local function holder_with(token)
   if s.value then
-    if state_of(s.value) ~= 'f' and sub(s.value, 68, 83) == token then return s.value end
+    if state_of(s.value) ~= 'f' and token_of(s.value) == token then return s.value end
   elseif s.set then
     local ids = call('ZRANGE', s.lock, 0, -1)
     for from = 1, #ids, 500 do
       local part = call('HMGET', s.data, unpack(ids, from, math.min(from + 499, #ids)))
       for _, record in ipairs(part) do
-        if record and sub(record, 68, 83) == token then return record end
+        if record and token_of(record) == token then return record end
       end
     end
   end
 end
 
--- Remembers the id of a revoked grant for this many ms; of very many, the oldest go.
+local function revocation(id, till, reason)
+  return id .. format('%013.0f', till) .. format('%04d', #reason) .. reason
+end
+
+-- Remembers the id of a revoked grant for this many ms; of too many, the oldest are dropped.
 local function remember(id, reason, ms)
-  local text, count = id .. format('%013.0f', now + ms) .. format('%04d', #reason) .. reason, 1
-  for _, mark in ipairs(marks_of(s)) do
-    if mark.id ~= id and count < MARKS then
-      text = text .. mark.id .. format('%013.0f', mark.till) .. format('%04d', #mark.reason)
-        .. mark.reason
+  local text, count = revocation(id, now + ms, reason), 1
+  for _, one in ipairs(revocations_of(s)) do
+    if one.id ~= id and count < MAX_REVOCATIONS then
+      text = text .. revocation(one.id, one.till, one.reason)
       count = count + 1
     end
   end
   call('HSET', s.data, 'r', text)
-  keep(s, ms)
+  extend(s, ms)
 end
 
 local function revoke(token, at_once, reason)
   local record = holder_with(token)
   if not record then return 'nothing' end
-  local id, left = sub(record, 1, 32), left_of(s, record)
+  local id, left = id_of(record), left_of(s, record)
   local _, _, lease = find(terms_of(record), ' .(%d+)')
-  remember(id, reason, left + math.max(MEMORY, tonumber(lease), left))
-  tell(record, 'c')
-  -- A hand-off that nobody has claimed is believed by nobody: it can go at once.
+  remember(id, reason, left + math.max(MIN_MEMORY, tonumber(lease), left))
+  notify(record, 'c')
+  -- A hand-off that was not claimed has no holder yet: it can end at once.
   if not at_once and state_of(record) ~= 'h' then
     if s.set then
-      call('HSET', s.data, id, sub(record, 1, 32) .. 'r' .. sub(record, 34))
+      call('HSET', s.data, id, id .. 'r' .. sub(record, WAITS))
     else
-      call('SETRANGE', s.lock, 32, 'r')
+      call('SETRANGE', s.lock, AT_STATE, 'r')
     end
     return { 'told', left }
   end
   if s.set then leave_set(s, id, record) else leave_lock(s) end
-  hand_over(s)
+  hand_off(s)
   return 'done'
 end
 
 local function freeze(ms, reason)
-  local token = s.freeze and sub(s.freeze, 14, 29) or NONE
-  -- First what may fail: a freeze without a token would stop the name and be told as refused.
-  if token == NONE then draw(since) end
+  local token = s.freeze and freeze_token(s) or NO_TOKEN
+  -- First what can fail: otherwise a freeze without a token would block the name although it was
+  -- reported as refused.
+  if token == NO_TOKEN then draw(since) end
   s.freeze = format('%013.0f', now + ms) .. token .. reason
   call('HSET', s.data, 'f', s.freeze)
-  keep(s, ms)
+  extend(s, ms)
   if s.value then
     if state_of(s.value) == 'f' then
       leave_lock(s)
     else
-      call('SETRANGE', s.lock, 33, 'w')
+      call('SETRANGE', s.lock, AT_WAITS, 'w')
     end
   end
-  hand_over(s)
+  hand_off(s)
   return 'done'
 end
 
@@ -81,7 +85,7 @@ local function unfreeze()
   call('HDEL', s.data, 'f')
   s.freeze = nil
   if s.value and state_of(s.value) == 'f' then leave_lock(s) end
-  hand_over(s)
+  hand_off(s)
   return 'done'
 end
 

@@ -1,4 +1,4 @@
--- A free lock whose lease id is not marked is taken at once.
+-- A free lock without a mark of the lease id is taken at once.
 if ARGV[4] == '-' and call('EXISTS', KEYS[2], KEYS[3]) == 0 then
   local since = stamp(call('TIME'))
   local token = draw(since)

@@ -1,24 +1,27 @@
--- What the scripts of the plain dialect begin with.
+-- The scripts of the plain dialect start with this file.
 --
--- A value of ours is the lease, or, where tokens are given, the lease and behind it
---   colon, token of 16 digits, colon, since when in µs of 16 digits, colon,
---   l leased or d detached, the terms as they were asked (l or d, lease in ms), colon,
---   the holder's own words.
--- Whatever else stands under the key is another's.
+-- A value of ours is the lease; or, with fencing, the lease followed by
+--   colon, token of 16 digits, colon, since in µs of 16 digits, colon,
+--   l leased or d detached, the terms as requested (l or d, lease in ms), colon,
+--   the holder's metadata.
+-- Any other value belongs to another library.
 --
--- A mark is kept of a lease id that may not come back: `g` when it was given up, else `-`, and,
--- when its grant was revoked, `r` and the operator's words.
+-- The mark of a lease id that may not return is `g` if it was given up, else `-`; if its grant was
+-- revoked, `r` and the operator's reason follow.
 local call, format, sub, find = redis.call, string.format, string.sub, string.find
 
--- No value of ours is longer. Others may be, and are not read to their end.
-local LONGEST = 2048
--- In ms: no lease is longer.
-local LONGEST_LEASE = 86400000
-local TOKEN, SINCE, KIND = 2, 19, 36
+-- No value of ours is longer. Longer values of other libraries are not read to their end.
+local MAX_VALUE = 2048
+-- The longest lease, in ms.
+local MAX_LEASE = 86400000
+-- Where the fields of a value start behind the lease.
+local TOKEN_FIELD, SINCE_FIELD, KIND = 2, 19, 36
+-- The length of a lease in hex, and of what stands before the metadata behind such a lease, at least.
+local HEX_LEASE, FENCED = 32, 69
 
--- Returns the value under a key, or nil; and what stands there when it is no string.
+-- Returns the value of a key, or nil; and a description of any other type.
 local function look(key)
-  local value = redis.pcall('GETRANGE', key, 0, LONGEST)
+  local value = redis.pcall('GETRANGE', key, 0, MAX_VALUE)
   if type(value) == 'table' then
     local kind = call('TYPE', key).ok
     if kind == 'string' then error(value.err) end
@@ -32,7 +35,7 @@ local function is_of(lease, value)
   return value == lease or (value and sub(value, 1, #lease + 1) == lease .. ':')
 end
 
--- Returns a field of a value that has a token, or nil.
+-- Returns a field of a value with a token, or nil.
 local function field(lease, value, at, length)
   if #value > #lease then return sub(value, #lease + at, #lease + at + length - 1) end
 end
@@ -42,28 +45,28 @@ local function microseconds()
   return time[1] * 1000000 + time[2]
 end
 
--- Returns how many ms a key still has; false when nothing ends it.
+-- Returns how many ms a key has left; false if it has no expiry.
 local function left_of(key)
   local left = call('PTTL', key)
   return left >= 0 and left
 end
 
--- Makes a key last for at least so many ms, and returns how many it still has. One that somebody took
--- its end away from gets one again.
-local function keep(key, ms)
+-- Makes a key last for at least this many ms, and returns how many it has left. It restores an expiry
+-- that somebody has removed.
+local function extend(key, ms)
   local left = left_of(key)
   if left and left >= ms then return left end
   call('PEXPIRE', key, ms)
   return ms
 end
 
--- Whether a value is of ours, of whichever lease. One without a token cannot be told from another's.
+-- Tells whether a value is ours, of any lease. One without a token looks like another library's.
 local function is_ours(value)
-  return #value > 69 and sub(value, 33, 33) == ':'
+  return #value > FENCED and sub(value, HEX_LEASE + 1, HEX_LEASE + 1) == ':'
     and find(value, '^%x+:%d+:%d+:[ld][ld]%d+:') ~= nil
 end
 
--- Ends whatever holds the lock, and wakes one who blocks on the list that tells of it.
+-- Deletes the lock, and wakes a waiter that blocks on the list of releases.
 local function free(lock, signal)
   if signal then
     call('DEL', signal)
@@ -73,7 +76,7 @@ local function free(lock, signal)
   call('DEL', lock)
 end
 
--- Returns what is to be said of a lease that is not held, by its mark.
-local function words_of(mark)
+-- Returns the operator's reason of a mark, or false.
+local function reason_of(mark)
   return mark and sub(mark, 2, 2) == 'r' and sub(mark, 3) or false
 end

@@ -1,7 +1,8 @@
--- ARGV: the pass; the record's places 1-67 as it is granted, its places from 100, lease in ms; the
---       proposed token of 16 digits, `w` to be told of a release, `k` when the lease id must be known,
---       and by how many µs a token may be ahead of this clock.
-local id, token = sub(ARGV[2], 1, 32), sub(ARGV[5], 1, 16)
+-- ARGV: the proof; the record's positions 1-67 as it is granted, its positions from 100, lease in ms; and
+--       1-16 the proposed token   17 `w` to be notified of a release, `k` if the lease id must be known
+--       18- by how many µs a token may be ahead of this clock.
+local PROPOSED_END, FORM, AHEAD = 16, 17, 18
+local id, token = sub(ARGV[2], 1, ID_END), sub(ARGV[5], 1, PROPOSED_END)
 local node = redis.pcall('HMGET', NODE, 'p', 'l', 'f')
 if node[1] == ARGV[1] then
   local counter = OWN .. LOCK .. ':1l'
@@ -9,17 +10,17 @@ if node[1] == ARGV[1] then
   local value, last, micros = kept[1], kept[2], time[2]
   if #micros < 6 then micros = sub('00000' .. micros, -6) end
   local since = time[1] .. micros
-  if sub(ARGV[5], 17, 17) == 'k' then
-    -- That is for the rules.
+  if sub(ARGV[5], FORM, FORM) == 'k' then
+    -- The rules handle this.
   elseif not value then
-    -- A free name is granted at once, where the proposed token is above all that counts here and
-    -- not too far ahead. All numbers have 16 digits, so that they compare as they are.
+    -- A free name is granted at once if the proposed token is larger than all known ones and not too
+    -- far ahead. All numbers have 16 digits, so that they compare as strings.
     local largest, floor = node[2], node[3]
     local base = last or largest
     if not kept[3] and largest and floor and #base == 16 and #largest == 16 and #floor == 16
       and base < token and floor < token and not find(base .. largest .. floor, '%D')
-      and (token <= since or token - since <= sub(ARGV[5], 18) + 0)
-      -- What is of another type was not shown, and is not overwritten.
+      and (token <= since or token - since <= sub(ARGV[5], AHEAD) + 0)
+      -- `NX`: MGET returns nothing for a key of another type, which must not be overwritten.
       and call('SET', LOCK, ARGV[2] .. token .. since .. ARGV[3], 'NX', 'PX', ARGV[4]) then
       if (last and call('SET', counter, token, 'PX', '86400000'))
         or call('SET', counter, token, 'NX', 'PX', '86400000') then
@@ -28,15 +29,15 @@ if node[1] == ARGV[1] then
       end
       call('DEL', LOCK)
     end
-  elseif not kept[3] and sub(value, 1, 32) ~= id and find(value, '^[ghr][-w][ld]', 33)
-    and find(value, '^%d%d%d%d%dx [ld]%d+;', 100) then
+  elseif not kept[3] and sub(value, 1, ID_END) ~= id and find(value, '^[ghr][-w][ld]', STATE)
+    and find(value, '^%d%d%d%d%dx [ld]%d+;', WINDOW) then
     local left = call('PTTL', LOCK)
     if left > 0 then
-      -- Whoever holds it must know at its release that somebody waits.
-      if sub(ARGV[5], 17, 17) == 'w' and sub(value, 34, 34) == '-' then
-        call('SETRANGE', LOCK, '33', 'w')
+      -- At its release the holder must know that there are waiters.
+      if sub(ARGV[5], FORM, FORM) == 'w' and sub(value, WAITS, WAITS) == '-' then
+        call('SETRANGE', LOCK, AT_WAITS, 'w')
       end
-      return { 'busy', since, sub(value, 1, 8) .. sub(value, 33), left }
+      return { 'busy', since, sub(value, 1, SHORT_ID) .. sub(value, STATE), left }
     end
   end
 end

@@ -1,15 +1,17 @@
--- The rules that the scripts of a quorum's node share. The definition is `quorum` in the core:
--- `node` for what a node keeps of its set, `register` for what it keeps of a name.
+-- The rules that the scripts of a quorum's node share. The definition is `quorum` in the core: `node` for
+-- the state of a node in its set, `register` for the state of a name.
 --
--- What the node keeps (a hash): m marker, i id, w what it was called before, g gate, c configuration,
--- s its stamp, r the rest of its wait in µs, t whether by time, l the largest token it knows of, f its
--- floor, b the marker before, and p the pass: marker, slash, stamp, exactly while the gate is open.
--- The counter of a name: the token it stands at. The mark of a lease id that may not come back: `g`
--- when it was given up, else `-`, and, when it was revoked, `r` and the operator's words.
+-- The node's state is a hash: m marker, i id, w its previous id, g state, c configuration, s the
+-- configuration's stamp, r the rest of its quarantine in µs, t whether that is by time, l the largest
+-- token that it knows, f its floor, b the previous marker, and p the proof: marker, slash, stamp, present
+-- exactly while the node votes.
+-- The counter of a name is its last token. The mark of a lease id that may not return is `g` if it was
+-- given up, else `-`; if it was revoked, `r` and the operator's reason follow.
 local format = string.format
 local HIGHEST = '9007199254740991'
--- How long a counter is kept, the longest lease of any set, and the shortest memory of a mark, in ms.
-local DAY, LONGEST, MEMORY = '86400000', 600000, 30000
+-- How long a counter lasts, the longest lease of any set, and how long a mark lasts at least, in ms.
+local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000', 600000, 30000
+local NO_INBOX = string.rep('0', 16)
 
 local function stamp(time)
   local micros = time[2]
@@ -17,25 +19,25 @@ local function stamp(time)
   return time[1] .. micros
 end
 
--- Names what stands under a key and is not ours.
-local function found(key)
+-- Describes the value of a key that is not ours.
+local function describe(key)
   local kind = call('TYPE', key).ok
   if kind == 'string' then return 'a string of ' .. #call('GET', key) .. ' bytes' end
   if kind == 'zset' then return 'a sorted set' end
   return 'a ' .. kind
 end
 
--- Tells whether a key was of another type than asked for; every other error is raised.
+-- Tells whether a command failed because of the key's type; raises every other error.
 local function is_mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   if not find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
   return true
 end
 
--- Returns the string under a key, or nil; and what stands there when it is none.
+-- Returns the string under a key, or nil; and a description of any other value.
 local function look(key)
   local value = redis.pcall('GET', key)
-  if is_mistyped(value) then return nil, found(key) end
+  if is_mistyped(value) then return nil, describe(key) end
   return value or nil
 end
 
@@ -44,40 +46,40 @@ local function is_token(text)
 end
 
 local function is_record(text)
-  return #text > 104 and find(sub(text, 1, 32), '^[0-9a-f]+$')
-    and find(sub(text, 33, 35), '^[ghrf][-w][ld]$')
-    and find(sub(text, 36, 67), '^[0-9a-f]+$') and find(sub(text, 68, 104), '^%d+$')
+  return #text >= TERMS and find(sub(text, 1, ID_END), '^[0-9a-f]+$')
+    and find(sub(text, STATE, HOLD), '^[ghrf][-w][ld]$')
+    and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$') and find(sub(text, TOKEN, WINDOW_END), '^%d+$')
 end
 
--- Tells whether a record was healed: taken from another node's, without a vote of this one. Places
--- 100-104 have no other use here, as nothing is handed over.
+-- Tells whether a record was healed: copied from another node, without a vote of this one. The claim
+-- window marks that, as there are no hand-offs here.
 local HEALED = '00000'
-local function is_healed(record) return sub(record, 100, 104) == HEALED end
+local function is_healed(record) return sub(record, WINDOW, WINDOW_END) == HEALED end
 
--- Returns the record under a lock key, or nil; and what stands there when it is none.
+-- Returns the record under a lock key, or nil; and a description of any other value.
 local function holder(lock)
   local value, other = look(lock)
-  if value and not is_record(value) then return nil, found(lock) end
+  if value and not is_record(value) then return nil, describe(lock) end
   return value, other
 end
 
--- Returns where a name's counter stands, or nil; and what stands there when it is none.
+-- Returns a name's counter, or nil; and a description of any other value.
 local function last_of(lock)
   local last, other = look(OWN .. lock .. ':1l')
-  if last and not is_token(last) then other = found(OWN .. lock .. ':1l') end
-  if other then return nil, other .. ' in the place of its counter' end
+  if last and not is_token(last) then other = describe(OWN .. lock .. ':1l') end
+  if other then return nil, other .. ' in place of its counter' end
   return last
 end
 
 local function mark_of(lock, id)
   local mark, other = look(OWN .. lock .. ':1t:' .. id)
-  if mark and not find(mark, '^[-g]r?') then other = found(OWN .. lock .. ':1t:' .. id) end
-  if other then return nil, other .. ' in the place of a mark' end
+  if mark and not find(mark, '^[-g]r?') then other = describe(OWN .. lock .. ':1t:' .. id) end
+  if other then return nil, other .. ' in place of a mark' end
   return mark
 end
 
--- Returns the operator's words of a mark, or nil.
-local function words_of(mark)
+-- Returns the operator's reason of a mark, or nil.
+local function reason_of(mark)
   return mark and sub(mark, 2, 2) == 'r' and sub(mark, 3) or nil
 end
 
@@ -86,41 +88,41 @@ local function later(one, other)
   return one
 end
 
--- Returns the largest token and the floor, if the node votes for who shows this pass; else nil and
--- what is to be answered.
-local function admitted(pass)
+-- Returns the largest token and the floor, if the node votes for a request with this proof; else nil
+-- and the reply.
+local function admitted(proof)
   local kept = redis.pcall('HMGET', NODE, 'p', 'l', 'f', 'm', 'g', 's')
   if is_mistyped(kept) then
-    return nil, { 'foreign', found(NODE) .. ' in the place of what the node keeps' }
+    return nil, { 'foreign', describe(NODE) .. ' in place of the state of the node' }
   end
-  if kept[1] ~= pass then return nil, { 'barred', kept[4], kept[5], kept[6] } end
+  if kept[1] ~= proof then return nil, { 'barred', kept[4], kept[5], kept[6] } end
   if is_token(kept[2]) and is_token(kept[3]) then return kept[2], kept[3] end
-  return nil, { 'foreign', 'no number in the place of the largest token' }
+  return nil, { 'foreign', 'no number in place of the largest token' }
 end
 
--- Sets a name's counter, and the largest token that the node knows of.
+-- Sets a name's counter, and the largest token that the node knows.
 local function count(lock, token, largest)
-  call('SET', OWN .. lock .. ':1l', token, 'PX', DAY)
+  call('SET', OWN .. lock .. ':1l', token, 'PX', COUNTER_LIFE)
   if largest < token then call('HSET', NODE, 'l', token) end
 end
 
--- Returns how many ms a lock key still has. One that somebody took its end away from gets one that no
--- lease outlives.
+-- Returns how many ms a lock key has left. If somebody removed its expiry, sets one that no lease
+-- exceeds.
 local function left_of(lock)
   local left = call('PTTL', lock)
   if left == -1 then
-    left = LONGEST
+    left = MAX_LEASE
     call('PEXPIRE', lock, left)
   end
   return left < 0 and 0 or left
 end
 
--- Shows a record without what only its holder may know.
-local function show(record) return sub(record, 1, 8) .. sub(record, 33) end
+-- Returns a record without the secret part of its lease id.
+local function redact(record) return sub(record, 1, SHORT_ID) .. sub(record, STATE) end
 
--- Tells those who wait that a name is free. Who may not publish lets them ask again by themselves.
+-- Announces to waiters that a name is free. Without the right to publish, waiters repeat their requests.
 local function wake(lock, record)
-  if sub(record, 34, 34) == 'w' then
+  if sub(record, WAITS, WAITS) == 'w' then
     redis.pcall('PUBLISH', sub(NODE, 1, -7) .. 'wake:' .. lock, '')
   end
 end

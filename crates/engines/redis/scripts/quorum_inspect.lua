@@ -5,8 +5,8 @@ local function inspect(lock)
   if other then return { 'foreign', other } end
   local holders = {}
   if value then
-    local words = sub(value, 33, 33) == 'r' and words_of((mark_of(lock, sub(value, 1, 32))))
-    holders = { show(value), left_of(lock), words or '' }
+    local reason = sub(value, STATE, STATE) == 'r' and reason_of((mark_of(lock, sub(value, 1, ID_END))))
+    holders = { redact(value), left_of(lock), reason or '' }
   end
   return { 'shown', since, #holders / 3, holders, 0, {}, 0, false, 0, 0 }
 end

@@ -1,2 +1,2 @@
--- The keys of a script about a node of a quorum: its own, and then the lock keys of names.
+-- A script about the node itself, or about many names. KEYS: node, and the lock keys of the names.
 local NODE, OWN = KEYS[1], ''

@@ -1,3 +1,3 @@
--- The keys of a script about one name on a node of a quorum: lock, and the node's own where that is not
--- the usual one.
+-- A script about one name on a node of a quorum. KEYS: lock, and the node's key if it is not the default
+-- one.
 local LOCK, NODE, OWN = KEYS[1], KEYS[2] or 'holdline:node:1', ''

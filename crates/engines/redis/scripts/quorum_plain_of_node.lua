@@ -1,2 +1,2 @@
--- The same keys in the plain dialect: what is kept besides a lock key stands under our own prefix.
+-- The same in the plain dialect: keys other than the lock key start with our prefix.
 local NODE, OWN = KEYS[1], sub(KEYS[1], 1, -7)

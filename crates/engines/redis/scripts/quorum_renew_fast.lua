@@ -1,28 +1,28 @@
--- ARGV: the pass; for each lock key lease id and `g`; hold (l, d) or w to look only, client, inbox;
+-- ARGV: the proof; for each lock key: lease id and `g`; hold (l, d) or w to inspect only, client, inbox;
 --       lease in ms.
--- Renews where nothing but the time changes: what is left is the answer. The rest is for the rules.
+-- Renews grants where only the expiry changes; the reply is the ms left. The rules handle the others.
 local replies, rest = {}, {}
 local votes = redis.pcall('HGET', NODE, 'p') == ARGV[1]
-for line = 1, votes and #KEYS - 1 or 0 do
-  local at = 3 * line
-  local key, purpose, value = KEYS[line + 1], ARGV[at], false
+for index = 1, votes and #KEYS - 1 or 0 do
+  local at = 3 * index
+  local key, purpose, value = KEYS[index + 1], ARGV[at], false
   local kind = sub(purpose, 1, 1)
   if kind ~= 'w' then value = redis.pcall('GET', key) end
-  if type(value) == 'string' and sub(value, 1, 33) == ARGV[at - 1] then
+  if type(value) == 'string' and sub(value, 1, STATE) == ARGV[at - 1] then
     local left, ms = call('PTTL', key), tonumber(ARGV[at + 1])
-    local kept = kind == 'l' and purpose or 'd' .. sub(value, 36, 67)
-    local changes = sub(value, 35, 67) ~= kept
-    -- First what takes no memory: a full server then lets the rest pass.
+    local updated = kind == 'l' and purpose or 'd' .. sub(value, CLIENT, INBOX_END)
+    local changes = sub(value, HOLD, INBOX_END) ~= updated
+    -- First a command that needs no memory: a full server then accepts the others.
     if left < ms then
       call('PEXPIRE', key, ARGV[at + 1])
       left = ms
     elseif changes then
       call('PEXPIRE', key, left)
     end
-    if changes then call('SETRANGE', key, '34', kept) end
-    replies[line] = left
+    if changes then call('SETRANGE', key, AT_HOLD, updated) end
+    replies[index] = left
   else
-    rest[#rest + 1] = line
+    rest[#rest + 1] = index
   end
 end
 if votes and #rest == 0 then return replies end

@@ -1,15 +1,15 @@
--- All lines that are left have one now, and those of one name one state.
+-- The remaining renewals share one state for each name.
 local states = {}
 
-local function keep_shared(s, id, record, purpose, ms)
-  local kept = sub(record, 35, 67)
-  if sub(purpose, 1, 1) == 'l' then kept = purpose else kept = 'd' .. sub(kept, 2) end
-  if kept ~= sub(record, 35, 67) then
-    call('HSET', s.data, id, sub(record, 1, 34) .. kept .. sub(record, 68))
+local function extend_shared(s, id, record, purpose, ms)
+  local before = sub(record, HOLD, INBOX_END)
+  local updated = sub(purpose, 1, 1) == 'l' and purpose or 'd' .. sub(before, 2)
+  if updated ~= before then
+    call('HSET', s.data, id, sub(record, 1, WAITS) .. updated .. sub(record, TOKEN))
   end
   local left = math.max(left_of(s, record), ms)
   call('ZADD', s.lock, now + left + 1, id)
-  keep_set(s, left)
+  extend_set(s, left)
   return left
 end
 
@@ -22,18 +22,18 @@ local function renew(s, id, purpose, ms)
   end
   local state = state_of(record)
   if state == 'q' then
-    local position = hear(s, id)
+    local position = record_heartbeat(s, id)
     if not position then return { 'unknown' } end
-    keep_inbox(s, id, record, sub(purpose, 18, 33))
+    update_inbox(s, id, record, sub(purpose, INBOX - HOLD + 1, INBOX_END - HOLD + 1))
     return { 'queued', position, next_look(s, position) }
   end
   if state == 'h' or sub(purpose, 1, 1) == 'w' then return { 'handed', left_of(s, record) } end
   if state == 'r' then return { 'revoked', revoked(s, id) or '', left_of(s, record) } end
-  return keep_shared(s, id, record, purpose, ms)
+  return extend_shared(s, id, record, purpose, ms)
 end
 
-local function answer(line)
-  local at, lock = 3 * line - 1, KEYS[line + 1]
+local function reply_to(index)
+  local at, lock = 3 * index - 1, KEYS[index + 1]
   local s = states[lock]
   if not s then
     s = load(lock)
@@ -41,10 +41,10 @@ local function answer(line)
     states[lock] = s
   end
   if s.foreign then return { 'foreign', s.foreign } end
-  return renew(s, sub(ARGV[at - 1], 1, 32), ARGV[at], tonumber(ARGV[at + 1]))
+  return renew(s, id_of(ARGV[at - 1]), ARGV[at], tonumber(ARGV[at + 1]))
 end
 
-go_on_when_full(KEYS[2] .. ':1d')
-for _, line in ipairs(rest) do asking[sub(ARGV[3 * line - 2], 1, 32)] = true end
-for _, line in ipairs(rest) do replies[line] = attempt(answer, line) end
+write_without_memory(KEYS[2] .. DATA)
+for _, index in ipairs(rest) do callers[id_of(ARGV[3 * index - 2])] = true end
+for _, index in ipairs(rest) do replies[index] = attempt(reply_to, index) end
 return refused or replies

@@ -12,21 +12,21 @@ use holdline_core::{
     Purpose, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
-use crate::ears::Ears;
 use crate::error::{ENGINE, protocol};
+use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
-use crate::listing::{Ahead, Listings, Scan, Shelf, Shown, Steps};
-use crate::native::{self, Asker};
+use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
+use crate::native::{self, RequestContext};
 use crate::node::{Node, ServerFacts};
-use crate::options::{Dialect, Group, RedisOptions, Replicas};
-use crate::sentinel::Copies;
+use crate::options::{Dialect, RedisOptions, Replicas, SentinelGroup};
+use crate::sentinel::ReplicaAcks;
 
 /// How many holders and waiters of a name are shown.
 pub(crate) const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
-/// How many lines one call renews.
-pub(crate) const MOST_LINES: usize = 128;
-/// How much later than its lease a dead holder's name may become free: the server keeps whole
-/// milliseconds, and a key lives through its last one.
+/// How many grants one call renews.
+pub(crate) const MAX_BATCH: usize = 128;
+/// How much later than its lease a dead holder's name may become free: the server counts whole
+/// milliseconds, and a key exists until the end of its last one.
 pub(crate) const LAG: Duration = Duration::from_millis(5);
 
 /// The engine of one Redis server. Clones share its connection.
@@ -36,13 +36,13 @@ pub struct RedisEngine(Arc<Inner>);
 struct Inner {
     capabilities: Capabilities,
     node: Node,
-    asker: Asker,
+    context: RequestContext,
     watches: Arc<Watches>,
-    ears: Ears,
+    inbox: ProcessInbox,
     listings: Listings,
     clock: Arc<dyn Clock>,
-    /// Who tells how many replicas have a grant, where that counts.
-    copies: Option<Copies>,
+    /// Waits for replicas to acknowledge grants, where the options require that.
+    replica_acks: Option<ReplicaAcks>,
 }
 
 impl RedisEngine {
@@ -56,17 +56,23 @@ impl RedisEngine {
         options.must_be_of_one()?;
         let node = Node::new(options, clock.clone())?;
         let layout = Layout::of(options);
-        // Never all zeros, which is the inbox of those who hear nothing.
-        let inbox = format!("{:08x}{:08x}", node.random(), node.random() | 1);
+        // Never all zeros, which stands for no inbox.
+        let inbox_id = format!("{:08x}{:08x}", node.random(), node.random() | 1);
         let watches = Arc::new(Watches::default());
-        let channel = layout.inbox(&inbox);
-        let ears = Ears::new(node.clone(), clock.clone(), channel, watches.clone());
+        let channel = layout.inbox(&inbox_id);
+        let inbox = ProcessInbox::new(node.clone(), clock.clone(), channel, watches.clone());
         let listings = Listings::new(clock.clone());
-        let copies = copies_of(options, &node, &layout)?;
+        let replica_acks = replica_acks_of(options, &node, &layout)?;
         let scripts = &native::SERVER;
-        let asker = Asker { layout, scripts, inbox, deadline: options.command_timeout() };
+        let context = RequestContext {
+            layout,
+            scripts,
+            inbox: inbox_id,
+            deadline: options.command_timeout(),
+        };
         let capabilities = capabilities(options);
-        let inner = Inner { capabilities, node, asker, watches, ears, listings, clock, copies };
+        let inner =
+            Inner { capabilities, node, context, watches, inbox, listings, clock, replica_acks };
         Ok(RedisEngine(Arc::new(inner)))
     }
 
@@ -74,8 +80,8 @@ impl RedisEngine {
     ///
     /// # Errors
     /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `NoQuorum`: the
-    /// sentinels answer, and the master does not. `Refused`: it does not let us in. Nothing is
-    /// held after any of them.
+    /// sentinels answer, and the master does not. `Refused`: the server does not let us in. Nothing
+    /// is held after any of them.
     pub async fn connect(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
@@ -86,17 +92,23 @@ impl RedisEngine {
     }
 }
 
-fn copies_of(
+fn replica_acks_of(
     options: &RedisOptions,
     node: &Node,
     layout: &Layout,
-) -> Result<Option<Copies>, LockError> {
-    let wanted = options.group().map_or(Replicas::None, Group::replicas);
+) -> Result<Option<ReplicaAcks>, LockError> {
+    let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
     let Some(watcher) = node.watcher().filter(|_| wanted != Replicas::None) else {
         return Ok(None);
     };
     let deadline = options.command_timeout();
-    Ok(Some(Copies::new(node.beside()?, watcher.clone(), wanted, layout.reign(), deadline)))
+    Ok(Some(ReplicaAcks::new(
+        node.beside()?,
+        watcher.clone(),
+        wanted,
+        layout.master_term(),
+        deadline,
+    )))
 }
 
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
@@ -105,7 +117,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
         None if options.is_of_cluster() => format!("cluster {}", options.address().in_order()),
         None => format!("{}/{}", options.address(), options.db()),
     };
-    // Other keys are other locks.
+    // Engines with other keys have other locks.
     let usual = RedisOptions::default();
     for (key, usual) in
         [(options.key_template(), usual.key_template()), (options.prefix(), usual.prefix())]
@@ -119,7 +131,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.lag = LAG;
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
-    capabilities.max_batch = MOST_LINES;
+    capabilities.max_batch = MAX_BATCH;
     capabilities.latch = true;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
@@ -136,13 +148,13 @@ impl Verbs for RedisEngine {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        self.0.renew(lines).await
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        self.0.renew(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        native::released(&self.0.node.call(|| native::release(&self.0.asker, request)).await?)
+        native::released(&self.0.node.call(|| native::release(&self.0.context, request)).await?)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
@@ -154,7 +166,7 @@ impl Verbs for RedisEngine {
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        self.0.ears.watch(lease_id)
+        self.0.inbox.watch(lease_id)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -162,17 +174,17 @@ impl Verbs for RedisEngine {
     }
 
     async fn flush(&self) {
-        self.0.node.report_wait().await;
+        self.0.node.report_quarantine().await;
     }
 }
 
 impl Inner {
-    /// Returns the run of the server that may grant now; `None` where it need not be a known one.
+    /// Returns the run of the server that may grant now; `None` where any run may.
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
         if self.node.watcher().is_none() {
             return Ok(None);
         }
-        let facts = self.node.ready_within(self.asker.deadline).await?;
+        let facts = self.node.ready_within(self.context.deadline).await?;
         let until = facts.quarantine.map(|quarantine| quarantine.until());
         let left = self.clock.now().until(until.unwrap_or(Moment::ORIGIN));
         if !left.is_zero() {
@@ -184,19 +196,19 @@ impl Inner {
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         let facts = match operation {
-            // A freeze is a grant too.
+            // A freeze draws a token, too.
             Operation::Freeze { .. } => self.granting_run().await?,
             _ => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        let reply = self.node.call_of(run, || native::operate(&self.asker, operation)).await;
+        let reply = self.node.call_of(run, || native::operate(&self.context, operation)).await;
         native::operated(&reply?)
     }
 
-    /// Waits until enough replicas have what this run of the server has granted.
+    /// Waits until enough replicas have the grants of this run of the server.
     async fn confirm(&self, run: Option<&str>) -> Result<(), LockError> {
-        match &self.copies {
-            Some(copies) => copies.confirm(run).await,
+        match &self.replica_acks {
+            Some(replica_acks) => replica_acks.confirm(run).await,
             None => Ok(()),
         }
     }
@@ -205,34 +217,35 @@ impl Inner {
         let facts = self.granting_run().await?;
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let limit = self.capabilities.max_waiters;
-        let ask = |hears| async move {
-            let ask = || native::acquire(&self.asker, request, hears, limit);
-            let reply = self.node.call_of(run, ask).await;
+        let send = |subscribed| async move {
+            let send = || native::acquire(&self.context, request, subscribed, limit);
+            let reply = self.node.call_of(run, send).await;
             let reply = reply.and_then(|reply| native::acquired(&reply, request, limit))?;
             if matches!(reply, AcquireReply::Granted { .. }) {
-                // Where too few have it, whoever asked gives the lease id up, or asks again.
+                // If too few have it, the caller gives up the lease id, or repeats the request.
                 self.confirm(run).await?;
             }
             Ok(reply)
         };
-        self.ears.acquire(request, self.asker.deadline, ask).await
+        self.inbox.acquire(request, self.context.deadline, send).await
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let replies = self.renew_lines(lines, self.ears.hears()).await?;
-        self.ears.forget_ended(lines, &replies);
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let replies = self.renew_all(renewals, self.inbox.is_subscribed()).await?;
+        self.inbox.forget_ended(renewals, &replies);
         Ok(replies)
     }
 
-    async fn renew_lines(&self, lines: &[&RenewRequest], hears: bool) -> Renewed {
-        let facts = match &self.copies {
-            Some(_) => Some(self.node.ready_within(self.asker.deadline).await?),
+    async fn renew_all(&self, renewals: &[&RenewRequest], subscribed: bool) -> Renewed {
+        let facts = match &self.replica_acks {
+            Some(_) => Some(self.node.ready_within(self.context.deadline).await?),
             None => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        let reply = self.node.call_of(run, || native::renew(&self.asker, lines, hears)).await;
-        let replies = native::renewed(&reply?, lines.len())?;
-        if lines.iter().any(|line| matches!(line.purpose, Purpose::Keep(_))) {
+        let reply =
+            self.node.call_of(run, || native::renew(&self.context, renewals, subscribed)).await;
+        let replies = native::renewed(&reply?, renewals.len())?;
+        if renewals.iter().any(|renewal| matches!(renewal.purpose, Purpose::Keep(_))) {
             self.confirm(run).await?;
         }
         Ok(replies)
@@ -240,14 +253,14 @@ impl Inner {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let mut shown = self.inspect_all(std::slice::from_ref(name)).await?;
-        shown.pop().unwrap_or_else(|| Err(protocol("a name was asked for and not shown")))
+        shown.pop().unwrap_or_else(|| Err(protocol("a requested name is not in the reply")))
     }
 
     async fn inspect_all(
         &self,
         names: &[LockName],
     ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
-        let reply = self.node.call(|| native::inspect(&self.asker, names, MAX_SHOWN)).await;
+        let reply = self.node.call(|| native::inspect(&self.context, names, MAX_SHOWN)).await;
         let shown = native::inspected(&reply?, names)?;
         let about = |(one, name): (Result<Snapshot, LockError>, &LockName)| {
             one.map_err(|error| error.with_name(name))
@@ -256,17 +269,18 @@ impl Inner {
     }
 }
 
-impl Shelf for Inner {
+impl NameSource for Inner {
     async fn names_after(
         &self,
         prefix: &str,
         after: Option<&LockName>,
-        steps: &mut Steps,
-    ) -> Result<Ahead, LockError> {
-        let mut ahead = Ahead::default();
-        let scan = Scan { layout: &self.asker.layout, deadline: self.asker.deadline };
-        scan.names_after(&self.node, (prefix, after), steps, &mut |name| ahead.add(name)).await?;
-        Ok(ahead)
+        budget: &mut ScanBudget,
+    ) -> Result<NextNames, LockError> {
+        let mut next_names = NextNames::default();
+        let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
+        scan.names_after(&self.node, (prefix, after), budget, &mut |name| next_names.add(name))
+            .await?;
+        Ok(next_names)
     }
 
     async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {

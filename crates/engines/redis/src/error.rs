@@ -1,9 +1,9 @@
-//! What can go wrong with a Redis server, and what the library is told about it.
+//! The error replies of a Redis server, and the errors of the library that they become.
 //!
-//! An error of the server says that its command did nothing. An error from *inside* a script is
-//! another matter: what the script wrote before it stays. The server refuses a first write for
-//! want of memory, disk, replicas or the right role, never a later one; so only those leave
-//! nothing behind.
+//! An error reply to a command means that the command did nothing. An error from *inside* a script
+//! differs: what the script wrote before it remains. If memory, disk, replicas or the role do not
+//! allow writes, the server refuses the first write of a script and never a later one. So only
+//! these errors of a script leave nothing behind.
 
 use std::fmt;
 
@@ -12,46 +12,46 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redis";
 
-/// How much of the server's own words is kept.
-const LONGEST_WORDS: usize = 300;
+/// How many characters of an error reply are kept.
+const MAX_TEXT: usize = 300;
 
-/// What the server puts between an error inside a script and the sum of that script.
+/// What the server puts between an error inside a script and the SHA-1 of that script.
 const IN_SCRIPT: &str = " script: ";
 
-/// An error of the server: its first word and the rest, without what it quotes of ours.
+/// An error reply: its code and the rest, without the arguments that it quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerWords {
+pub(crate) struct ServerError {
     pub(crate) code: String,
     pub(crate) rest: String,
 }
 
-impl ServerWords {
-    pub(crate) fn new(code: &str, rest: &str) -> ServerWords {
+impl ServerError {
+    pub(crate) fn new(code: &str, rest: &str) -> ServerError {
         if let Some((code, rest)) = inside_script(code, rest) {
-            return ServerWords::new(code, &format!("{rest}{IN_SCRIPT}before 7.0"));
+            return ServerError::new(code, &format!("{rest}{IN_SCRIPT}before 7.0"));
         }
-        // The server quotes arguments of what it does not understand: lease ids, passwords.
+        // The server quotes arguments of unknown commands: lease ids, passwords.
         let quoted = ["with args beginning with", ", with args"];
         let end = quoted.iter().filter_map(|mark| rest.find(mark)).min().unwrap_or(rest.len());
         let rest = if code == "ERR" { &rest[..end] } else { rest };
-        let rest = rest.trim_end_matches([' ', ',']).chars().take(LONGEST_WORDS).collect();
-        ServerWords { code: code.to_owned(), rest }
+        let rest = rest.trim_end_matches([' ', ',']).chars().take(MAX_TEXT).collect();
+        ServerError { code: code.to_owned(), rest }
     }
 
-    /// The text of an error that a script caught.
-    pub(crate) fn caught(text: &str) -> ServerWords {
+    /// Reads the text of an error that a script has caught.
+    pub(crate) fn from_script(text: &str) -> ServerError {
         let (code, rest) = match text.trim_start_matches('-').split_once(' ') {
             Some((code, rest)) if code.bytes().all(|byte| byte.is_ascii_uppercase()) => {
                 (code, rest)
             }
             _ => ("ERR", text),
         };
-        // Enough room for the mark by which an error of a script is known.
-        let rest: String = rest.chars().take(LONGEST_WORDS / 2).collect();
-        ServerWords::new(code, &format!("{rest}{IN_SCRIPT}caught"))
+        // Leaves room for the mark of an error inside a script.
+        let rest: String = rest.chars().take(MAX_TEXT / 2).collect();
+        ServerError::new(code, &format!("{rest}{IN_SCRIPT}caught"))
     }
 
-    /// Whether a script raised it.
+    /// Tells whether it was raised inside a script.
     pub(crate) fn in_script(&self) -> bool {
         self.rest.contains(IN_SCRIPT) || self.rest.contains("@user_script")
     }
@@ -67,102 +67,102 @@ fn inside_script<'a>(code: &str, rest: &'a str) -> Option<(&'a str, &'a str)> {
     (code == "ERR" && is_line && is_code).then_some((inner, text))
 }
 
-impl fmt::Display for ServerWords {
+impl fmt::Display for ServerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The sum of a script and its line tell a user nothing.
+        // The SHA-1 of a script and a line number mean nothing to a user.
         let rest = self.rest.split(IN_SCRIPT).next().unwrap_or_default();
         let shown = format!("{} {rest}", self.code);
         write!(f, "{}", holdline_core::Escaped(shown.trim_end()))
     }
 }
 
-impl std::error::Error for ServerWords {}
+impl std::error::Error for ServerError {}
 
-/// No answer; `certainty` tells whether the request may have been carried out.
+/// No reply; `certainty` tells whether the request may have been carried out.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
 
-/// No master answers, or it has too few replicas, while others of its group are there: so there
-/// may be one again by itself.
+/// No master answers, or it has too few replicas, while other servers of its group answer: a new
+/// master may come without an operator.
 pub(crate) fn masterless(message: &str, certainty: Certainty) -> LockError {
-    let nodes = vec![format!("no master takes it: {message}")];
+    let nodes = vec![format!("no master accepts it: {message}")];
     LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, certainty)
 }
 
-/// What a master answers that has fewer replicas than `min-replicas-to-write`.
-pub(crate) const LONELY: &str = "NOREPLICAS";
+/// The code of a master that has fewer replicas than `min-replicas-to-write`.
+pub(crate) const NOREPLICAS: &str = "NOREPLICAS";
 
-/// A master that has lost its replicas may have been replaced: that passes, or an operator sees to
-/// it. The server says so before it writes anything.
-pub(crate) fn lonely(words: ServerWords) -> LockError {
+/// A master that has lost its replicas may have been replaced. The server says so before it writes
+/// anything.
+pub(crate) fn too_few_replicas(reply: ServerError) -> LockError {
     let message = format!(
-        "it has too few replicas: it may have been replaced, and the others are asked; if it was \
-         not, see to its replicas or to min-replicas-to-write ({words})"
+        "it has too few replicas: it may have been replaced, and the others are queried; if it was \
+         not, check its replicas or min-replicas-to-write ({reply})"
     );
-    masterless(&message, Certainty::NotApplied).with_source(words)
+    masterless(&message, Certainty::NotApplied).with_source(reply)
 }
 
-/// The server answered what it must not. What the request did is unknown.
+/// The reply is invalid. What the request did is unknown.
 pub(crate) fn protocol(message: impl Into<String>) -> LockError {
     LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
 }
 
-/// What an error of the server means.
-pub(crate) fn refusal(words: ServerWords) -> LockError {
-    let (kind, first_write) = kind_of(&words);
-    let certainty = match (words.in_script(), first_write) {
+/// Explains an error reply.
+pub(crate) fn refusal(reply: ServerError) -> LockError {
+    let (kind, first_write) = kind_of(&reply);
+    let certainty = match (reply.in_script(), first_write) {
         (true, false) => Certainty::Unknown,
         _ => Certainty::NotApplied,
     };
     let error = LockError::new(ENGINE, kind, certainty);
-    // What stopped a script is told in our words: its own name a line of its text.
-    let stumbled = words.code == "ERR" && words.in_script();
-    if stumbled { error } else { error.with_source(words) }
+    // The server's text of a failed script names a line of it, which helps no user.
+    let script_failed = reply.code == "ERR" && reply.in_script();
+    if script_failed { error } else { error.with_source(reply) }
 }
 
-/// The kind, and whether the server checks for it before a script's first write only.
-fn kind_of(words: &ServerWords) -> (ErrorKind, bool) {
-    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
-    let later = |advice: &str| ErrorKind::Unavailable { message: format!("{advice} ({words})") };
-    match words.code.as_str() {
+/// Returns the kind, and whether the server checks for it only before a script's first write.
+fn kind_of(reply: &ServerError) -> (ErrorKind, bool) {
+    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({reply})") };
+    let later = |advice: &str| ErrorKind::Unavailable { message: format!("{advice} ({reply})") };
+    match reply.code.as_str() {
         "OOM" => (refused("the server's memory is full: raise maxmemory"), true),
-        "MISCONF" => (refused("the server cannot save to disk, so it takes no writes"), true),
+        "MISCONF" => (refused("the server cannot save to disk, so it accepts no writes"), true),
         "READONLY" => (refused("the server is a replica: name its master"), true),
-        "NOREPLICAS" => (refused("the server has too few replicas, so it takes no writes"), true),
+        "NOREPLICAS" => (refused("the server has too few replicas, so it accepts no writes"), true),
         "LOADING" => (later("the server is still loading its data"), false),
-        "BUSY" => (later("the server is busy with a script of somebody"), false),
+        "BUSY" => (later("the server is busy with a script of another client"), false),
         "MASTERDOWN" => (later("the server is a replica that has lost its master"), false),
         "CLUSTERDOWN" => (later("the server's cluster is down"), false),
         "TRYAGAIN" => (later("the server's cluster is moving the keys"), false),
         "MOVED" | "ASK" => {
             (refused("the server is a node of a Redis Cluster: write `redis-cluster://`"), false)
         }
-        "CROSSSLOT" => (refused("the keys of one lock lie on several nodes of a cluster"), false),
-        "NOAUTH" => (refused("the server wants a password"), false),
+        "CROSSSLOT" => (refused("the keys of one lock are on several nodes of a cluster"), false),
+        "NOAUTH" => (refused("the server requires a password"), false),
         "WRONGPASS" => (refused("user or password is wrong"), false),
-        "NOPERM" => (refused(&lacks_right(&words.rest)), false),
-        "WRONGTYPE" => (foreign("a key of another type stands there"), false),
-        "ERR" => kind_of_general(words),
-        _ => (unexpected(words), false),
+        "NOPERM" => (refused(&lacks_right(&reply.rest)), false),
+        "WRONGTYPE" => (foreign("a key of another type is there"), false),
+        "ERR" => kind_of_general(reply),
+        _ => (unexpected(reply), false),
     }
 }
 
-/// How a script stumbles over data that it did not write.
-const STUMBLES: &[&str] =
+/// How a script fails on data that it did not write.
+const SCRIPT_FAILURES: &[&str] =
     &["attempt to ", "bad argument", "not an integer", "not a valid float", "too many results"];
 
-/// `ERR` stands for much: its text tells what.
-fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
-    let says = |text: &str| words.rest.contains(text);
-    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
+/// Explains `ERR` by its text.
+fn kind_of_general(reply: &ServerError) -> (ErrorKind, bool) {
+    let says = |text: &str| reply.rest.contains(text);
+    let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({reply})") };
     let kind = if says("max number of clients") {
-        let message = format!("the server has as many clients as it takes ({words})");
+        let message = format!("the server accepts no more clients ({reply})");
         ErrorKind::Unavailable { message }
     } else if says("executing the script can't") {
-        refused(&lacks_right(&words.rest))
+        refused(&lacks_right(&reply.rest))
     } else if says("without any password configured") {
-        refused("the server knows no password: leave it out")
+        refused("the server has no password: leave it out")
     } else if says("invalid password") {
         refused("user or password is wrong")
     } else if says("DB index is out of range") {
@@ -170,21 +170,21 @@ fn kind_of_general(words: &ServerWords) -> (ErrorKind, bool) {
     } else if says("cluster support disabled") {
         refused("the server is of no Redis Cluster: write `redis://`, or name a cluster's nodes")
     } else if says("access a non local key") || says("while the cluster is down") {
-        let message = format!("the slot was moved while a script ran ({words})");
+        let message = format!("the slot was moved while a script ran ({reply})");
         ErrorKind::Unavailable { message }
     } else if says("unknown command") || says("Unknown Redis command") {
         refused("the server does not know a command that we need")
     } else if says("HOLDLINE-FOREIGN") {
-        foreign("the counter of fencing tokens is no number of ours")
+        foreign("the counter of fencing tokens holds no number of ours")
     } else if says("HOLDLINE-SPENT") {
-        let message = "no fencing token is left: the counter stands at the largest there is";
+        let message = "no fencing token is left: the counter is at its maximum";
         ErrorKind::Refused { message: message.to_owned() }
     } else if says("WRONGTYPE") {
-        foreign("a key of another type stands there")
-    } else if words.in_script() && STUMBLES.iter().any(|text| says(text)) {
-        foreign("the keys of the name hold what we do not write there")
+        foreign("a key of another type is there")
+    } else if reply.in_script() && SCRIPT_FAILURES.iter().any(|text| says(text)) {
+        foreign("the keys of the name hold data of another program")
     } else {
-        unexpected(words)
+        unexpected(reply)
     };
     (kind, false)
 }
@@ -193,11 +193,13 @@ fn foreign(found: &str) -> ErrorKind {
     ErrorKind::Foreign { found: found.to_owned() }
 }
 
-fn unexpected(words: &ServerWords) -> ErrorKind {
-    ErrorKind::Protocol { message: format!("the server refused what it should know: {words}") }
+fn unexpected(reply: &ServerError) -> ErrorKind {
+    ErrorKind::Protocol {
+        message: format!("the server refused a command that it should accept: {reply}"),
+    }
 }
 
-/// Names the rule that the server's ACL lacks, from the server's words.
+/// Names the ACL rule that the user lacks, from the server's text.
 fn lacks_right(rest: &str) -> String {
     let quoted = || rest.split_once("run the '")?.1.split_once('\'').map(|(command, _)| command);
     if rest.contains("channel") {

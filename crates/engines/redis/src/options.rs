@@ -1,13 +1,13 @@
-//! What can be set for a Redis engine, in code or in a URL.
+//! The settings of a Redis engine, in code or in a URL.
 //!
 //! `redis://[user[:password]@]host[:port][/db]`, `rediss://` for TLS, and
-//! `redis+unix:///path/to/socket?db=0`; for servers that Sentinels look after
+//! `redis+unix:///path/to/socket?db=0`; for a master that Sentinels monitor
 //! `redis+sentinel://sentinel[:port],…/service[/db]`, and for a cluster
 //! `redis-cluster://node[:port],…`. No password is ever shown: not by `Debug`,
 //! not in a message.
 //!
 //! Read next: `url` and `read` for how a URL is read, `group` for the one that names sentinels,
-//! `check` for what the settings may be.
+//! `check` for the limits of the settings.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,27 +19,27 @@ use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::Reader;
 
+use crate::environment::Environment;
 use crate::error::ENGINE;
 use crate::plain::LeaseFormat;
-use crate::surroundings::Surroundings;
 
 mod check;
 mod group;
 mod read;
 mod url;
 
-pub(crate) use group::{Group, Replicas, is_near};
+pub(crate) use group::{Replicas, SentinelGroup, is_near};
 pub(crate) use url::Address;
 
 const URL: Reader = Reader { engine: ENGINE, port: 6379 };
 
-/// How the keys of a lock look.
+/// The form of a lock's keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dialect {
     /// Our own keys: queue, fair hand-off, shared and permit modes.
     #[default]
     Native,
-    /// One string key, as the plain locks of other libraries have it.
+    /// One string key, as in the plain locks of other libraries.
     Plain,
 }
 
@@ -49,8 +49,8 @@ pub struct RedisOptions {
     access: Access,
     limits: Limits,
     layout: Layout,
-    group: Option<Group>,
-    surroundings: Option<Arc<dyn Surroundings>>,
+    group: Option<SentinelGroup>,
+    environment: Option<Arc<dyn Environment>>,
 }
 
 /// How the server is reached, and as whom.
@@ -72,7 +72,7 @@ struct Limits {
     max_waiters: usize,
 }
 
-/// How the keys look.
+/// The form of the keys.
 #[derive(Clone, Debug)]
 struct Layout {
     dialect: Dialect,
@@ -94,8 +94,8 @@ impl RedisOptions {
     /// `majority`, a number).
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL, and never shows its password; an unknown
-    /// parameter is told with the nearest known spelling. No connection was made.
+    /// `Invalid` names the error in the URL, and never shows its password. For an unknown
+    /// parameter it names the nearest known one. No connection was made.
     pub fn from_url(url: &str) -> Result<RedisOptions, LockError> {
         let parts = url::Parts::split(url)?;
         let access = Access {
@@ -117,7 +117,7 @@ impl RedisOptions {
         Ok(options)
     }
 
-    /// Checks the settings, and that they are for this dialect.
+    /// Checks the settings, and that the dialect is this one.
     pub(crate) fn must_be(&self, dialect: Dialect, advice: &str) -> Result<(), LockError> {
         self.validate()?;
         if self.layout.dialect == dialect {
@@ -136,14 +136,14 @@ impl RedisOptions {
         Err(LockError::invalid(ENGINE, "url", message))
     }
 
-    /// Sets how the keys of a lock look.
+    /// Sets the form of a lock's keys.
     #[must_use]
     pub fn with_dialect(mut self, dialect: Dialect) -> RedisOptions {
         self.layout.dialect = dialect;
         self
     }
 
-    /// Sets the password, which then need not stand in a URL.
+    /// Sets the password, which the URL then does not need.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> RedisOptions {
         self.access.password = Secret::new(Some(password.into()));
@@ -184,7 +184,7 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long making a connection may take, greeting and all; 5 s unless set.
+    /// Sets how long connecting may take, including the handshake; 5 s unless set.
     #[must_use]
     pub fn with_connect_timeout(mut self, limit: Duration) -> RedisOptions {
         self.limits.connect_timeout = limit;
@@ -205,21 +205,21 @@ impl RedisOptions {
         self
     }
 
-    /// Sets where streams, tasks and random numbers come from, for simulators. Unless set, they
-    /// come from the network, the runtime and the operating system.
+    /// Sets the source of streams, tasks and random numbers, for simulators. Unless set, they come
+    /// from the network, the runtime and the operating system.
     #[must_use]
-    pub fn with_surroundings(mut self, surroundings: Arc<dyn Surroundings>) -> RedisOptions {
-        self.surroundings = Some(surroundings);
+    pub fn with_environment(mut self, environment: Arc<dyn Environment>) -> RedisOptions {
+        self.environment = Some(environment);
         self
     }
 }
 
 impl RedisOptions {
-    /// Tells whether the password would travel a network where others can read it.
+    /// Tells whether the password would be sent unencrypted over a network.
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Service { .. } => {
-                let open = self.group.as_ref().is_some_and(Group::is_open);
+                let open = self.group.as_ref().is_some_and(SentinelGroup::is_open);
                 open && self.access.password.expose().is_some()
             }
             Address::Tcp { host, tls: false, .. } => {
@@ -302,8 +302,8 @@ impl RedisOptions {
         self.limits.max_waiters
     }
 
-    pub(crate) fn surroundings(&self) -> Option<Arc<dyn Surroundings>> {
-        self.surroundings.clone()
+    pub(crate) fn environment(&self) -> Option<Arc<dyn Environment>> {
+        self.environment.clone()
     }
 }
 

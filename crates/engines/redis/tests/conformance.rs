@@ -1,4 +1,4 @@
-//! The Redis engine on real servers: Debian's by both protocols, and the newest that can be had.
+//! The conformance suite on real servers: Debian's with both protocols, and newer ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use holdline_core::{Engine, LockError, LockName};
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
-/// How many histories suffice where only the server or the protocol is another.
+/// The number of histories where only the server or the protocol differs.
 const FEW: usize = 50;
 const FOREIGN: &str = "somebody else's lock";
 
@@ -18,13 +18,13 @@ struct Redis {
     test: &'static str,
     parameters: &'static str,
     histories: usize,
-    /// All clients that were opened: after a restart they have to find the server again.
+    /// All open clients: after a restart they must reconnect.
     engines: Opened,
 }
 
 impl Redis {
     fn start(test: &'static str, flavour: Flavour) -> Redis {
-        // So that a restart keeps what was granted.
+        // So a restart keeps the grants.
         let config = RedisConfig::default().with_flavour(flavour).with_appendonly("always");
         Redis {
             server: RedisServer::start(config),
@@ -35,16 +35,15 @@ impl Redis {
         }
     }
 
-    /// Stops the server and starts it again. A request that meets the end of its connection has an
-    /// unknown outcome, which is not what a restart is to show: so every client finds the server
-    /// before anything is asked again.
+    /// Restarts the server. A request on a connection that ends has an unknown outcome, which the
+    /// suite does not test here. So every client reconnects before the next request.
     async fn restart(&self) -> Disturbed {
         self.server.restart();
         self.engines.reconnect().await
     }
 
     fn options(&self) -> Result<RedisOptions, LockError> {
-        // A queue short enough that the suite can fill it.
+        // A queue limit that the suite can reach.
         let url = format!("{}{}", self.server.url(), self.parameters);
         RedisOptions::from_url(&url).map(|options| {
             options.with_max_waiters(100).with_command_timeout(Duration::from_secs(10))
@@ -104,7 +103,7 @@ impl Factory for Redis {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
+/// One at a time: the suite uses a real clock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use crate::error::{ENGINE, RequestError};
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
 use crate::sessions::Sessions;
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
 const SESSIONS: &str = "a lease is a session, so it can be as short and as long as one";
@@ -48,7 +48,7 @@ pub async fn checkup(
 ) -> Result<Checkup, LockError> {
     options.validate()?;
     let options = options.clone();
-    Workplace::of_process(ENGINE)?.run(async move { check(&options, clock).await }).await
+    Executor::process_wide(ENGINE)?.run(async move { check(&options, clock).await }).await
 }
 
 async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_finding_tells_what_is_set_up_wrong() {
+    fn each_finding_names_the_wrong_setting() {
         use Health::{Error, Ok, Warning};
         let usual = (4_000, 40_000);
         let of = |version: &str| [member(Some(&said(version)), "", usual)];

@@ -34,12 +34,12 @@ impl Connection {
         }
     }
 
-    /// Tells whether its session has ended.
+    /// Returns whether its session has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.dead.load(Ordering::SeqCst) || self.client.state().is_terminated()
     }
 
-    /// Tells whether a server is connected, as far as known.
+    /// Returns whether a server is connected, as far as known.
     pub(crate) fn is_connected(&self) -> bool {
         !matches!(self.client.state(), SessionState::Disconnected)
     }

@@ -20,7 +20,7 @@ use crate::probe::{self, Limits};
 use crate::session::Session;
 use crate::sessions::{Group, Sessions};
 use crate::store::Store;
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 /// How many leases one call renews.
 const BATCH: usize = 128;
@@ -37,7 +37,7 @@ pub struct ZooKeeperEngine(Arc<Inner>);
 
 struct Inner {
     store: Arc<Store>,
-    executor: Workplace,
+    executor: Executor,
 }
 
 impl ZooKeeperEngine {
@@ -52,7 +52,7 @@ impl ZooKeeperEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
-        let executor = Workplace::of_process(ENGINE)?;
+        let executor = Executor::process_wide(ENGINE)?;
         let (members, limit) = (options.cluster.members.clone(), options.cluster.connect_timeout);
         let limits =
             executor.run(async move { probe::limits_of_any(&members, limit).await }).await?;
@@ -119,7 +119,7 @@ impl Store {
 
     /// Deletes the contender of a lease id, or closes its session.
     async fn end(&self, name: &LockName, id: LeaseId, held: &Held) {
-        self.watches.tell(id, Hint::CheckLease);
+        self.watches.notify(id, Hint::CheckLease);
         while let Ok(connection) = held.session.connection() {
             if self.delete(&connection, name, id, held).await.is_ok() {
                 break;

@@ -113,7 +113,7 @@ fn words(error: &dyn fmt::Display) -> String {
     holdline_core::Escaped(&words).to_string()
 }
 
-/// No answer; `certainty` tells whether the request may have been applied.
+/// No answer; `certainty` says whether the request may have been applied.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_did_nothing_and_says_what_to_do() {
+    fn a_refused_request_is_not_applied_and_the_error_says_what_to_do() {
         for (error, advice) in [
             (Error::NoAuth, "setAcl"),
             (Error::AuthFailed, "user and password"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_carried_out_is_unknown() {
+    fn requests_that_may_have_been_applied_are_unknown() {
         for error in [Error::ConnectionLoss, Error::Timeout, Error::SessionExpired] {
             let (kind, certainty) = outcome(error.clone());
             assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{error}: {kind:?}");

@@ -189,12 +189,12 @@ impl HeldIds {
         self.given_up.lock().note(id, now);
     }
 
-    /// Tells whether a lease id was given up.
+    /// Returns whether a lease id was given up.
     pub(crate) fn was_given_up(&self, id: LeaseId, now: Moment) -> bool {
         self.given_up.lock().has(id, now)
     }
 
-    /// Tells whether this process has asked for a lease id, as far as it remembers.
+    /// Returns whether this process has asked for a lease id, as far as it remembers.
     pub(crate) fn was_ours(&self, id: LeaseId) -> bool {
         self.before.lock().contains(&id)
     }
@@ -206,7 +206,7 @@ impl HeldIds {
         taken
     }
 
-    /// Tells whether a contender belongs to a session.
+    /// Returns whether a contender belongs to a session.
     pub(crate) fn uses(&self, session: &Arc<Session>) -> bool {
         self.by_id.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_tells_who_stands_at_it() {
+    fn a_node_contains_its_contender() {
         let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
         for family in [Family::Curator, Family::CuratorReadWrite, Family::Kazoo] {
             let layout = Layout::new("/holdline", family);

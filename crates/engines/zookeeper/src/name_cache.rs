@@ -59,7 +59,7 @@ impl NameCache {
         self.0.lock().remove(name);
     }
 
-    /// Tells whether a node may be created without a read: by the cached state, the request would
+    /// Returns whether a node may be created without a read: by the cached state, the request would
     /// hold the name, or may wait for it.
     pub(crate) fn allows(&self, request: &AcquireRequest, limit: usize, now: Moment) -> bool {
         let names = self.0.lock();

@@ -97,6 +97,6 @@ impl Store {
             self.sweep(connection, stat.ctime).await?;
         }
         let left = self.lasts(name, entry).or(record.hold.duration());
-        Ok(if now { OperationReply::Done } else { OperationReply::Told { left } })
+        Ok(if now { OperationReply::Done } else { OperationReply::Notified { left } })
     }
 }

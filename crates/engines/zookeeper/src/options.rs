@@ -167,7 +167,7 @@ impl ZooKeeperOptions {
         self.cluster.credentials().map(|(user, password)| format!("{user}:{password}"))
     }
 
-    /// Tells whether every client may use the nodes of the locks.
+    /// Returns whether every client may use the nodes of the locks.
     pub(crate) fn is_open(&self) -> bool {
         self.open.unwrap_or(self.cluster.user.is_none())
     }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_password_is_shown() {
+    fn errors_name_the_parameter_and_show_no_password() {
         for (url, says) in [
             ("zookeeper://a", "must begin with `zk://`"),
             ("zks://a", "over a tunnel"),

@@ -78,7 +78,7 @@ impl Queue {
         Queue { next, ..self }
     }
 
-    /// Tells whether no contender may be admitted until the queue has a new node (Q3).
+    /// Returns whether no contender may be admitted until the queue has a new node (Q3).
     pub(crate) fn is_exhausted(&self) -> bool {
         self.next >= EXHAUSTED
     }
@@ -88,12 +88,12 @@ impl Queue {
         self.contenders().iter().filter(move |entry| entry.is(id))
     }
 
-    /// Tells whether there is a contender of another library.
+    /// Returns whether there is a contender of another library.
     pub(crate) fn has_others(&self) -> bool {
         self.contenders().iter().any(|entry| !entry.parsed.ours)
     }
 
-    /// Tells whether there is no other contender.
+    /// Returns whether there is no other contender.
     pub(crate) fn is_alone(&self, id: LeaseId) -> bool {
         self.contenders().iter().all(|entry| entry.is(id))
     }

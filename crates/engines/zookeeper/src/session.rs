@@ -131,7 +131,7 @@ impl Session {
         self.ended.notify_waiters();
     }
 
-    /// Tells whether a proof at `now` would count for more than half: not so soon after a long
+    /// Returns whether a proof at `now` would count for more than half: not so soon after a long
     /// pause.
     pub(crate) fn vouches(&self, now: Moment) -> bool {
         !self.is_over() && self.would_leave(now) > self.sure / 2
@@ -142,7 +142,7 @@ impl Session {
         now.until(self.pauses.lock().counts_from(now).after(self.sure))
     }
 
-    /// Tells whether enough is left at `now` for a grant.
+    /// Returns whether enough is left at `now` for a grant.
     pub(crate) fn is_sure(&self, now: Moment) -> bool {
         self.left(now) >= self.enough()
     }
@@ -151,7 +151,7 @@ impl Session {
         self.sure / ENOUGH
     }
 
-    /// Tells whether proofs have counted for too little for so long that a new session is better:
+    /// Returns whether proofs have counted for too little for so long that a new session is better:
     /// the process was paused for long, or is starved.
     pub(crate) fn is_useless(&self, now: Moment) -> bool {
         let since = *self.useless_since.lock();
@@ -230,8 +230,8 @@ async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
 
 #[cfg(test)]
 mod tests {
-    use holdline_conformance::clock::HandClock;
-    use holdline_conformance::factory::HandDriven;
+    use holdline_conformance::clock::ManualClock;
+    use holdline_conformance::factory::ManualTime;
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn repeated_pauses_make_a_session_useless_until_a_proof_leaves_enough() {
-        let clock = HandClock::new();
+        let clock = ManualClock::new();
         let (opened, time, half_tick) = (clock.now(), 4 * SECOND, SECOND / 10);
         let pauses = pauses(opened, (time, half_tick));
         let session = Session::of(None, opened, (time, half_tick), pauses);

@@ -217,7 +217,7 @@ impl Sessions {
         }
     }
 
-    /// Tells whether the engine was dropped.
+    /// Returns whether the engine was dropped.
     pub(crate) fn is_shut(&self) -> bool {
         self.shut.load(Ordering::SeqCst)
     }
@@ -270,21 +270,21 @@ async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, R
 
 #[cfg(test)]
 mod tests {
-    use holdline_conformance::clock::HandClock;
-    use holdline_conformance::factory::HandDriven;
+    use holdline_conformance::clock::ManualClock;
+    use holdline_conformance::factory::ManualTime;
 
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn sessions(clock: &HandClock) -> Sessions {
+    fn sessions(clock: &ManualClock) -> Sessions {
         let options = ZooKeeperOptions::from_url("zk://127.0.0.1:2181").expect("a good URL");
         Sessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
     }
 
     #[test]
     fn beginning_a_group_does_not_undo_a_later_refresh() {
-        let clock = HandClock::new();
+        let clock = ManualClock::new();
         let sessions = sessions(&clock);
         let key = Group::of(ClientId::from_u64(7), Hold::Leased(8 * SECOND));
         let asked = clock.now();
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn a_slow_request_is_no_pause_and_a_pause_during_it_is() {
         for (step, paused) in [(SECOND / 10, false), (3 * SECOND, true)] {
-            let clock = HandClock::new();
+            let clock = ManualClock::new();
             let opened = clock.now();
             let mut pauses = Pauses::new(opened, SECOND / 2, SECOND / 5, 60 * SECOND);
             let slow = async {

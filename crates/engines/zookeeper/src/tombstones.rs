@@ -41,7 +41,7 @@ impl Tombstones {
         }
     }
 
-    /// Tells whether a lease id was given up.
+    /// Returns whether a lease id was given up.
     pub(crate) fn has(&mut self, id: LeaseId, now: Moment) -> bool {
         self.sweep(now);
         self.ids.contains(&id)

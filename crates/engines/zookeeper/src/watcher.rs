@@ -21,7 +21,7 @@ use crate::connection::Connection;
 use crate::error::RequestError;
 use crate::held::Held;
 use crate::store::Store;
-use holdline_net::workplace::Workplace;
+use holdline_net::executor::Executor;
 
 /// The pause before a watch that was not answered is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ impl Stream for WatchOf {
 impl Store {
     pub(crate) fn watch(
         self: &Arc<Self>,
-        executor: &Workplace,
+        executor: &Executor,
         name: &LockName,
         id: LeaseId,
     ) -> Hints {
@@ -67,7 +67,7 @@ impl Store {
             }
             // There is nothing to watch.
             None => {
-                self.watches.tell(id, Hint::CheckLease);
+                self.watches.notify(id, Hint::CheckLease);
             }
         }
         Box::pin(WatchOf { stream, _listening: listening })
@@ -84,7 +84,7 @@ struct WatchTask {
 
 impl WatchTask {
     fn notify(&self, hint: Hint) {
-        self.store.watches.tell(self.id, hint);
+        self.store.watches.notify(self.id, hint);
     }
 
     /// Watches until the session ends.

@@ -12,7 +12,7 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 /// How many histories suffice where only the servers are others.
 const FEW: usize = 40;
-const FOREIGN: &[u8] = b"somebody else's value";
+const FOREIGN: &[u8] = b"another client's value";
 
 struct Store {
     servers: ZooKeeper,

@@ -1,14 +1,16 @@
-//! One attempt to get a name: ask, wait, ask again, and end with a guard or with nothing.
+//! One attempt to acquire a name: request, wait, repeat, and end with a guard or with nothing.
 //!
-//! Invariant A1: a lease id is asked again only while its ticket is armed; once it was given up
-//! the next request has a new one.
-//! Invariant A2: validity counts from the clock as read before the request whose reply granted.
-//! Invariant A3: however the attempt ends, the ticket stands for the id until then.
-//! Invariant A4: what a quorum may mend is waited out until the limit, and told by its last answer.
-//! Read next: `place`, the wait in the queue; `outside`, the wait where there is none.
+//! Invariant A1: a request is repeated under its lease id only while the ticket is armed. After the
+//! id was given up, the next request has a new id.
+//! Invariant A2: validity counts from the clock as read before the request that was granted.
+//! Invariant A3: the ticket is responsible for the lease id until the attempt ends, however it
+//! ends.
+//! Invariant A4: an attempt waits for a missing quorum until its limit, and then reports the last
+//! error.
+//! Read next: `queued`, the wait in the queue; `unqueued`, the wait where there is none.
 
-mod outside;
-mod place;
+mod queued;
+mod unqueued;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,32 +32,32 @@ use crate::janitor::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::progress::Progress;
-pub(crate) use outside::{Lines, Turn};
-use place::Place;
+use queued::QueuePlace;
+pub(crate) use unqueued::{LocalQueues, Turn};
 
-/// How often a request that went unanswered is asked again under its id.
+/// How often an unanswered request is repeated under its id.
 const MAX_REPEATS: u32 = 3;
-/// The pauses before asking again after no answer.
+/// The shortest and the longest pause before a repeated request.
 const REPEAT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
-/// The pauses between two looks at a name of an engine without a queue.
+/// The shortest and the longest pause between two requests to an engine without a queue.
 const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// A request that is under way at the wait limit may take this long yet.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
+/// How long a request that is in flight at the wait limit may still take.
+const LAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long an attempt waits for a name that is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Not at all: a busy name is `Busy`.
     Try,
-    /// As long as it takes.
+    /// Without a limit.
     Forever,
-    /// From one moment until another. What is told of the wait counts from the same moment, so
-    /// that nobody reads of a shorter wait than the one that was asked for.
+    /// From one moment until another. Reported waits count from the same moment, so that none is
+    /// shorter than the wait that was requested.
     Limited { since: Moment, until: Moment },
 }
 
 impl Wait {
-    /// Returns the wait that a plan asks for, from now on.
+    /// Returns the wait of a plan, starting now.
     pub(crate) fn of(core: &Core, plan: &Plan) -> Wait {
         match plan.wait {
             Some(wait) => {
@@ -66,7 +68,7 @@ impl Wait {
         }
     }
 
-    /// Returns since when an attempt waits whose first request left at `sent`.
+    /// Returns the start of the wait of an attempt whose first request was sent at `sent`.
     fn since(self, sent: Moment) -> Moment {
         match self {
             Wait::Try | Wait::Forever => sent,
@@ -76,24 +78,24 @@ impl Wait {
 
     fn deadline(self) -> Moment {
         match self {
-            // It never waits: whoever asks has come to the end of it.
+            // It never waits, so its deadline is already over.
             Wait::Try => Moment::ORIGIN,
             Wait::Forever => Moment::NEVER,
             Wait::Limited { until, .. } => until,
         }
     }
 
-    /// Returns until when a request that leaves at `sent` may go unanswered.
+    /// Returns the deadline for the answer to a request sent at `sent`.
     fn limit(self, shared: &Shared, sent: Moment) -> Moment {
         let limit = sent.after(shared.answer_within);
         match self {
             Wait::Try | Wait::Forever => limit,
-            Wait::Limited { until, .. } => limit.min(until.max(sent.after(LAST_ANSWER))),
+            Wait::Limited { until, .. } => limit.min(until.max(sent.after(LAST_ANSWER_LIMIT))),
         }
     }
 }
 
-/// Tells whether the store may answer otherwise soon.
+/// Returns whether the store may soon answer differently.
 pub(crate) fn is_transient(error: &LockError) -> bool {
     matches!(
         error.kind(),
@@ -103,7 +105,7 @@ pub(crate) fn is_transient(error: &LockError) -> bool {
 
 type Reply = Option<Result<AcquireReply, LockError>>;
 
-/// Gets the name. On an uncontended engine without I/O this neither waits nor wakes a task.
+/// Acquires the name. On an uncontended engine without I/O this neither waits nor wakes a task.
 pub(crate) async fn acquire(
     core: &Arc<Core>,
     plan: &Arc<Plan>,
@@ -115,14 +117,15 @@ pub(crate) async fn acquire(
     let queue = wait != Wait::Try && shared.engine.capabilities().queue;
     let began = shared.clock.now();
     let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
-    let (turn, mut waits) = (outside::join(shared, plan, wait), false);
+    let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);
     if let Some(turn) = &turn {
         let subject = Subject::of(plan, lease_id);
-        waits = Box::pin(outside::behind_others(shared, &progress, subject, (turn, wait))).await;
+        reported_wait =
+            Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
     let request = plan.request(core, lease_id, queue);
     let mut ticket = Ticket::new(shared, plan, lease_id);
-    let sent = if waits { shared.clock.now() } else { began };
+    let sent = if reported_wait { shared.clock.now() } else { began };
     let reply = {
         let mut answer = shared.engine.try_acquire(&request);
         if let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = &mut answer
@@ -133,7 +136,7 @@ pub(crate) async fn acquire(
             shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
             progress.finish();
-            return Ok(outside::held(turn, guard.with_name(request.name)));
+            return Ok(unqueued::held(turn, guard.with_name(request.name)));
         }
         match answer {
             Answer::Ready(reply) => reply,
@@ -142,7 +145,7 @@ pub(crate) async fn acquire(
                 ticket.register();
                 ticket.unsettled = true;
                 let reply =
-                    answered(&mut ticket, queue, later, (sent, wait.limit(shared, sent))).await;
+                    await_answer(&mut ticket, queue, later, (sent, wait.limit(shared, sent))).await;
                 ticket.unsettled = reply.is_none();
                 reply
             }
@@ -163,29 +166,29 @@ pub(crate) async fn acquire(
         repeat_pause: Backoff::new(REPEAT_PAUSE.0, REPEAT_PAUSE.1),
         poll_pause: Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1),
         place: None,
-        outside: None,
-        waits,
+        unqueued_hints: None,
+        reported_wait,
         turn,
         progress: &progress,
         span: Span::none(),
     };
-    let outcome = Box::pin(attempt.go_on(sent, reply)).await;
+    let outcome = Box::pin(attempt.resume(sent, reply)).await;
     progress.finish();
     outcome
 }
 
-/// Waits for the answer to a request, from when it was sent until its limit.
+/// Waits for the answer to a request until its limit.
 ///
-/// The store may have queued the request and be slow to say so: once the answer takes as long as a
-/// heartbeat, the heartbeats of the place begin.
-async fn answered(
+/// The store may have queued the request and be slow to answer. When the answer takes longer than a
+/// heartbeat interval, heartbeats for the queue entry start.
+async fn await_answer(
     ticket: &mut Ticket<'_>,
     queue: bool,
     later: Boxed<'_, Result<AcquireReply, LockError>>,
     (sent, limit): (Moment, Moment),
 ) -> Reply {
     let shared = ticket.shared();
-    let answer = pin!(shared.answered_here(later, sent, limit));
+    let answer = pin!(shared.await_answer_here(later, sent, limit));
     if !queue {
         return answer.await;
     }
@@ -207,20 +210,20 @@ struct Attempt<'a> {
     ticket: Ticket<'a>,
     wait: Wait,
     started: Moment,
-    /// Who was in the way when we last looked.
+    /// The holder by the last answer.
     holder: Option<Box<HolderSummary>>,
     looked: Moment,
     repeats: u32,
-    /// Why there was no quorum when an answer came last.
+    /// Why there was no quorum, by the last answer.
     outage: Option<LockError>,
     repeat_pause: Backoff,
     poll_pause: Backoff,
-    place: Option<Place>,
-    /// What is heard of the name outside of any queue, once it was busy.
-    outside: Option<Hints>,
-    /// It was told that this attempt waits outside of any queue.
-    waits: bool,
-    /// Its place among those of this process that wait outside of any queue.
+    place: Option<QueuePlace>,
+    /// The hints for a busy name of an engine without a queue.
+    unqueued_hints: Option<Hints>,
+    /// The observer was notified that this attempt waits without a queue.
+    reported_wait: bool,
+    /// Its turn among the attempts of this process, if the engine has no queue.
     turn: Option<Turn>,
     progress: &'a Progress<'a>,
     span: Span,
@@ -229,13 +232,13 @@ struct Attempt<'a> {
 /// What an attempt does next.
 enum Next {
     Ask,
-    Anew,
+    NewId,
     Fail(LockError),
     TimedOut,
 }
 
 impl Attempt<'_> {
-    async fn go_on(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
+    async fn resume(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
         self.span = tracing::debug_span!(
             "lock.wait", name = %self.plan.name, mode = %self.plan.mode,
             holder = tracing::field::Empty, holder_traceparent = tracing::field::Empty,
@@ -257,57 +260,57 @@ impl Attempt<'_> {
         outcome
     }
 
-    /// Asks and waits until the name is granted or the attempt must end.
+    /// Requests and waits until the name is granted or the attempt must end.
     async fn run(&mut self, mut sent: Moment, mut reply: Reply) -> Result<Granted, Next> {
         loop {
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
                     let (lease_id, unsettled) = (self.ticket.lease_id, self.ticket.unsettled);
-                    let sent = self.shared.counts_from(sent);
+                    let sent = self.shared.validity_start(sent);
                     return Ok(Granted { lease_id, token, sent, left, anchor, unsettled });
                 }
                 Some(Ok(AcquireReply::Queued { position, holder, next_look })) => {
-                    self.note_holder(holder);
+                    self.record_holder(holder);
                     self.end_outage(position);
                     self.wait_in_queue(position, next_look).await
                 }
                 Some(Ok(AcquireReply::Busy { holder, next_look, .. })) => {
                     let held = holder.is_some();
-                    self.note_holder(holder);
+                    self.record_holder(holder);
                     self.outage = None;
-                    self.wait_outside(next_look, held).await
+                    self.wait_unqueued(next_look, held).await
                 }
                 Some(Ok(AcquireReply::Unknown)) => {
                     self.shared.observe(|observer| observer.requeued(self.subject()));
-                    Next::Anew
+                    Next::NewId
                 }
-                Some(Err(error)) if self.outwaits(&error) => self.await_quorum(error).await,
+                Some(Err(error)) if self.waits_through(&error) => self.await_quorum(error).await,
                 Some(Err(error)) if self.may_be_outdated(&error) => self.repeat(error).await,
                 Some(Err(error)) if error.certainty() == Certainty::Unknown => {
                     self.ticket.unsettled = true;
                     self.repeat(error).await
                 }
-                // Only the store can say that a place is gone; and it may have been asked between
-                // two states of the same outage.
+                // Only the store can say that a queue entry is gone, and the outage may not be over
+                // yet.
                 Some(Err(error)) if self.is_worth_repeating(&error) => self.repeat(error).await,
                 Some(Err(error)) => Next::Fail(error),
                 None => match self.outage.clone() {
-                    // The last answer tells more than that this one was cut short.
+                    // The last answer says more than the fact that this one timed out.
                     Some(error) => {
                         self.await_quorum(error.with_certainty(Certainty::Unknown)).await
                     }
                     None => {
-                        // What was left to wait may be less than an answer may take.
+                        // The remaining wait may be shorter than the time that an answer may take.
                         let waited = sent.until(self.shared.clock.now());
-                        self.repeat(self.shared.nothing_within(waited)).await
+                        self.repeat(self.shared.no_answer_within(waited)).await
                     }
                 },
             };
             match next {
                 Next::Ask => {}
-                Next::Anew => {
-                    self.begin_anew()?;
-                    // A store that forgets everything at once must not be asked without a pause.
+                Next::NewId => {
+                    self.restart_with_new_id()?;
+                    // A store that keeps losing its data must not be asked without a pause.
                     self.shared.clock.sleep_until(sent.after(MIN_RETRY)).await;
                 }
                 end => return Err(end),
@@ -327,14 +330,14 @@ impl Attempt<'_> {
             Answer::Ready(reply) => reply,
             Answer::Later(_) if !shared.is_own_process() => None,
             Answer::Later(later) => {
-                answered(&mut self.ticket, self.request.queue, later, (sent, limit)).await
+                await_answer(&mut self.ticket, self.request.queue, later, (sent, limit)).await
             }
         };
         self.ticket.unsettled = before || reply.is_none();
         (sent, reply)
     }
 
-    fn note_holder(&mut self, holder: Option<Box<HolderSummary>>) {
+    fn record_holder(&mut self, holder: Option<Box<HolderSummary>>) {
         if let Some(holder) = holder {
             if !self.span.is_disabled() {
                 self.span.record("holder", tracing::field::display(&holder));
@@ -345,8 +348,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns who was in the way when we last looked, with its age as it is now: an error that
-    /// told the age of the first look would read as if the holder had just changed.
+    /// Returns the holder of the last answer with its present age. With the old age it would look
+    /// as if the holder had just changed.
     fn holder_now(&mut self) -> Option<Box<HolderSummary>> {
         let since = self.looked.until(self.shared.clock.now());
         let mut holder = self.holder.take()?;
@@ -359,30 +362,29 @@ impl Attempt<'_> {
         Subject::of(self.plan, self.ticket.lease_id)
     }
 
-    /// Tells whether the caller's own id was good for the one attempt that was made: where an
-    /// engine takes none twice, whoever was refused needs another.
+    /// Returns whether the caller's own lease id is used up: an engine that accepts no id twice has
+    /// refused it.
     fn is_spent(&self) -> bool {
         self.plan.lease_id.is_some() && !self.shared.engine.capabilities().repeat
     }
 
-    /// Tells whether this is waited out as a holder is. Nodes that are too few answer, and will be
-    /// enough again: they elect, are restarted, or wait until nothing is left of what they forgot.
-    /// Whether one that does not answer is there at all nobody knows, so that is tried a few times
-    /// only.
-    fn outwaits(&self, error: &LockError) -> bool {
+    /// Returns whether the attempt waits through this error. If too few nodes can vote, enough will
+    /// vote later: they elect a leader, restart, or end a quarantine. A server that does not answer
+    /// may not exist at all, so such a request is repeated a few times only.
+    fn waits_through(&self, error: &LockError) -> bool {
         let few =
             matches!(error.kind(), ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. });
         self.wait != Wait::Try && few
     }
 
-    /// Tells whether an engine whose nodes are asked one by one may have been asked by what was
-    /// known of them before they changed: then once more is enough, and no wait.
+    /// Returns whether the request may have used an outdated view of the nodes. Then one more
+    /// request is enough, without a wait.
     fn may_be_outdated(&self, error: &LockError) -> bool {
         let few = matches!(error.kind(), ErrorKind::NoQuorum { .. });
         few && self.shared.engine.capabilities().splits && !self.is_spent()
     }
 
-    /// Waits for enough nodes that vote, until the limit, and asks again.
+    /// Waits until enough nodes vote, up to the limit, and then repeats the request.
     async fn await_quorum(&mut self, error: LockError) -> Next {
         self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
         self.repeats = 0;
@@ -399,10 +401,10 @@ impl Attempt<'_> {
         self.outage = Some(error);
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
-        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::Anew }
+        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
     }
 
-    /// Whoever kept its place over an outage is told of it again: the outage was told last.
+    /// Reports the queue position again after an outage, since the last report was the outage.
     fn end_outage(&mut self, position: Option<usize>) {
         if self.outage.take().is_some() && self.place.is_some() {
             let holder = self.holder.as_deref();
@@ -410,12 +412,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Tells whether a request that was not applied is repeated: a first one is not.
+    /// Returns whether a request that was not applied is repeated; a first one is not.
     fn is_worth_repeating(&self, error: &LockError) -> bool {
         is_transient(error) && (self.place.is_some() || self.outage.is_some())
     }
 
-    /// Asks again after no answer, a few times: under the same id where the engine takes that.
+    /// Repeats an unanswered request a few times, under the same id if the engine accepts that.
     async fn repeat(&mut self, error: LockError) -> Next {
         self.repeats += 1;
         let now = self.shared.clock.now();
@@ -428,13 +430,13 @@ impl Attempt<'_> {
         }
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause)).await;
-        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::Anew }
+        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
     }
 
-    /// The id is dead: makes sure that nothing is under it, and goes on with a new one.
-    fn begin_anew(&mut self) -> Result<(), Next> {
+    /// Gives the lease id up, so that nothing is granted under it, and continues with a new one.
+    fn restart_with_new_id(&mut self) -> Result<(), Next> {
         if self.plan.lease_id.is_some() {
-            // The place, if there is one, is given up with the attempt.
+            // The queue entry, if there is one, is given up with the attempt.
             return Err(Next::Fail(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied)));
         }
         let left_nothing = self.place.take().is_none() && !self.ticket.unsettled;
@@ -454,18 +456,18 @@ impl Attempt<'_> {
         self.place = None;
         let started = self.started;
         let guard = self.ticket.granted(self.core, self.plan, granted);
-        let guard = outside::held(self.turn.take(), guard);
+        let guard = unqueued::held(self.turn.take(), guard);
         let now = shared.clock.now();
         if !guard.is_valid() {
-            // The answer took longer than the lease: the drop of the guard gives it up.
-            let message = "the grant had run out when its answer came".to_owned();
+            // The answer took longer than the lease. Dropping the guard releases it.
+            let message = "the lease had expired when its answer arrived".to_owned();
             return Err(shared.error(ErrorKind::Unavailable { message }, Certainty::Unknown));
         }
         shared.observe_acquired(&guard.grant, started.until(now));
         Ok(guard)
     }
 
-    /// Ends without the name, and leaves nothing behind.
+    /// Ends without the name, and leaves nothing in the store.
     async fn fail(mut self, next: Next) -> LockError {
         let shared = self.shared;
         let waited = self.started.until(shared.clock.now());
@@ -480,10 +482,10 @@ impl Attempt<'_> {
                 error
             }
             Next::Fail(error) => error,
-            Next::Ask | Next::Anew | Next::TimedOut => {
+            Next::Ask | Next::NewId | Next::TimedOut => {
                 let holder = self.holder_now();
-                let told = self.ticket.give_up().await.is_some();
-                let certainty = if told { Certainty::NotApplied } else { Certainty::Unknown };
+                let given_up = self.ticket.give_up().await.is_some();
+                let certainty = if given_up { Certainty::NotApplied } else { Certainty::Unknown };
                 shared.error(ErrorKind::TimedOut { waited, holder }, certainty)
             }
         }

@@ -58,7 +58,7 @@ impl Client {
         crate::Client::with_options(engine, options.with_own_thread(true)).map(Client)
     }
 
-    /// Returns the client with async: what is taken by one is seen by the other.
+    /// Returns the async client, which shares everything with this one.
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

@@ -92,7 +92,7 @@ impl Guard {
         block_on(self.0.detach())
     }
 
-    /// Gives the guard with async.
+    /// Returns the async guard.
     pub fn into_async(self) -> crate::Guard {
         self.0
     }
@@ -104,12 +104,12 @@ impl Guard {
 pub struct Guards(pub(super) crate::Guards);
 
 impl Guards {
-    /// Gives the guards out, in the order of the names.
+    /// Returns the guards by value, in the order of the names.
     pub fn into_guards(self) -> Vec<Guard> {
         self.0.into_guards().into_iter().map(Guard).collect()
     }
 
-    /// Tells whether all leases may be believed.
+    /// Returns whether all leases are valid.
     pub fn is_valid(&self) -> bool {
         self.0.is_valid()
     }

@@ -51,8 +51,8 @@ impl Mutex {
         block_on(self.0.try_lock_as(owner)).map(Guard)
     }
 
-    /// Takes the lock, runs `body` under it, and releases it. Nothing can stop a body that blocks:
-    /// look at [`Held::is_valid`] before each step that must not be done twice, and at
+    /// Acquires the lock, runs `body` under it, and releases it. Nothing can stop a body that
+    /// blocks: check [`Held::is_valid`] before each step that must not run twice, and
     /// [`Ran::outcome`] afterwards.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! The same locks without async, and with no runtime needed.
+//! The same locks without async; they need no runtime.
 //!
-//! Calls drive their futures on the calling thread, which sleeps while there is nothing to do;
-//! leases are kept by a thread of the client's own. Do not call these from async code: they
-//! block the thread that others need.
+//! Calls drive their futures on the calling thread, which sleeps while there is nothing to do. A
+//! thread of the client's own renews the leases. Do not call these from async code: they block a
+//! thread that other tasks need.
 //!
 //! ```
 //! # fn main() -> Result<(), holdline::LockError> {

@@ -1,8 +1,8 @@
 //! The timers of [`super::SystemClock`]: one kernel timer and one thread for each kind of clock.
 //!
-//! Invariant C1: the kernel timer is never set later than the soonest sleeper, under the same mutex
-//! that guards the sleepers; so no wake-up is lost and none needs a message. It may be set sooner:
-//! most sleeps end early, and a wake-up in vain now and then costs less than setting it for each.
+//! Invariant C1: the kernel timer is never set later than the soonest sleeper, under the mutex that
+//! guards the sleepers. So no wake-up is lost, and none needs a message. It may be set sooner: most
+//! sleeps end early, and an occasional spurious wake-up costs less than resetting it for each.
 
 use std::fmt;
 use std::future::Future;
@@ -26,7 +26,7 @@ use super::system::read;
 /// The drivers of this process, by kind of clock. They live as long as the process.
 static DRIVERS: Mutex<[Option<Arc<Driver>>; 2]> = Mutex::new([None, None]);
 
-/// One kernel timer, and who sleeps on it.
+/// One kernel timer and its sleepers.
 pub(super) struct Driver {
     kind: ClockKind,
     pid: u32,
@@ -34,14 +34,14 @@ pub(super) struct Driver {
     sleepers: Mutex<Armed>,
 }
 
-/// Who sleeps, and what the kernel timer is set to; never when it is not set.
+/// The sleepers, and the moment that the kernel timer is set to; never if it is not set.
 struct Armed {
     sleepers: Sleepers,
     at: Moment,
 }
 
 impl Driver {
-    /// Returns the driver for this kind of clock; starts it if it is the first use.
+    /// Returns the driver for this kind of clock; the first use starts it.
     pub(super) fn of(kind: ClockKind) -> io::Result<Arc<Driver>> {
         let mut drivers = DRIVERS.lock();
         let slot = match kind {
@@ -79,7 +79,7 @@ impl Driver {
     /// Sets the kernel timer to the soonest sleeper; the caller holds the mutex.
     fn arm(&self, armed: &mut Armed) {
         let soonest = armed.sleepers.soonest().unwrap_or(Moment::NEVER);
-        // Zero would disarm the timer; a moment that is past fires at once.
+        // Zero would disarm the timer; a moment in the past fires at once.
         let nanos = if soonest == Moment::NEVER { 0 } else { soonest.as_nanos().max(1) };
         let spec = Itimerspec {
             it_interval: Timespec::default(),
@@ -97,7 +97,7 @@ impl Driver {
         };
     }
 
-    /// Wakes whoever is due, for the life of the process.
+    /// Wakes the sleepers that are due, for the life of the process.
     fn run(&self) {
         let mut expirations = [0; 8];
         loop {
@@ -149,7 +149,7 @@ impl Future for SystemSleep {
 
 impl Drop for SystemSleep {
     fn drop(&mut self) {
-        // The timer stays set: one early wake-up of the thread costs less than setting it anew.
+        // The timer stays set: one early wake-up of the thread costs less than resetting it.
         self.driver.sleepers.lock().sleepers.leave(&self.sleep);
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     use super::super::SystemClock;
 
     #[test]
-    fn a_timer_fires_that_was_not_set_as_an_earlier_one_stood_there_and_was_given_up() {
+    fn a_later_timer_fires_after_an_earlier_one_was_dropped() {
         let clock = SystemClock::new(super::ClockKind::Monotonic).expect("a timer");
         let start = clock.now();
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

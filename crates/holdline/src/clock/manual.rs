@@ -1,4 +1,4 @@
-//! A clock that moves when a test says so.
+//! A clock that a test moves.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 
 use super::sleepers::{Sleep, Sleepers};
 
-/// A clock that moves when a test says so. Clones show the same time.
+/// A clock that moves only when a test advances it. Clones show the same time.
 ///
-/// Hand one to the memory engine and to the client, and lease ends are instant:
+/// ManualState one to the memory engine and to the client, and lease ends are instant:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -35,21 +35,21 @@ use super::sleepers::{Sleep, Sleepers};
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct ManualClock(Arc<Hand>);
+pub struct ManualClock(Arc<ManualState>);
 
 #[derive(Debug, Default)]
-struct Hand {
+struct ManualState {
     now: AtomicU64,
     sleepers: Mutex<Sleepers>,
 }
 
 impl ManualClock {
-    /// Makes a clock that shows its origin.
+    /// Makes a clock at its origin.
     pub fn new() -> ManualClock {
         ManualClock::default()
     }
 
-    /// Moves the clock on and wakes what slept until then.
+    /// Advances the clock and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let mut sleepers = self.0.sleepers.lock();
         let now = Moment::from_nanos(self.0.now.load(Ordering::SeqCst)).after(by);
@@ -59,7 +59,7 @@ impl ManualClock {
         due.for_each(Waker::wake);
     }
 
-    /// Returns the soonest moment that anything sleeps until, if anything does.
+    /// Returns the soonest wake-up, if there are sleepers.
     pub fn next_wake(&self) -> Option<Moment> {
         self.0.sleepers.lock().soonest()
     }
@@ -76,7 +76,7 @@ impl Clock for ManualClock {
 }
 
 struct ManualSleep {
-    hand: Arc<Hand>,
+    hand: Arc<ManualState>,
     sleep: Sleep,
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleepers_wake_when_their_moment_has_come_and_leave_nothing() {
+    fn sleepers_wake_at_their_moment_and_leave_nothing() {
         let clock = ManualClock::new();
         let mut sleep = clock.sleep_until(Moment::ORIGIN.after(Duration::from_secs(2)));
         let mut context = Context::from_waker(Waker::noop());

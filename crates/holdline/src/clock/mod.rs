@@ -1,8 +1,8 @@
-//! Clocks: the machine's own, and one that tests drive by hand.
+//! Clocks: the machine's own, and one that tests move by hand.
 //!
-//! Local deadlines never run on the time of day. [`SystemClock`] counts the time that the machine
-//! is suspended where the store's timer runs on meanwhile; [`ManualClock`] moves when a test
-//! says so.
+//! Local deadlines never use the time of day. [`SystemClock`] also counts suspended time if the
+//! store's timer runs on while this machine is suspended. [`ManualClock`] moves only when a test
+//! advances it.
 
 mod driver;
 mod manual;

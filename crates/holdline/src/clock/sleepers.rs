@@ -1,18 +1,18 @@
-//! Who sleeps until when: what the timers of every clock have in common.
+//! The sleepers of a clock, which the timers of all clocks share.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
 use holdline_core::Moment;
 
-/// Who sleeps on one clock, the soonest first.
+/// The sleepers of one clock, the soonest first.
 #[derive(Debug, Default)]
 pub(super) struct Sleepers {
     next: u64,
     wakers: BTreeMap<(Moment, u64), Waker>,
 }
 
-/// One sleep, and its place among the others once it was polled.
+/// One sleep, and its key among the others after it was polled.
 #[derive(Debug)]
 pub(super) struct Sleep {
     pub(super) at: Moment,
@@ -26,7 +26,7 @@ impl Sleep {
 }
 
 impl Sleepers {
-    /// Notes whom to wake for a sleep. Returns whether it is new here and the soonest of all.
+    /// Registers the waker of a sleep. Returns whether the sleep is new and the soonest of all.
     pub(super) fn enter(&mut self, sleep: &mut Sleep, waker: &Waker) -> bool {
         let number = *sleep.number.get_or_insert_with(|| {
             self.next += 1;
@@ -37,20 +37,20 @@ impl Sleepers {
         fresh && self.wakers.keys().next() == Some(&key)
     }
 
-    /// Forgets a sleep that is over or was given up.
+    /// Removes a sleep that is over or was dropped.
     pub(super) fn leave(&mut self, sleep: &Sleep) {
         if let Some(number) = sleep.number {
             self.wakers.remove(&(sleep.at, number));
         }
     }
 
-    /// Takes out whoever is due, for the caller to wake outside the mutex.
+    /// Removes the sleepers that are due, for the caller to wake outside the mutex.
     pub(super) fn take_due(&mut self, now: Moment) -> impl Iterator<Item = Waker> + use<> {
         let later = self.wakers.split_off(&(now, u64::MAX));
         std::mem::replace(&mut self.wakers, later).into_values()
     }
 
-    /// Returns the soonest moment that anything sleeps until.
+    /// Returns the soonest wake-up.
     pub(super) fn soonest(&self) -> Option<Moment> {
         self.wakers.keys().next().map(|(at, _)| *at)
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_due_are_taken_in_order_and_the_rest_stays() {
+    fn due_sleepers_are_taken_in_order_and_the_rest_stays() {
         let mut sleepers = Sleepers::default();
         let at = Moment::from_nanos;
         let mut sleeps = [5, 3, 3, 9].map(|nanos| Sleep::until(at(nanos)));

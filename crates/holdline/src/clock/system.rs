@@ -12,8 +12,8 @@ use super::driver::Driver;
 
 /// The machine's clock: `CLOCK_BOOTTIME`, which counts suspended time, or `CLOCK_MONOTONIC`.
 ///
-/// Its timers belong to the process, not to a runtime: one thread for each kind of clock sleeps
-/// on a timer of the kernel and wakes whoever is due. So they fire right after the machine wakes
+/// Its timers belong to the process, not to a runtime: one thread for each kind of clock sleeps on
+/// a kernel timer and wakes the sleepers that are due. So they fire right after the machine resumes
 /// from a suspend, outside any runtime, and while a runtime shuts down.
 ///
 /// ```
@@ -32,7 +32,7 @@ impl SystemClock {
     /// Makes a clock of this kind.
     ///
     /// # Errors
-    /// The machine gives no timer or no thread.
+    /// The machine has no timer or no thread left.
     pub fn new(kind: ClockKind) -> io::Result<SystemClock> {
         Ok(SystemClock { kind, driver: Driver::of(kind)? })
     }

@@ -44,7 +44,7 @@ impl Leadership {
         self.guard.fencing_token()
     }
 
-    /// Tells whether this process may consider itself the leader.
+    /// Returns whether this process may consider itself the leader.
     ///
     /// # Guarantees
     /// It returns false before another candidate can lead. The answer is old as soon as it is
@@ -119,8 +119,8 @@ impl Leadership {
     }
 
     /// Runs a future while this process leads, and drops it when the leadership is lost. With
-    /// [`crate::OnLost::Tell`] it runs to its own end, and only
-    /// [`Leadership::cancellation_token`] tells it.
+    /// [`crate::OnLost::Notify`] it runs to its own end, and only
+    /// [`Leadership::cancellation_token`] notifies it.
     ///
     /// # Errors
     /// `Lost`: the leadership was lost before the future ended, which was dropped; what it had done
@@ -132,11 +132,11 @@ impl Leadership {
         self.guard.run(body).await
     }
 
-    /// Ends the leadership, and says how it ended. The next candidate in the queue leads at once:
-    /// the release hands the name to it, and notifies it.
+    /// Ends the leadership, and returns how it ended. The next candidate in the queue leads at
+    /// once: the release hands the name to it, and notifies it.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer only: the release goes on in the background.
+    /// Dropping the future loses the answer only: the release continues in the background.
     pub async fn resign(self) -> ReleaseOutcome {
         let outcome = self.guard.release().await;
         // After the name: nobody waits for this one.

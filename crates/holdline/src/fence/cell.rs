@@ -7,13 +7,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Access, FenceError, Fenced, Proof, Rules};
 
-/// What refusals call it.
+/// Its name in refusals.
 const CELL: &str = "a cell";
 
 /// A value in this process that accepts no late writer.
 ///
-/// For what several tasks or threads share, and as the resource in tests. The mark lives as long
-/// as the value; a new process starts without one, as the `memory:` engine's counter does.
+/// For values that several tasks or threads share, and as the resource in tests. The mark lasts as
+/// long as the value; a new process starts without one, as the `memory:` engine's counter does.
 ///
 /// # Examples
 /// ```
@@ -79,7 +79,8 @@ impl<T> FencedCell<T> {
         self.state.into_inner().value
     }
 
-    /// Locks the cell if the holder may look. Whoever is told of a refusal may use the cell.
+    /// Locks the cell if the holder may read. A refusal is reported after the lock is released, so
+    /// an observer may use the cell.
     fn allowed<A: Access>(&self, proof: &Proof<A>) -> Result<MutexGuard<'_, State<T>>, FenceError> {
         let state = self.state.lock();
         let answer = self.rules.check(state.mark, proof).map(|()| state);
@@ -99,8 +100,8 @@ impl<T> FencedCell<T> {
 
 impl<T> Fenced for FencedCell<T> {
     type Target = T;
-    /// A write in memory cannot fail. One that panics leaves the value as far as it came, under
-    /// the new mark.
+    /// A write in memory cannot fail. One that panics leaves the value half written, under the new
+    /// mark.
     type Failure = Infallible;
 
     fn mark(&self) -> Result<Option<FencingToken>, FenceError> {

@@ -1,4 +1,4 @@
-//! What a resource answers when it does not do what was asked, and what is certain then.
+//! The errors of a resource, and whether anything was changed.
 
 use std::error::Error as StdError;
 
@@ -6,8 +6,8 @@ use holdline_core::{Certainty, FencingToken, LockName};
 
 /// The resource has seen a larger fencing token: somebody else held the name after us.
 ///
-/// Stop what the lock guarded, and take the name anew before trying again: with this token the
-/// resource will never accept anything.
+/// Stop the guarded work, and acquire the name again before trying again: the resource will never
+/// accept this token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("fencing token {mine} is stale: the resource has accepted {seen}")]
 pub struct StaleToken {
@@ -17,15 +17,15 @@ pub struct StaleToken {
     pub seen: FencingToken,
 }
 
-/// Why a resource did not do what was asked.
+/// Why a resource did not carry out a request.
 ///
-/// [`FenceError::certainty`] tells what is certain then. A refusal (`Stale`, `TooFar`,
-/// `OtherName`) and `Foreign`, `Busy`, `Write` left mark and data as they were; only `Failed`
-/// may be in doubt, and says so.
+/// [`FenceError::certainty`] says whether anything was changed. A refusal (`Stale`, `TooFar`,
+/// `OtherName`) and `Foreign`, `Busy`, `Write` left mark and data unchanged; only after `Failed`
+/// this may be unknown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
-    /// A newer holder was here. It will not get better by trying again.
+    /// A newer holder was here. Trying again is useless.
     #[error(transparent)]
     Stale(#[from] StaleToken),
     /// The token is further above the mark than the resource's rules allow.
@@ -52,10 +52,10 @@ pub enum FenceError {
         /// The lock name that was shown, if any.
         shown: Option<LockName>,
     },
-    /// What stands in the mark's place is not ours or is damaged. It was left as it is.
+    /// The data in the place of the mark is not ours or is damaged. It was left unchanged.
     #[error("no mark of ours, left as it is: {found}")]
     Foreign {
-        /// Where, what was found, and what was expected.
+        /// The place, what was found, and what was expected.
         found: String,
     },
     /// Another process is inside its own atomic step. Nothing was changed; try again.
@@ -64,36 +64,37 @@ pub enum FenceError {
         /// What is busy and how long we waited.
         what: String,
     },
-    /// The write itself gave up, and was undone. The mark is as it was too.
+    /// The write itself failed, and was undone. The mark is unchanged too.
     #[error("the write gave up: {}", chain(&**source))]
     Write {
-        /// What the write said.
+        /// The error of the write.
         source: Box<dyn StdError + Send + Sync>,
     },
     /// The resource failed.
     #[error("{doing}: {}{}", chain(&**source), doubt(*certainty))]
     Failed {
-        /// What was being done.
+        /// The operation.
         doing: String,
         /// Whether mark and data were changed.
         certainty: Certainty,
-        /// What went wrong.
+        /// The cause.
         source: Box<dyn StdError + Send + Sync>,
     },
 }
 
-/// An error and what caused it, in one line: some say only in their cause what went wrong.
+/// Formats an error with its causes in one line, since some errors have the reason only in their
+/// cause.
 fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut told = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let says = error.to_string().replace('\n', "; ");
-        if !told.contains(&says) {
-            told = format!("{told}: {says}");
+        if !text.contains(&says) {
+            text = format!("{text}: {says}");
         }
         cause = error.source();
     }
-    told
+    text
 }
 
 fn doubt(certainty: Certainty) -> &'static str {
@@ -105,7 +106,7 @@ fn doubt(certainty: Certainty) -> &'static str {
 }
 
 impl FenceError {
-    /// Makes the error of a write that gave up.
+    /// Makes the error of a write that failed.
     pub fn write(source: impl Into<Box<dyn StdError + Send + Sync>>) -> FenceError {
         FenceError::Write { source: source.into() }
     }
@@ -122,8 +123,7 @@ impl FenceError {
         }
     }
 
-    /// Makes the error of a failure after which mark and data may be the old or the new ones,
-    /// but are either both old or both new.
+    /// Makes the error of a failure after which mark and data are either both old or both new.
     pub fn unsure(
         doing: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
@@ -135,7 +135,7 @@ impl FenceError {
         }
     }
 
-    /// Tells whether mark and data were changed.
+    /// Returns whether mark and data were changed.
     pub fn certainty(&self) -> Certainty {
         match self {
             FenceError::Failed { certainty, .. } => *certainty,
@@ -143,7 +143,7 @@ impl FenceError {
         }
     }
 
-    /// Tells whether the resource looked at the token and said no.
+    /// Returns whether the resource refused the token.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_a_reader_needs() {
+    fn errors_contain_the_facts() {
         let name = |text| LockName::new(text).expect("allowed");
         let other = FenceError::OtherName { guarded_by: name("a"), shown: Some(name("b")) };
         let none = FenceError::OtherName { guarded_by: name("a"), shown: None };

@@ -1,15 +1,15 @@
-//! Fencing: how a resource refuses a holder that comes too late.
+//! Fencing: how a resource refuses a stale holder.
 //!
-//! A lease can end while its holder is paused; the holder wakes up and writes. No lock can
-//! prevent that, but the resource can: each exclusive grant carries a fencing token larger than
-//! all before, the resource remembers the largest one it has accepted (its *mark*), and refuses
-//! smaller ones. Two calls make it work, and both are needed:
+//! A lease can end while its holder is paused; the holder then resumes and writes. No lock can
+//! prevent that, but the resource can. Each exclusive grant has a fencing token larger than all
+//! before. The resource remembers the largest token that it has accepted (its *mark*), and refuses
+//! smaller ones. Two calls are needed:
 //!
-//! - **seal**: raise the mark to my token *before my first read*. Else the write of an older
-//!   holder can land between my read and my write, and my write, made from the old value, undoes
+//! - **seal**: raise the mark to my token *before my first read*. Otherwise the write of an older
+//!   holder can happen between my read and my write. My write, made from the old value, then undoes
 //!   it although it was acknowledged.
 //! - **check-and-write**: refuse a smaller token, raise the mark to mine and write, in one atomic
-//!   step. A check followed by a write is no fence: the pause can come between the two.
+//!   step. A check followed by a write is no fence: the process can be paused between the two.
 //!
 //! | resource | look at |
 //! |---|---|
@@ -52,20 +52,19 @@
 )]
 //! | your own | [`Fenced`] is the trait, [`Rules`] the decision |
 //!
-//! Each refusal is an error, is counted ([`Refusals`]) and logged, and told to an observer
+//! Each refusal is an error, is counted ([`Refusals`]) and logged, and an observer is notified
 //! ([`Rules::with_observer`]).
 //!
 //! Invariants: F1 in `proof`, F2 to F4 in `rules`, F5 to F8 in `file`, F9 in `sqlite`, F10 and F11
 //! in `postgres`, F12 and F13 in `redis`, F14 in `http`, F15 to F17 in `mysql`. The page
-//! `docs/fencing.md` of the repository tells the same to users, with SQL for those who write it
-//! themselves.
+//! `docs/fencing.md` of the repository is the guide for users, with SQL for other drivers.
 //!
 //! # What fencing cannot do
 //! - It orders the grants of *one* lock name. A resource written under two names is not fenced.
-//! - It keeps late holders out, not hostile ones: everybody can show a number.
-//! - It knows nothing of reads that nobody checks, and undoes nothing: what a holder wrote before
-//!   it was overtaken stays.
-//! - A mark that is lost (deleted, restored from an old copy) lets late holders in again.
+//! - It refuses late holders, not hostile ones: anybody can present a number.
+//! - It does not affect reads without a check, and undoes nothing: earlier writes of a stale holder
+//!   stay.
+//! - If a mark is lost (deleted, restored from an old copy), late holders are accepted again.
 
 mod cell;
 mod error;
@@ -102,55 +101,56 @@ pub use rules::Rules;
 #[cfg(feature = "fence-sqlite")]
 pub use sqlite::{SqliteFence, SqliteResource};
 
-/// A resource that remembers the largest fencing token it has accepted, and refuses smaller ones.
+/// A resource that remembers the largest fencing token that it has accepted, and refuses smaller
+/// ones.
 ///
-/// The calls block where the resource does I/O; in async code call them by `spawn_blocking`. To
-/// make a resource of your own one, keep the mark where the data is, and decide with [`Rules`]
-/// in the step that writes.
+/// The calls block if the resource does I/O; in async code call them by `spawn_blocking`. For a
+/// resource of your own, keep the mark where the data is, and decide with [`Rules`] in the step
+/// that writes.
 ///
 /// # Guarantees
-/// Under any interleaving of any holders, the tokens of accepted writes never fall, and what a
-/// holder wrote after sealing was made from what it read after sealing: no older write came
-/// between.
+/// Under any interleaving of any holders, the tokens of accepted writes never decrease. A write
+/// after a seal is based on a read after that seal: no older write happened in between.
 pub trait Fenced {
     /// What a write changes.
     type Target: ?Sized;
-    /// Why a write gives up. The resource then undoes what it did.
+    /// The error of a write. The resource then undoes the write.
     type Failure;
 
     /// Returns the largest token that was accepted, or `None` if there was none yet.
     ///
-    /// It may be larger a moment later: for people and programs that report, not for decisions.
+    /// It may be larger a moment later: use it for reports, not for decisions.
     ///
     /// # Errors
     /// `Foreign`, `Busy` or `Failed`. Nothing was changed.
     fn mark(&self) -> Result<Option<FencingToken>, FenceError>;
 
-    /// Checks that nobody newer was here, and raises nothing. All that a shared holder may do.
+    /// Checks that no newer holder was here, and does not raise the mark. A shared holder may do
+    /// nothing else.
     ///
-    /// It says nothing about the next moment: do not write on the strength of it.
+    /// It says nothing about the next moment: do not write because of it.
     ///
     /// # Errors
-    /// `Stale`, `OtherName`: stop. `Foreign`, `Busy`, `Failed`: nothing is known. Nothing was
+    /// `Stale`, `OtherName`: stop. `Foreign`, `Busy`, `Failed`: the check was not done. Nothing was
     /// changed in any case.
     fn check<A: Access>(&self, proof: &Proof<A>) -> Result<(), FenceError>;
 
-    /// Raises the mark to the holder's token. Call it before the first read: from then on no
-    /// older holder changes what is read.
+    /// Raises the mark to the holder's token. Call it before the first read: from then on no older
+    /// holder can change the data.
     ///
     /// Sealing again with the same token changes nothing.
     ///
     /// # Errors
-    /// `Stale`, `TooFar`, `OtherName`: refused, the mark is as it was. `Foreign`, `Busy`: not
-    /// done. `Failed`: its certainty tells; after `Unknown` seal again before reading.
+    /// `Stale`, `TooFar`, `OtherName`: refused, the mark is unchanged. `Foreign`, `Busy`: not done.
+    /// `Failed`: see its certainty; after `Unknown` seal again before reading.
     fn seal(&self, proof: &Proof) -> Result<(), FenceError>;
 
-    /// Refuses a smaller token; else raises the mark and writes, in one atomic step.
+    /// Refuses a smaller token; otherwise raises the mark and writes, in one atomic step.
     ///
     /// # Errors
-    /// `Stale`, `TooFar`, `OtherName`: refused, `write` did not run. `Foreign`, `Busy`: `write`
-    /// did not run. `Write`: it gave up, mark and data are as they were. `Failed`: its certainty
-    /// tells; after `Unknown` the new mark and data are both there or both not: read again.
+    /// `Stale`, `TooFar`, `OtherName`: refused, `write` did not run. `Foreign`, `Busy`: `write` did
+    /// not run. `Write`: it failed, mark and data are unchanged. `Failed`: see its certainty; after
+    /// `Unknown` mark and data are both new or both old: read again.
     fn check_and_write<R>(
         &self,
         proof: &Proof,

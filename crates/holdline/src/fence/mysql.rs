@@ -1,17 +1,16 @@
-//! Rows of a MariaDB or MySQL database that accept no late writer: the mark lives in the same
-//! database and changes in the same transaction.
+//! Rows of a MariaDB or MySQL database that accept no late writer: the mark is in the same database
+//! and changes in the same transaction.
 //!
-//! The statements are those of [`sql::mysql`]; here they come with a limit for jumps, and look
-//! whether the table is fit for it.
+//! The statements are those of [`sql::mysql`], with a limit for jumps, and with a check of the
+//! table.
 //!
-//! Invariant F15: the mark is raised by one statement alone, which locks its row until the end of
-//! the transaction and judges the row as the last commit left it. The look that follows only tells
-//! what was decided: nobody lowers a mark, so one that is larger than ours says no, whenever it
-//! came.
+//! Invariant F15: one statement raises the mark. It locks its row until the end of the transaction,
+//! and compares with the last committed row. The `SELECT` that follows only reads the decision:
+//! marks never decrease, so a mark larger than ours always means a refusal.
 //! Invariant F16: names are compared as bytes. They are sent in hexadecimal digits, which no
-//! character set of a session changes, and a table that compares text is refused.
-//! Invariant F17: what is acknowledged was committed with its mark. The server may undo a whole
-//! transaction to let others go on; so before the commit it is asked for a savepoint of it.
+//! character set of a session changes, and a table with a text column is refused.
+//! Invariant F17: an acknowledged write was committed with its mark. The server may roll back a
+//! whole transaction to resolve a deadlock, so a savepoint is checked before the commit.
 
 use std::error::Error as StdError;
 
@@ -27,8 +26,8 @@ const RAISING: &str = "raising the mark";
 
 const LOOK: &str = "SELECT resource, mark FROM holdline_fence WHERE resource = UNHEX(?)";
 
-/// As `sql::mysql::LOOK`, and which storage engine has the table if it is not the one that has
-/// transactions. Asked after the mark is locked: on MySQL it may fix what the transaction sees.
+/// As `sql::mysql::LOOK`, and the storage engine of the table if it is not InnoDB. Sent after the
+/// mark is locked: on MySQL it may fix the snapshot of the transaction.
 const LOCKED_LOOK: &str = "SELECT resource, mark, ( \
         SELECT MAX(COALESCE(engine, 'no engine')) FROM information_schema.tables \
         WHERE table_schema = DATABASE() AND table_name = 'holdline_fence' \
@@ -46,45 +45,45 @@ const RAISE: &str = "INSERT INTO holdline_fence (resource, mark) VALUES (UNHEX(?
 
 const SAVEPOINT: &str = "holdline_fence";
 
-/// The character set of what is bytes.
+/// The character set of binary strings.
 const BYTES: u16 = 63;
 const NO_TABLE: u16 = 1146;
 const NO_DATABASE: u16 = 1046;
 const NO_SAVEPOINT: u16 = 1305;
-/// What the server says when the table is not as [`sql::mysql::TABLE`] makes it: an unknown column,
-/// one more without a default, a view, a value or a check that does not fit.
+/// The server's errors for a table that is not as [`sql::mysql::TABLE`] makes it: an unknown
+/// column, a further column without a default, a view, a value or a check that does not match.
 const NOT_OURS: [u16; 10] = [1048, 1054, 1264, 1288, 1347, 1356, 1364, 1471, 1690, 3819];
-/// A check of the table, in MariaDB's number.
+/// A failed check constraint, in MariaDB's number.
 const CHECK: u16 = 4025;
-/// Others were at work, and the same may go well the next time: a snapshot that is too old, a wait
-/// that was too long, a ring of waits.
+/// Conflicts with other transactions, which a retry may resolve: an outdated snapshot, a lock wait
+/// timeout, a deadlock.
 const BUSY: [u16; 3] = [1020, 1205, 1213];
-/// Statements that were ended from outside, or with their session: by then they may be committed.
+/// Statements that were interrupted, or whose session ended: they may have been committed.
 const STOPPED: [u16; 6] = [1053, 1077, 1317, 1927, 1969, 3024];
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 const NO_RIGHT: [u16; 4] = [1044, 1142, 1143, 1227];
 
 /// The mark of one resource in a database of yours, by a connection of yours.
 ///
-/// `resource` is your own name of what is guarded, such as `stock/17`; its bytes count, so names
-/// that differ in case or in a space at the end are two. Each call takes what to work on: a
-/// `mysql_async::Conn` or a transaction of it. The table is in the connection's database. Users of
-/// another driver find the statements in [`sql::mysql`].
+/// `resource` is your own name of the guarded data, such as `stock/17`. Names are compared as
+/// bytes: a difference in case or in a trailing space makes another name. Each call takes a
+/// `mysql_async::Conn` or a transaction of it. The table is in the connection's database. The
+/// statements for other drivers are in [`sql::mysql`].
 ///
 /// - Inside a transaction of yours, [`seal`](MysqlFence::seal) and then write as you like: that is
-///   check-and-write, decided when *you* commit. If it refuses or fails, roll back. Let it be the
-///   first statement: in `REPEATABLE READ`, the server's default, what you have read before is all
-///   that you will see. If a statement fails, roll back too: to break a ring of waits the server
-///   ends the whole transaction, and what follows would stand by itself.
-/// - Outside of one, it is decided when it returns. A session with `autocommit = 0` is always
-///   inside one: commit there.
+///   check-and-write, decided when *you* commit. If it refuses or fails, roll back. Make it the
+///   first statement: in `REPEATABLE READ`, the server's default, an earlier read fixes the
+///   snapshot. If a statement fails, roll back too: to resolve a deadlock the server rolls back the
+///   whole transaction, and later statements would be committed separately.
+/// - Outside of a transaction, it is decided when it returns. A session with `autocommit = 0` is
+///   always inside one: commit there.
 ///
 /// # Guarantees
-/// Mark and rows change together, whatever crashes, if the rows are kept by InnoDB too. Whoever
-/// seals waits for the end of the transaction that has sealed before; two resources are sealed in
-/// the same order by everybody, or the server ends one of them (`Busy`). What a crash leaves is the
-/// server's affair: with `innodb_flush_log_at_trx_commit` other than 1 it takes the newest marks
-/// back, together with the newest rows, and so does a failover to a replica that lacks them.
+/// Mark and rows change together, whatever crashes, if the rows are in InnoDB tables too. A seal
+/// waits for the end of an earlier transaction that has sealed the resource. Seal two resources in
+/// the same order everywhere, or the server reports a deadlock (`Busy`). Durability depends on the
+/// server: with `innodb_flush_log_at_trx_commit` other than 1, a crash can lose the newest marks
+/// together with the newest rows, and so can a failover to a replica that lacks them.
 ///
 /// # Examples
 /// ```no_run
@@ -104,12 +103,12 @@ const NO_RIGHT: [u16; 4] = [1044, 1142, 1143, 1227];
 /// step.commit().await?;
 ///
 /// let late = Proof::exclusive(FencingToken::new(33)?);
-/// let told = fence
+/// let result = fence
 ///     .check_and_write(db, &late, async |step| {
 ///         step.query_drop("UPDATE stock SET apples = 8 WHERE id = 17").await
 ///     })
 ///     .await;
-/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// assert!(matches!(result, Err(FenceError::Stale(_))));
 /// # Ok(())
 /// # }
 /// ```
@@ -121,7 +120,7 @@ pub struct MysqlFence {
 
 impl MysqlFence {
     /// Names a resource, whose mark is in the table `holdline_fence` of the connection's database.
-    /// Nothing is asked of any database.
+    /// No statement is sent.
     pub fn new(resource: impl Into<String>) -> MysqlFence {
         MysqlFence { resource: resource.into(), rules: Rules::default() }
     }
@@ -133,16 +132,16 @@ impl MysqlFence {
         self
     }
 
-    /// Makes the table of marks if there is none, and looks whether it is one. Many processes may
-    /// do so at once.
+    /// Creates the table of marks if there is none, and checks it. Many processes may do so at
+    /// once.
     ///
-    /// **It commits an open transaction**, as every statement that makes a table does. It needs the
-    /// right to make tables even where there is one. Who only fences needs `SELECT`, `INSERT` and
-    /// `UPDATE` on the table.
+    /// **It commits an open transaction**, as every statement that creates a table does. It needs
+    /// the right to create tables even if the table exists. Fencing itself needs only `SELECT`,
+    /// `INSERT` and `UPDATE` on the table.
     ///
     /// # Errors
-    /// `Foreign`: there is a table of that name that is not fit; it says what mends it. `Busy`,
-    /// `Failed`: its certainty tells.
+    /// `Foreign`: there is an unsuitable table of that name; the message says how to repair it.
+    /// `Busy`, `Failed`: see its certainty.
     pub async fn create_table(db: &mut impl Queryable) -> Result<(), FenceError> {
         let made = db.query_drop(sql::mysql::TABLE).await;
         made.map_err(|error| failed("making the table holdline_fence", error))?;
@@ -158,8 +157,8 @@ impl MysqlFence {
     /// Returns the mark, or `None` if there is none yet.
     ///
     /// # Errors
-    /// `Foreign`: the table is not fit, or holds something else than a token. `Busy`, `Failed`:
-    /// nothing is known. Nothing was changed.
+    /// `Foreign`: the table is unsuitable, or contains something else than a token. `Busy`,
+    /// `Failed`: the mark was not read. Nothing was changed.
     pub async fn mark(&self, db: &mut impl Queryable) -> Result<Option<FencingToken>, FenceError> {
         let look = prepare(db, LOOK, self.resource.len()).await?;
         match self.row(db, &look).await.map_err(unchanged)? {
@@ -170,7 +169,7 @@ impl MysqlFence {
 
     /// Checks that nobody newer was here, and raises nothing. All that a shared holder may do.
     ///
-    /// Inside a transaction of yours it speaks of what that transaction sees.
+    /// Inside a transaction of yours it reads the snapshot of that transaction.
     ///
     /// # Errors
     /// As [`Fenced::check`](super::Fenced::check).
@@ -183,12 +182,12 @@ impl MysqlFence {
         self.rules.report(&self.resource, answer)
     }
 
-    /// Raises the mark to the holder's token: in your transaction if there is one, else by itself.
-    /// It waits for transactions that have sealed the same resource.
+    /// Raises the mark to the holder's token: in your transaction if there is one, otherwise in its
+    /// own. It waits for transactions that have sealed the same resource.
     ///
     /// # Errors
     /// As [`Fenced::seal`](super::Fenced::seal). Inside your transaction: roll it back. A table of
-    /// another storage engine is told when its mark is raised already (`Foreign`).
+    /// another storage engine is reported (`Foreign`) after its mark was raised.
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: outside of a transaction the mark may be raised.
@@ -197,20 +196,21 @@ impl MysqlFence {
         self.rules.report(&self.resource, answer)
     }
 
-    /// Refuses a smaller token; else raises the mark and writes, both or neither, in a transaction
-    /// of its own. The connection must not be inside one.
+    /// Refuses a smaller token; otherwise raises the mark and writes, both or neither, in a
+    /// transaction of its own. The connection must not be inside one.
     ///
-    /// Let `write` fail when one of its statements does, and not end the transaction.
+    /// Return an error from `write` if one of its statements fails, and do not end the transaction
+    /// in it.
     ///
     /// # Errors
     /// As [`Fenced::check_and_write`](super::Fenced::check_and_write). `Failed` with certainty
-    /// `Unknown` also if the transaction ended before `write` did: the server undid it and `write`
-    /// took no notice, or `write` itself committed. What it did after that stands.
+    /// `Unknown` also if the transaction ended before `write` did: the server rolled it back and
+    /// `write` ignored the error, or `write` itself committed. Its later statements were committed.
     ///
     /// # Cancel safety
     /// Dropping the future before the commit was sent changes nothing; after that it loses the
-    /// answer only. The rollback is sent when the connection is used again or dropped: drop it too,
-    /// or the mark stays locked until then.
+    /// answer only. The rollback is sent when the connection is used again or dropped. Until then
+    /// the mark stays locked, so drop the connection too.
     pub async fn check_and_write<R, E>(
         &self,
         db: &mut Conn,
@@ -229,7 +229,7 @@ impl MysqlFence {
             raised = savepoint.map_err(|error| failed(beginning, error));
         }
         if let Err(error) = raised {
-            // Whatever becomes of the rollback, nothing was committed.
+            // Nothing was committed, even if the rollback fails.
             let _ = step.rollback().await;
             return self.rules.report(&self.resource, Err(unchanged(error)));
         }
@@ -250,7 +250,7 @@ impl MysqlFence {
         let limit = self.rules.jump_limit().map_or(i64::MAX, |limit| number(limit.get()));
         let raised = db.exec_drop(RAISE, (self.digits(), mine, limit)).await;
         raised.map_err(|error| failed(RAISING, error))?;
-        // Outside of a transaction the mark may be raised by now, whatever becomes of the look.
+        // Outside of a transaction the mark may be raised already, even if the read fails.
         let row = self.row(db, &look).await.map_err(in_doubt)?;
         let lowered = || FenceError::Busy {
             what: format!("{RAISING}: somebody lowered or removed it meanwhile"),
@@ -263,7 +263,7 @@ impl MysqlFence {
         if seen == proof.token() {
             return Ok(());
         }
-        // The statement decided; the mark and the rules only say why.
+        // The statement decided; the mark and the rules only explain why.
         self.rules.raise(Some(seen), proof)?;
         Err(lowered())
     }
@@ -277,7 +277,7 @@ impl MysqlFence {
         let Some(row) = row.map_err(|error| failed(LOOKING, error))? else {
             return Ok(None);
         };
-        // The table may have become another since the look was prepared.
+        // The table may have been replaced since the statement was prepared.
         if let Err(error) = fit(row.columns_ref(), self.resource.len()) {
             forget(db, look.clone()).await;
             return Err(error);
@@ -292,8 +292,8 @@ impl MysqlFence {
     }
 }
 
-/// Prepares a look, once for each connection, and learns from it what the table is and whether a
-/// name of so many bytes has room there.
+/// Prepares a read, once for each connection, and checks the columns of the table and whether a
+/// name of `bytes` bytes fits.
 async fn prepare(
     db: &mut impl Queryable,
     look: &str,
@@ -309,16 +309,16 @@ async fn prepare(
     }
 }
 
-/// Kept, a look would tell of the old table after that was mended.
+/// Drops a prepared read, which would describe the old table after a repair.
 async fn forget(db: &mut impl Queryable, look: Statement) {
-    // An error here says that the connection is gone, and the statement with it.
+    // An error here means that the connection, and with it the statement, is gone.
     let _ = db.close(look).await;
 }
 
-/// Looks at the columns of a look, the name and the mark.
+/// Checks the columns of a read, the name and the mark.
 ///
 /// # Errors
-/// `Foreign`: a fence cannot stand on them. `Failed`: the name is too long.
+/// `Foreign`: the columns are unsuitable for a fence. `Failed`: the name is too long.
 fn fit(columns: &[Column], bytes: usize) -> Result<(), FenceError> {
     let [resource, mark, ..] = columns else {
         return Err(not_ours("a look at it tells too little"));
@@ -402,8 +402,8 @@ async fn commit(mut step: Transaction<'_>) -> Result<(), FenceError> {
     step.commit().await.map_err(|error| failed("committing", error))
 }
 
-/// What an error of a statement means. Only what the server refused is certain to have changed
-/// nothing: an answer that never came may have been a yes.
+/// Classifies an error of a statement. Only a statement that the server refused certainly changed
+/// nothing; one without an answer may have succeeded.
 fn failed(doing: &str, error: Error) -> FenceError {
     let Error::Server(words) = &error else {
         return FenceError::unsure(doing, error);
@@ -427,12 +427,12 @@ fn failed(doing: &str, error: Error) -> FenceError {
     FenceError::failed(format!("{doing} ({advice})"), says)
 }
 
-/// What the server said: its message and the code.
+/// Formats the server's message and code.
 fn says(words: &ServerError) -> String {
     format!("{} ({})", words.message, words.code)
 }
 
-/// Takes the doubt from a failure of a step that cannot have changed anything.
+/// Marks a failure of a step that cannot have changed anything as not applied.
 fn unchanged(error: FenceError) -> FenceError {
     match error {
         FenceError::Failed { doing, source, .. } => FenceError::failed(doing, source),
@@ -440,7 +440,7 @@ fn unchanged(error: FenceError) -> FenceError {
     }
 }
 
-/// Adds the doubt to a failure of a step that came after one that may stand.
+/// Marks a failure after a step that may have been applied as unknown.
 fn in_doubt(error: FenceError) -> FenceError {
     match error {
         FenceError::Failed { doing, source, .. } => {

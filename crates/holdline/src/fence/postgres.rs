@@ -1,20 +1,18 @@
-//! Rows of a PostgreSQL database that accept no late writer: the mark lives in the same database
-//! and changes in the same transaction.
+//! Rows of a PostgreSQL database that accept no late writer: the mark is in the same database and
+//! changes in the same transaction.
 //!
-//! The statements are those of [`sql`]; here they come with a limit for jumps and in
-//! a schema of choice.
+//! The statements are those of [`sql`], with a limit for jumps and in a schema of choice.
 //!
-//! Invariant F10: the mark is raised by one statement alone, which locks its row until the end of
-//! the transaction and judges the row as the last commit left it; so nobody else writes between
-//! the decision and the end of the transaction.
-//! Invariant F11: what is acknowledged was committed. A `COMMIT` of a transaction in which a
-//! statement failed is a rollback that PostgreSQL reports as a success; so the transaction is
-//! asked once more before it.
-//! Invariant F14: what is acknowledged outlives a crash, whatever `synchronous_commit` the session
-//! has: the mark's own statement sets it for its transaction where it is off. Else a crash could
-//! take back a mark that was told, and let the late writer in whom it had kept out.
-//! Invariant F15: no function and no operator is looked up in the session's search path, where a
-//! stranger may have planted one; only the table is, unless its schema is named.
+//! Invariant F10: one statement raises the mark. It locks its row until the end of the transaction,
+//! and compares with the last committed row. So nobody else writes between the decision and the end
+//! of the transaction.
+//! Invariant F11: an acknowledged write was committed. After a failed statement, PostgreSQL turns
+//! `COMMIT` into a rollback and reports success, so the transaction is checked before the commit.
+//! Invariant F14: an acknowledged write survives a crash, whatever the session's
+//! `synchronous_commit` is: the mark's statement switches it on for its transaction. Otherwise a
+//! crash could lose an acknowledged mark, and a late writer would be accepted.
+//! Invariant F15: no function and no operator is looked up in the session's search path, where
+//! another user may have planted one; only the table is, unless its schema is named.
 
 use std::error::Error as StdError;
 
@@ -28,7 +26,7 @@ use super::{Access, FenceError, Proof, Rules, sql};
 const LOOKING: &str = "looking up the mark";
 const RAISING: &str = "raising the mark";
 
-/// What PostgreSQL says when the table is not as [`sql::TABLE`] makes it.
+/// PostgreSQL's errors for a table that is not as [`sql::TABLE`] makes it.
 const NOT_OURS: [SqlState; 6] = [
     SqlState::UNDEFINED_COLUMN,
     SqlState::DATATYPE_MISMATCH,
@@ -38,7 +36,7 @@ const NOT_OURS: [SqlState; 6] = [
     SqlState::NOT_NULL_VIOLATION,
 ];
 
-/// What it says when others were at work: the same may go well the next time.
+/// Its errors for conflicts with other transactions, which a retry may resolve.
 const BUSY: [SqlState; 4] = [
     SqlState::T_R_SERIALIZATION_FAILURE,
     SqlState::T_R_DEADLOCK_DETECTED,
@@ -48,23 +46,23 @@ const BUSY: [SqlState; 4] = [
 
 /// The mark of one resource in a database of yours, by a connection of yours.
 ///
-/// `resource` is your own name of what is guarded, such as `stock/17`. Each call takes what to
-/// work on: a `tokio_postgres::Client`, a transaction of it, or what a pool gives out. Users of
-/// another driver find the statements in [`sql`].
+/// `resource` is your own name of the guarded data, such as `stock/17`. Each call takes a
+/// `tokio_postgres::Client`, a transaction of it, or a pooled client. The statements for other
+/// drivers are in [`sql`].
 ///
-/// - Inside a transaction of yours, [`seal`](PostgresFence::seal) and then write as you like:
-///   that is check-and-write, decided when *you* commit. If it refuses, roll back. Let it be the
-///   first statement, so that those who come at once wait for each other in one place. If a
-///   statement fails, roll back too: PostgreSQL calls the commit of a failed transaction a success.
+/// - Inside a transaction of yours, [`seal`](PostgresFence::seal) and then write as you like: that
+///   is check-and-write, decided when *you* commit. If it refuses, roll back. Make it the first
+///   statement, so that concurrent transactions wait for each other at one point. If a statement
+///   fails, roll back too: PostgreSQL reports the commit of a failed transaction as a success.
 /// - Outside of one, it is a transaction of its own and is decided when it returns.
 ///
 /// # Guarantees
-/// Mark and rows change together, whatever crashes, and what was accepted stays: a transaction that
-/// raises the mark waits for the disk, also where `synchronous_commit` is off (it is set for that
-/// transaction alone). Whoever seals waits for the end of the
-/// transaction that has sealed before; two resources are sealed in the same order by everybody, or
-/// PostgreSQL ends one of them (`Busy`). A failover to a standby that commits do not wait for can
-/// lose the newest marks together with the newest rows.
+/// Mark and rows change together, whatever crashes, and accepted writes are durable: a transaction
+/// that raises the mark waits for the disk, even if `synchronous_commit` is off (it is switched on
+/// for that transaction alone). A seal waits for the end of an earlier transaction that has sealed
+/// the resource. Seal two resources in the same order everywhere, or PostgreSQL reports a deadlock
+/// (`Busy`). A failover to an asynchronous standby can lose the newest marks together with the
+/// newest rows.
 ///
 /// # Examples
 /// ```no_run
@@ -82,12 +80,12 @@ const BUSY: [SqlState; 4] = [
 /// step.commit().await?;
 ///
 /// let late = Proof::exclusive(FencingToken::new(33)?);
-/// let told = fence
+/// let result = fence
 ///     .check_and_write(db, &late, async |step| {
 ///         step.execute("UPDATE stock SET apples = 8 WHERE id = 17", &[]).await
 ///     })
 ///     .await;
-/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// assert!(matches!(result, Err(FenceError::Stale(_))));
 /// # Ok(())
 /// # }
 /// ```
@@ -100,18 +98,18 @@ pub struct PostgresFence {
 }
 
 impl PostgresFence {
-    /// Names a resource, whose mark is in the table `holdline_fence` that the connection's search
-    /// path leads to. Nothing is asked of any database.
+    /// Names a resource, whose mark is in the table `holdline_fence` of the connection's search
+    /// path. No statement is sent.
     ///
-    /// Where others may make tables in a schema of that path, as in `public` before PostgreSQL 15,
+    /// If others may create tables in a schema of that path, as in `public` before PostgreSQL 15,
     /// name a schema of your own by [`in_schema`](PostgresFence::in_schema): a trigger on a table
-    /// that somebody else made runs with your rights.
+    /// of another user runs with your rights.
     pub fn new(resource: impl Into<String>) -> PostgresFence {
         let table = "holdline_fence".to_owned();
         PostgresFence { resource: resource.into(), table, rules: Rules::default() }
     }
 
-    /// Names the schema of the table, so that no search path leads elsewhere.
+    /// Names the schema of the table, instead of the search path.
     #[must_use]
     pub fn in_schema(mut self, schema: &str) -> PostgresFence {
         self.table = format!("\"{}\".holdline_fence", schema.replace('"', "\"\""));
@@ -125,14 +123,14 @@ impl PostgresFence {
         self
     }
 
-    /// Makes the table of marks, in the schema in which tables are made, if there is none. Many
-    /// processes may do so at once.
+    /// Creates the table of marks in the default schema, if there is none. Many processes may do so
+    /// at once.
     ///
-    /// It needs the right to make tables even where there is one. Who only fences needs `SELECT`,
-    /// `INSERT` and `UPDATE` on the table.
+    /// It needs the right to create tables even if the table exists. Fencing itself needs only
+    /// `SELECT`, `INSERT` and `UPDATE` on the table.
     ///
     /// # Errors
-    /// `Busy`, `Failed`: its certainty tells.
+    /// `Busy`, `Failed`: see its certainty.
     pub async fn create_table(db: &(impl GenericClient + Sync)) -> Result<(), FenceError> {
         let doing = "making the table holdline_fence";
         db.batch_execute(sql::MAKE_TABLE).await.map_err(|error| failed(doing, error))
@@ -141,8 +139,8 @@ impl PostgresFence {
     /// Returns the mark, or `None` if there is none yet.
     ///
     /// # Errors
-    /// `Foreign`: the table holds something else than a token. `Busy`, `Failed`: nothing is known.
-    /// Nothing was changed.
+    /// `Foreign`: the table contains something else than a token. `Busy`, `Failed`: the mark was
+    /// not read. Nothing was changed.
     pub async fn mark(
         &self,
         db: &(impl GenericClient + Sync),
@@ -169,7 +167,7 @@ impl PostgresFence {
 
     /// Checks that nobody newer was here, and raises nothing. All that a shared holder may do.
     ///
-    /// Inside a transaction of yours it speaks of what that transaction sees.
+    /// Inside a transaction of yours it reads the snapshot of that transaction.
     ///
     /// # Errors
     /// As [`Fenced::check`](super::Fenced::check).
@@ -182,7 +180,7 @@ impl PostgresFence {
         self.rules.report(&self.resource, answer)
     }
 
-    /// Raises the mark to the holder's token: in your transaction if there is one, else in its
+    /// Raises the mark to the holder's token: in your transaction if there is one, otherwise in its
     /// own. It waits for transactions that have sealed the same resource.
     ///
     /// # Errors
@@ -199,12 +197,12 @@ impl PostgresFence {
         self.rules.report(&self.resource, answer)
     }
 
-    /// Refuses a smaller token; else raises the mark and writes, both or neither, in a transaction
-    /// of its own (of `db`, if that is a transaction: a savepoint).
+    /// Refuses a smaller token; otherwise raises the mark and writes, both or neither, in a
+    /// transaction of its own. If `db` is a transaction, it uses a savepoint.
     ///
     /// # Errors
-    /// As [`Fenced::check_and_write`](super::Fenced::check_and_write). `Write` also if a
-    /// statement of `write` failed and `write` did not say so.
+    /// As [`Fenced::check_and_write`](super::Fenced::check_and_write). `Write` also if a statement
+    /// of `write` failed and `write` ignored the error.
     ///
     /// # Cancel safety
     /// Dropping the future before the commit was sent changes nothing; after that it loses the
@@ -221,7 +219,7 @@ impl PostgresFence {
         let begun = db.transaction().await;
         let step = begun.map_err(|error| unchanged(failed("beginning a transaction", error)))?;
         if let Err(error) = self.raise(&step, proof).await {
-            // Whatever becomes of the rollback, nothing was committed.
+            // Nothing was committed, even if the rollback fails.
             let _ = step.rollback().await;
             return self.rules.report(&self.resource, Err(unchanged(error)));
         }
@@ -243,7 +241,7 @@ impl PostgresFence {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let mine = number(proof.token().get());
         let limit = self.rules.jump_limit().map_or(i64::MAX, |limit| number(limit.get()));
-        // As in `sql::RAISE`, and with a limit of jumps.
+        // As in `sql::RAISE`, with a limit of jumps.
         let raise = format!(
             "INSERT INTO {} AS fence (resource, mark) VALUES ($1, $2) \
              ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark \
@@ -262,7 +260,7 @@ impl PostgresFence {
         if raised.map_err(|error| failed(RAISING, error))?.is_some() {
             return Ok(());
         }
-        // The statement decided; the mark and the rules only say why.
+        // The statement decided; the mark and the rules only explain why.
         let seen = self.mark(db).await?;
         self.rules.raise(seen, proof)?;
         Err(FenceError::Busy { what: format!("{RAISING}: somebody lowered it meanwhile") })
@@ -283,8 +281,8 @@ async fn commit(step: Transaction<'_>) -> Result<(), FenceError> {
     step.commit().await.map_err(|error| failed("committing", error))
 }
 
-/// What an error of a statement means. Only what the server refused is certain to have changed
-/// nothing: an answer that never came may have been a yes.
+/// Classifies an error of a statement. Only a statement that the server refused certainly changed
+/// nothing; one without an answer may have succeeded.
 fn failed(doing: &str, error: tokio_postgres::Error) -> FenceError {
     let Some(words) = error.as_db_error() else {
         return FenceError::unsure(doing, error);
@@ -310,7 +308,7 @@ fn failed(doing: &str, error: tokio_postgres::Error) -> FenceError {
     }
 }
 
-/// What the server said: its message, the code, and what it advises.
+/// Formats the server's message, code and hint.
 fn says(words: &DbError) -> String {
     let code = words.code().code();
     match words.hint() {
@@ -323,7 +321,7 @@ fn ends_the_session(words: &DbError) -> bool {
     matches!(words.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None)
 }
 
-/// Takes the doubt from a failure of a step that cannot have changed anything.
+/// Marks a failure of a step that cannot have changed anything as not applied.
 fn unchanged(error: FenceError) -> FenceError {
     match error {
         FenceError::Failed { doing, source, .. } => FenceError::failed(doing, source),

@@ -1,8 +1,8 @@
-//! What a holder shows to the resource.
+//! The proof that a holder presents to the resource.
 //!
 //! Invariant F1: only a `Proof<Exclusive>` raises a mark or writes. A shared holder must not:
-//! raising the mark would shut out the other shared holders, who hold rightly and have smaller
-//! tokens. Permits make no proof at all: the numbers of several holders at once have no order.
+//! raising the mark would refuse the other shared holders, whose smaller tokens are valid too.
+//! Permits make no proof at all: the numbers of concurrent holders have no order.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,20 +11,20 @@ use holdline_core::{FencingToken, LockName, Mode};
 
 use crate::{Guard, Held, Lease, blocking};
 
-/// Marks a proof of a holder that is alone: it may seal, write and check.
+/// Marks the proof of an exclusive holder: it may seal, write and check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exclusive {}
 
-/// Marks a proof of a holder among other shared holders: it may check, and nothing else.
+/// Marks the proof of a shared holder: it may check, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {}
 
-/// The two ways of holding a name that a resource can check: [`Exclusive`] and [`Shared`].
+/// The two kinds of access that a resource can check: [`Exclusive`] and [`Shared`].
 pub trait Access: private::Sealed {}
 impl Access for Exclusive {}
 impl Access for Shared {}
 
-/// What says in its own words how a name is held: guards, blocking guards, `Held` and `Lease`.
+/// A grant that knows its mode: guards, blocking guards, `Held` and `Lease`.
 pub trait Granted: private::Sealed {
     /// Returns how the name is held.
     fn mode(&self) -> Mode;
@@ -59,11 +59,12 @@ mod private {
     impl Sealed for super::Shared {}
 }
 
-/// What a holder shows to a resource: its fencing token, and that it is alone or among readers.
+/// The proof that a holder presents to a resource: its fencing token, and whether it is exclusive
+/// or shared.
 ///
-/// A proof shows *when* its holder got the name, not who it is: everybody can make one of a
-/// number. It keeps late writers out, not hostile ones. A resource that cannot trust its callers
-/// needs authentication besides, and [`Rules::max_jump`](super::Rules::max_jump).
+/// A proof shows *when* its holder acquired the name, not who it is: anybody can make one from a
+/// number. It refuses late writers, not hostile ones. A resource that cannot trust its callers also
+/// needs authentication, and [`Rules::max_jump`](super::Rules::max_jump).
 ///
 /// # Examples
 /// ```
@@ -76,9 +77,9 @@ mod private {
 /// let guard = client.mutex("stock/17")?.lock().await?;
 /// let proof = Proof::exclusive_of(&guard)?;
 ///
-/// // In a program that was told the number, such as by `$HOLDLINE_FENCING_TOKEN`:
-/// let told: FencingToken = guard.fencing_token().to_string().parse()?;
-/// assert_eq!(Proof::exclusive(told).token(), proof.token());
+/// // In a program that received the number, for example in `$HOLDLINE_FENCING_TOKEN`:
+/// let result: FencingToken = guard.fencing_token().to_string().parse()?;
+/// assert_eq!(Proof::exclusive(result).token(), proof.token());
 ///
 /// // Permits have no order, so they make no proof.
 /// let permit = client.semaphore("gpu", 2)?.acquire().await?;
@@ -101,14 +102,14 @@ pub struct Proof<A: Access = Exclusive> {
 }
 
 impl Proof<Exclusive> {
-    /// Makes the proof of a holder that is alone, of a number that it was told.
+    /// Makes the proof of an exclusive holder from a number.
     pub const fn exclusive(token: FencingToken) -> Proof<Exclusive> {
         Proof { token, name: None, access: PhantomData }
     }
 
     /// Makes the proof of a grant, with its lock name.
     ///
-    /// It does not look whether the grant is still valid: that is what the resource is for.
+    /// It does not check whether the grant is still valid: the resource does that.
     ///
     /// # Errors
     /// [`CannotFence`]: the name is held shared or by permits.
@@ -119,7 +120,7 @@ impl Proof<Exclusive> {
 }
 
 impl Proof<Shared> {
-    /// Makes the proof of a shared holder, of a number that it was told.
+    /// Makes the proof of a shared holder from a number.
     pub const fn shared(token: FencingToken) -> Proof<Shared> {
         Proof { token, name: None, access: PhantomData }
     }
@@ -135,7 +136,7 @@ impl Proof<Shared> {
 }
 
 impl<A: Access> Proof<A> {
-    /// Adds the lock name, for resources that ask for it
+    /// Adds the lock name, for resources that require it
     /// ([`Rules::guarded_by`](super::Rules::guarded_by)).
     #[must_use]
     pub fn with_name(mut self, name: LockName) -> Proof<A> {
@@ -148,7 +149,7 @@ impl<A: Access> Proof<A> {
         self.token
     }
 
-    /// Returns the lock name, if the holder told it.
+    /// Returns the lock name, if the holder gave it.
     pub fn name(&self) -> Option<&LockName> {
         self.name.as_ref()
     }
@@ -171,7 +172,7 @@ impl<A: Access> fmt::Debug for Proof<A> {
     }
 }
 
-/// The grant makes no proof of this kind.
+/// The grant cannot make a proof of this kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a grant of mode {mode} cannot {what}: take the name {instead}")]
 pub struct CannotFence {
@@ -229,10 +230,10 @@ mod tests {
             assert_eq!(made.is_ok(), exclusive, "{mode}");
             assert_eq!(Proof::<Shared>::try_from((mode, token)).is_ok(), shared, "{mode}");
         }
-        let told = Proof::<Exclusive>::try_from((permits, token)).expect_err("no order");
-        assert_eq!(told.mode(), permits);
+        let result = Proof::<Exclusive>::try_from((permits, token)).expect_err("no order");
+        assert_eq!(result.mode(), permits);
         let says = "a grant of mode 1/3 permits cannot seal or write: take the name exclusively";
-        assert_eq!(told.to_string(), says);
+        assert_eq!(result.to_string(), says);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! No refusal is silent: each is counted, logged, and told to an observer if there is one.
+//! Every refusal is counted and logged, and an observer is notified if there is one.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,8 +16,8 @@ static OTHER_NAME: AtomicU64 = AtomicU64::new(0);
 
 /// How many holders the resources of this process have refused since it started, by reason.
 ///
-/// A number that grows is the fence at work, and a sign that leases are too short for the pauses
-/// that occur.
+/// A growing number shows that the fence works, and that leases are too short for the pauses that
+/// occur.
 ///
 /// # Examples
 /// ```
@@ -56,33 +56,33 @@ impl Refusals {
     }
 }
 
-/// A holder that a resource has refused, as [`Observer::fence_refused`] is told.
+/// A holder that a resource has refused, as [`Observer::fence_refused`] receives it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Refusal<'a> {
-    /// The resource: a path, or the name that its fence was given.
+    /// The resource: a path, or the name of its fence.
     pub resource: &'a str,
     /// Why: `Stale`, `TooFar` or `OtherName`.
     pub error: &'a FenceError,
 }
 
-/// Who is told of refusals.
+/// The observer of refusals, if any.
 #[derive(Clone, Default)]
-pub(super) struct Watcher(Option<Arc<dyn Observer>>);
+pub(super) struct RefusalObserver(Option<Arc<dyn Observer>>);
 
-impl fmt::Debug for Watcher {
+impl fmt::Debug for RefusalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_some() { "an observer" } else { "nobody" })
     }
 }
 
-impl Watcher {
-    pub(super) fn new(observer: Arc<dyn Observer>) -> Watcher {
-        Watcher(Some(observer))
+impl RefusalObserver {
+    pub(super) fn new(observer: Arc<dyn Observer>) -> RefusalObserver {
+        RefusalObserver(Some(observer))
     }
 
-    fn tell(&self, refusal: &Refusal<'_>) {
-        // Its panic is its own affair: it must not turn a refusal into something else.
+    fn notify(&self, refusal: &Refusal<'_>) {
+        // A panic of the observer must not change the refusal.
         if let Some(observer) = &self.0
             && catch_unwind(AssertUnwindSafe(|| observer.fence_refused(refusal))).is_err()
         {
@@ -92,11 +92,11 @@ impl Watcher {
 }
 
 impl Rules {
-    /// Passes an answer on; a refusal is counted ([`Refusals`]), logged as a warning and told to
-    /// the observer ([`Rules::with_observer`]) on its way.
+    /// Returns an answer unchanged; a refusal is counted ([`Refusals`]) and logged as a warning,
+    /// and the observer is notified ([`Rules::with_observer`]).
     ///
     /// The resources of this crate call it themselves. A resource of your own calls it once for
-    /// each answer that it gives.
+    /// each answer.
     ///
     /// # Errors
     /// Those of `answer`, unchanged.
@@ -121,7 +121,7 @@ impl Rules {
         count.fetch_add(1, Ordering::Relaxed);
         let resource = resource.to_string();
         tracing::warn!(resource = %Escaped(&resource), %error, "a holder was refused");
-        self.watcher().tell(&Refusal { resource: &resource, error });
+        self.refusal_observer().notify(&Refusal { resource: &resource, error });
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_and_counted_by_reason_and_nothing_else_is() {
+    fn only_refusals_are_reported_and_counted_by_reason() {
         let notes = Arc::new(Notes::default());
         let name = LockName::new("stock").expect("a name");
         let rules = Rules::default()
@@ -162,11 +162,14 @@ mod tests {
         let busy = Err(FenceError::Busy { what: "busy".to_owned() });
         rules.report(&"elsewhere", busy).map(|(): ()| ()).expect_err("passed on");
 
-        let told = notes.0.lock().clone();
-        assert_eq!(told.len(), 3, "{told:?}");
-        assert!(told[0].contains("token 33 is stale: the resource has accepted 34"), "{told:?}");
-        assert!(told[1].contains("token 100 is 66 above the mark 34"), "{told:?}");
-        assert!(told[2].contains("guarded by the lock stock"), "{told:?}");
+        let notes_taken = notes.0.lock().clone();
+        assert_eq!(notes_taken.len(), 3, "{notes_taken:?}");
+        assert!(
+            notes_taken[0].contains("token 33 is stale: the resource has accepted 34"),
+            "{notes_taken:?}"
+        );
+        assert!(notes_taken[1].contains("token 100 is 66 above the mark 34"), "{notes_taken:?}");
+        assert!(notes_taken[2].contains("guarded by the lock stock"), "{notes_taken:?}");
         // Other tests of this process count too.
         let after = Refusals::of_this_process();
         assert!(after.stale > before.stale && after.too_far > before.too_far);

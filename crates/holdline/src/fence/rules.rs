@@ -1,7 +1,7 @@
-//! What a resource accepts: the whole decision, without I/O.
+//! The decision what a resource accepts, without I/O.
 //!
-//! Invariant F2: a mark never falls.
-//! Invariant F3: whatever is accepted has a token at least as large as the mark.
+//! Invariant F2: a mark never decreases.
+//! Invariant F3: an accepted request has a token at least as large as the mark.
 //! Invariant F4: a token that is accepted for a write or a seal is the mark afterwards.
 
 use std::num::NonZeroU64;
@@ -9,15 +9,15 @@ use std::sync::Arc;
 
 use holdline_core::{FencingToken, LockName};
 
-use super::refusals::Watcher;
+use super::refusals::RefusalObserver;
 use super::{Access, FenceError, Proof, StaleToken};
 use crate::observer::Observer;
 
-/// What a resource accepts besides "no smaller token than the mark".
+/// What a resource requires besides "no smaller token than the mark".
 ///
-/// Who brings fencing to a resource of its own asks these rules in the atomic step that writes:
-/// [`Rules::raise`] before a write or a seal, [`Rules::check`] before a read. The decision alone
-/// is silent: [`Rules::report`] counts, logs and tells it.
+/// To fence a resource of your own, evaluate these rules in the atomic step that writes:
+/// [`Rules::raise`] before a write or a seal, [`Rules::check`] before a read. Then pass the answer
+/// to [`Rules::report`], which counts and logs refusals.
 ///
 /// # Examples
 /// ```
@@ -41,15 +41,15 @@ use crate::observer::Observer;
 pub struct Rules {
     guarded_by: Option<LockName>,
     max_jump: Option<NonZeroU64>,
-    watcher: Watcher,
+    refusal_observer: RefusalObserver,
 }
 
 impl Rules {
     /// Accepts only proofs that carry this lock name.
     ///
-    /// Tokens of two names say nothing about each other, so a resource that is written under two
-    /// names is not fenced at all. This finds the mistake. The name is a rule of this program
-    /// and is not kept with the mark.
+    /// Tokens of two names cannot be compared, so a resource that is written under two names is not
+    /// fenced at all. This rule detects the mistake. The name is a rule of this program and is not
+    /// stored with the mark.
     #[must_use]
     pub fn guarded_by(mut self, name: LockName) -> Rules {
         self.guarded_by = Some(name);
@@ -57,24 +57,22 @@ impl Rules {
     }
 
     /// Refuses a token that is more than `limit` above the mark, so that one wrong or hostile
-    /// number cannot lock everybody out for ever.
+    /// number cannot make all later tokens stale.
     ///
-    /// Choose it far above what honest tokens do: they jump by 2^20 with each boot on `local:`,
-    /// by a million for each second in which nobody asked on a Redis server, and by as much as
-    /// the operator says with `holdline fence bump`. A resource without a mark takes any first
-    /// token: seal it when you set it up. A jump that is wanted after all is made by sealing once
-    /// without this rule.
+    /// Choose it far above the jumps of honest tokens: 2^20 with each boot on `local:`, a million
+    /// for each second without requests on a Redis server, and any amount with `holdline fence
+    /// bump`. A resource without a mark accepts any first token: seal it at its setup. For an
+    /// intended jump, seal once without this rule.
     #[must_use]
     pub fn max_jump(mut self, limit: NonZeroU64) -> Rules {
         self.max_jump = Some(limit);
         self
     }
 
-    /// Tells an observer of each holder that the resource refuses
-    /// ([`Observer::fence_refused`]).
+    /// Notifies an observer of each holder that the resource refuses ([`Observer::fence_refused`]).
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Rules {
-        self.watcher = Watcher::new(observer);
+        self.refusal_observer = RefusalObserver::new(observer);
         self
     }
 
@@ -83,11 +81,11 @@ impl Rules {
         self.max_jump
     }
 
-    pub(super) fn watcher(&self) -> &Watcher {
-        &self.watcher
+    pub(super) fn refusal_observer(&self) -> &RefusalObserver {
+        &self.refusal_observer
     }
 
-    /// Decides whether a holder may act on what it is shown, the mark being `mark`.
+    /// Decides whether a holder may read, if the mark is `mark`.
     ///
     /// # Errors
     /// `Stale` or `OtherName`. Nothing is changed either way.
@@ -110,11 +108,11 @@ impl Rules {
         }
     }
 
-    /// Decides whether a holder may seal or write, the mark being `mark`, and returns the new
-    /// mark. It must be stored in the same atomic step.
+    /// Decides whether a holder may seal or write, if the mark is `mark`, and returns the new mark.
+    /// Store it in the same atomic step.
     ///
     /// # Errors
-    /// `Stale`, `OtherName` or `TooFar`. The mark must stay as it is.
+    /// `Stale`, `OtherName` or `TooFar`. The mark must stay unchanged.
     pub fn raise(
         &self,
         mark: Option<FencingToken>,
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_token_is_stale_and_an_equal_one_is_mine() {
+    fn a_smaller_token_is_stale_and_an_equal_one_is_accepted() {
         let largest = FencingToken::MAX.get();
         for (mark, mine, says) in [
             (None, 1, "yes"),
@@ -198,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn another_name_is_refused_and_so_is_none() {
+    fn another_name_and_a_missing_name_are_refused() {
         let rules = Rules::default().guarded_by(name("a"));
         let mine = Proof::exclusive(token(35));
         let mark = Some(token(34));

@@ -10,32 +10,31 @@
 //! | no row | refused | ask [`LOOK`], let [`Rules::raise`](super::Rules::raise) say why; roll back |
 //! | error `40001`, `40P01` | others were at work | roll back and try again |
 //!
-//! Run it in `READ COMMITTED`, the default, or in a stricter level. When it has waited for another
-//! transaction, PostgreSQL looks at the row once more as that one left it, so the answer is never
+//! Run it in `READ COMMITTED`, the default, or in a stricter level. After a wait for another
+//! transaction, PostgreSQL reads the row again as that one committed it, so the answer is never
 //! about an old version.
 //!
-//! Where `synchronous_commit` is off, a crash takes back what was committed last, marks included,
-//! and a late writer could come in again: put `SET LOCAL synchronous_commit = on` before the
-//! [`RAISE`]. The statement leaves it to you, since not every database that speaks this SQL knows
-//! it.
+//! If `synchronous_commit` is off, a crash can lose the last commits, marks included, and a late
+//! writer would be accepted again: put `SET LOCAL synchronous_commit = on` before the [`RAISE`].
+//! The statement does not contain it, since not every database with this SQL dialect supports it.
 //!
-//! The statements name no schema. Where others may make tables or functions in a schema of the
-//! search path, as in `public` before PostgreSQL 15, leave it out of the path: what they planted
-//! there would run with your rights.
+//! The statements name no schema. If others may create tables or functions in a schema of the
+//! search path, as in `public` before PostgreSQL 15, remove that schema from the path: their code
+//! would run with your rights.
 //!
 //! With the feature `fence-postgres` and tokio-postgres, `PostgresFence` does all that.
 
 pub mod mysql;
 
-/// Makes the table of marks. Put it into your migrations; [`MAKE_TABLE`] is the same for many
-/// processes at once.
+/// Creates the table of marks. Put it into your migrations; [`MAKE_TABLE`] is the same for
+/// concurrent processes.
 pub const TABLE: &str = "CREATE TABLE IF NOT EXISTS holdline_fence (
     resource TEXT PRIMARY KEY,
     mark BIGINT NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991)
 )";
 
-/// Makes the table of marks, also while others make it: `IF NOT EXISTS` alone lets one of them
-/// fail.
+/// Creates the table of marks, also concurrently: with `IF NOT EXISTS` alone one of the processes
+/// fails.
 pub const MAKE_TABLE: &str = "DO $make$ BEGIN
     CREATE TABLE IF NOT EXISTS holdline_fence (
         resource TEXT PRIMARY KEY,
@@ -47,7 +46,7 @@ END $make$";
 
 /// Raises the mark of resource `$1` to token `$2`. No row means: refused.
 ///
-/// A row that holds no token of ours is refused too, and left as it is.
+/// A row without a valid token is refused too, and left unchanged.
 pub const RAISE: &str = "INSERT INTO holdline_fence AS fence (resource, mark) VALUES ($1, $2)
 ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark
 WHERE fence.mark BETWEEN 1 AND excluded.mark

@@ -1,4 +1,4 @@
-//! Rows of an SQLite database that accept no late writer: the mark lives in the same database and
+//! Rows of an SQLite database that accept no late writer: the mark is in the same database and
 //! changes in the same transaction.
 //!
 //! ```sql
@@ -8,8 +8,8 @@
 //! );
 //! ```
 //!
-//! Who writes SQL themselves puts this at the start of each writing transaction. No changed row
-//! means that the token is stale: roll back.
+//! If you write the SQL yourself, put this at the start of each writing transaction. If it changes
+//! no row, the token is stale: roll back.
 //!
 //! ```sql
 //! INSERT INTO holdline_fence(resource, mark) VALUES (:resource, :token)
@@ -17,8 +17,8 @@
 //! WHERE excluded.mark >= holdline_fence.mark;
 //! ```
 //!
-//! Invariant F9: the mark is raised by that statement alone, which takes the database's write
-//! lock; so nobody else writes between the decision and the end of the transaction.
+//! Invariant F9: only that statement raises the mark. It takes the database's write lock, so nobody
+//! else writes between the decision and the end of the transaction.
 
 use holdline_core::FencingToken;
 use rusqlite::types::ValueRef;
@@ -38,24 +38,24 @@ const LOOKING: &str = "looking up the mark (SqliteFence::create_table makes its 
 const RAISE: &str = "INSERT INTO main.holdline_fence(resource, mark) VALUES (?1, ?2)
     ON CONFLICT(resource) DO UPDATE SET mark = excluded.mark WHERE excluded.mark >= mark";
 
-/// Changes no row, and takes the database's write lock all the same. A transaction that has only
-/// begun thereby waits for other writers before it looks, instead of failing when it writes.
+/// Changes no row, but takes the database's write lock. So a new transaction waits for other
+/// writers before it reads, instead of failing when it writes.
 const LOCK: &str = "UPDATE main.holdline_fence SET mark = mark WHERE FALSE";
 
 /// The mark of one resource in a database of yours, by a connection of yours.
 ///
-/// `resource` is your own name of what is guarded, such as `stock/17`. Each call takes the
-/// connection to work on:
+/// `resource` is your own name of the guarded data, such as `stock/17`. Each call takes the
+/// connection:
 ///
-/// - Inside a transaction of yours, [`seal`](SqliteFence::seal) and then write as you like: that
-///   is check-and-write, decided when *you* commit. If it refuses, roll back. Let it be the
-///   first statement, or begin with `IMMEDIATE`: a transaction that has read before cannot write
-///   once another has written, and gets `Busy`.
+/// - Inside a transaction of yours, [`seal`](SqliteFence::seal) and then write as you like: that is
+///   check-and-write, decided when *you* commit. If it refuses, roll back. Make it the first
+///   statement, or begin with `IMMEDIATE`: a transaction that has already read cannot write after
+///   another has written, and gets `Busy`.
 /// - Outside of one, each call is a transaction of its own and is decided when it returns.
 ///
 /// # Guarantees
-/// Mark and rows change together, whatever crashes. Whether they survive a loss of power is the
-/// connection's own `synchronous` setting: in WAL mode only `FULL` promises it.
+/// Mark and rows change together, whatever crashes. Whether they survive a loss of power depends on
+/// the connection's `synchronous` setting: in WAL mode only `FULL` ensures it.
 ///
 /// # Examples
 /// ```
@@ -76,8 +76,8 @@ const LOCK: &str = "UPDATE main.holdline_fence SET mark = mark WHERE FALSE";
 /// step.commit()?;
 ///
 /// let late = Proof::exclusive(FencingToken::new(33)?);
-/// let told = fence.check_and_write(&db, &late, |db| db.execute("DELETE FROM stock", []));
-/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// let result = fence.check_and_write(&db, &late, |db| db.execute("DELETE FROM stock", []));
+/// assert!(matches!(result, Err(FenceError::Stale(_))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ pub struct SqliteFence {
 }
 
 impl SqliteFence {
-    /// Names a resource. Nothing is asked of any database.
+    /// Names a resource. No statement is executed.
     pub fn new(resource: impl Into<String>) -> SqliteFence {
         SqliteFence { resource: resource.into(), rules: Rules::default() }
     }
@@ -99,10 +99,10 @@ impl SqliteFence {
         self
     }
 
-    /// Makes the table of marks if the database has none.
+    /// Creates the table of marks if the database has none.
     ///
     /// # Errors
-    /// `Busy`, `Failed`: the table was not made.
+    /// `Busy`, `Failed`: the table was not created.
     pub fn create_table(db: &Connection) -> Result<(), FenceError> {
         db.execute_batch(TABLE).map_err(|error| failed("making the table holdline_fence", error))
     }
@@ -110,8 +110,8 @@ impl SqliteFence {
     /// Returns the mark, or `None` if there is none yet.
     ///
     /// # Errors
-    /// `Foreign`: the table holds something else than a token. `Busy`, `Failed`: nothing is
-    /// known. Nothing was changed.
+    /// `Foreign`: the table contains something else than a token. `Busy`, `Failed`: the mark was
+    /// not read. Nothing was changed.
     pub fn mark(&self, db: &Connection) -> Result<Option<FencingToken>, FenceError> {
         let mut look = db.prepare(LOOK).map_err(|error| failed(LOOKING, error))?;
         let mut rows = look.query([&self.resource]).map_err(|error| failed(LOOKING, error))?;
@@ -135,7 +135,7 @@ impl SqliteFence {
 
     /// Checks that nobody newer was here, and raises nothing. All that a shared holder may do.
     ///
-    /// Inside a transaction of yours it speaks of what that transaction sees.
+    /// Inside a transaction of yours it reads the snapshot of that transaction.
     ///
     /// # Errors
     /// As [`Fenced::check`].
@@ -143,7 +143,7 @@ impl SqliteFence {
         self.rules.report(&self.resource, self.rules.check(self.mark(db)?, proof))
     }
 
-    /// Raises the mark to the holder's token: in your transaction if there is one, else in its
+    /// Raises the mark to the holder's token: in your transaction if there is one, otherwise in its
     /// own.
     ///
     /// # Errors
@@ -152,13 +152,13 @@ impl SqliteFence {
         self.check_and_write(db, proof, |_| Ok(()))
     }
 
-    /// Refuses a smaller token; else raises the mark and writes, both or neither: in your
-    /// transaction if there is one, else in its own.
+    /// Refuses a smaller token; otherwise raises the mark and writes, both or neither: in your
+    /// transaction if there is one, otherwise in its own.
     ///
     /// `write` must not end the transaction.
     ///
     /// # Errors
-    /// As [`Fenced::check_and_write`]. Inside your transaction it stands as before the call.
+    /// As [`Fenced::check_and_write`]. Your transaction is then in the state before the call.
     pub fn check_and_write<R>(
         &self,
         db: &Connection,
@@ -173,7 +173,7 @@ impl SqliteFence {
         }
     }
 
-    /// Puts the fence and a connection together, for code that takes any [`Fenced`].
+    /// Combines the fence and a connection, for code that takes any [`Fenced`].
     pub fn on<'c>(&self, db: &'c Connection) -> SqliteResource<'c> {
         SqliteResource { fence: self.clone(), db }
     }
@@ -189,8 +189,8 @@ impl SqliteFence {
         if changed == 1 {
             return Ok(());
         }
-        // A transaction that has read can be overtaken only if SQLite lets it write on an old
-        // snapshot, which it does not. The statement decides all the same, not our look.
+        // SQLite does not let a transaction write on an old snapshot. Still the statement decides,
+        // and not our read.
         let seen = self.mark(db)?.unwrap_or(mark);
         Err(StaleToken { mine: proof.token(), seen }.into())
     }
@@ -236,7 +236,7 @@ impl<'c> Fenced for SqliteResource<'c> {
     }
 }
 
-/// All or nothing: a transaction of our own, or a savepoint inside of the user's.
+/// An atomic step: a transaction of our own, or a savepoint inside the user's.
 struct Step<'c> {
     db: &'c Connection,
     nested: bool,
@@ -256,8 +256,8 @@ impl<'c> Step<'c> {
             self.open = false;
             return Ok(());
         };
-        // Busy and a deferred constraint leave the transaction open, and it is undone here.
-        // Any other failure may have come after the point of no return.
+        // Busy and a deferred constraint leave the transaction open, and it is rolled back here.
+        // Any other failure may have happened after the commit.
         let left_open = matches!(
             error.sqlite_error_code(),
             Some(
@@ -294,8 +294,8 @@ impl<'c> Step<'c> {
 impl Drop for Step<'_> {
     fn drop(&mut self) {
         if self.open {
-            // A write that panicked: nothing of it may stay. There is nobody to tell if this
-            // fails too, and nothing is committed then either.
+            // A write that panicked must leave nothing. A failure here cannot be reported, and
+            // nothing is committed then either.
             let _ = self.roll_back();
         }
     }

@@ -33,19 +33,19 @@ async fn over(harm: impl FnOnce(&EtcdCluster, usize)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_killed_costs_no_lock_and_no_place() {
+async fn a_killed_leader_costs_no_lock_and_no_position() {
     over(|cluster, leader| cluster.kill(leader)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_stands_still_costs_no_lock_and_no_place() {
+async fn a_paused_leader_costs_no_lock_and_no_position() {
     over(|cluster, leader| cluster.stop(leader)).await;
 }
 
 /// A leader that wakes may believe for a moment that it still leads. Before 3.5.13 it may answer a
 /// keepalive then that does not count, so exclusion is not promised here: the order of tokens is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_a_leader_that_wakes_again_the_tokens_tell_who_came_later() {
+async fn after_a_leader_resumes_the_tokens_order_the_holders() {
     let cluster = EtcdCluster::start(EtcdConfig::default());
     let client = client(&cluster.url()).await;
     let mut last = take(&client, "a", &patient()).await.fencing_token();
@@ -163,7 +163,7 @@ async fn a_waiter_whose_session_ended_while_it_queued_starts_over_behind_the_oth
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_deleted_and_a_grant_that_is_revoked_are_told() {
+async fn a_deleted_key_and_a_revoked_grant_are_noticed() {
     let server = EtcdServer::start(EtcdConfig::default());
     let client = client(&server.url()).await;
     let held = take(&client, "a", &patient()).await;
@@ -180,7 +180,7 @@ async fn a_key_that_is_deleted_and_a_grant_that_is_revoked_are_told() {
 
 /// A contender that is dropped while it waits, or while nobody answers, leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_dropped_while_the_server_stands_still_leaves_nothing() {
+async fn an_attempt_dropped_while_the_server_hangs_leaves_nothing() {
     let server = EtcdServer::start(EtcdConfig::default());
     let client = client(&server.url()).await;
     server.stop();

@@ -68,23 +68,23 @@ async fn queued_behind(client: &Client, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_is_cut_from_its_peers_costs_no_lock_and_no_place() {
-    let name = "network::a_leader_that_is_cut_from_its_peers_costs_no_lock_and_no_place";
+async fn an_isolated_leader_costs_no_lock_and_no_position() {
+    let name = "network::an_isolated_leader_costs_no_lock_and_no_position";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let (cluster, leader) = apart(&network);
     over_a_member_that_was_cut(&cluster, leader).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_that_is_cut_from_its_peers_costs_no_lock_and_no_place() {
-    let name = "network::a_follower_that_is_cut_from_its_peers_costs_no_lock_and_no_place";
+async fn an_isolated_follower_costs_no_lock_and_no_position() {
+    let name = "network::an_isolated_follower_costs_no_lock_and_no_position";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let (cluster, leader) = apart(&network);
     over_a_member_that_was_cut(&cluster, (leader + 1) % 3).await;
 }
 
 /// Holds through one member only and lets another wait at the others; cuts that member.
-async fn told_before_the_next_gets_in(cluster: &EtcdCluster, only: usize, from: Cut) {
+async fn has_lost_before_the_next_grant(cluster: &EtcdCluster, only: usize, from: Cut) {
     let (alone, waiting) =
         (client(&cluster.url_of(only)).await, client(&others(cluster, only)).await);
     let held = take(&alone, "a", &lease(10)).await;
@@ -116,26 +116,24 @@ async fn told_before_the_next_gets_in(cluster: &EtcdCluster, only: usize, from: 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_reaches_only_a_leader_that_was_cut_is_told_before_the_next_gets_in() {
-    let name =
-        "network::whoever_reaches_only_a_leader_that_was_cut_is_told_before_the_next_gets_in";
+async fn a_holder_on_an_isolated_leader_has_lost_before_the_next_grant() {
+    let name = "network::a_holder_on_an_isolated_leader_has_lost_before_the_next_grant";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let (cluster, leader) = apart(&network);
-    told_before_the_next_gets_in(&cluster, leader, Cut::Peers).await;
+    has_lost_before_the_next_grant(&cluster, leader, Cut::Peers).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_is_told_before_the_next_gets_in() {
-    let name = "network::a_holder_that_is_cut_off_is_told_before_the_next_gets_in";
+async fn a_holder_that_is_cut_off_has_lost_before_the_next_grant() {
+    let name = "network::a_holder_that_is_cut_off_has_lost_before_the_next_grant";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let (cluster, leader) = apart(&network);
-    told_before_the_next_gets_in(&cluster, (leader + 1) % 3, Cut::Clients).await;
+    has_lost_before_the_next_grant(&cluster, (leader + 1) % 3, Cut::Clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_majority_that_is_lost_and_comes_back_costs_only_leases_that_ended_meanwhile() {
-    let name =
-        "network::a_majority_that_is_lost_and_comes_back_costs_only_leases_that_ended_meanwhile";
+async fn a_majority_that_is_lost_for_a_while_costs_only_expired_leases() {
+    let name = "network::a_majority_that_is_lost_for_a_while_costs_only_expired_leases";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let (cluster, _) = apart(&network);
     let client = client(&cluster.url()).await;

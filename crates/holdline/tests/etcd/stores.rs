@@ -9,7 +9,7 @@ use crate::support::{client, let_go, patient, queued, soon, take, taking};
 
 /// Tokens repeat then, as long as nobody raises the revision: the resource is what refuses them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_an_old_copy_was_put_back_holders_are_told_and_the_resource_refuses_old_tokens() {
+async fn after_a_restored_old_copy_holders_lose_and_the_resource_refuses_old_tokens() {
     let server = EtcdServer::start(EtcdConfig::default());
     let (one, other) = (client(&server.url()).await, client(&server.url()).await);
     let_go(take(&one, "a", &patient()).await).await;

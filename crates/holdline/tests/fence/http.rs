@@ -57,7 +57,7 @@ fn layer_of<S: FenceStore>(store: S) -> FencingLayer<S, fn(&Parts) -> Option<Str
 }
 
 #[tokio::test]
-async fn late_requests_are_told_what_was_seen() {
+async fn late_requests_get_the_token_that_was_seen() {
     let layer = layer_of(MemoryMarks::new(10));
     let (status, body) = ask(&layer, Method::PUT, "/stock/17", &["34"]).await;
     assert_eq!((status, body.as_str()), (200, Some("/stock/17 true")));
@@ -146,7 +146,7 @@ impl FenceStore for Broken {
 }
 
 #[tokio::test]
-async fn when_the_store_fails_nothing_passes_and_nothing_of_it_is_told() {
+async fn when_the_store_fails_nothing_passes_and_no_detail_is_shown() {
     let makes: [(fn() -> FenceError, u16); 4] = [
         (|| FenceError::failed("asking db.internal:5432", "secret"), 503),
         (|| FenceError::unsure("asking db.internal:5432", "secret"), 503),
@@ -333,7 +333,7 @@ async fn a_real_server_refuses_late_requests_on_the_wire() {
 /// The door and the handler's transaction look at one table: what overtakes a request between the
 /// two is refused where it writes.
 #[tokio::test]
-async fn what_is_overtaken_behind_the_door_is_refused_in_the_transaction() {
+async fn a_request_that_becomes_stale_after_the_layer_is_refused_in_the_transaction() {
     let server = database();
     let db = Arc::new(client(&server.url()).await);
     let marks = PostgresMarks::new(db.clone());

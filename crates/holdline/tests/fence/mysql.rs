@@ -126,7 +126,7 @@ async fn somebody_waits(server: &MariaDbServer) {
 /// Whoever has waited for another's transaction judges the mark that it left, not the one that was
 /// there before; alone, and in a transaction of each level.
 #[tokio::test]
-async fn who_comes_at_once_waits_and_is_judged_by_what_was_committed() {
+async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
     let server = mariadb();
     let mut cases = Vec::new();
     for level in ["alone", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
@@ -178,7 +178,7 @@ async fn who_comes_at_once_waits_and_is_judged_by_what_was_committed() {
 /// The seal is the first statement, and fixes nothing of what is read after it: else what the other
 /// has written would be overwritten from an old snapshot.
 #[tokio::test]
-async fn who_has_waited_reads_what_the_other_wrote() {
+async fn a_writer_that_has_waited_reads_the_others_write() {
     let server = mariadb();
     let (mut older, mut newer) = (client(&server.url()).await, client(&server.url()).await);
     let fence = MysqlFence::new("stock/17");
@@ -204,7 +204,7 @@ async fn who_has_waited_reads_what_the_other_wrote() {
 /// A transaction that has read before is judged by the newest mark all the same; a server that
 /// guards snapshots refuses it.
 #[tokio::test]
-async fn an_old_snapshot_lets_nobody_in() {
+async fn an_old_snapshot_admits_nobody() {
     let server = mariadb();
     let (mut db, mut newer) = (client(&server.url()).await, client(&server.url()).await);
     let fence = MysqlFence::new("stock/17");
@@ -319,7 +319,7 @@ impl Observer for Notes {
 }
 
 #[tokio::test]
-async fn each_refusal_is_counted_and_told_once() {
+async fn each_refusal_is_counted_and_reported_once() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
     let notes = Arc::new(Notes::default());
@@ -341,7 +341,7 @@ async fn each_refusal_is_counted_and_told_once() {
 /// The server undoes a whole transaction to break a ring of waits; a write that takes no notice is
 /// found out before the commit.
 #[tokio::test]
-async fn a_transaction_that_the_server_ended_is_not_told_as_done() {
+async fn a_transaction_that_the_server_ended_is_not_reported_as_done() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
     let fence = MysqlFence::new("stock/17");
@@ -360,7 +360,7 @@ async fn a_transaction_that_the_server_ended_is_not_told_as_done() {
 }
 
 #[tokio::test]
-async fn a_ring_of_waits_is_busy_for_one_and_changes_nothing_there() {
+async fn a_deadlock_is_busy_for_one_and_changes_nothing_there() {
     let server = mariadb();
     let (mut one, mut other) = (client(&server.url()).await, client(&server.url()).await);
     let (a, b) = (MysqlFence::new("a"), MysqlFence::new("b"));
@@ -456,7 +456,7 @@ async fn a_connection_that_breaks_is_in_doubt_only_where_it_may_have_come_throug
 /// What is not as we make it is refused before anything is changed, and the error says what mends
 /// it: each of these mended tables is taken.
 #[tokio::test]
-async fn a_table_that_is_not_ours_is_told_and_left() {
+async fn a_foreign_table_is_an_error_and_left_unchanged() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
     let fence = MysqlFence::new("a");
@@ -534,7 +534,7 @@ async fn a_table_that_was_replaced_under_a_connection_is_refused() {
 
 /// Without transactions a mark is locked for nobody.
 #[tokio::test]
-async fn a_table_without_transactions_is_told_with_what_mends_it() {
+async fn a_table_without_transactions_is_an_error_with_the_fix() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
     let fence = MysqlFence::new("stock/17");
@@ -564,7 +564,7 @@ async fn a_table_without_transactions_is_told_with_what_mends_it() {
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_told_and_left() {
+async fn a_value_that_is_no_token_is_an_error_and_left_unchanged() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
     let fence = MysqlFence::new("a");
@@ -620,7 +620,7 @@ async fn the_table_is_made_once_by_many_and_used_with_few_rights() {
 
 /// What the server says arrives: its words and the code, and what to do about it.
 #[tokio::test]
-async fn an_error_of_the_server_is_told_in_its_words() {
+async fn an_error_of_the_server_keeps_its_message() {
     let server = mariadb();
     server.sql(
         "CREATE TRIGGER refuse BEFORE INSERT ON holdline_fence FOR EACH ROW \

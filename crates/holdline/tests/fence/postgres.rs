@@ -154,7 +154,7 @@ async fn somebody_waits(server: &PostgresServer) {
 /// `READ COMMITTED`: whoever has waited for another's transaction judges the mark that it left, not
 /// the one that was there before.
 #[tokio::test]
-async fn who_comes_at_once_waits_and_is_judged_by_what_was_committed() {
+async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
     for (first_mark, ends, says, mark) in [
         (None, "commit", "stale 33 34", 34),
         (None, "rollback", "yes", 33),
@@ -333,7 +333,7 @@ async fn a_crash_takes_no_mark_back_that_a_session_without_synchronous_commit_ra
 
 /// What the server says arrives: its words, the code and its advice.
 #[tokio::test]
-async fn an_error_of_the_server_is_told_in_its_words() {
+async fn an_error_of_the_server_keeps_its_message() {
     let server = database();
     server.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -389,7 +389,7 @@ async fn a_connection_that_breaks_is_in_doubt_only_where_it_may_have_come_throug
 }
 
 #[tokio::test]
-async fn a_table_that_is_missing_or_not_ours_is_told_and_left() {
+async fn a_missing_or_foreign_table_is_an_error_and_left_unchanged() {
     let server = database();
     let db = client(&server.url()).await;
     let fence = PostgresFence::new("a");
@@ -462,7 +462,7 @@ async fn the_table_is_made_once_by_many_and_used_with_few_rights() {
 
 /// What another maker of the table leaves is no error; what somebody else has left there is one.
 #[tokio::test]
-async fn a_type_in_the_place_of_the_table_is_told() {
+async fn a_type_with_the_name_of_the_table_is_an_error() {
     let server = database();
     server.sql("DROP TABLE holdline_fence; CREATE TYPE holdline_fence AS ENUM ()");
     let db = client(&server.url()).await;

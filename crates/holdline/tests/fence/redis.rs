@@ -83,7 +83,7 @@ fn the_largest_tokens_keep_all_their_digits() {
 }
 
 #[test]
-fn what_is_no_mark_is_foreign_and_left_as_it_is() {
+fn a_value_that_is_no_mark_is_foreign_and_left_unchanged() {
     let server = server();
     let mut raw = server.raw();
     let fence = RedisFence::new("stock").expect("a key");

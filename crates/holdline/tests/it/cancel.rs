@@ -248,7 +248,7 @@ async fn cancel_at_random(seed: u64, bad: f64) {
         let report = drive(&clock, shut).await;
         assert!(report.left() == 0 && report.held() == 0 && report.under_way() == 0, "{report:?}");
         // What could not be told within its lease is over by now as well.
-        assert!(bad > 0.0 || report.untold() == 0, "{report:?}");
+        assert!(bad > 0.0 || report.unconfirmed() == 0, "{report:?}");
     }
     is_free(&world.clients[0]).await;
     assert!(world.granted.load(Ordering::Relaxed) > 500, "too few grants to mean anything");
@@ -267,6 +267,6 @@ async fn ten_thousand_cancellations_leave_nothing() {
 }
 
 #[tokio::test]
-async fn ten_thousand_cancellations_over_a_bad_line_leave_nothing() {
+async fn ten_thousand_cancellations_over_a_bad_network_leave_nothing() {
     cancel_at_random(2, 0.1).await;
 }

@@ -54,7 +54,7 @@ async fn ten_thousand_leases_are_kept_and_given_up() {
 }
 
 #[tokio::test]
-async fn a_slow_store_shortens_what_may_be_believed_and_costs_no_lease() {
+async fn a_slow_store_shortens_the_validity_and_costs_no_lease() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     faulty.slow(clock.clone(), 2 * S);
@@ -139,7 +139,7 @@ async fn a_late_answer_does_not_bring_a_lease_back() {
 }
 
 #[tokio::test]
-async fn a_deleted_lease_and_a_flushed_store_are_told_at_the_next_renewal() {
+async fn a_deleted_lease_and_a_flushed_store_are_noticed_at_the_next_renewal() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 5);
@@ -158,7 +158,7 @@ async fn a_deleted_lease_and_a_flushed_store_are_told_at_the_next_renewal() {
 }
 
 #[tokio::test]
-async fn a_polite_revoke_is_told_at_once_and_leaves_the_lease_its_time() {
+async fn a_polite_revoke_is_noticed_at_once_and_leaves_the_remaining_time() {
     for keep in [Keep::Renewed, Keep::Fixed] {
         revoke_politely(keep).await;
     }
@@ -191,7 +191,7 @@ async fn revoke_politely(keep: Keep) {
 }
 
 #[tokio::test]
-async fn a_forced_revoke_is_told_by_the_watch() {
+async fn a_forced_revoke_is_noticed_by_the_watch() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 7);
     for keep in [Keep::Renewed, Keep::Fixed] {
@@ -241,7 +241,7 @@ async fn a_leaked_guard_is_renewed_until_its_longest_hold() {
 }
 
 #[tokio::test]
-async fn a_loss_at_the_longest_hold_is_told_as_that() {
+async fn a_loss_at_max_hold_has_that_reason() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 13);
     let options = LockOptions::default().with_max_hold(40 * S);
@@ -253,7 +253,7 @@ async fn a_loss_at_the_longest_hold_is_told_as_that() {
 }
 
 #[tokio::test]
-async fn a_fixed_lease_that_ends_is_told_as_that_and_not_as_one_that_failed_to_renew() {
+async fn a_fixed_lease_that_ends_has_expired_and_not_failed_to_renew() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 14);
     for keep in [Keep::Fixed, Keep::Detached] {
@@ -327,7 +327,7 @@ async fn a_long_fixed_lease_that_cannot_be_reached_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn an_engine_that_hangs_hangs_nobody() {
+async fn an_engine_that_hangs_blocks_nobody() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 11);

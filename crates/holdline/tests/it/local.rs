@@ -35,7 +35,7 @@ impl Drop for Scratch {
 }
 
 #[tokio::test]
-async fn a_release_into_a_store_that_was_removed_is_told_as_lost() {
+async fn a_release_into_a_removed_store_is_lost() {
     let scratch = Scratch::new();
     let client = Client::connect(&scratch.url()).await.expect("opens");
     let options = LockOptions::default().with_keep(Keep::Live);
@@ -60,7 +60,7 @@ async fn a_guard_of_a_store_that_was_removed_does_not_hold_up_the_shutdown() {
 }
 
 #[tokio::test]
-async fn a_fixed_lease_is_told_of_a_revoke_right_after_its_grant() {
+async fn a_fixed_lease_notices_a_revoke_right_after_its_grant() {
     let scratch = Scratch::new();
     let client = Client::connect(&scratch.url()).await.expect("opens");
     // Others wait here already, so hints are read and given to those who watch, and nobody else.
@@ -146,7 +146,7 @@ fn dropped_guards_and_attempts_leave_nothing() {
 }
 
 #[tokio::test]
-async fn wrong_urls_are_told_by_the_engine() {
+async fn wrong_urls_get_the_engines_error() {
     let scratch = Scratch::new();
     let url = format!("{}?max_waiter=5", scratch.url());
     let error = Client::connect(&url).await.expect_err("no such parameter").to_string();

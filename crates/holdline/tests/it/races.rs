@@ -59,7 +59,7 @@ async fn a_look_that_hangs_costs_no_other_lease_of_its_batch() {
 }
 
 #[tokio::test]
-async fn a_revoke_before_the_watch_is_told_when_the_watch_begins() {
+async fn a_revoke_before_the_watch_is_noticed_when_the_watch_opens() {
     for keep in [Keep::Renewed, Keep::Fixed] {
         let (inner, clock) = engine();
         let faulty = Faulty::new(inner);
@@ -121,7 +121,7 @@ async fn what_was_revoked_and_then_ran_out_is_given_up_in_the_store() {
 }
 
 #[tokio::test]
-async fn a_renewal_that_is_answered_with_nonsense_is_an_error_at_once() {
+async fn a_renewal_with_an_unexpected_reply_is_an_error_at_once() {
     for keep in [Keep::Renewed, Keep::Fixed] {
         for nonsense in [
             RenewReply::Queued { position: None, next_look: S },
@@ -161,7 +161,7 @@ async fn a_lease_of_another_store_is_neither_renewed_nor_released() {
 }
 
 #[tokio::test]
-async fn a_longest_hold_that_comes_near_is_no_failure_to_renew() {
+async fn a_max_hold_that_comes_near_is_no_failure_to_renew() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 8);
     let options = LockOptions::default().with_max_hold(40 * S);
@@ -222,7 +222,7 @@ async fn an_observer_that_always_panics_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_revoke_that_shortens_a_lease_shortens_what_may_be_believed() {
+async fn a_revoke_that_shortens_a_lease_shortens_its_validity() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 10);
@@ -234,7 +234,7 @@ async fn a_revoke_that_shortens_a_lease_shortens_what_may_be_believed() {
 }
 
 #[tokio::test]
-async fn a_body_is_not_polled_after_its_lease_although_nobody_has_told_yet() {
+async fn a_body_is_not_polled_after_its_lease_before_the_loss_is_recorded() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 11);
     let guard = client.mutex("a").expect("good").lock().await.expect("free");

@@ -124,7 +124,7 @@ async fn several_names_are_released_side_by_side_within_one_bound() {
 
 /// A lease above 30 s is reached by a renewal, and nobody else knows its id before the guard does.
 #[tokio::test]
-async fn no_lease_above_thirty_seconds_stands_before_its_guard_does() {
+async fn no_lease_above_thirty_seconds_exists_before_its_guard() {
     for keep in [Keep::Fixed, Keep::Detached] {
         let (inner, clock) = engine();
         let faulty = Faulty::new(inner);

@@ -61,12 +61,12 @@ async fn in_turn(
 }
 
 #[tokio::test]
-async fn waiters_keep_their_places_where_answers_take_one_and_a_half_seconds() {
+async fn waiters_keep_their_positions_if_answers_take_one_and_a_half_seconds() {
     kept_at_a_store_that_answers_after(S * 3 / 2).await;
 }
 
 #[tokio::test]
-async fn waiters_keep_their_places_where_answers_take_five_seconds() {
+async fn waiters_keep_their_positions_if_answers_take_five_seconds() {
     kept_at_a_store_that_answers_after(5 * S).await;
 }
 
@@ -95,7 +95,7 @@ async fn a_claim_that_was_not_applied_is_repeated_under_the_same_id() {
 /// Heartbeats fail for longer than the store keeps silent entries, and it has heard none of them
 /// or all of them: only the store can say whether the place is gone.
 #[tokio::test]
-async fn failed_heartbeats_cost_no_place_that_the_store_keeps() {
+async fn failed_heartbeats_cost_no_position_that_the_store_keeps() {
     let (inner, clock) = engine();
     let near = client(inner.clone(), &clock, 1);
     let first = near.mutex("a").expect("good").lock().await.expect("free");
@@ -115,7 +115,7 @@ async fn failed_heartbeats_cost_no_place_that_the_store_keeps() {
 }
 
 #[tokio::test]
-async fn an_attempt_with_the_callers_id_gives_its_place_up_when_it_is_cancelled() {
+async fn an_attempt_with_the_callers_id_leaves_the_queue_when_it_is_cancelled() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner.clone());
     let near = client(inner, &clock, 1);

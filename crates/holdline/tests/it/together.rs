@@ -63,7 +63,7 @@ async fn two_tasks_of_one_owner_share_one_attempt() {
 }
 
 #[tokio::test]
-async fn an_owner_whose_grant_is_lost_is_told_when_it_enters_again() {
+async fn an_owner_whose_grant_is_lost_gets_lost_at_the_next_entry() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 3);
     let options = LockOptions::default().with_keep(Keep::Fixed);
@@ -175,7 +175,7 @@ async fn a_large_request_for_permits_is_served_in_the_end() {
 }
 
 #[tokio::test]
-async fn a_body_is_dropped_or_told_when_the_lease_is_lost() {
+async fn a_body_is_dropped_or_notified_when_the_lease_is_lost() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 9);
@@ -191,7 +191,7 @@ async fn a_body_is_dropped_or_told_when_the_lease_is_lost() {
     let error = drive(&clock, endless).await.expect_err("dropped");
     assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
     let told = {
-        let options = LockOptions::default().with_on_lost(OnLost::Tell);
+        let options = LockOptions::default().with_on_lost(OnLost::Notify);
         let mutex = client.mutex_with("b", &options).expect("fits");
         async move {
             mutex
@@ -235,7 +235,7 @@ async fn a_lease_goes_from_one_process_to_another() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_shut_down_lets_nothing_begin_and_keeps_what_is_held() {
+async fn a_client_that_is_shut_down_starts_nothing_and_keeps_its_guards() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 12);
     let mutex = client.mutex("a").expect("good");

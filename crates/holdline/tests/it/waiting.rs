@@ -1,4 +1,4 @@
-//! Waiting: the queue, its heartbeat, limits, and engines without a queue.
+//! QueuedAttempt: the queue, its heartbeat, limits, and engines without a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::support::{client, drive, engine, look, name, options, pass, settle};
 const S: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn a_thousand_waiters_are_heard_together_and_served_in_order() {
+async fn a_thousand_waiters_share_heartbeats_and_are_served_in_order() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 20);
     let mutex = client.mutex("a").expect("good");
@@ -41,7 +41,7 @@ async fn a_thousand_waiters_are_heard_together_and_served_in_order() {
 }
 
 #[tokio::test]
-async fn a_hundred_waiters_are_heard_by_one_batch_a_second_and_served_in_order() {
+async fn a_hundred_waiters_share_one_heartbeat_a_second_and_are_served_in_order() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 1);
@@ -77,7 +77,7 @@ async fn a_hundred_waiters_are_heard_by_one_batch_a_second_and_served_in_order()
 }
 
 #[tokio::test]
-async fn without_hints_the_heartbeat_tells_of_the_hand_off() {
+async fn without_hints_the_heartbeat_reports_the_hand_off() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     faulty.line.deaf.store(true, Ordering::Relaxed);
@@ -140,7 +140,7 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
 
 /// The second name is asked for when half of the limit has passed, the first one's end waited for.
 #[tokio::test]
-async fn a_wait_that_ran_out_is_told_no_shorter_than_its_limit() {
+async fn a_wait_that_timed_out_is_reported_no_shorter_than_its_limit() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 6);
     let first = client.mutex("a").expect("good").lock().await.expect("free");
@@ -205,7 +205,7 @@ impl Observer for Told {
 }
 
 #[tokio::test]
-async fn a_waiter_that_the_store_forgot_queues_anew_under_another_id() {
+async fn a_waiter_that_the_store_lost_queues_again_under_another_id() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let told = Arc::new(Told::default());
@@ -232,7 +232,7 @@ async fn a_waiter_that_the_store_forgot_queues_anew_under_another_id() {
 }
 
 #[tokio::test]
-async fn a_silent_heartbeat_costs_the_place_and_is_told() {
+async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let holder = client(faulty.clone(), &clock, 7);
@@ -253,7 +253,7 @@ async fn a_silent_heartbeat_costs_the_place_and_is_told() {
 
 /// The last request is cut short by the limit, and so hears nothing.
 #[tokio::test]
-async fn a_wait_over_an_outage_goes_on_until_its_limit_and_tells_the_outage() {
+async fn a_wait_over_an_outage_lasts_until_its_limit_and_reports_the_outage() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 12);
@@ -269,7 +269,7 @@ async fn a_wait_over_an_outage_goes_on_until_its_limit_and_tells_the_outage() {
 
 /// Between two states of an outage somebody may say that nobody answers: that ends no wait.
 #[tokio::test]
-async fn an_outage_that_is_told_in_two_ways_ends_no_wait() {
+async fn an_outage_with_two_different_errors_ends_no_wait() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 13);
@@ -283,7 +283,7 @@ async fn an_outage_that_is_told_in_two_ways_ends_no_wait() {
 }
 
 #[tokio::test]
-async fn who_keeps_its_place_over_an_outage_is_told_that_it_waits_in_line_again() {
+async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_again() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     let told = Arc::new(Told::default());
@@ -330,7 +330,7 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
 
 /// Where votes are counted, waiters that all ask at once leave nobody enough of them.
 #[tokio::test]
-async fn without_a_queue_the_waiters_of_a_process_ask_in_turn() {
+async fn without_a_queue_the_waiters_of_a_process_take_turns() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner).with_capabilities(|can| can.queue = false);
     let client = client(faulty.clone(), &clock, 11);
@@ -366,7 +366,7 @@ async fn without_a_queue_the_waiters_of_a_process_ask_in_turn() {
 }
 
 #[tokio::test]
-async fn whoever_stood_in_line_to_the_end_of_its_wait_is_told_of_the_holder() {
+async fn a_wait_that_timed_out_in_the_local_queue_names_the_holder() {
     let (inner, clock) = engine();
     let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 12);
     let holder = client.mutex("a").expect("good").lock().await.expect("free");
@@ -386,7 +386,7 @@ async fn whoever_stood_in_line_to_the_end_of_its_wait_is_told_of_the_holder() {
 
 /// The place in line goes with the guard, and a guard may outlive its lease.
 #[tokio::test]
-async fn a_guard_that_outlives_its_lease_keeps_nobody_in_line() {
+async fn a_guard_that_outlives_its_lease_blocks_no_waiter() {
     let (inner, clock) = engine();
     let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 13);
     let first = client.mutex("a").expect("good").lock().await.expect("free");
@@ -403,7 +403,7 @@ async fn a_guard_that_outlives_its_lease_keeps_nobody_in_line() {
 }
 
 #[tokio::test]
-async fn the_observer_is_told_of_everything() {
+async fn the_observer_receives_every_event() {
     let (engine, clock) = engine();
     let told = Arc::new(Told::default());
     let options = options(&clock, 10).with_observer(told.clone());

@@ -89,7 +89,7 @@ impl Clock for Suspendable {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_that_slept_longer_than_the_lease_does_not_believe_it() {
+async fn a_machine_suspended_longer_than_the_lease_has_lost_it() {
     let server = server();
     let clock = Suspendable::new();
     let options = ClientOptions::default().with_clock(Arc::new(clock.clone()));
@@ -134,7 +134,7 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
 
 /// Outside the promise of exclusion: the token tells who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_clock_set_forward_ends_leases_and_the_token_tells_who_came_later() {
+async fn a_server_clock_set_forward_ends_leases_and_tokens_order_the_holders() {
     let server = server_with_clock();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let guard = take(&holder, "a", &patient()).await;
@@ -154,7 +154,7 @@ async fn a_server_clock_set_forward_ends_leases_and_the_token_tells_who_came_lat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_within_the_drift_let_nobody_believe_too_long() {
+async fn rates_within_the_drift_end_validity_before_the_lease() {
     for rate in [0.991, 1.009] {
         let server = server_with_clock();
         let at = server.address();

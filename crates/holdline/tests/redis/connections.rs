@@ -8,9 +8,9 @@ use holdline::{Certainty, Client, ErrorKind, LockError, LostReason};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Traffic};
 
 use crate::support::{
-    LONG, Referee, behind, clean, client, client_at, connections, is_believed_no_longer_than_kept,
-    kept_their_places, lease, let_go, line, patient, queued, reached, renewed, server, soon, take,
-    try_take, unspoilt, until, url_of, within,
+    LONG, Referee, behind, clean, client, client_at, connections, is_valid_no_longer_than_kept,
+    kept_their_positions, lease, let_go, line, patient, queued, reached, renewed, server, soon,
+    take, try_take, unspoilt, until, url_of, within,
 };
 
 fn refused(error: &LockError) -> &str {
@@ -93,14 +93,14 @@ async fn all_connections_are_killed_in_turn_while_200_wait() {
         };
         let (wanted, _) = futures_util::future::join(kills, waiters).await;
         assert_eq!(referee.grants(), 200);
-        kept_their_places(&order.lock(), &wanted)
+        kept_their_positions(&order.lock(), &wanted)
     })
     .await;
     clean(&server, &clients.iter().chain([&holder]).collect::<Vec<_>>()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_killed_while_the_name_goes_round_cost_nobody_the_lock() {
+async fn connections_killed_during_hand_offs_cost_no_lock() {
     let server = server();
     let clients = join_all((0..3).map(|_| client_at(server.address()))).await;
     let referee = Referee::default();
@@ -168,7 +168,7 @@ async fn a_killed_connection_costs_the_holder_nothing_and_the_waiter_a_heartbeat
 
 /// Nothing comes through on a connection any more, in one direction or in both, and nobody says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_open_on_one_side_only_is_passed_by() {
+async fn a_half_open_connection_is_replaced() {
     let server = server();
     let cuts = [
         vec![Frames::requests()],
@@ -262,7 +262,7 @@ async fn a_server_with_as_many_clients_as_it_takes_refuses_newcomers_only() {
     let crowd = server.raw();
     let error = Client::connect(&url_of(server.address())).await.expect_err("no room");
     assert_eq!(error.certainty(), Certainty::NotApplied);
-    assert!(unavailable(&error).contains("as many clients as it takes"), "{error:?}");
+    assert!(unavailable(&error).contains("accepts no more clients"), "{error:?}");
     renewed(&guard).await;
     drop(crowd);
     // The server notices the end of a connection a moment later.
@@ -282,7 +282,7 @@ async fn a_server_with_as_many_clients_as_it_takes_refuses_newcomers_only() {
 
 /// A subscriber that does not read fast enough is cut off by the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subscriber_whose_output_overruns_hears_again() {
+async fn a_subscriber_whose_output_overruns_subscribes_again() {
     let limits = "client-output-buffer-limit pubsub 32kb 0 0";
     let server = RedisServer::start(RedisConfig::default().with_line(limits));
     let (holder, waiter) = (client_at(server.address()).await, client_at(server.address()).await);
@@ -306,7 +306,7 @@ async fn a_subscriber_whose_output_overruns_hears_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_that_is_changed_while_held_is_told_and_mended() {
+async fn a_password_changed_during_a_hold_is_an_error_until_it_is_fixed() {
     let server = RedisServer::start(RedisConfig::default().with_password("old"));
     let client = client(&server.url()).await;
     let guard = take(&client, "a", &lease(6_000)).await;
@@ -318,7 +318,7 @@ async fn a_password_that_is_changed_while_held_is_told_and_mended() {
     }
     // No connection is made any more, so nothing is renewed.
     until("they are gone", || connections(&server).is_empty()).await;
-    is_believed_no_longer_than_kept(&guard, &server);
+    is_valid_no_longer_than_kept(&guard, &server);
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
     let error = try_take(&client, "b", &lease(6_000)).await.expect_err("shut out");
     assert!(refused(&error).contains("user or password is wrong"), "{error:?}");
@@ -339,12 +339,12 @@ async fn a_password_that_is_changed_while_held_is_told_and_mended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_not_let_in_is_told_which_rule_is_missing() {
+async fn a_user_without_rights_gets_the_missing_rule() {
     let rules = "ann on >secret ~holdline:* &holdline:* +@all -evalsha -eval";
     let config = RedisConfig::default().with_password("top").with_user(rules);
     let server = RedisServer::start(config.with_user("bob on >secret ~other:* &* +@all"));
     let at = server.address();
-    for (user, says) in [("", "wants a password"), (":wrong@", "user or password is wrong")] {
+    for (user, says) in [("", "requires a password"), (":wrong@", "user or password is wrong")] {
         let url = format!("redis://{user}{at}");
         let error = Client::connect(&url).await.expect_err("not let in");
         assert!(refused(&error).contains(says), "{error:?}");

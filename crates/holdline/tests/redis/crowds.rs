@@ -8,8 +8,8 @@ use holdline_services::{PrivateNetwork, RedisServer};
 use parking_lot::Mutex;
 
 use crate::support::{
-    Referee, behind, clean, client, kept_their_places, let_go, line, patient, queued, server, take,
-    unspoilt, until,
+    Referee, behind, clean, client, kept_their_positions, let_go, line, patient, queued, server,
+    take, unspoilt, until,
 };
 
 const COUNT: u16 = 10_000;
@@ -81,7 +81,7 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
         };
         tokio::time::timeout(ALL, all).await.expect("all have had it");
         assert_eq!(crowd.referee.grants(), usize::from(COUNT));
-        if !kept_their_places(&crowd.order.lock(), &wanted) {
+        if !kept_their_positions(&crowd.order.lock(), &wanted) {
             return false;
         }
         let (scripts, published) = (calls(&server, "evalsha"), calls(&server, "publish"));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot};
 
 use crate::support::{
-    Referee, behind, clean, client_at, kept_their_places, lease, leftovers, let_go, line, patient,
-    queued, renewed, server, soon, take, unspoilt, until, url_of,
+    Referee, behind, clean, client_at, kept_their_positions, lease, leftovers, let_go, line,
+    patient, queued, renewed, server, soon, take, unspoilt, until, url_of,
 };
 
 /// Drives a future for a number of polls, and drops it if it is not ready by then.
@@ -104,7 +104,7 @@ fn block(time: Duration) {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_blocked_longer_than_the_lease_does_not_believe_it() {
+async fn a_runtime_blocked_longer_than_the_lease_has_lost_it() {
     let server = server();
     let client = client_at(server.address()).await;
     let guard = take(&client, "a", &lease(400)).await;
@@ -129,7 +129,7 @@ async fn a_client_with_a_thread_of_its_own_renews_while_the_runtime_is_blocked()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_releases_what_is_not_theirs_changes_nothing() {
+async fn releasing_a_foreign_lease_changes_nothing() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let name = LockName::new("a").expect("a good name");
@@ -172,7 +172,7 @@ async fn whoever_releases_what_is_not_theirs_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_and_is_dropped_leaves_the_others_their_order() {
+async fn a_dropped_waiter_leaves_the_order_of_the_others() {
     let server = server();
     let client = client_at(server.address()).await;
     unspoilt("the order", async || {
@@ -201,7 +201,7 @@ async fn who_waits_and_is_dropped_leaves_the_others_their_order() {
         }
         let order = std::mem::take(&mut *order.lock());
         let (order, ids): (Vec<_>, Vec<_>) = order.into_iter().unzip();
-        if !kept_their_places(&ids, &places) {
+        if !kept_their_positions(&ids, &places) {
             return false;
         }
         assert_eq!(order, [1, 2, 3, 5, 6, 7]);

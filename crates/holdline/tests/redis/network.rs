@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::support::{
     LONG, Referee, behind, clean, client, client_at, connections, hasty_url_of,
-    is_believed_no_longer_than_kept, lease, leftovers, let_go, patient, queued, reached, renewed,
+    is_valid_no_longer_than_kept, lease, leftovers, let_go, patient, queued, reached, renewed,
     server, soon, take, try_take, until, url_of,
 };
 
@@ -66,8 +66,8 @@ async fn lost_packets_cost_time_and_no_lease() {
 
 /// Whoever asks for a connection hears nothing at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_swallows_who_connects_is_unavailable_in_time() {
-    let name = "network::a_server_that_swallows_who_connects_is_unavailable_in_time";
+async fn a_server_that_never_accepts_is_unavailable_in_time() {
+    let name = "network::a_server_that_never_accepts_is_unavailable_in_time";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let url = format!("redis://{}?connect_timeout_ms=2000", server.address());
@@ -83,7 +83,7 @@ async fn a_server_that_swallows_who_connects_is_unavailable_in_time() {
         behind(&server, &format!("CLIENT KILL ID {id}"));
     }
     until("they are gone", || connections(&server).is_empty()).await;
-    is_believed_no_longer_than_kept(&guard, &server);
+    is_valid_no_longer_than_kept(&guard, &server);
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Expired);
     let error = try_take(&client, "b", &patient()).await.expect_err("swallowed");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
@@ -152,9 +152,9 @@ async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waite
 /// One direction is cut. The holder is told in time, whether the server still hears it or not;
 /// who is next gets in by another way, and never beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in() {
+async fn a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds() {
     let name =
-        "network::a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in";
+        "network::a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let at = server.address();
@@ -186,8 +186,8 @@ async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_get
 
 /// What a kernel kept is sent again after the heal, late: the request and, behind it, its undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late() {
-    let name = "network::what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late";
+async fn a_request_that_was_given_up_leaves_nothing_when_it_arrives_late() {
+    let name = "network::a_request_that_was_given_up_leaves_nothing_when_it_arrives_late";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let client = client_at(server.address()).await;
@@ -240,10 +240,10 @@ async fn a_cable_that_is_pulled_for_a_while_costs_no_lease() {
 /// Cuts of every kind, for as long as a lease or less. Attempts may fail and leases be lost; nobody
 /// believes beside another, tokens grow, and nothing stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cuts_at_random_let_nobody_hold_beside_another() {
+async fn random_cuts_keep_exclusion() {
     const SEED: u64 = 20_261_122;
     const CUTS: usize = 12;
-    let name = "network::cuts_at_random_let_nobody_hold_beside_another";
+    let name = "network::random_cuts_keep_exclusion";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let at = server.address();

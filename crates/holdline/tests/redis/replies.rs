@@ -102,7 +102,7 @@ async fn an_attempt_whose_connection_hangs_goes_on_over_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_that_comes_twice_is_one_grant_and_after_the_release_none() {
+async fn a_duplicated_acquire_is_one_grant_and_after_the_release_none() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let client = client_at(proxy.address()).await;
@@ -126,7 +126,7 @@ async fn an_acquire_that_comes_twice_is_one_grant_and_after_the_release_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_reply_is_taken_for_nobody_elses() {
+async fn a_late_reply_answers_no_other_request() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let client = client_at(proxy.address()).await;
@@ -183,7 +183,7 @@ async fn requests_and_replies_may_come_byte_by_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn wake_ups_that_never_come_cost_a_heartbeat() {
+async fn lost_wake_ups_cost_a_heartbeat() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let (holder, waiter) = (client_at(server.address()).await, client_at(proxy.address()).await);

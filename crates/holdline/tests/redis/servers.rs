@@ -9,7 +9,7 @@ use holdline::{
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer};
 
 use crate::support::{
-    Referee, behind, clean, client, client_at, is_believed_no_longer_than_kept, lease, leftovers,
+    Referee, behind, clean, client, client_at, is_valid_no_longer_than_kept, lease, leftovers,
     let_go, patient, queued, renewed, server, soon, take, try_take, unspoilt, until, url_of,
 };
 
@@ -35,7 +35,7 @@ fn taking(client: &Client, name: &'static str) -> tokio::task::JoinHandle<Guard>
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_thaws_keeps_nothing_of_what_was_given_up() {
+async fn a_server_that_resumes_keeps_nothing_of_what_was_given_up() {
     let server = server();
     let client = client_at(server.address()).await;
     let held = take(&client, "held", &lease(1_500)).await;
@@ -57,7 +57,7 @@ async fn a_server_that_thaws_keeps_nothing_of_what_was_given_up() {
 
 /// Expiry waits in a pause as well, and what comes after it comes late: it is not believed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_comes_after_a_pause_longer_than_its_lease_is_none() {
+async fn a_grant_after_a_pause_longer_than_its_lease_is_no_guard() {
     let server = RedisServer::start(RedisConfig::default().with_debug_command());
     let patient_url = format!("redis://{}?command_timeout_ms=20000", server.address());
     let (holder, other) = (client_at(server.address()).await, client(&patient_url).await);
@@ -93,7 +93,7 @@ async fn a_grant_that_comes_after_a_pause_longer_than_its_lease_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flush_and_a_deletion_are_told_at_the_next_renewal_and_tokens_grow() {
+async fn a_flush_and_a_deletion_are_noticed_at_the_next_renewal_and_tokens_grow() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let mut last = 0;
@@ -118,7 +118,7 @@ async fn a_flush_and_a_deletion_are_told_at_the_next_renewal_and_tokens_grow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_evicted_lock_is_told_at_the_next_renewal() {
+async fn an_evicted_lock_is_noticed_at_the_next_renewal() {
     let server = RedisServer::start(RedisConfig::default().with_maxmemory("3mb", "allkeys-random"));
     let client = client_at(server.address()).await;
     let guard = take(&client, "a", &patient()).await;
@@ -150,7 +150,7 @@ async fn await_heartbeat(server: &RedisServer, name: &str) {
 
 /// Whoever holds or waits needs no new memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_refuses_newcomers_and_keeps_who_is_there() {
+async fn a_full_server_refuses_new_entries_and_keeps_the_others() {
     let server = server();
     let client = client_at(server.address()).await;
     let held = take(&client, "held", &patient()).await;
@@ -182,7 +182,7 @@ async fn a_full_server_refuses_newcomers_and_keeps_who_is_there() {
 /// What was asked and went unanswered is given up for good, though nothing stands there and the
 /// server is full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_still_hears_what_is_given_up() {
+async fn a_full_server_still_accepts_releases() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let client = client_at(proxy.address()).await;
@@ -197,7 +197,7 @@ async fn a_full_server_still_hears_what_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time() {
+async fn a_server_that_cannot_save_refuses_writes_and_holders_lose_in_time() {
     let config = RedisConfig::default().with_line("save 3600 1000000");
     let server = RedisServer::start(config);
     let client = client_at(server.address()).await;
@@ -211,7 +211,7 @@ async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time(
     })
     .await;
     refused(try_take(&client, "b", &patient()).await, "cannot save to disk");
-    is_believed_no_longer_than_kept(&guard, &server);
+    is_valid_no_longer_than_kept(&guard, &server);
     assert_eq!(lost(&guard).await, LostReason::Expired);
     drop(guard);
     behind(&server, "CONFIG SET stop-writes-on-bgsave-error no");
@@ -220,7 +220,7 @@ async fn a_server_that_cannot_save_takes_no_writes_and_holders_are_told_in_time(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_are_told_again_unnoticed() {
+async fn flushed_scripts_are_loaded_again() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let guard = take(&holder, "a", &patient()).await;
@@ -308,7 +308,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
 
 /// Operators, while the server is well: what they delete and revoke is told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_grant_that_an_operator_frees_is_told_and_the_next_token_is_larger() {
+async fn a_grant_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
     let server = server();
     let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
     let guard = take(&holder, "a", &patient()).await;

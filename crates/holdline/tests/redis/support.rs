@@ -88,7 +88,7 @@ pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> 
         match soon("the lock", mutex.lock()).await {
             Ok(guard) => return guard,
             // A short lease, and a machine that stood still: nobody is to believe it.
-            Err(error) if error.to_string().contains("had run out when its answer came") => {}
+            Err(error) if error.to_string().contains("had expired when its answer arrived") => {}
             Err(error) => panic!("no lock: {error:?}"),
         }
     }
@@ -120,7 +120,7 @@ pub(crate) async fn unspoilt(what: &str, mut scenario: impl AsyncFnMut() -> bool
 
 /// The holder's end of a lease comes before the server's: asked of both once no renewal arrives any
 /// more. It compares two moments and not how much is left, so nothing hangs on when they are asked.
-pub(crate) fn is_believed_no_longer_than_kept(guard: &Guard, server: &RedisServer) {
+pub(crate) fn is_valid_no_longer_than_kept(guard: &Guard, server: &RedisServer) {
     let asked = Instant::now();
     let believed_until = asked + guard.remaining();
     let kept = behind(server, &format!("PTTL holdline:{{{}}}", guard.name().as_str()));
@@ -212,7 +212,7 @@ pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
 
 /// Whoever kept its place was served in its order; tells whether all did. On a machine that stands
 /// still a hand-off is not claimed in time, or a waiter not heard: it queues anew, with a new id.
-pub(crate) fn kept_their_places(served: &[String], line: &[String]) -> bool {
+pub(crate) fn kept_their_positions(served: &[String], line: &[String]) -> bool {
     let kept: Vec<&String> = served.iter().filter(|id| line.contains(id)).collect();
     let wanted: Vec<&String> = line.iter().filter(|id| served.contains(id)).collect();
     assert_eq!(kept, wanted, "in the order of the queue");

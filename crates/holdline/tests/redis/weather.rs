@@ -87,7 +87,7 @@ async fn waiters_keep_their_places_where_replies_take_one_and_a_half_seconds() {
 /// Every tenth message is lost with its connection or comes late. Attempts may fail, and say how
 /// certain that is; nobody holds beside another, nothing stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_network_that_breaks_at_random_lets_nobody_hold_beside_another() {
+async fn a_network_that_breaks_at_random_keeps_exclusion() {
     const SEED: u64 = 20_261_121;
     const MESSAGES: u64 = 1_500;
     let server = server();

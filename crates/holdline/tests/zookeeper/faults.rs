@@ -61,7 +61,7 @@ async fn a_server_that_is_killed_and_restarted_keeps_holder_and_queue() {
 /// Its node is gone while it waits: it stands behind those who came after it. Whoever holds is
 /// told, and the next one holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_somebody_ends_is_told_and_a_waiter_starts_over() {
+async fn a_session_that_was_ended_is_noticed_and_a_waiter_queues_again() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let (holding, waiting) = (client(&server.url()).await, client(&server.url()).await);
     let held = take(&holding, "a", &patient()).await;
@@ -91,7 +91,7 @@ async fn a_session_that_somebody_ends_is_told_and_a_waiter_starts_over() {
 
 /// A contender that is dropped while nobody answers leaves nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_dropped_while_the_server_stands_still_leaves_nothing() {
+async fn an_attempt_dropped_while_the_server_hangs_leaves_nothing() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let client = client(&server.url()).await;
     // So that there is a session already, and a name.

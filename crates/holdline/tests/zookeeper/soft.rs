@@ -60,7 +60,7 @@ async fn one_holder() {
 /// A connection that the holder gives up when it goes on spoils it, for the next one has the
 /// leader asked whether the session stands; so does a leader that is told at that very moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_stood_still_believes_no_longer_than_a_leader_that_heard_nothing_since() {
+async fn a_paused_holder_is_valid_no_longer_than_the_leader_keeps_its_session() {
     let config = ZooKeeperConfig::default().with_tick(TICK_MS).with_sessions(4_000, 60_000);
     let servers = ZooKeeper::start_three(&config);
     for _ in 0..TRIES {
@@ -135,7 +135,7 @@ async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goe
 /// A process that hardly ever runs: what its session proves counts for nothing once that has gone
 /// on for a while. It keeps nobody out for ever, and has its turn by a new session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_is_starved_keeps_nobody_out_for_ever() {
+async fn a_starved_process_excludes_nobody_for_ever() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let (other, first, mut process) = one_that_waits(&server).await;
     process.hears("wait");

@@ -111,15 +111,15 @@ impl EtcdCluster {
     /// # Panics
     /// It does not within 30 s; the message shows the last words.
     pub fn ctl_until(&self, member: usize, words: &[&str]) -> String {
-        let mut told = String::new();
+        let mut reply = String::new();
         let done = until(LIMIT, || match self.nodes[member].ctl(words) {
             Ok(printed) => Some(printed),
             Err(why) => {
-                told = why.to_string();
+                reply = why.to_string();
                 None
             }
         });
-        done.unwrap_or_else(|| panic!("{told}"))
+        done.unwrap_or_else(|| panic!("{reply}"))
     }
 
     /// The number of the member that leads, as `witness` sees it.
@@ -142,8 +142,7 @@ impl EtcdCluster {
         found.unwrap_or_else(|| panic!("member {witness} knows of no leader within {LIMIT:?}"))
     }
 
-    /// Cuts a member off, besides what it is cut off from already: no packet comes through, and
-    /// nobody is told.
+    /// Cuts a member off, in addition to earlier cuts: packets are lost silently.
     ///
     /// # Panics
     /// The members were not started apart, or the kernel refuses.
@@ -159,7 +158,7 @@ impl EtcdCluster {
         self.nodes[member].machine().heal();
     }
 
-    /// Makes a member stand still (`SIGSTOP`); returns when it stands.
+    /// Stops a member (`SIGSTOP`); returns when it is stopped.
     ///
     /// # Panics
     /// It does not run.

@@ -28,7 +28,7 @@ pub enum EtcdFlavour {
     #[default]
     Debian,
     /// Version 3.5.1. Killed under load, it may forget what it has acknowledged
-    /// (etcd issue 13766, mended in 3.5.3): end it in good order.
+    /// (etcd issue 13766, fixed in 3.5.3): end it in good order.
     V35,
     /// Version 3.7.3: with it an answered keepalive is proof that the lease stands.
     V37,
@@ -97,7 +97,7 @@ pub(super) enum Tokens {
 }
 
 /// Describes a server; by default one without password and TLS, with an election timeout of half
-/// a second, so that leases of one second can be had.
+/// a second, so that leases of one second are possible.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdConfig {
     pub(super) flavour: EtcdFlavour,
@@ -169,7 +169,7 @@ mod tests {
         for flavour in EtcdFlavour::ALL {
             assert_eq!(flavour.name().parse(), Ok(flavour));
         }
-        let told = "4".parse::<EtcdFlavour>().unwrap_err().to_string();
-        assert!(told.contains("`4`") && told.contains("3.5"), "{told}");
+        let error = "4".parse::<EtcdFlavour>().unwrap_err().to_string();
+        assert!(error.contains("`4`") && error.contains("3.5"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// A running `etcd` of one member on a loopback port, in a directory of its own.
 ///
 /// Dropping it kills the server and removes the directory; so does the end of this process. All
-/// methods panic with the reason when the server does not do as told: that is the end of the test.
+/// methods panic with the reason if a command to the server fails, which ends the test.
 #[derive(Debug)]
 pub struct EtcdServer {
     node: Node,
@@ -93,7 +93,7 @@ impl EtcdServer {
         self.node.log()
     }
 
-    /// Makes the server stand still (`SIGSTOP`); returns when it stands.
+    /// Stops the server (`SIGSTOP`); returns when it is stopped.
     ///
     /// # Panics
     /// The server does not run.
@@ -137,7 +137,7 @@ impl EtcdServer {
     /// The revision of the store now.
     ///
     /// # Panics
-    /// The server does not tell.
+    /// The server does not report it.
     #[must_use]
     pub fn revision(&self) -> i64 {
         let status = self.ctl(&["endpoint", "status", "-w", "fields"]);

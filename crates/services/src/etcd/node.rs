@@ -106,30 +106,30 @@ impl Node {
     }
 
     pub(super) fn stop(&self) {
-        self.tell(Signal::STOP);
+        self.send_signal(Signal::STOP);
         self.await_stopped(true);
     }
 
     pub(super) fn cont(&self) {
-        self.tell(Signal::CONT);
+        self.send_signal(Signal::CONT);
         self.await_stopped(false);
     }
 
     pub(super) fn step_clock(&self, ahead: i64) {
         let pid = self.pid();
-        let stood = vdso::stand_outside(pid, || self.stop(), || self.cont());
+        let stood = vdso::pause_outside_of_vdso(pid, || self.stop(), || self.cont());
         let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
         self.cont();
         set.unwrap_or_else(|why| panic!("{why}"));
     }
 
     pub(super) fn kill(&self) {
-        self.tell(Signal::KILL);
+        self.send_signal(Signal::KILL);
         self.reap();
     }
 
     pub(super) fn end(&self) {
-        self.tell(Signal::TERM);
+        self.send_signal(Signal::TERM);
         self.reap();
     }
 
@@ -218,10 +218,10 @@ impl Node {
                 None => Some("was ended".to_owned()),
             };
             let log = self.log();
-            let told = log.get(before..).unwrap_or_default();
+            let reply = log.get(before..).unwrap_or_default();
             match ended {
                 Some(why) => Some(Err(why)),
-                None => told.contains(READY).then_some(Ok(())),
+                None => reply.contains(READY).then_some(Ok(())),
             }
         });
         let why = match ready {
@@ -230,8 +230,8 @@ impl Node {
             None => format!("is not ready within {LIMIT:?}"),
         };
         let log = self.log();
-        let told = log.get(before..).unwrap_or(&log).to_owned();
-        Err(Failure::because(format!("{} {why}", self.program.display()), told))
+        let reply = log.get(before..).unwrap_or(&log).to_owned();
+        Err(Failure::because(format!("{} {why}", self.program.display()), reply))
     }
 
     /// Asks for passwords from now on, if the configuration says so.
@@ -256,7 +256,7 @@ impl Node {
         command
     }
 
-    /// As nobody.
+    /// Without a user.
     fn bare_ctl_command(&self) -> Command {
         let program = programs::of_system("etcdctl", "etcd-client", "HOLDLINE_ETCDCTL");
         let program = program.unwrap_or_else(|failure| panic!("{failure}"));
@@ -334,7 +334,7 @@ impl Node {
         self.child().as_ref().map(act).expect("the server runs")
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
             panic!("the server cannot be signalled: {why}\n{}", self.log());
         }

@@ -14,7 +14,7 @@ pub struct MariaDbConfig {
 }
 
 impl MariaDbConfig {
-    /// Flushes each commit to the disk, as a server does that somebody relies on.
+    /// Flushes each commit to the disk, as a production server does.
     #[must_use]
     pub fn with_fsync(mut self) -> Self {
         self.fsync = true;

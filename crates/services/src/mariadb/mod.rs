@@ -1,7 +1,7 @@
 //! A real MariaDB server of a test's own.
 
 mod config;
-mod talk;
+mod exchange;
 
 pub use config::MariaDbConfig;
 
@@ -36,8 +36,8 @@ const PARTS: [&str; 3] =
 ///
 /// It has a database `locks`, and a user `holdline` with the password `secret` who may do all in
 /// it. Dropping it ends the server and removes the directory; the end of this process, however it
-/// comes, ends the server too. All methods panic with the reason when the server does not do as
-/// told: that is the end of the test.
+/// comes, ends the server too. All methods panic with the reason if a command to the
+/// server fails, which ends the test.
 #[derive(Debug)]
 pub struct MariaDbServer {
     config: MariaDbConfig,
@@ -168,7 +168,7 @@ impl MariaDbServer {
     /// # Errors
     /// What the server has said.
     pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
-        talk::run(&self.socket(), "locks", statements)
+        exchange::run(&self.socket(), "locks", statements)
     }
 
     /// What the server has written to its log since the first start.
@@ -178,13 +178,13 @@ impl MariaDbServer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Makes the server stand still (`SIGSTOP`): connections stay, nothing is answered. Returns
+    /// Stops the server (`SIGSTOP`): connections stay, nothing is answered. Returns
     /// when it stands.
     ///
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.tell(Signal::STOP);
+        self.send_signal(Signal::STOP);
         if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
             panic!("{why}");
         }
@@ -195,7 +195,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.tell(Signal::CONT);
+        self.send_signal(Signal::CONT);
         if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
             panic!("{why}");
         }
@@ -207,7 +207,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn kill(&self) {
-        self.tell(Signal::KILL);
+        self.send_signal(Signal::KILL);
         self.reap();
     }
 
@@ -216,7 +216,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.tell(Signal::TERM);
+        self.send_signal(Signal::TERM);
         self.reap();
     }
 
@@ -272,7 +272,7 @@ impl MariaDbServer {
         self.child().as_ref().map(act).expect("the server runs")
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
             panic!("the server cannot be signalled: {why}\n{}", self.log());
         }
@@ -303,7 +303,7 @@ impl MariaDbServer {
              grant all on locks.* to holdline@'%'",
             Self::PASSWORD
         );
-        let made = talk::run(&self.socket(), "mysql", &statements);
+        let made = exchange::run(&self.socket(), "mysql", &statements);
         made.map(drop).map_err(|says| Failure::because("the server cannot be furnished", says))
     }
 
@@ -321,8 +321,8 @@ impl MariaDbServer {
             let _ = child.kill();
             let _ = child.wait();
             let log = self.log();
-            let told = log.get(before..).unwrap_or(&log);
-            return Err(Failure::because(format!("mariadbd {why}"), told));
+            let reply = log.get(before..).unwrap_or(&log);
+            return Err(Failure::because(format!("mariadbd {why}"), reply));
         }
         *self.child() = Some(child);
         Ok(())
@@ -343,9 +343,9 @@ impl MariaDbServer {
     }
 
     /// By the socket, which lies in a directory of ours: no other server can answer there. A node
-    /// of a Galera cluster lets nobody near a table until it has joined (error 1047).
+    /// of a Galera cluster refuses access to tables until it has joined (error 1047).
     fn answers(&self) -> bool {
-        talk::run(&self.socket(), "mysql", "select count(*) from mysql.db").is_ok()
+        exchange::run(&self.socket(), "mysql", "select count(*) from mysql.db").is_ok()
     }
 }
 
@@ -369,7 +369,7 @@ fn program() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The server runs as root only if it is told to.
+/// The server runs as root only if a user is set.
 fn as_root() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

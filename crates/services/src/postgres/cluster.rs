@@ -1,4 +1,5 @@
-//! Where the programs lie, as whom they run, and the empty data directory that is copied.
+//! The path of the programs, the user that they run as, and the empty data directory that is
+//! copied.
 //!
 //! The server refuses to run as root. Root therefore runs it as the user `postgres`, or, where
 //! the package made none, as `nobody`, and gives that user the server's directory.
@@ -58,13 +59,13 @@ impl Programs {
         let Some((user, group)) = self.user else { return spawner::mortal(&program) };
         let mut command = Command::new("setpriv");
         command.args(["--reuid", &user.to_string(), "--regid", &group.to_string()]);
-        // The kernel forgets the wish to die with us when the user changes: it comes after.
+        // The kernel resets the parent-death signal when the user changes, so it is set after that.
         command.args(["--clear-groups", "--", "setpriv", "--pdeathsig", "KILL", "--"]);
         command.arg(program);
         command
     }
 
-    /// Gives a directory with all that is in it to whom the programs run as.
+    /// Gives a directory with its contents to the user that the programs run as.
     pub(super) fn hand_over(&self, directory: &Path) -> Result<(), Failure> {
         let Some((user, group)) = self.user else { return Ok(()) };
         run(Command::new("chown").arg("-R").arg(format!("{user}:{group}")).arg(directory))
@@ -99,16 +100,16 @@ impl Programs {
         let mut command = self.mortal("initdb");
         command.args(["--no-sync", "--auth=trust", "--username=postgres", "--encoding=UTF8"]);
         command.args(["--locale=C", "--wal-segsize=1", "--pgdata"]).arg(data);
-        // Who runs it must be able to stand where it is run.
+        // The user must be able to enter the working directory.
         run(command.current_dir("/"))
     }
 
     /// What the program says it is, with what may stand in a path.
     fn version(&self) -> Result<String, Failure> {
         let asked = Command::new(self.directory.join("postgres")).arg("--version").output();
-        let told = asked.map_err(|why| Failure::because("`postgres` does not start", why))?;
-        let told = String::from_utf8_lossy(&told.stdout).trim().to_owned();
-        Ok(told.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect())
+        let reply = asked.map_err(|why| Failure::because("`postgres` does not start", why))?;
+        let reply = String::from_utf8_lossy(&reply.stdout).trim().to_owned();
+        Ok(reply.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect())
     }
 }
 

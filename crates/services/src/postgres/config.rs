@@ -35,7 +35,7 @@ impl PostgresConfig {
         self
     }
 
-    /// Flushes each commit to the disk, as a server does that somebody relies on.
+    /// Flushes each commit to the disk, as a production server does.
     #[must_use]
     pub fn with_fsync(mut self) -> Self {
         self.fsync = true;
@@ -107,7 +107,7 @@ impl PostgresConfig {
         text
     }
 
-    /// Who may come in, and how: the test ground's own user always, by the socket.
+    /// Access rules: the test ground's own user always, by the socket.
     pub(super) fn access(&self) -> String {
         let method = if self.passwords { "scram-sha-256" } else { "trust" };
         let by_tcp = match self.tls {

@@ -29,7 +29,7 @@ const END: Duration = Duration::from_secs(5);
 ///
 /// Dropping it ends the server and removes the directory. The end of this process, however it
 /// comes, ends the server too; the directory is then left to the next that starts one. All
-/// methods panic with the reason when the server does not do as told: that is the end of the test.
+/// methods panic with the reason if a command to the server fails, which ends the test.
 #[derive(Debug)]
 pub struct PostgresServer {
     config: PostgresConfig,
@@ -231,18 +231,18 @@ impl PostgresServer {
         }
     }
 
-    /// Makes the server stand still (`SIGSTOP`), all its processes: connections stay, nothing is
+    /// Stops the server (`SIGSTOP`), all its processes: connections stay, nothing is
     /// answered. Returns when it stands.
     ///
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.tell(Signal::STOP);
+        self.send_signal(Signal::STOP);
         if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
             panic!("{why}");
         }
         // The first process makes no others now.
-        self.tell_workers(Signal::STOP);
+        self.signal_workers(Signal::STOP);
     }
 
     /// Lets a stopped server go on.
@@ -250,8 +250,8 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.tell_workers(Signal::CONT);
-        self.tell(Signal::CONT);
+        self.signal_workers(Signal::CONT);
+        self.send_signal(Signal::CONT);
         if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
             panic!("{why}");
         }
@@ -267,7 +267,7 @@ impl PostgresServer {
     }
 
     /// Does as [`PostgresServer::kill_worker`], unless that process has ended by itself: then
-    /// nothing is done, and `false` tells it.
+    /// nothing is done, and the result is `false`.
     pub fn try_kill_worker(&self, pid: u32) -> bool {
         let lives = self.workers().contains(&pid);
         if lives {
@@ -292,7 +292,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn crash(&self) {
-        self.tell(Signal::QUIT);
+        self.send_signal(Signal::QUIT);
         self.reap();
     }
 
@@ -304,8 +304,8 @@ impl PostgresServer {
     pub fn kill(&self) {
         // Standing still, it makes no process that would be missed here.
         self.stop();
-        self.tell_workers(Signal::KILL);
-        self.tell(Signal::KILL);
+        self.signal_workers(Signal::KILL);
+        self.send_signal(Signal::KILL);
         self.reap();
     }
 
@@ -314,7 +314,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.tell(Signal::INT);
+        self.send_signal(Signal::INT);
         self.reap();
     }
 
@@ -346,13 +346,13 @@ impl PostgresServer {
         self.child().as_ref().map(act).expect("the server runs")
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
             panic!("the server cannot be signalled: {why}\n{}", self.log());
         }
     }
 
-    fn tell_workers(&self, signal: Signal) {
+    fn signal_workers(&self, signal: Signal) {
         self.workers().into_iter().for_each(|pid| self.signal(pid, signal));
     }
 
@@ -383,7 +383,7 @@ impl PostgresServer {
         self.directory.path().join("server.log")
     }
 
-    /// Fills the directory, and gives it to whom the server runs as.
+    /// Fills the directory, and gives it to the user that the server runs as.
     fn prepare(&self) -> Result<(), Failure> {
         self.programs.cluster(self.directory.path())?;
         self.directory.write("hba.conf", self.config.access())?;
@@ -411,8 +411,8 @@ impl PostgresServer {
             let _ = child.kill();
             let _ = child.wait();
             let log = self.log();
-            let told = log.get(before..).unwrap_or(&log);
-            return Err(Failure::because(format!("postgres {why}"), told));
+            let reply = log.get(before..).unwrap_or(&log);
+            return Err(Failure::because(format!("postgres {why}"), reply));
         }
         *self.child() = Some(child);
         Ok(())
@@ -446,9 +446,9 @@ impl Drop for PostgresServer {
         if self.child().is_none() {
             return;
         }
-        // One that stands still has to run to end. It ends its other processes and takes its
+        // A stopped one has to run to end. It ends its other processes and takes its
         // shared memory with it, which a kill would leave.
-        self.tell_workers(Signal::CONT);
+        self.signal_workers(Signal::CONT);
         let _ = self.running(|child| spawner::signal(child, Signal::QUIT));
         let _ = self.running(|child| spawner::signal(child, Signal::CONT));
         let Some(mut child) = self.child().take() else { return };

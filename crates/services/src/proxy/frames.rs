@@ -31,7 +31,7 @@ pub enum Fault {
 
 /// Describes which frames a fault hits.
 ///
-/// All of a kind, unless it is narrowed. A reply is told by the request that it answers.
+/// All of a kind, unless it is narrowed. A reply is matched by the request that it answers.
 #[derive(Debug, Clone)]
 pub struct Frames {
     traffic: Traffic,
@@ -103,10 +103,10 @@ impl Frames {
     }
 
     fn fits(&self, connection: u64, seen: &Seen<'_>) -> bool {
-        let told_by = if self.traffic == Traffic::Replies { seen.request } else { seen.bytes };
+        let matched = if self.traffic == Traffic::Replies { seen.request } else { seen.bytes };
         self.traffic == seen.traffic
             && self.connection.is_none_or(|number| number == connection)
-            && holds(told_by, &self.containing)
+            && holds(matched, &self.containing)
     }
 }
 

@@ -3,7 +3,7 @@
 //! In each direction one thread reads and judges frames as they arrive, and another carries them
 //! on. So a frame that is held or late does not keep the proxy from seeing those behind it.
 //!
-//! K1: nobody sits inside a read: readers wait by `poll`, so that a reset from another thread
+//! K1: no thread blocks in a read: readers wait by `poll`, so that a reset from another thread
 //! takes effect at once on every kernel.
 
 use super::frames::Seen;
@@ -26,15 +26,15 @@ pub(super) struct Link {
     number: u64,
     client: TcpStream,
     server: TcpStream,
-    talk: Mutex<Talk>,
+    exchange: Mutex<Exchange>,
     /// Something came that is no protocol of Redis. What follows, in either direction, may begin
     /// anywhere inside of it, and look like a frame by chance.
     foreign: AtomicBool,
 }
 
-/// What must be remembered to tell which request a reply answers.
+/// The state that is needed to match replies with requests.
 #[derive(Debug, Default)]
-struct Talk {
+struct Exchange {
     unanswered: VecDeque<Vec<u8>>,
     /// In RESP2 messages look like replies, so they are only looked for once they may come.
     subscribed: bool,
@@ -65,7 +65,13 @@ impl Link {
     pub(super) fn new(number: u64, client: TcpStream, server: TcpStream) -> io::Result<Self> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        Ok(Self { number, client, server, talk: Mutex::default(), foreign: AtomicBool::new(false) })
+        Ok(Self {
+            number,
+            client,
+            server,
+            exchange: Mutex::default(),
+            foreign: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -82,8 +88,8 @@ impl Link {
         if towards_server { ends } else { (ends.1, ends.0) }
     }
 
-    fn talk<T>(&self, act: impl FnOnce(&mut Talk) -> T) -> T {
-        act(&mut self.talk.lock().unwrap_or_else(PoisonError::into_inner))
+    fn exchange<T>(&self, act: impl FnOnce(&mut Exchange) -> T) -> T {
+        act(&mut self.exchange.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -109,7 +115,7 @@ fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<
         }
         let arrived = Instant::now();
         // No Redis server speaks first; MariaDB's greeting may look like a line of Redis.
-        if !towards_server && !link.talk(|talk| talk.begun) {
+        if !towards_server && !link.exchange(|exchange| exchange.begun) {
             link.foreign.store(true, Ordering::SeqCst);
         }
         while let Some(bytes) = unread.next_frame(&link.foreign) {
@@ -163,21 +169,21 @@ impl Unread {
     }
 }
 
-/// Tells what kind of frame this is, and lets the rules decide.
+/// Classifies a frame, and lets the rules decide.
 fn judge(shared: &Shared, link: &Link, towards_server: bool, bytes: &[u8]) -> (Option<Fault>, u64) {
     if !towards_server {
-        let (traffic, request) = link.talk(|talk| talk.heard(bytes));
+        let (traffic, request) = link.exchange(|exchange| exchange.heard(bytes));
         return shared.judge(link.number, &Seen { traffic, bytes, request: &request });
     }
     let (fault, thaws) =
         shared.judge(link.number, &Seen { traffic: Traffic::Requests, bytes, request: &[] });
     if !matches!(fault, Some(Fault::Swallow | Fault::SwallowThenReset)) {
-        link.talk(|talk| talk.asked(bytes));
+        link.exchange(|exchange| exchange.asked(bytes));
     }
     (fault, thaws)
 }
 
-impl Talk {
+impl Exchange {
     fn asked(&mut self, request: &[u8]) {
         self.begun = true;
         let verb = verb(request).to_ascii_lowercase();
@@ -237,9 +243,9 @@ fn carry(shared: &Shared, link: &Link, towards_server: bool, pieces: &Receiver<P
     }
     // Only this direction has ended: what is on its way in the other must still arrive.
     let _ = to.shutdown(Shutdown::Write);
-    let both = link.talk(|talk| {
-        talk.ended += 1;
-        talk.ended == 2
+    let both = link.exchange(|exchange| {
+        exchange.ended += 1;
+        exchange.ended == 2
     });
     if both {
         shared.close(link.number, What::Closed);
@@ -277,18 +283,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_told_by_their_requests_and_messages_are_not_taken_for_replies() {
-        let mut talk = Talk::default();
+    fn replies_are_matched_to_requests_and_messages_are_no_replies() {
+        let mut exchange = Exchange::default();
         let request = |words: &[&str]| resp::command(words);
-        talk.asked(&request(&["LRANGE", "a"]));
+        exchange.asked(&request(&["LRANGE", "a"]));
         let list = request(&["message", "b"]);
-        assert_eq!(talk.heard(&list), (Traffic::Replies, request(&["LRANGE", "a"])));
-        talk.asked(&request(&["SUBSCRIBE", "c"]));
-        talk.asked(&request(&["PING"]));
-        assert_eq!(talk.heard(&request(&["subscribe", "c"])).0, Traffic::Pushes);
-        assert_eq!(talk.heard(&list).0, Traffic::Pushes);
-        assert_eq!(talk.heard(b">1\r\n+message\r\n").0, Traffic::Pushes);
-        assert_eq!(talk.heard(b"+PONG\r\n"), (Traffic::Replies, request(&["PING"])));
+        assert_eq!(exchange.heard(&list), (Traffic::Replies, request(&["LRANGE", "a"])));
+        exchange.asked(&request(&["SUBSCRIBE", "c"]));
+        exchange.asked(&request(&["PING"]));
+        assert_eq!(exchange.heard(&request(&["subscribe", "c"])).0, Traffic::Pushes);
+        assert_eq!(exchange.heard(&list).0, Traffic::Pushes);
+        assert_eq!(exchange.heard(b">1\r\n+message\r\n").0, Traffic::Pushes);
+        assert_eq!(exchange.heard(b"+PONG\r\n"), (Traffic::Replies, request(&["PING"])));
     }
 
     #[test]

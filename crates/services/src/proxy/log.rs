@@ -19,7 +19,7 @@ pub enum What {
     Opened,
     /// A client was cut off because the server does not accept.
     Unreachable,
-    /// A frame arrived; its event tells its bytes and its fate.
+    /// A frame arrived; its event has its bytes and its fate.
     Frame(Traffic),
     /// The connection was reset, by the proxy or by an end.
     Reset,

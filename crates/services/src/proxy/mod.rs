@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 /// How long connecting to the server may take. Past it the client is cut off.
 const CONNECTING: Duration = Duration::from_secs(20);
 
-/// How long after it the port of a door that does not open is tried again.
+/// How long after a failed bind the port is tried again.
 const NEXT_TRY: Duration = Duration::from_millis(100);
 
 /// Stands between clients and one server and does to their traffic what a test asks for.
@@ -65,13 +65,13 @@ struct State {
     opened: u64,
     /// Grows with each reset of all; what was being connected then is broken too.
     resets: u64,
-    wanted: Door,
-    door: Door,
+    wanted: ListenerState,
+    listener_state: ListenerState,
 }
 
-/// What the door to new connections is, or shall be.
+/// The actual or wanted state of the listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
+enum ListenerState {
     Open,
     Shut,
     Gone,
@@ -81,7 +81,7 @@ impl FaultProxy {
     /// Listens on a loopback port of its own and passes everything to `upstream`.
     ///
     /// # Panics
-    /// No port can be had.
+    /// No port is available.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         Self::try_start(upstream).unwrap_or_else(|failure| panic!("{failure}"))
@@ -97,14 +97,14 @@ impl FaultProxy {
             thaws: 0,
             opened: 0,
             resets: 0,
-            wanted: Door::Open,
-            door: Door::Shut,
+            wanted: ListenerState::Open,
+            listener_state: ListenerState::Shut,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut proxy = Self { shared, port, accepting: None };
         let (shared, address) = (Arc::clone(&proxy.shared), proxy.address());
-        proxy.accepting = Some(std::thread::spawn(move || keep_door(&shared, address)));
-        proxy.await_door(Door::Open);
+        proxy.accepting = Some(std::thread::spawn(move || run_listener(&shared, address)));
+        proxy.await_listener(ListenerState::Open);
         Ok(proxy)
     }
 
@@ -162,14 +162,14 @@ impl FaultProxy {
         self.shared.reset(&link.unwrap_or_else(|| panic!("connection {number} is not open")));
     }
 
-    /// Refuses new connections, as a machine on which nobody listens. Open ones stay.
+    /// Refuses new connections, as a machine without a listener. Open ones stay.
     pub fn refuse(&self) {
-        self.turn_door(Door::Shut);
+        self.set_listener(ListenerState::Shut);
     }
 
     /// Accepts connections again.
     pub fn accept(&self) {
-        self.turn_door(Door::Open);
+        self.set_listener(ListenerState::Open);
     }
 
     /// How many connections are open.
@@ -228,31 +228,32 @@ impl FaultProxy {
         self.shared.wait_for(&what, |state| (state.links.len() == count).then_some(()));
     }
 
-    fn turn_door(&self, wanted: Door) {
-        self.ask_for_door(wanted);
-        self.await_door(wanted);
+    fn set_listener(&self, wanted: ListenerState) {
+        self.request_listener(wanted);
+        self.await_listener(wanted);
     }
 
-    fn ask_for_door(&self, wanted: Door) {
+    fn request_listener(&self, wanted: ListenerState) {
         let mut state = self.shared.lock();
         state.wanted = wanted;
-        let wakes = state.door == Door::Open && wanted != Door::Open;
+        let wakes = state.listener_state == ListenerState::Open && wanted != ListenerState::Open;
         drop(state);
         self.shared.changed.notify_all();
         if wakes {
-            // The thread at the open door waits for a connection: this is one.
+            // The accepting thread waits for a connection: this is one.
             let _ = TcpStream::connect(self.address());
         }
     }
 
-    fn await_door(&self, door: Door) {
-        self.shared.wait_for("door", |state| (state.door == door).then_some(()));
+    fn await_listener(&self, listener_state: ListenerState) {
+        self.shared
+            .wait_for("door", |state| (state.listener_state == listener_state).then_some(()));
     }
 }
 
 impl Drop for FaultProxy {
     fn drop(&mut self) {
-        self.ask_for_door(Door::Gone);
+        self.request_listener(ListenerState::Gone);
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
         }
@@ -260,32 +261,32 @@ impl Drop for FaultProxy {
     }
 }
 
-/// Accepts connections while the door is to be open, and holds no listener while it is shut.
-fn keep_door(shared: &Arc<Shared>, address: SocketAddr) {
+/// Accepts connections while the listener is wanted open, and has none while it is shut.
+fn run_listener(shared: &Arc<Shared>, address: SocketAddr) {
     let mut listener = None;
     loop {
         let wanted = shared.lock().wanted;
-        if wanted != Door::Open {
+        if wanted != ListenerState::Open {
             listener.take().iter().for_each(ports::stop_listening);
         } else if listener.is_none() {
-            // The port is reserved; a stranger on it shows as a door that does not open.
+            // The port is reserved; a stranger on it shows as a listener that does not open.
             listener = TcpListener::bind(address).ok();
         }
-        let door = match wanted {
-            Door::Open if listener.is_none() => Door::Shut,
+        let listener_state = match wanted {
+            ListenerState::Open if listener.is_none() => ListenerState::Shut,
             _ => wanted,
         };
-        shared.lock().door = door;
+        shared.lock().listener_state = listener_state;
         shared.changed.notify_all();
         match &listener {
             Some(listener) => {
                 let client = listener.accept();
-                let welcome = shared.lock().wanted == Door::Open;
+                let welcome = shared.lock().wanted == ListenerState::Open;
                 if let (Ok((client, _)), true) = (client, welcome) {
                     shared.admit(client);
                 }
             }
-            None if door == Door::Gone => return,
+            None if listener_state == ListenerState::Gone => return,
             None => {
                 let same = |state: &mut State| state.wanted == wanted;
                 let _woken = shared.changed.wait_timeout_while(shared.lock(), NEXT_TRY, same);
@@ -311,7 +312,7 @@ impl Shared {
                 link::reset(&client);
                 return shared.happened(number, What::Unreachable);
             };
-            // Fails only if an end is gone already: dropping the other tells it so.
+            // Fails only if an end is gone already: dropping the other closes it.
             if let Ok(link) = Link::new(number, client, server) {
                 shared.open(&Arc::new(link), resets);
             }
@@ -322,7 +323,7 @@ impl Shared {
     fn open(self: &Arc<Self>, link: &Arc<Link>, resets: u64) {
         let mut state = self.lock();
         state.links.insert(link.number(), Arc::clone(link));
-        let broken = state.wanted == Door::Gone || state.resets != resets;
+        let broken = state.wanted == ListenerState::Gone || state.resets != resets;
         drop(state);
         self.happened(link.number(), What::Opened);
         if broken {
@@ -336,7 +337,7 @@ impl Shared {
         self.close(link.number(), What::Reset);
     }
 
-    /// Notes the end of a connection once, whoever sees it first.
+    /// Notes the end of a connection once, from the side that sees it first.
     fn close(&self, number: u64, how: What) {
         if self.lock().links.remove(&number).is_some() {
             self.happened(number, how);

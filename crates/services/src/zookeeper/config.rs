@@ -1,7 +1,7 @@
 //! How a ZooKeeper server is to be started.
 
 /// Describes a server; by default one that takes every client, with ticks of a fifth of a second,
-/// so that sessions of less than a second can be had.
+/// so that sessions of less than a second are possible.
 #[derive(Debug, Clone)]
 pub struct ZooKeeperConfig {
     pub(super) tick_ms: u32,

@@ -20,7 +20,7 @@ const MEMBERS: usize = 3;
 /// alone, or three. Members are named by their number from 0.
 ///
 /// Dropping it kills the servers and removes the directories; so does the end of this process. All
-/// methods panic with the reason when a server does not do as told: that is the end of the test.
+/// methods panic with the reason if a command to a server fails, which ends the test.
 #[derive(Debug)]
 pub struct ZooKeeper {
     nodes: Vec<Node>,
@@ -128,7 +128,7 @@ impl ZooKeeper {
         self.nodes[member].log()
     }
 
-    /// Makes a member stand still (`SIGSTOP`); returns when it stands.
+    /// Stops a member (`SIGSTOP`); returns when it is stopped.
     ///
     /// # Panics
     /// It does not run.
@@ -162,7 +162,7 @@ impl ZooKeeper {
         session::with_nodes_below(&self.word(self.deciding(), "dump"), path)
     }
 
-    /// Opens a session that nobody keeps, and which lasts as long as one can; returns its number.
+    /// Opens a session without keepalives and with the longest timeout; returns its number.
     ///
     /// # Panics
     /// The member does not answer.
@@ -171,7 +171,7 @@ impl ZooKeeper {
         session::open(self.address(member)).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Ends a session, as nobody but its owner and the servers could: its nodes are gone. Tells
+    /// Ends a session, as only its owner and the servers could: its nodes are gone. Returns
     /// whether there was one of this number.
     ///
     /// # Panics

@@ -101,23 +101,23 @@ impl Node {
         Ok(())
     }
 
-    /// Asks one of the words of four letters; empty when nobody answers.
+    /// Sends a four-letter command; empty without a reply.
     pub(super) fn word(&self, word: &str) -> String {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect_timeout(&self.address(), ANSWER)?;
             stream.set_read_timeout(Some(ANSWER))?;
             stream.write_all(word.as_bytes())?;
-            let mut told = String::new();
-            stream.read_to_string(&mut told)?;
-            Ok(told)
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply)?;
+            Ok(reply)
         };
         ask().unwrap_or_default()
     }
 
     /// What it is now: `standalone`, `leader` or `follower`; none when it does not serve.
     pub(super) fn mode(&self) -> Option<String> {
-        let told = self.word("srvr");
-        let mode = told.lines().find_map(|line| line.strip_prefix("Mode: "))?;
+        let reply = self.word("srvr");
+        let mode = reply.lines().find_map(|line| line.strip_prefix("Mode: "))?;
         Some(mode.to_owned())
     }
 
@@ -144,25 +144,25 @@ impl Node {
     }
 
     pub(super) fn stop(&self) {
-        self.tell(Signal::STOP);
+        self.send_signal(Signal::STOP);
         self.await_stopped(true);
     }
 
     pub(super) fn cont(&self) {
-        self.tell(Signal::CONT);
+        self.send_signal(Signal::CONT);
         self.await_stopped(false);
     }
 
     pub(super) fn step_clock(&self, ahead: i64) {
         let pid = self.pid();
-        let stood = vdso::stand_outside(pid, || self.stop(), || self.cont());
+        let stood = vdso::pause_outside_of_vdso(pid, || self.stop(), || self.cont());
         let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
         self.cont();
         set.unwrap_or_else(|why| panic!("{why}"));
     }
 
     pub(super) fn kill(&self) {
-        self.tell(Signal::KILL);
+        self.send_signal(Signal::KILL);
         let Some(mut child) = self.child().take() else { return };
         if until(LIMIT, || child.try_wait().transpose()).is_none() {
             let pid = child.id();
@@ -221,7 +221,7 @@ impl Node {
         self.child().as_ref().map(act).expect("the server runs")
     }
 
-    fn tell(&self, signal: Signal) {
+    fn send_signal(&self, signal: Signal) {
         if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
             panic!("the server cannot be signalled: {why}\n{}", self.log());
         }

@@ -1,6 +1,6 @@
 //! Opens sessions, and ends those of others.
 //!
-//! Who knows a session's number and password may speak for it. The servers do not draw that
+//! A client that knows a session's number and password may use it. The servers do not draw that
 //! password: each of them computes it from the number, so that it need not be stored. So do we.
 
 use crate::Failure;
@@ -33,14 +33,14 @@ fn password(session: u64) -> [u8; PASSWORD] {
 /// Opens a session that lasts as long as one can; returns its number.
 pub(super) fn open(server: SocketAddr) -> Result<u64, Failure> {
     let opened = connect(server, 0, [0; PASSWORD]);
-    let (_, session) = opened.map_err(|why| Failure::because("no session can be had", why))?;
+    let (_, session) = opened.map_err(|why| Failure::because("no session is available", why))?;
     Ok(session)
 }
 
-/// Takes a session over by a connection of its own, and closes it; tells whether there was one.
+/// Takes a session over by a connection of its own, and closes it; returns whether there was one.
 pub(super) fn end(server: SocketAddr, session: u64) -> Result<bool, Failure> {
     let goodbye = [1_i32.to_be_bytes(), CLOSE_SESSION.to_be_bytes()].concat();
-    let talk = || -> std::io::Result<u64> {
+    let exchange = || -> std::io::Result<u64> {
         let (mut stream, taken) = connect(server, session, password(session))?;
         if taken == session {
             stream.write_all(&framed(&goodbye))?;
@@ -49,7 +49,7 @@ pub(super) fn end(server: SocketAddr, session: u64) -> Result<bool, Failure> {
         }
         Ok(taken)
     };
-    let taken = talk();
+    let taken = exchange();
     let taken = taken
         .map_err(|why| Failure::because(format!("session {session:#x} cannot be ended"), why))?;
     Ok(taken == session)
@@ -84,7 +84,7 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], message].concat()
 }
 
-/// The numbers of the sessions on which nodes hang below a path, as the word `dump` tells them.
+/// The numbers of the sessions with nodes below a path, as the command `dump` reports them.
 pub(super) fn with_nodes_below(dump: &str, path: &str) -> Vec<u64> {
     let (_, nodes) = dump.split_once("Sessions with Ephemerals").unwrap_or_default();
     let (mut found, mut session) = (Vec::new(), None);
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dump_tells_whose_nodes_they_are() {
+    fn a_dump_names_the_sessions_of_nodes() {
         let dump = "SessionTracker dump:\nSession Sets (1)/(2):\n1 expire at x:\n\t0x9\n\
                     ephemeral nodes dump:\nSessions with Ephemerals (2):\n0x1a:\n\t/a/b\n\t/a/c\n\
                     0x2b:\n\t/other\nConnections dump:\n";

@@ -1,5 +1,5 @@
 //! A server's copy of its nodes on disk, with another count of the children that one of them has
-//! had: nobody makes two thousand million nodes for a test.
+//! reached: no test can make two thousand million nodes.
 
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@ use holdline_services::{Raw, RedisConfig, RedisServer, Reply};
 use std::time::{Duration, SystemTime};
 
 const SECOND: i64 = 1_000_000;
-/// The server is asked within this, or the machine is too slow to tell anything.
+/// The server is asked within this, or the machine is too slow for the test.
 const MARGIN: i64 = 20 * SECOND;
 
 /// How far the server's clock is ahead of ours, in microseconds.
@@ -33,7 +33,7 @@ fn a_step_is_seen_by_the_server_and_expires_its_keys() {
     server.clock().step_back(Duration::from_secs(7200));
     server.await_clock();
     assert_near(ahead(&mut raw), -3600 * SECOND);
-    // The tell-tale of a clock that was set back: more is left than was ever given.
+    // The sign of a clock that was set back: more is left than was ever granted.
     assert!(raw.say("PTTL a").unwrap().integer().unwrap() > 1_000_000);
     server.restart();
     assert_near(ahead(&mut server.raw()), -3600 * SECOND);

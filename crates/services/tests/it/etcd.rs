@@ -1,4 +1,4 @@
-//! etcd servers, alone and three together, do as told.
+//! etcd servers, alone and three together, carry out commands.
 
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 use std::net::TcpStream;

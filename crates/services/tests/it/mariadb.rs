@@ -3,7 +3,7 @@
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
 #[test]
-fn an_old_copy_comes_back_and_forgets_what_came_later() {
+fn an_old_copy_is_restored_without_later_data() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     server.sql("create table kept (a int) engine = InnoDB; insert into kept values (1)");
     let copy = server.save();

@@ -1,4 +1,4 @@
-//! PostgreSQL servers start, stand still, die and come back as told, and never outlive us.
+//! PostgreSQL servers are started, stopped, killed and restarted, and never outlive us.
 
 use holdline_services::{PgBouncer, PostgresConfig, PostgresFlavour, PostgresServer};
 use std::io::{BufRead, BufReader};
@@ -131,8 +131,8 @@ fn tls_is_spoken_and_certificates_are_asked_for() {
         by_tcp(&server, &with, "select ssl from pg_stat_ssl where pid = pg_backend_pid()"),
         "t"
     );
-    let told = by_tcp(&server, &format!("sslmode=verify-full {ca} sslcert=none"), "select 1");
-    assert!(told.contains("certificate"), "{told}");
+    let reply = by_tcp(&server, &format!("sslmode=verify-full {ca} sslcert=none"), "select 1");
+    assert!(reply.contains("certificate"), "{reply}");
 }
 
 #[test]
@@ -205,8 +205,8 @@ fn a_server_dies_with_a_process_that_is_killed() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn a_server_that_cannot_start_reports_why() {
     let config = PostgresConfig::default().with_line("no_such_setting = yes");
-    let told = PostgresServer::try_start(config).expect_err("refused").to_string();
-    assert!(told.contains("ended at once") && told.contains("no_such_setting"), "{told}");
+    let error = PostgresServer::try_start(config).expect_err("refused").to_string();
+    assert!(error.contains("ended at once") && error.contains("no_such_setting"), "{error}");
 }

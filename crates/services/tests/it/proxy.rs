@@ -25,9 +25,9 @@ fn through(proxy: &FaultProxy) -> Raw {
 
 /// Nothing comes while we look, and the connection stays.
 fn assert_silent(raw: &mut Raw) {
-    raw.set_patience(SHORT).expect("a time");
+    raw.set_timeout(SHORT).expect("a time");
     assert_eq!(raw.read().err().map(|why| why.kind()), Some(ErrorKind::WouldBlock));
-    raw.set_patience(LONG).expect("a time");
+    raw.set_timeout(LONG).expect("a time");
 }
 
 fn value_of(server: &RedisServer, key: &str) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Servers start, stand still, die and come back as told, and never outlive us.
+//! Servers are started, stopped, killed and restarted, and never outlive us.
 
 use holdline_services::{Raw, RedisConfig, RedisServer, Reply};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -35,10 +35,10 @@ fn a_stopped_server_accepts_and_does_not_answer() {
     let server = RedisServer::start(RedisConfig::default());
     server.stop();
     let mut raw = Raw::connect(server.address()).unwrap();
-    raw.set_patience(Duration::from_millis(50)).unwrap();
+    raw.set_timeout(Duration::from_millis(50)).unwrap();
     assert_eq!(raw.say("PING").unwrap_err().kind(), ErrorKind::WouldBlock);
     server.cont();
-    raw.set_patience(Duration::from_secs(10)).unwrap();
+    raw.set_timeout(Duration::from_secs(10)).unwrap();
     assert_eq!(raw.read().unwrap(), Reply::Simple("PONG".to_owned()));
 }
 
@@ -90,12 +90,12 @@ fn limits_and_debug_commands_are_as_asked() {
     assert_eq!(raw.say("DEBUG SLEEP 0").unwrap(), ok());
     let mut second = Raw::connect(server.address()).unwrap();
     assert_eq!(second.say("PING").unwrap(), Reply::Simple("PONG".to_owned()));
-    let told = Raw::connect(server.address()).unwrap().read().unwrap();
-    assert!(told.error().unwrap().contains("max number of clients"), "{told:?}");
+    let reply = Raw::connect(server.address()).unwrap().read().unwrap();
+    assert!(reply.error().unwrap().contains("max number of clients"), "{reply:?}");
 }
 
 #[test]
-fn a_server_can_be_had_while_it_still_loads() {
+fn a_server_is_available_while_it_still_loads() {
     // It looks at its connections after each 1024 keys: here five times a second, for 6 s.
     let config = RedisConfig::default().with_appendonly("always");
     let config = config.with_line("key-load-delay 200").with_start_while_loading();
@@ -104,8 +104,8 @@ fn a_server_can_be_had_while_it_still_loads() {
     server.raw().send(&["EVAL", fill, "0"]).unwrap();
     server.kill();
     server.restart();
-    let told = Raw::connect(server.address()).unwrap().say("GET a").unwrap();
-    assert!(told.error().unwrap().starts_with("LOADING"), "{told:?}");
+    let reply = Raw::connect(server.address()).unwrap().say("GET a").unwrap();
+    assert!(reply.error().unwrap().starts_with("LOADING"), "{reply:?}");
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn a_replica_follows_its_master() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why() {
+fn a_server_that_cannot_start_reports_why() {
     let config = RedisConfig::default().with_line("no-such-directive yes");
-    let told = RedisServer::try_start(config).err().unwrap().to_string();
-    assert!(told.contains("ended at once") && told.contains("no-such-directive"), "{told}");
+    let reply = RedisServer::try_start(config).err().unwrap().to_string();
+    assert!(reply.contains("ended at once") && reply.contains("no-such-directive"), "{reply}");
 }
 
 #[test]

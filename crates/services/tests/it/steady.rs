@@ -1,4 +1,4 @@
-//! A scenario begins anew only after this process stood still.
+//! A scenario begins anew only after this process was paused.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use holdline_services::steady;
 /// Run by the tests below in processes of their own, which they may stop.
 const ROLE: &str = "HOLDLINE_TEST_STEADY";
 
-/// Fails its first tries, after it has said so and was told to go on.
+/// Fails its first tries, after it has reported that and got a reply.
 #[test]
 fn scenario() {
     let Some(fails) = std::env::var(ROLE).ok().and_then(|fails| fails.parse().ok()) else { return };
@@ -36,8 +36,8 @@ fn stopped_at_each_try(fails: u32) -> (usize, bool) {
         .spawn()
         .expect("it starts");
     let signal = |signal: &str, pid: u32| {
-        let told = Command::new("kill").args([signal, &pid.to_string()]).status();
-        assert!(told.expect("kill runs").success());
+        let reply = Command::new("kill").args([signal, &pid.to_string()]).status();
+        assert!(reply.expect("kill runs").success());
     };
     let (pid, mut input) = (child.id(), child.stdin.take().expect("a pipe"));
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -45,7 +45,7 @@ fn stopped_at_each_try(fails: u32) -> (usize, bool) {
     for _ in lines.filter(|line| line.starts_with("try ")) {
         tries += 1;
         signal("-STOP", pid);
-        std::thread::sleep(Duration::from_millis(900)); // event: the time it stands still is tested
+        std::thread::sleep(Duration::from_millis(900)); // event: the pause is tested
         signal("-CONT", pid);
         input.write_all(b"\n").expect("it reads");
     }
@@ -53,19 +53,19 @@ fn stopped_at_each_try(fails: u32) -> (usize, bool) {
 }
 
 #[test]
-fn what_failed_while_the_process_stood_still_begins_anew() {
+fn an_attempt_that_failed_during_a_stall_begins_anew() {
     assert_eq!(stopped_at_each_try(0), (1, true));
     assert_eq!(stopped_at_each_try(2), (3, true));
 }
 
 #[test]
-fn what_fails_again_and_again_fails() {
+fn an_attempt_that_fails_again_and_again_fails() {
     assert_eq!(stopped_at_each_try(100), (5, false));
 }
 
-/// On a machine that never runs smoothly this cannot be told; it is tried until it can.
+/// On a machine with constant pauses this cannot be tested; it is tried until it can.
 #[test]
-fn what_fails_while_the_process_runs_fails_at_once() {
+fn an_attempt_that_fails_without_a_stall_fails_at_once() {
     let at_once = (0..100).any(|_| {
         let tries = Cell::new(0);
         let outcome = catch_unwind(AssertUnwindSafe(|| {

@@ -25,8 +25,8 @@ fn ask(address: SocketAddr, ca: &Path, pair: Option<(PathBuf, PathBuf)>, words: 
 fn a_server_with_tls_is_known_by_its_authority_alone() {
     let server = RedisServer::start(RedisConfig::default().with_tls());
     assert_eq!(ping(&server, &server.certificates().ca(), None), "PONG");
-    let told = ping(&server, &server.certificates().other_ca(), None);
-    assert!(told.contains("certificate verify failed"), "{told}");
+    let reply = ping(&server, &server.certificates().other_ca(), None);
+    assert!(reply.contains("certificate verify failed"), "{reply}");
     assert_eq!(server.tls_url(), format!("rediss://localhost:{}", server.tls_address().port()));
     server.kill();
     server.restart();

@@ -1,4 +1,4 @@
-//! ZooKeeper servers, alone and three together, do as told.
+//! ZooKeeper servers, alone and three together, carry out commands.
 
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use std::net::TcpStream;
@@ -33,11 +33,11 @@ fn three_members_elect_another_leader_and_take_the_old_one_back() {
 }
 
 #[test]
-fn an_old_copy_comes_back_and_forgets_what_came_later() {
+fn an_old_copy_is_restored_without_later_data() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let transaction = |server: &ZooKeeper| {
-        let told = server.word(0, "srvr");
-        let last = told.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("told");
+        let reply = server.word(0, "srvr");
+        let last = reply.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("told");
         u64::from_str_radix(last, 16).expect("a number")
     };
     let copy = server.save();

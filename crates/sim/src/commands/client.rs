@@ -1,4 +1,4 @@
-//! What a connection says about itself.
+//! Commands about connections: handshake, names, CLIENT.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use super::{
 };
 use crate::call::{Call, is};
 use crate::commands::keys::database;
+use crate::errors::{CommandResult, ErrorReply, NOT_INTEGER, SYNTAX, WRONG_PASS, wrong_count};
 use crate::number;
-use crate::refusal::{Answer, NOT_INTEGER, Refusal, SYNTAX, WRONG_PASS, wrong_count};
 use crate::resp::{Protocol, Reply};
 use crate::session::{Connection, ConnectionId, ReplyMode};
-use crate::state::{Pause, Trouble};
+use crate::state::{Pause, ServerCondition};
 
 const TALK: u32 = NO_SCRIPT | LOADING | STALE;
 const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
@@ -59,19 +59,19 @@ fn signed(id: ConnectionId) -> i64 {
     i64::try_from(id.0).unwrap_or(i64::MAX)
 }
 
-fn ping(call: &mut Call<'_>) -> Answer {
+fn ping(call: &mut Call<'_>) -> CommandResult {
     if call.args.len() > 2 {
         return Err(wrong_count("ping"));
     }
     let text = call.args.get(1).copied();
-    if call.session().is_some_and(|session| session.is_only_listening()) {
+    if call.session().is_some_and(|session| session.is_subscriber_only()) {
         let echoed = Reply::bulk(text.unwrap_or_default());
         return Ok(Reply::Array(vec![Reply::bulk(b"pong"), echoed]));
     }
     Ok(text.map_or(Reply::status("PONG"), Reply::bulk))
 }
 
-fn hello(call: &mut Call<'_>) -> Answer {
+fn hello(call: &mut Call<'_>) -> CommandResult {
     let protocol = match call.args.get(1).map(|version| number::strict(version)) {
         None => None,
         Some(Some(2)) => Some(Protocol::Resp2),
@@ -92,7 +92,7 @@ fn hello(call: &mut Call<'_>) -> Answer {
             let mut text = b"ERR Syntax error in HELLO option '".to_vec();
             text.extend_from_slice(word);
             text.push(b'\'');
-            return Err(Refusal(text.into()));
+            return Err(ErrorReply(text.into()));
         }
     }
     if call.session().is_some_and(|session| !session.authenticated) {
@@ -101,12 +101,12 @@ fn hello(call: &mut Call<'_>) -> Answer {
     if let (Some(protocol), Some(session)) = (protocol, call.session()) {
         session.protocol = protocol;
     }
-    Ok(greeting(call))
+    Ok(hello_reply(call))
 }
 
-fn greeting(call: &mut Call<'_>) -> Reply {
+fn hello_reply(call: &mut Call<'_>) -> Reply {
     let new = call.session().is_some_and(|session| session.protocol == Protocol::Resp3);
-    let role = if call.state.is_in(Trouble::Replica) { "replica" } else { "master" };
+    let role = if call.state.is_in(ServerCondition::Replica) { "replica" } else { "master" };
     let version = call.state.options.version_text();
     let pair = |name: &str, value: Reply| (Reply::bulk(name.as_bytes()), value);
     Reply::Map(vec![
@@ -120,7 +120,7 @@ fn greeting(call: &mut Call<'_>) -> Reply {
     ])
 }
 
-fn log_in(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
+fn log_in(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Result<(), ErrorReply> {
     let wanted = call.state.config.password();
     let right = user == b"default" && wanted.is_none_or(|wanted| wanted.as_bytes() == password);
     if !right {
@@ -132,7 +132,7 @@ fn log_in(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Result<(), Refus
     Ok(())
 }
 
-fn auth(call: &mut Call<'_>) -> Answer {
+fn auth(call: &mut Call<'_>) -> CommandResult {
     let (user, password): (&[u8], &[u8]) = match &call.args[1..] {
         [_] if call.state.config.password().is_none() => return Err(NO_PASSWORD.into()),
         [password] => (b"default", password),
@@ -143,7 +143,7 @@ fn auth(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-fn select(call: &mut Call<'_>) -> Answer {
+fn select(call: &mut Call<'_>) -> CommandResult {
     let db = database(call.args[1], NOT_INTEGER)?;
     call.db = db;
     let in_script = call.in_script;
@@ -153,7 +153,7 @@ fn select(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-fn reset(call: &mut Call<'_>) -> Answer {
+fn reset(call: &mut Call<'_>) -> CommandResult {
     let id = call.connection;
     call.state.unwatch(id);
     call.state.channels.forget(id);
@@ -173,7 +173,7 @@ fn reset(call: &mut Call<'_>) -> Answer {
     Ok(Reply::status("RESET"))
 }
 
-fn quit(call: &mut Call<'_>) -> Answer {
+fn quit(call: &mut Call<'_>) -> CommandResult {
     if let Some(session) = call.session() {
         session.closing = true;
     }
@@ -184,7 +184,7 @@ fn is_name(name: &[u8]) -> bool {
     name.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
-fn set_name(call: &mut Call<'_>, name: &[u8]) -> Answer {
+fn set_name(call: &mut Call<'_>, name: &[u8]) -> CommandResult {
     if !is_name(name) {
         return Err(BAD_NAME.into());
     }
@@ -194,7 +194,7 @@ fn set_name(call: &mut Call<'_>, name: &[u8]) -> Answer {
     Ok(Reply::OK)
 }
 
-fn set_info(call: &mut Call<'_>) -> Answer {
+fn set_info(call: &mut Call<'_>) -> CommandResult {
     let (attribute, value) = (call.args[2], call.args[3]);
     let version = is(attribute, "LIB-VER");
     let shown = if version { "lib-ver" } else { "lib-name" };
@@ -213,7 +213,7 @@ fn set_info(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-/// The address that a connection seems to come from.
+/// The client address of a connection.
 fn address(id: ConnectionId) -> String {
     format!("127.0.0.1:{}", 10_000 + id.0 % 50_000)
 }
@@ -249,7 +249,7 @@ fn describe(session: &Connection) -> String {
     )
 }
 
-fn list(call: &mut Call<'_>) -> Answer {
+fn list(call: &mut Call<'_>) -> CommandResult {
     let wanted = match &call.args[2..] {
         [] => None,
         [word, wanted] if is(word, "TYPE") => Some(*wanted),
@@ -261,9 +261,9 @@ fn list(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Verbatim(*b"txt", text.into_bytes()))
 }
 
-/// Whom CLIENT KILL means.
+/// The filter of CLIENT KILL.
 #[derive(Default)]
-struct Filter<'a> {
+struct KillFilter<'a> {
     id: Option<i64>,
     kind: Option<&'a [u8]>,
     user: Option<&'a [u8]>,
@@ -271,9 +271,9 @@ struct Filter<'a> {
     keep_me: bool,
 }
 
-impl<'a> Filter<'a> {
-    fn read(args: &[&'a [u8]]) -> Result<Filter<'a>, Refusal> {
-        let mut filter = Filter { keep_me: true, ..Filter::default() };
+impl<'a> KillFilter<'a> {
+    fn read(args: &[&'a [u8]]) -> Result<KillFilter<'a>, ErrorReply> {
+        let mut filter = KillFilter { keep_me: true, ..KillFilter::default() };
         for pair in args.chunks(2) {
             match pair {
                 [word, id] if is(word, "ID") => {
@@ -300,12 +300,12 @@ impl<'a> Filter<'a> {
     }
 }
 
-fn kill(call: &mut Call<'_>) -> Answer {
+fn kill(call: &mut Call<'_>) -> CommandResult {
     let me = call.connection;
     let old_form = call.args.len() == 3;
     let filter = match &call.args[2..] {
-        [address] => Filter { address: Some(address), ..Filter::default() },
-        args => Filter::read(args)?,
+        [address] => KillFilter { address: Some(address), ..KillFilter::default() },
+        args => KillFilter::read(args)?,
     };
     let all = call.state.connections.values();
     let ids: Vec<_> = all.filter(|session| filter.means(session, me)).map(|s| s.id).collect();
@@ -319,7 +319,7 @@ fn kill(call: &mut Call<'_>) -> Answer {
     }
 }
 
-fn pause(call: &mut Call<'_>) -> Answer {
+fn pause(call: &mut Call<'_>) -> CommandResult {
     let whom = match &call.args[3..] {
         [] => Pause::All,
         [word] if is(word, "ALL") => Pause::All,
@@ -329,13 +329,13 @@ fn pause(call: &mut Call<'_>) -> Answer {
     };
     let wait =
         number::strict(call.args[2]).ok_or("ERR timeout is not an integer or out of range")?;
-    let wait = u64::try_from(wait).map_err(|_| Refusal::from("ERR timeout is negative"))?;
+    let wait = u64::try_from(wait).map_err(|_| ErrorReply::from("ERR timeout is negative"))?;
     let until = call.state.clock.common().now().after(Duration::from_millis(wait));
     call.state.pause = Some((whom, until));
     Ok(Reply::OK)
 }
 
-fn reply(call: &mut Call<'_>) -> Answer {
+fn reply(call: &mut Call<'_>) -> CommandResult {
     let mode = match call.args[2] {
         word if is(word, "ON") => ReplyMode::On,
         word if is(word, "OFF") => ReplyMode::Off,
@@ -348,7 +348,7 @@ fn reply(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-fn no_evict(call: &mut Call<'_>) -> Answer {
+fn no_evict(call: &mut Call<'_>) -> CommandResult {
     let yes = is(call.args[2], "ON");
     if !yes && !is(call.args[2], "OFF") {
         return Err(SYNTAX.into());

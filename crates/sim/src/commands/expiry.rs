@@ -1,28 +1,18 @@
-//! When keys end.
+//! The expiry of keys.
 
 use super::{Command, FAST, READ, WRITE, one};
 use crate::call::{Call, integer, is};
-use crate::refusal::{Answer, Refusal, invalid_expire};
+use crate::errors::{CommandResult, ErrorReply, invalid_expire};
 use crate::resp::Reply;
 
 pub(crate) const TABLE: &[Command] = &[
-    one("expire", -3, WRITE | FAST, |call| expire(call, Unit::Seconds)),
     one("pexpire", -3, WRITE | FAST, |call| expire(call, Unit::Milliseconds)),
-    one("expireat", -3, WRITE | FAST, |call| expire(call, Unit::SecondsAt)),
     one("pexpireat", -3, WRITE | FAST, |call| expire(call, Unit::MillisecondsAt)),
-    one("ttl", 2, READ | FAST, |call| end(call, |end, now| rounded(end.wrapping_sub(now).max(0)))),
     one("pttl", 2, READ | FAST, |call| end(call, |end, now| end.wrapping_sub(now).max(0))),
-    one("expiretime", 2, READ | FAST, |call| end(call, |end, _| rounded(end))),
     one("pexpiretime", 2, READ | FAST, |call| end(call, |end, _| end)),
-    one("persist", 2, WRITE | FAST, persist),
 ];
 
-/// Seconds, rounded; at the very end of time it wraps, as the server's arithmetic does.
-fn rounded(milliseconds: i64) -> i64 {
-    milliseconds.wrapping_add(500) / 1000
-}
-
-/// How an end is written.
+/// The format of an expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Seconds,
@@ -35,7 +25,7 @@ impl Unit {
     pub(crate) const ALL: [Unit; 4] =
         [Unit::Seconds, Unit::Milliseconds, Unit::SecondsAt, Unit::MillisecondsAt];
 
-    /// The word for it in SET.
+    /// Returns its option in SET.
     pub(crate) fn option(self) -> &'static str {
         match self {
             Unit::Seconds => "EX",
@@ -54,8 +44,8 @@ impl Unit {
     }
 }
 
-/// Reads the end that SET and its kin are given, in unix milliseconds.
-pub(crate) fn deadline(call: &Call<'_>, unit: Unit, text: &[u8]) -> Result<i64, Refusal> {
+/// Reads the expiry of SET, in unix milliseconds.
+pub(crate) fn deadline(call: &Call<'_>, unit: Unit, text: &[u8]) -> Result<i64, ErrorReply> {
     let number = integer(text)?;
     let invalid = || invalid_expire(call.name);
     if number <= 0 {
@@ -70,42 +60,42 @@ fn absolute(call: &Call<'_>, unit: Unit, number: i64) -> Option<i64> {
     number.checked_add(base)
 }
 
-/// Which ends may be changed.
+/// The conditions of PEXPIRE.
 #[derive(Debug, Clone, Copy, Default)]
-struct Only {
+struct ExpireConditions {
     without: bool,
     with: bool,
     later: bool,
     sooner: bool,
 }
 
-impl Only {
-    fn read(args: &[&[u8]]) -> Result<Only, Refusal> {
-        let mut only = Only::default();
+impl ExpireConditions {
+    fn read(args: &[&[u8]]) -> Result<ExpireConditions, ErrorReply> {
+        let mut conditions = ExpireConditions::default();
         for word in args {
             match word {
-                word if is(word, "NX") => only.without = true,
-                word if is(word, "XX") => only.with = true,
-                word if is(word, "GT") => only.later = true,
-                word if is(word, "LT") => only.sooner = true,
+                word if is(word, "NX") => conditions.without = true,
+                word if is(word, "XX") => conditions.with = true,
+                word if is(word, "GT") => conditions.later = true,
+                word if is(word, "LT") => conditions.sooner = true,
                 other => {
                     let mut text = b"ERR Unsupported option ".to_vec();
                     text.extend_from_slice(other);
-                    return Err(Refusal(text.into()));
+                    return Err(ErrorReply(text.into()));
                 }
             }
         }
-        if only.without && (only.with || only.later || only.sooner) {
+        if conditions.without && (conditions.with || conditions.later || conditions.sooner) {
             let says = "ERR NX and XX, GT or LT options at the same time are not compatible";
             return Err(says.into());
         }
-        if only.later && only.sooner {
+        if conditions.later && conditions.sooner {
             return Err("ERR GT and LT options at the same time are not compatible".into());
         }
-        Ok(only)
+        Ok(conditions)
     }
 
-    /// Whether an end may move from `old` to `new`; a key without end ends never.
+    /// Returns whether an expiry may change from `old` to `new`. `None` never expires.
     fn allows(self, old: Option<i64>, new: i64) -> bool {
         !(self.without && old.is_some()
             || self.with && old.is_none()
@@ -114,14 +104,14 @@ impl Only {
     }
 }
 
-fn expire(call: &mut Call<'_>, unit: Unit) -> Answer {
-    let only = Only::read(&call.args[3..])?;
+fn expire(call: &mut Call<'_>, unit: Unit) -> CommandResult {
+    let conditions = ExpireConditions::read(&call.args[3..])?;
     let number = call.integer(2)?;
     let invalid = || invalid_expire(call.name);
     let when = absolute(call, unit, number).ok_or_else(invalid)?;
     let (key, now) = (call.args[1], call.now_ms());
     let Some(entry) = call.entry(key) else { return Ok(Reply::Integer(0)) };
-    if !only.allows(entry.expires_at, when) {
+    if !conditions.allows(entry.expires_at, when) {
         return Ok(Reply::Integer(0));
     }
     entry.expires_at = Some(when);
@@ -132,23 +122,10 @@ fn expire(call: &mut Call<'_>, unit: Unit) -> Answer {
     Ok(Reply::Integer(1))
 }
 
-fn end(call: &mut Call<'_>, show: fn(i64, i64) -> i64) -> Answer {
+fn end(call: &mut Call<'_>, show: fn(i64, i64) -> i64) -> CommandResult {
     let now = call.now_ms();
     Ok(Reply::Integer(match call.entry(call.args[1]) {
         None => -2,
         Some(entry) => entry.expires_at.map_or(-1, |end| show(end, now)),
     }))
-}
-
-/// Makes a key endless and tells whether it was not.
-pub(crate) fn forget_end(call: &mut Call<'_>, key: &[u8]) -> bool {
-    let had = call.entry(key).is_some_and(|entry| entry.expires_at.take().is_some());
-    if had {
-        call.changed(key);
-    }
-    had
-}
-
-fn persist(call: &mut Call<'_>) -> Answer {
-    Ok(Reply::flag(forget_end(call, call.args[1])))
 }

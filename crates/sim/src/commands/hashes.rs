@@ -2,33 +2,24 @@
 
 use super::{Command, DENY_OOM, FAST, READ, WRITE, one};
 use crate::call::Call;
-use crate::commands::keys::{ScanOptions, cursor, empty_page, page};
 use crate::data::Hash;
-use crate::number;
-use crate::refusal::{Answer, OVERFLOW, wrong_count};
+use crate::errors::{CommandResult, wrong_count};
 use crate::resp::Reply;
 
-/// Up to this many fields keep their order when one is deleted, as in the server's compact form.
+/// Up to this size, a hash keeps the order of its fields, as in the server's compact encoding.
 const COMPACT: usize = 512;
 
 pub(crate) const TABLE: &[Command] = &[
     one("hset", -4, WRITE | DENY_OOM | FAST, hset),
-    one("hmset", -4, WRITE | DENY_OOM | FAST, |call| hset(call).map(|_| Reply::OK)),
     one("hsetnx", 4, WRITE | DENY_OOM | FAST, hsetnx),
     one("hget", 3, READ | FAST, hget),
     one("hmget", -3, READ | FAST, hmget),
     one("hgetall", 2, READ, hgetall),
-    one("hkeys", 2, READ, |call| each(call, |field, _| field.clone())),
-    one("hvals", 2, READ, |call| each(call, |_, value| value.clone())),
     one("hdel", -3, WRITE | FAST, hdel),
-    one("hexists", 3, READ | FAST, hexists),
     one("hlen", 2, READ | FAST, hlen),
-    one("hstrlen", 3, READ | FAST, hstrlen),
-    one("hincrby", 4, WRITE | DENY_OOM | FAST, hincrby),
-    one("hscan", -3, READ, hscan),
 ];
 
-fn hset(call: &mut Call<'_>) -> Answer {
+fn hset(call: &mut Call<'_>) -> CommandResult {
     if call.args.len() % 2 == 1 {
         return Err(wrong_count(call.name));
     }
@@ -42,7 +33,7 @@ fn hset(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(added))
 }
 
-fn hsetnx(call: &mut Call<'_>) -> Answer {
+fn hsetnx(call: &mut Call<'_>) -> CommandResult {
     let (key, field, value) = (call.args[1], call.args[2], call.args[3]);
     let hash = call.make::<Hash>(key)?;
     if hash.contains_key(field) {
@@ -53,32 +44,26 @@ fn hsetnx(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(1))
 }
 
-fn hget(call: &mut Call<'_>) -> Answer {
+fn hget(call: &mut Call<'_>) -> CommandResult {
     let (key, field) = (call.args[1], call.args[2]);
     let value = call.find::<Hash>(key)?.and_then(|hash| hash.get(field));
     Ok(Reply::bulk_or_null(value.cloned()))
 }
 
-fn hmget(call: &mut Call<'_>) -> Answer {
+fn hmget(call: &mut Call<'_>) -> CommandResult {
     let (key, fields) = (call.args[1], &call.args[2..]);
     let hash = call.find::<Hash>(key)?;
     let one = |field: &&[u8]| hash.as_ref().and_then(|hash| hash.get(*field)).cloned();
     Ok(Reply::Array(fields.iter().map(|field| Reply::bulk_or_null(one(field))).collect()))
 }
 
-fn hgetall(call: &mut Call<'_>) -> Answer {
+fn hgetall(call: &mut Call<'_>) -> CommandResult {
     let hash = call.find::<Hash>(call.args[1])?;
     let pairs = hash.into_iter().flat_map(|hash| hash.iter());
     Ok(Reply::Map(pairs.map(|(f, v)| (Reply::bulk(f), Reply::bulk(v))).collect()))
 }
 
-fn each(call: &mut Call<'_>, show: fn(&Vec<u8>, &Vec<u8>) -> Vec<u8>) -> Answer {
-    let hash = call.find::<Hash>(call.args[1])?;
-    let pairs = hash.into_iter().flat_map(|hash| hash.iter());
-    Ok(Reply::bulks(pairs.map(|(field, value)| show(field, value))))
-}
-
-fn hdel(call: &mut Call<'_>) -> Answer {
+fn hdel(call: &mut Call<'_>) -> CommandResult {
     let (key, fields) = (call.args[1], &call.args[2..]);
     let Some(hash) = call.find::<Hash>(key)? else { return Ok(Reply::Integer(0)) };
     let mut gone = 0;
@@ -93,42 +78,6 @@ fn hdel(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(gone))
 }
 
-fn hexists(call: &mut Call<'_>) -> Answer {
-    let (key, field) = (call.args[1], call.args[2]);
-    Ok(Reply::flag(call.find::<Hash>(key)?.is_some_and(|hash| hash.contains_key(field))))
-}
-
-fn hlen(call: &mut Call<'_>) -> Answer {
+fn hlen(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::count(call.find::<Hash>(call.args[1])?.map_or(0, |hash| hash.len())))
-}
-
-fn hstrlen(call: &mut Call<'_>) -> Answer {
-    let (key, field) = (call.args[1], call.args[2]);
-    let value = call.find::<Hash>(key)?.and_then(|hash| hash.get(field));
-    Ok(Reply::count(value.map_or(0, Vec::len)))
-}
-
-fn hincrby(call: &mut Call<'_>) -> Answer {
-    let (key, field) = (call.args[1], call.args[2]);
-    let by = call.integer(3)?;
-    let old = match call.find::<Hash>(key)?.and_then(|hash| hash.get(field)) {
-        Some(text) => number::strict(text).ok_or("ERR hash value is not an integer")?,
-        None => 0,
-    };
-    let new = old.checked_add(by).ok_or(OVERFLOW)?;
-    call.make::<Hash>(key)?.insert(field.to_vec(), new.to_string().into_bytes());
-    call.changed(key);
-    Ok(Reply::Integer(new))
-}
-
-fn hscan(call: &mut Call<'_>) -> Answer {
-    cursor(call.args[2])?;
-    if call.find::<Hash>(call.args[1])?.is_none() {
-        return Ok(empty_page());
-    }
-    let options = ScanOptions::read(call.args[2], &call.args[3..], false)?;
-    let hash = call.find::<Hash>(call.args[1])?;
-    let fields = hash.into_iter().flat_map(|hash| hash.iter());
-    let fitting = fields.filter(|(field, _)| options.fits(field));
-    Ok(page(fitting.flat_map(|(field, value)| [field.clone(), value.clone()])))
 }

@@ -1,32 +1,30 @@
-//! What a server tells of itself.
+//! Commands about the server: TIME, INFO, ROLE, COMMAND.
 
-use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, find, keyless};
+use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, keyless};
 use crate::call::{Call, is};
-use crate::refusal::{Answer, Refusal};
+use crate::errors::CommandResult;
 use crate::resp::Reply;
-use crate::state::{State, Trouble};
+use crate::state::{ServerCondition, State};
 
 pub(crate) const TABLE: &[Command] = &[
     keyless("time", 1, FAST | LOADING | STALE, time),
     keyless("info", -1, LOADING | STALE, info),
     keyless("role", 1, NO_SCRIPT | LOADING | STALE | FAST, role),
     keyless("wait", 3, NO_SCRIPT, wait),
-    keyless("lastsave", 1, LOADING | STALE | FAST, |call| {
-        Ok(Reply::Integer(call.state.now_us.div_euclid(1_000_000)))
-    }),
     Command { run: Run::Plain(command), arity: -1, ..container("command", &[]) },
 ];
 
-fn time(call: &mut Call<'_>) -> Answer {
+fn time(call: &mut Call<'_>) -> CommandResult {
     let now = call.state.now_us;
     let parts = [now.div_euclid(1_000_000), now.rem_euclid(1_000_000)];
     Ok(Reply::bulks(parts.map(|part| part.to_string().into_bytes())))
 }
 
-fn role(call: &mut Call<'_>) -> Answer {
+fn role(call: &mut Call<'_>) -> CommandResult {
     let text = |text: &str| Reply::bulk(text.as_bytes());
-    Ok(Reply::Array(if call.state.is_in(Trouble::Replica) {
-        let link = if call.state.is_in(Trouble::MasterDown) { "connect" } else { "connected" };
+    Ok(Reply::Array(if call.state.is_in(ServerCondition::Replica) {
+        let link =
+            if call.state.is_in(ServerCondition::MasterDown) { "connect" } else { "connected" };
         let port = Reply::Integer(6380);
         vec![text("slave"), text("127.0.0.1"), port, text(link), Reply::Integer(0)]
     } else {
@@ -34,15 +32,15 @@ fn role(call: &mut Call<'_>) -> Answer {
     }))
 }
 
-/// No replica is simulated, so none ever acknowledges.
-fn wait(call: &mut Call<'_>) -> Answer {
+/// No replicas are simulated, so none acknowledges.
+fn wait(call: &mut Call<'_>) -> CommandResult {
     call.integer(1)?;
     let limit = crate::number::strict(call.args[2])
         .ok_or("ERR timeout is not an integer or out of range")?;
     if limit < 0 {
         return Err("ERR timeout is negative".into());
     }
-    if call.state.is_in(Trouble::Replica) {
+    if call.state.is_in(ServerCondition::Replica) {
         return Err("ERR WAIT cannot be used with replica instances. Please also note that since \
              Redis 4.0 if a replica is configured to be writable (which is not the default) \
              writes to replicas are just local and are not propagated."
@@ -51,7 +49,7 @@ fn wait(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Integer(0))
 }
 
-fn command(call: &mut Call<'_>) -> Answer {
+fn command(call: &mut Call<'_>) -> CommandResult {
     match call.args.get(1) {
         None => Ok(Reply::Array(all().map(row).collect())),
         Some(word) if is(word, "COUNT") => Ok(Reply::count(all().count())),
@@ -65,7 +63,6 @@ fn command(call: &mut Call<'_>) -> Answer {
             Ok(Reply::Array(rows.collect()))
         }
         Some(word) if is(word, "DOCS") => Ok(Reply::Map(Vec::new())),
-        Some(word) if is(word, "GETKEYS") => keys_of(&call.args[2..]),
         Some(_) => Err(super::Unknown::Subcommand.refusal(call.args)),
     }
 }
@@ -89,19 +86,9 @@ fn row(command: &Command) -> Reply {
     ])
 }
 
-fn keys_of(args: &[&[u8]]) -> Answer {
-    let invalid = |_| Refusal::from("ERR Invalid command specified");
-    let command = find(args).map_err(invalid)?;
-    let keys: Vec<_> = command.key_places(args.len()).map(|at| args[at].to_vec()).collect();
-    if keys.is_empty() {
-        return Err("ERR The command has no key arguments".into());
-    }
-    Ok(Reply::bulks(keys))
-}
-
 type Section = fn(&State) -> String;
 
-/// The sections of INFO that clients look at.
+/// The sections of INFO that clients use.
 const SECTIONS: &[(&str, Section)] = &[
     ("server", server),
     ("clients", clients),
@@ -113,7 +100,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("keyspace", keyspace),
 ];
 
-fn info(call: &mut Call<'_>) -> Answer {
+fn info(call: &mut Call<'_>) -> CommandResult {
     call.state.expire_all();
     let wanted: Vec<&[u8]> = call.args[1..].to_vec();
     let everything = ["all", "default", "everything"];
@@ -144,9 +131,8 @@ fn server(state: &State) -> String {
 }
 
 fn clients(state: &State) -> String {
-    let blocked = state.connections.values().filter(|c| c.blocked.is_some()).count();
     format!(
-        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:{blocked}\r\n",
+        "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
         state.connections.len(),
         state.config.text("maxclients"),
     )
@@ -162,8 +148,8 @@ fn memory(state: &State) -> String {
 }
 
 fn persistence(state: &State) -> String {
-    let loading = u8::from(state.is_in(Trouble::Loading));
-    let saved = if state.is_in(Trouble::CannotPersist) { "err" } else { "ok" };
+    let loading = u8::from(state.is_in(ServerCondition::Loading));
+    let saved = if state.is_in(ServerCondition::CannotPersist) { "err" } else { "ok" };
     let file = u8::from(state.config.text("appendonly") == "yes");
     format!(
         "loading:{loading}\r\nrdb_changes_since_last_save:{}\r\nrdb_last_bgsave_status:{saved}\r\n\
@@ -186,8 +172,8 @@ fn stats(state: &State) -> String {
 }
 
 fn replication(state: &State) -> String {
-    let role = if state.is_in(Trouble::Replica) {
-        let link = if state.is_in(Trouble::MasterDown) { "down" } else { "up" };
+    let role = if state.is_in(ServerCondition::Replica) {
+        let link = if state.is_in(ServerCondition::MasterDown) { "down" } else { "up" };
         format!(
             "role:slave\r\nmaster_host:127.0.0.1\r\nmaster_port:6380\r\n\
              master_link_status:{link}\r\nslave_read_only:1\r\n"

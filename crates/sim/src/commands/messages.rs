@@ -2,119 +2,123 @@
 
 use super::{Command, FAST, LOADING, MAY_REPLICATE, NO_SCRIPT, PUBSUB, STALE, container, keyless};
 use crate::call::Call;
+use crate::errors::CommandResult;
 use crate::glob;
-use crate::pubsub::{Way, publish};
-use crate::refusal::Answer;
+use crate::pubsub::{SubscriptionKind, publish};
 use crate::resp::Reply;
 
-const LISTEN: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE;
-const SPEAK: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
+const SUBSCRIBE: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE;
+const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
 
 pub(crate) const TABLE: &[Command] = &[
-    keyless("publish", 3, SPEAK, |call| speak(call, false)),
-    keyless("spublish", 3, SPEAK, |call| speak(call, true)),
-    keyless("subscribe", -2, LISTEN, |call| listen(call, Way::Plain)),
-    keyless("psubscribe", -2, LISTEN, |call| listen(call, Way::Pattern)),
-    keyless("ssubscribe", -2, LISTEN, |call| listen(call, Way::Sharded)),
-    keyless("unsubscribe", -1, LISTEN, |call| leave(call, Way::Plain)),
-    keyless("punsubscribe", -1, LISTEN, |call| leave(call, Way::Pattern)),
-    keyless("sunsubscribe", -1, LISTEN, |call| leave(call, Way::Sharded)),
+    keyless("publish", 3, PUBLISH, |call| publish_message(call, false)),
+    keyless("spublish", 3, PUBLISH, |call| publish_message(call, true)),
+    keyless("subscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Channel)),
+    keyless("psubscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Pattern)),
+    keyless("ssubscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Sharded)),
+    keyless("unsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Channel)),
+    keyless("punsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Pattern)),
+    keyless("sunsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Sharded)),
     container("pubsub", ABOUT),
 ];
 
 const ABOUT: &[Command] = &[
     keyless("pubsub|channels", -2, PUBSUB | LOADING | STALE, channels),
-    keyless("pubsub|numsub", -2, PUBSUB | LOADING | STALE, |call| numbers(call, Way::Plain)),
-    keyless("pubsub|shardnumsub", -2, PUBSUB | LOADING | STALE, |call| numbers(call, Way::Sharded)),
+    keyless("pubsub|numsub", -2, PUBSUB | LOADING | STALE, |call| {
+        numbers(call, SubscriptionKind::Channel)
+    }),
+    keyless("pubsub|shardnumsub", -2, PUBSUB | LOADING | STALE, |call| {
+        numbers(call, SubscriptionKind::Sharded)
+    }),
     keyless("pubsub|numpat", 2, PUBSUB | LOADING | STALE, |call| {
         Ok(Reply::count(call.state.channels.patterns.len()))
     }),
 ];
 
-fn speak(call: &mut Call<'_>, sharded: bool) -> Answer {
+fn publish_message(call: &mut Call<'_>, sharded: bool) -> CommandResult {
     let (channel, message) = (call.args[1], call.args[2]);
     Ok(Reply::count(publish(call.state, channel, message, sharded)))
 }
 
-fn own<'b>(call: &'b mut Call<'_>, way: Way) -> Option<&'b mut Vec<Vec<u8>>> {
+fn own<'b>(call: &'b mut Call<'_>, kind: SubscriptionKind) -> Option<&'b mut Vec<Vec<u8>>> {
     let session = call.session()?;
-    Some(match way {
-        Way::Plain => &mut session.channels,
-        Way::Pattern => &mut session.patterns,
-        Way::Sharded => &mut session.shard_channels,
+    Some(match kind {
+        SubscriptionKind::Channel => &mut session.channels,
+        SubscriptionKind::Pattern => &mut session.patterns,
+        SubscriptionKind::Sharded => &mut session.shard_channels,
     })
 }
 
-/// How many subscriptions a confirmation tells of.
-fn count(call: &mut Call<'_>, way: Way) -> Reply {
-    let number = call.session().map_or(0, |session| match way {
-        Way::Sharded => session.shard_channels.len(),
-        Way::Plain | Way::Pattern => session.subscriptions(),
+/// Returns the number of subscriptions for a confirmation.
+fn count(call: &mut Call<'_>, kind: SubscriptionKind) -> Reply {
+    let number = call.session().map_or(0, |session| match kind {
+        SubscriptionKind::Sharded => session.shard_channels.len(),
+        SubscriptionKind::Channel | SubscriptionKind::Pattern => session.subscriptions(),
     });
     Reply::count(number)
 }
 
-/// Answers with one confirmation for each channel.
-fn confirm(call: &mut Call<'_>, word: &str, channel: Reply, way: Way) {
-    let count = count(call, way);
+/// Adds the confirmation of one channel.
+fn confirm(call: &mut Call<'_>, word: &str, channel: Reply, kind: SubscriptionKind) {
+    let count = count(call, kind);
     call.before.push(Reply::Push(vec![Reply::bulk(word.as_bytes()), channel, count]));
 }
 
-fn last(call: &mut Call<'_>) -> Answer {
+fn last(call: &mut Call<'_>) -> CommandResult {
     Ok(call.before.pop().unwrap_or(Reply::Null))
 }
 
-fn listen(call: &mut Call<'_>, way: Way) -> Answer {
+fn subscribe(call: &mut Call<'_>, kind: SubscriptionKind) -> CommandResult {
     for channel in &call.args[1..] {
         let id = call.connection;
-        if let Some(own) = own(call, way)
+        if let Some(own) = own(call, kind)
             && !own.iter().any(|known| known == channel)
         {
             own.push(channel.to_vec());
-            call.state.channels.of(way).entry(channel.to_vec()).or_default().push(id);
+            call.state.channels.of(kind).entry(channel.to_vec()).or_default().push(id);
         }
-        confirm(call, call.name, Reply::bulk(channel), way);
+        confirm(call, call.name, Reply::bulk(channel), kind);
     }
     last(call)
 }
 
-fn leave(call: &mut Call<'_>, way: Way) -> Answer {
+fn unsubscribe(call: &mut Call<'_>, kind: SubscriptionKind) -> CommandResult {
     let named: Vec<Vec<u8>> = match &call.args[1..] {
-        [] => own(call, way).cloned().unwrap_or_default(),
+        [] => own(call, kind).cloned().unwrap_or_default(),
         channels => channels.iter().map(|channel| channel.to_vec()).collect(),
     };
     if named.is_empty() {
-        confirm(call, call.name, Reply::Null, way);
+        confirm(call, call.name, Reply::Null, kind);
     }
     for channel in named {
         let id = call.connection;
-        if let Some(own) = own(call, way) {
+        if let Some(own) = own(call, kind) {
             own.retain(|known| *known != channel);
         }
-        let all = call.state.channels.of(way);
-        if let Some(listeners) = all.get_mut(&channel) {
-            listeners.retain(|listener| *listener != id);
-            if listeners.is_empty() {
+        let all = call.state.channels.of(kind);
+        if let Some(subscribers) = all.get_mut(&channel) {
+            subscribers.retain(|subscriber| *subscriber != id);
+            if subscribers.is_empty() {
                 all.remove(&channel);
             }
         }
-        confirm(call, call.name, Reply::Bulk(channel), way);
+        confirm(call, call.name, Reply::Bulk(channel), kind);
     }
     last(call)
 }
 
-fn channels(call: &mut Call<'_>) -> Answer {
+fn channels(call: &mut Call<'_>) -> CommandResult {
     let pattern = call.args.get(2).copied();
     let all = call.state.channels.plain.keys();
     let fits = |name: &&Vec<u8>| pattern.is_none_or(|pattern| glob::matches(pattern, name));
     Ok(Reply::bulks(all.filter(fits).cloned()))
 }
 
-fn numbers(call: &mut Call<'_>, way: Way) -> Answer {
+fn numbers(call: &mut Call<'_>, kind: SubscriptionKind) -> CommandResult {
     let mut flat = Vec::new();
     for channel in &call.args[2..] {
-        let listeners = call.state.channels.of(way).get(*channel).map_or(0, Vec::len);
-        flat.extend([Reply::bulk(channel), Reply::count(listeners)]);
+        let subscribers = call.state.channels.of(kind).get(*channel).map_or(0, Vec::len);
+        flat.extend([Reply::bulk(channel), Reply::count(subscribers)]);
     }
     Ok(Reply::Array(flat))
 }

@@ -1,9 +1,8 @@
 //! The commands, by family, and the table of them all.
 //!
-//! Each family has a table of its own; a row says how many arguments a command takes (negative:
-//! at least), what it may do, and where its keys stand.
+//! Each family has a table of its own. A row has the number of arguments (negative: at least), the
+//! flags, and the positions of the keys.
 
-pub(crate) mod blocking;
 pub(crate) mod client;
 pub(crate) mod expiry;
 pub(crate) mod hashes;
@@ -11,7 +10,6 @@ pub(crate) mod introspection;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod messages;
-pub(crate) mod sets;
 pub(crate) mod settings;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
@@ -21,14 +19,14 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::call::Call;
+use crate::errors::{CommandResult, ErrorReply, wrong_count};
 use crate::options::RedisOptions;
-use crate::refusal::{Answer, Refusal, wrong_count};
 
 pub(crate) const WRITE: u32 = 1;
 pub(crate) const READ: u32 = 1 << 1;
-/// Refused when memory is full.
+/// Rejected when memory is full.
 pub(crate) const DENY_OOM: u32 = 1 << 2;
-/// Not for scripts.
+/// Not allowed in scripts.
 pub(crate) const NO_SCRIPT: u32 = 1 << 3;
 pub(crate) const LOADING: u32 = 1 << 4;
 pub(crate) const STALE: u32 = 1 << 5;
@@ -37,17 +35,15 @@ pub(crate) const NO_AUTH: u32 = 1 << 7;
 pub(crate) const ALLOW_BUSY: u32 = 1 << 8;
 pub(crate) const PUBSUB: u32 = 1 << 10;
 pub(crate) const ADMIN: u32 = 1 << 11;
-/// A pause of writes stops it too, though it writes no key itself.
+/// Also stopped by a pause of writes, though it writes no key.
 pub(crate) const MAY_REPLICATE: u32 = 1 << 12;
-pub(crate) const BLOCKING: u32 = 1 << 13;
 
-/// The names of the flags as COMMAND INFO spells them.
+/// The names of the flags in COMMAND INFO.
 const FLAGS: &[(u32, &str)] = &[
     (WRITE, "write"),
     (READ, "readonly"),
     (DENY_OOM, "denyoom"),
     (NO_SCRIPT, "noscript"),
-    (BLOCKING, "blocking"),
     (ADMIN, "admin"),
     (PUBSUB, "pubsub"),
     (LOADING, "loading"),
@@ -61,17 +57,17 @@ const FLAGS: &[(u32, &str)] = &[
 /// How a command is run.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
-    /// On the data and the connections.
-    Plain(fn(&mut Call<'_>) -> Answer),
-    /// By the part that owns the scripts.
+    /// By a function on the data and the connections.
+    Plain(fn(&mut Call<'_>) -> CommandResult),
+    /// By the script engine.
     Script(ScriptVerb),
-    /// Runs what MULTI collected.
+    /// Executes the queue of MULTI.
     Exec,
     /// Has subcommands only.
     Container(&'static [Command]),
 }
 
-/// What is asked of scripts.
+/// The commands of the script engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScriptVerb {
     Eval { by_hash: bool, read_only: bool },
@@ -88,7 +84,7 @@ pub(crate) struct Command {
     pub(crate) name: &'static str,
     pub(crate) arity: i32,
     pub(crate) flags: u32,
-    /// The first key, the last one and the step between them.
+    /// The index of the first key, of the last, and the step.
     pub(crate) keys: (i32, i32, i32),
     pub(crate) run: Run,
 }
@@ -107,16 +103,6 @@ impl Command {
         let flags = self.flags;
         FLAGS.iter().filter(move |(flag, _)| flags & flag != 0).map(|(_, name)| *name)
     }
-
-    /// Where the keys stand among the arguments.
-    pub(crate) fn key_places(&self, count: usize) -> impl Iterator<Item = usize> {
-        let (first, last, step) = self.keys;
-        let count = i32::try_from(count).unwrap_or(i32::MAX);
-        let last = if last < 0 { count + last } else { last };
-        let step = usize::try_from(step.max(1)).unwrap_or(1);
-        let end = if first > 0 { last + 1 } else { first };
-        (first..end).step_by(step).filter_map(|at| usize::try_from(at).ok())
-    }
 }
 
 /// A row for a command that works on one key.
@@ -124,7 +110,7 @@ pub(crate) const fn one(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (1, 1, 1), run: Run::Plain(run) }
 }
@@ -134,7 +120,7 @@ pub(crate) const fn many(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (1, -1, 1), run: Run::Plain(run) }
 }
@@ -144,7 +130,7 @@ pub(crate) const fn keyless(
     name: &'static str,
     arity: i32,
     flags: u32,
-    run: fn(&mut Call<'_>) -> Answer,
+    run: fn(&mut Call<'_>) -> CommandResult,
 ) -> Command {
     Command { name, arity, flags, keys: (0, 0, 0), run: Run::Plain(run) }
 }
@@ -156,13 +142,11 @@ pub(crate) const fn container(name: &'static str, subcommands: &'static [Command
 
 /// All rows, in the order of the families.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
-    let families: [&'static [Command]; 14] = [
+    let families: [&'static [Command]; 12] = [
         strings::TABLE,
         expiry::TABLE,
         hashes::TABLE,
         lists::TABLE,
-        blocking::TABLE,
-        sets::TABLE,
         sorted_sets::TABLE,
         keys::TABLE,
         messages::TABLE,
@@ -180,7 +164,7 @@ fn index() -> &'static HashMap<&'static [u8], &'static Command> {
     INDEX.get_or_init(|| all().map(|command| (command.name.as_bytes(), command)).collect())
 }
 
-/// Why there is no such command.
+/// Why a command was not found.
 pub(crate) enum Unknown {
     Command,
     Subcommand,
@@ -193,8 +177,8 @@ impl Unknown {
         if let Unknown::Count(name) = self { name } else { "" }
     }
 
-    /// What a client is told.
-    pub(crate) fn refusal(&self, args: &[&[u8]]) -> Refusal {
+    /// Returns the error reply.
+    pub(crate) fn refusal(&self, args: &[&[u8]]) -> ErrorReply {
         match self {
             Unknown::Count(name) => wrong_count(name),
             Unknown::Subcommand => {
@@ -216,7 +200,7 @@ impl Unknown {
                     text.extend_from_slice(&argument[..argument.len().min(left)]);
                     text.extend_from_slice(b"' ");
                 }
-                Refusal(text.into())
+                ErrorReply(text.into())
             }
         }
     }
@@ -226,7 +210,7 @@ fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(128)]
 }
 
-/// Finds the command in the table of a server of this version.
+/// Finds a command that a server of this version has.
 pub(crate) fn find_for(
     options: &RedisOptions,
     args: &[&[u8]],
@@ -239,7 +223,7 @@ pub(crate) fn find_for(
     }
 }
 
-/// Finds the command, or subcommand, that the arguments ask for.
+/// Finds the command or subcommand of these arguments.
 pub(crate) fn find(args: &[&[u8]]) -> Result<&'static Command, Unknown> {
     let mut lower = [0; 24];
     let name = args.first().ok_or(Unknown::Command)?;

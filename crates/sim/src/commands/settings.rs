@@ -2,8 +2,8 @@
 
 use super::{ADMIN, Command, LOADING, NO_SCRIPT, STALE, container, keyless};
 use crate::call::{Call, is};
+use crate::errors::{CommandResult, ErrorReply, SYNTAX, wrong_count};
 use crate::options::seconds;
-use crate::refusal::{Answer, Refusal, SYNTAX, wrong_count};
 use crate::resp::Reply;
 use crate::state::State;
 
@@ -33,7 +33,7 @@ const ACL: &[Command] = &[
     keyless("acl|users", 2, OPERATE, |_| Ok(Reply::bulks([b"default".to_vec()]))),
 ];
 
-fn get(call: &mut Call<'_>) -> Answer {
+fn get(call: &mut Call<'_>) -> CommandResult {
     let mut found: Vec<(&str, &String)> = Vec::new();
     for pattern in &call.args[2..] {
         for (name, value) in call.state.config.matching(pattern) {
@@ -48,25 +48,25 @@ fn get(call: &mut Call<'_>) -> Answer {
     Ok(Reply::Map(found.into_iter().map(pair).collect()))
 }
 
-fn set(call: &mut Call<'_>) -> Answer {
+fn set(call: &mut Call<'_>) -> CommandResult {
     if call.args.len() % 2 == 1 {
         return Err(SYNTAX.into());
     }
     let mut config = call.state.config.clone();
     for pair in call.args[2..].chunks_exact(2) {
-        config.set(pair[0], pair[1]).map_err(Refusal::from)?;
+        config.set(pair[0], pair[1]).map_err(ErrorReply::from)?;
     }
     call.state.config = config;
     Ok(Reply::OK)
 }
 
-/// What the only user may not run, if anything.
+/// Returns whether the only user may not run a command.
 pub(crate) fn is_forbidden(state: &State, command: &Command) -> bool {
     let parent = command.name.split('|').next().unwrap_or_default();
     state.forbidden.iter().any(|name| name == command.name || name == parent)
 }
 
-fn dry_run(call: &mut Call<'_>) -> Answer {
+fn dry_run(call: &mut Call<'_>) -> CommandResult {
     let (user, words) = (call.args[2], &call.args[3..]);
     if user != b"default" {
         let user = String::from_utf8_lossy(user).into_owned();
@@ -76,7 +76,7 @@ fn dry_run(call: &mut Call<'_>) -> Answer {
         super::Unknown::Count(name) => wrong_count(name),
         _ => {
             let name = String::from_utf8_lossy(words[0]).into_owned();
-            Refusal::from(format!("ERR Command '{name}' not found"))
+            ErrorReply::from(format!("ERR Command '{name}' not found"))
         }
     })?;
     if is_forbidden(call.state, command) {
@@ -86,14 +86,14 @@ fn dry_run(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-fn debug(call: &mut Call<'_>) -> Answer {
+fn debug(call: &mut Call<'_>) -> CommandResult {
     match &call.args[1..] {
         [word, time] if is(word, "SLEEP") => {
             let time = crate::number::float(time).and_then(seconds).ok_or(SYNTAX)?;
             call.state.asleep = Some(call.state.clock.common().now().after(time));
             Ok(Reply::OK)
         }
-        // What is over is never seen here, so there is nothing to switch.
+        // Expired keys never exist here, so the switch has no effect.
         [word, _] if is(word, "SET-ACTIVE-EXPIRE") => Ok(Reply::OK),
         _ => Err("ERR DEBUG subcommand not supported here".into()),
     }

@@ -1,72 +1,53 @@
-//! Strings: the commands that simple locks are made of.
+//! Strings: the commands of simple locks.
 
 use super::{Command, DENY_OOM, FAST, READ, WRITE, many, one};
-use crate::call::{Call, integer, is};
+use crate::call::{Call, is};
 use crate::commands::expiry::{Unit, deadline};
 use crate::data::{Entry, Value};
+use crate::errors::{CommandResult, ErrorReply, NOT_INTEGER, OVERFLOW, SYNTAX};
 use crate::number;
-use crate::refusal::{Answer, NOT_INTEGER, OVERFLOW, Refusal, SYNTAX, wrong_count};
 use crate::resp::Reply;
 
 const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
-/// Most bytes of a string.
+/// The largest length of a string.
 const LONGEST: i64 = 512 * 1024 * 1024;
 
 pub(crate) const TABLE: &[Command] = &[
     one("set", -3, WRITE | DENY_OOM, set),
-    one("setnx", 3, WRITE | DENY_OOM | FAST, setnx),
-    one("setex", 4, WRITE | DENY_OOM, |call| set_for(call, Unit::Seconds)),
-    one("psetex", 4, WRITE | DENY_OOM, |call| set_for(call, Unit::Milliseconds)),
     one("get", 2, READ | FAST, get),
     one("getset", 3, WRITE | DENY_OOM | FAST, getset),
-    one("getdel", 2, WRITE | FAST, getdel),
-    one("getex", -2, WRITE | FAST, getex),
-    one("strlen", 2, READ | FAST, strlen),
-    one("append", 3, WRITE | DENY_OOM | FAST, append),
     one("setrange", 4, WRITE | DENY_OOM, setrange),
     one("getrange", 4, READ, getrange),
-    one("substr", 4, READ, getrange),
-    one("incr", 2, WRITE | DENY_OOM | FAST, |call| add(call, 1)),
-    one("decr", 2, WRITE | DENY_OOM | FAST, |call| add(call, -1)),
-    one("incrby", 3, WRITE | DENY_OOM | FAST, |call| {
-        let by = call.integer(2)?;
-        add(call, by)
-    }),
-    one("decrby", 3, WRITE | DENY_OOM | FAST, decrby),
+    one("incr", 2, WRITE | DENY_OOM | FAST, incr),
     many("mget", -2, READ | FAST, mget),
-    Command { keys: (1, -1, 2), ..one("mset", -3, WRITE | DENY_OOM, mset) },
-    Command { keys: (1, -1, 2), ..one("msetnx", -3, WRITE | DENY_OOM, msetnx) },
 ];
 
-/// What SET and GETEX are asked to do besides.
+/// The options of SET.
 #[derive(Default)]
 struct SetOptions<'a> {
     absent: bool,
     present: bool,
     get: bool,
     keep: bool,
-    persist: bool,
     end: Option<(Unit, &'a [u8])>,
     equal: Option<&'a [u8]>,
 }
 
 impl<'a> SetOptions<'a> {
-    fn read(args: &[&'a [u8]], getex: bool, compare: bool) -> Result<SetOptions<'a>, Refusal> {
+    fn read(args: &[&'a [u8]], compare: bool) -> Result<SetOptions<'a>, ErrorReply> {
         let mut options = SetOptions::default();
         let mut words = args.iter();
         while let Some(word) = words.next() {
-            let alone = options.end.is_none() && !options.keep && !options.persist;
+            let alone = options.end.is_none() && !options.keep;
             let unit = Unit::ALL.into_iter().find(|unit| is(word, unit.option()));
-            if !getex && is(word, "NX") && !options.present && options.equal.is_none() {
+            if is(word, "NX") && !options.present && options.equal.is_none() {
                 options.absent = true;
-            } else if !getex && is(word, "XX") && !options.absent && options.equal.is_none() {
+            } else if is(word, "XX") && !options.absent && options.equal.is_none() {
                 options.present = true;
-            } else if !getex && is(word, "GET") {
+            } else if is(word, "GET") {
                 options.get = true;
-            } else if !getex && is(word, "KEEPTTL") && options.end.is_none() {
+            } else if is(word, "KEEPTTL") && options.end.is_none() {
                 options.keep = true;
-            } else if getex && is(word, "PERSIST") && options.end.is_none() {
-                options.persist = true;
             } else if compare && is(word, "IFEQ") && !options.absent && !options.present {
                 options.equal = Some(words.next().ok_or(SYNTAX)?);
             } else if let Some(unit) = unit.filter(|_| alone) {
@@ -79,9 +60,9 @@ impl<'a> SetOptions<'a> {
     }
 }
 
-fn set(call: &mut Call<'_>) -> Answer {
+fn set(call: &mut Call<'_>) -> CommandResult {
     let compare = call.state.options.has_compare();
-    let options = SetOptions::read(&call.args[3..], false, compare)?;
+    let options = SetOptions::read(&call.args[3..], compare)?;
     let end = options.end.map(|(unit, text)| deadline(call, unit, text)).transpose()?;
     let key = call.args[1];
     let old = if options.get || options.equal.is_some() {
@@ -106,72 +87,18 @@ fn set(call: &mut Call<'_>) -> Answer {
     })
 }
 
-fn setnx(call: &mut Call<'_>) -> Answer {
-    let (key, value) = (call.args[1], call.args[2].to_vec());
-    if call.entry(key).is_some() {
-        return Ok(Reply::Integer(0));
-    }
-    call.put(key, Entry::new(Value::String(value)));
-    Ok(Reply::Integer(1))
-}
-
-fn set_for(call: &mut Call<'_>, unit: Unit) -> Answer {
-    let end = deadline(call, unit, call.args[2])?;
-    let value = Value::String(call.args[3].to_vec());
-    call.put(call.args[1], Entry { expires_at: Some(end), ..Entry::new(value) });
-    Ok(Reply::OK)
-}
-
-fn get(call: &mut Call<'_>) -> Answer {
+fn get(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::bulk_or_null(call.find::<Vec<u8>>(call.args[1])?.cloned()))
 }
 
-fn getset(call: &mut Call<'_>) -> Answer {
+fn getset(call: &mut Call<'_>) -> CommandResult {
     let old = get(call)?;
     let value = Value::String(call.args[2].to_vec());
     call.put(call.args[1], Entry::new(value));
     Ok(old)
 }
 
-fn getdel(call: &mut Call<'_>) -> Answer {
-    let old = get(call)?;
-    call.remove(call.args[1]);
-    Ok(old)
-}
-
-fn getex(call: &mut Call<'_>) -> Answer {
-    let options = SetOptions::read(&call.args[2..], true, false)?;
-    let key = call.args[1];
-    let Some(value) = call.find::<Vec<u8>>(key)?.cloned() else { return Ok(Reply::Null) };
-    let end = options.end.map(|(unit, text)| deadline(call, unit, text)).transpose()?;
-    let now = call.now_ms();
-    if let Some(end) = end {
-        if end <= now {
-            call.remove(key);
-        } else if let Some(entry) = call.entry(key) {
-            entry.expires_at = Some(end);
-            call.changed(key);
-        }
-    } else if options.persist {
-        super::expiry::forget_end(call, key);
-    }
-    Ok(Reply::Bulk(value))
-}
-
-fn strlen(call: &mut Call<'_>) -> Answer {
-    Ok(Reply::count(call.find::<Vec<u8>>(call.args[1])?.map_or(0, |text| text.len())))
-}
-
-fn append(call: &mut Call<'_>) -> Answer {
-    let (key, more) = (call.args[1], call.args[2]);
-    let text = call.make::<Vec<u8>>(key)?;
-    text.extend_from_slice(more);
-    let length = text.len();
-    call.changed(key);
-    Ok(Reply::count(length))
-}
-
-fn setrange(call: &mut Call<'_>) -> Answer {
+fn setrange(call: &mut Call<'_>) -> CommandResult {
     let (key, patch) = (call.args[1], call.args[3]);
     let offset = call.integer(2)?;
     if offset < 0 {
@@ -197,7 +124,7 @@ fn setrange(call: &mut Call<'_>) -> Answer {
     Ok(Reply::count(length))
 }
 
-fn getrange(call: &mut Call<'_>) -> Answer {
+fn getrange(call: &mut Call<'_>) -> CommandResult {
     let (start, end) = (call.integer(2)?, call.integer(3)?);
     let Some(text) = call.find::<Vec<u8>>(call.args[1])? else {
         return Ok(Reply::Bulk(Vec::new()));
@@ -215,52 +142,23 @@ fn getrange(call: &mut Call<'_>) -> Answer {
     Ok(Reply::bulk(&text[at(start)..=at(end)]))
 }
 
-fn add(call: &mut Call<'_>, by: i64) -> Answer {
+fn incr(call: &mut Call<'_>) -> CommandResult {
     let key = call.args[1];
     let old = match call.find::<Vec<u8>>(key)? {
         Some(text) => number::strict(text).ok_or(NOT_INTEGER)?,
         None => 0,
     };
-    let new = old.checked_add(by).ok_or(OVERFLOW)?;
+    let new = old.checked_add(1).ok_or(OVERFLOW)?;
     *call.make::<Vec<u8>>(key)? = new.to_string().into_bytes();
     call.changed(key);
     Ok(Reply::Integer(new))
 }
 
-fn decrby(call: &mut Call<'_>) -> Answer {
-    let by = integer(call.args[2])?;
-    let by = by.checked_neg().ok_or("ERR decrement would overflow")?;
-    add(call, by)
-}
-
-fn mget(call: &mut Call<'_>) -> Answer {
+fn mget(call: &mut Call<'_>) -> CommandResult {
     let keys = &call.args[1..];
     let one = |key: &&[u8]| match call.find::<Vec<u8>>(key) {
         Ok(Some(text)) => Reply::Bulk(text.clone()),
         _ => Reply::Null,
     };
     Ok(Reply::Array(keys.iter().map(one).collect()))
-}
-
-fn mset(call: &mut Call<'_>) -> Answer {
-    if call.args.len().is_multiple_of(2) {
-        return Err(wrong_count(call.name));
-    }
-    for pair in call.args[1..].chunks_exact(2) {
-        call.put(pair[0], Entry::new(Value::String(pair[1].to_vec())));
-    }
-    Ok(Reply::OK)
-}
-
-fn msetnx(call: &mut Call<'_>) -> Answer {
-    if call.args.len().is_multiple_of(2) {
-        return Err(wrong_count(call.name));
-    }
-    for pair in call.args[1..].chunks_exact(2) {
-        if call.entry(pair[0]).is_some() {
-            return Ok(Reply::Integer(0));
-        }
-    }
-    mset(call)?;
-    Ok(Reply::Integer(1))
 }

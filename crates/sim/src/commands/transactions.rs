@@ -1,8 +1,8 @@
-//! MULTI and what belongs to it. EXEC itself is run by the server, which alone can run them all.
+//! MULTI and its commands. The server itself executes EXEC.
 
 use super::{ALLOW_BUSY, Command, FAST, LOADING, NO_SCRIPT, Run, STALE, keyless, many};
 use crate::call::Call;
-use crate::refusal::Answer;
+use crate::errors::CommandResult;
 use crate::resp::Reply;
 use crate::session::Transaction;
 
@@ -25,7 +25,7 @@ pub(crate) const TABLE: &[Command] = &[
     }),
 ];
 
-fn multi(call: &mut Call<'_>) -> Answer {
+fn multi(call: &mut Call<'_>) -> CommandResult {
     let Some(session) = call.session() else { return Ok(Reply::OK) };
     if session.transaction.is_some() {
         return Err("ERR MULTI calls can not be nested".into());
@@ -34,19 +34,19 @@ fn multi(call: &mut Call<'_>) -> Answer {
     Ok(Reply::OK)
 }
 
-fn discard(call: &mut Call<'_>) -> Answer {
+fn discard(call: &mut Call<'_>) -> CommandResult {
     let had = call.session().and_then(|session| session.transaction.take());
     had.ok_or("ERR DISCARD without MULTI")?;
     call.state.unwatch(call.connection);
     Ok(Reply::OK)
 }
 
-fn watch(call: &mut Call<'_>) -> Answer {
+fn watch(call: &mut Call<'_>) -> CommandResult {
     if call.session().is_some_and(|session| session.transaction.is_some()) {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     for key in &call.args[1..] {
-        // What is over already does not end again while it is watched.
+        // A key that has already expired does not change again while it is watched.
         call.entry(key);
         call.state.watch(call.connection, call.db, key);
     }

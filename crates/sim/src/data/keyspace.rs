@@ -1,24 +1,24 @@
-//! One database: keys to entries, in the order of a hash.
+//! One database: entries by key, in hash order.
 //!
-//! Invariant K1: a scan returns every key that is there throughout, at least once. A cursor is
-//! the hash from which to go on, and a key never changes its hash.
-//! Invariant K2: the order of keys depends on the seed and on nothing else.
+//! Invariant K1: a scan returns every key that exists throughout at least once. A cursor is the
+//! hash at which to continue, and a key never changes its hash. Invariant K2: the order of keys
+//! depends only on the seed.
 
 use std::collections::BTreeMap;
 
 use super::Value;
 use crate::number::mix;
 
-/// How many bits of the hash count: a cursor stays a number that every client can hold.
+/// The used bits of the hash: a cursor must be a number that every client can represent.
 const BITS: u64 = (1 << 48) - 1;
 
-/// A value and when it ends.
+/// A value with its expiry.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) value: Value,
-    /// In milliseconds of the server's wall clock; the last at which the key is still there.
+    /// In milliseconds of the server's wall clock: the last one in which the key exists.
     pub(crate) expires_at: Option<i64>,
-    /// The number of the command that used it last.
+    /// The number of the last command that used it.
     pub(crate) used: u64,
 }
 
@@ -27,8 +27,8 @@ impl Entry {
         Entry { value, expires_at: None, used: 0 }
     }
 
-    /// A key lives through its last millisecond.
-    pub(crate) fn is_over(&self, now: i64) -> bool {
+    /// Returns whether the key has expired. It exists through its last millisecond.
+    pub(crate) fn is_expired(&self, now: i64) -> bool {
         self.expires_at.is_some_and(|end| now > end)
     }
 }
@@ -37,7 +37,7 @@ impl Entry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keyspace {
     seed: u64,
-    /// Keys by hash; two keys hardly ever share one.
+    /// Keys by hash, which is rarely shared.
     buckets: BTreeMap<u64, Vec<(Vec<u8>, Entry)>>,
     length: usize,
 }
@@ -54,7 +54,7 @@ impl Keyspace {
             word[..chunk.len()].copy_from_slice(chunk);
             hash = mix(hash ^ u64::from_le_bytes(word));
         }
-        // 0 is where a scan begins and what it answers at its end.
+        // 0 is the cursor at the start and at the end of a scan.
         (hash & BITS).max(1)
     }
 
@@ -73,7 +73,7 @@ impl Keyspace {
         bucket.iter_mut().find(|(name, _)| name == key).map(|(_, entry)| entry)
     }
 
-    /// Puts an entry in the place of what was there.
+    /// Inserts or replaces an entry.
     pub(crate) fn insert(&mut self, key: &[u8], entry: Entry) {
         let hash = self.hash(key);
         let bucket = self.buckets.entry(hash).or_default();
@@ -103,12 +103,12 @@ impl Keyspace {
         self.length = 0;
     }
 
-    /// All keys, in the order in which a scan meets them.
+    /// Returns all keys, in the order of a scan.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
         self.buckets.values().flatten().map(|(key, entry)| (key, entry))
     }
 
-    /// Looks at about `count` keys from `cursor` on; returns them and where to go on.
+    /// Returns about `count` keys from `cursor` on, and the next cursor.
     pub(crate) fn scan(&self, cursor: u64, count: usize) -> (u64, Vec<Vec<u8>>) {
         let mut keys = Vec::new();
         for (hash, bucket) in self.buckets.range(cursor..) {
@@ -120,17 +120,17 @@ impl Keyspace {
         (0, keys)
     }
 
-    /// Drops what is over.
+    /// Removes the expired keys.
     pub(crate) fn expire(&mut self, now: i64) -> Vec<Vec<u8>> {
-        let over = self.iter().filter(|(_, entry)| entry.is_over(now));
-        let over: Vec<Vec<u8>> = over.map(|(key, _)| key.clone()).collect();
-        for key in &over {
+        let expired_key = self.iter().filter(|(_, entry)| entry.is_expired(now));
+        let expired_key: Vec<Vec<u8>> = expired_key.map(|(key, _)| key.clone()).collect();
+        for key in &expired_key {
             self.remove(key);
         }
-        over
+        expired_key
     }
 
-    /// About how many bytes the keys take.
+    /// Returns the approximate size of the keys in bytes.
     pub(crate) fn bytes(&self) -> usize {
         const EACH: usize = 64;
         self.iter().map(|(key, entry)| key.len() + entry.value.bytes() + EACH).sum()
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_meets_every_key_that_stays() {
+    fn a_scan_returns_every_key_that_stays() {
         let mut space = Keyspace::new(7);
         (0..200).for_each(|n| space.insert(&key(n), Entry::new(Value::String(Vec::new()))));
         let (mut cursor, mut met, mut round) = (0, Vec::new(), 0);
         loop {
             let (next, keys) = space.scan(cursor, 7);
             met.extend(keys);
-            // Others come and go between two calls.
+            // Other keys come and go between two calls.
             space.remove(&key(100 + round));
             space.insert(&key(1000 + round), Entry::new(Value::String(Vec::new())));
             round += 1;
@@ -167,9 +167,9 @@ mod tests {
     }
 
     #[test]
-    fn a_key_lives_through_its_last_millisecond() {
+    fn an_entry_exists_through_its_last_millisecond() {
         let mut entry = Entry::new(Value::String(Vec::new()));
         entry.expires_at = Some(5);
-        assert!(!entry.is_over(5) && entry.is_over(6));
+        assert!(!entry.is_expired(5) && entry.is_expired(6));
     }
 }

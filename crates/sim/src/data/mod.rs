@@ -1,6 +1,6 @@
-//! What a server remembers: keys, their values and when they end.
+//! The data of a server: keys with values and expiry.
 //!
-//! Read next: `keyspace` for how a cursor keeps its promise.
+//! Read next: `keyspace` for the guarantee of a scan.
 
 mod keyspace;
 mod sorted_set;
@@ -8,4 +8,4 @@ mod value;
 
 pub(crate) use keyspace::{Entry, Keyspace};
 pub(crate) use sorted_set::SortedSet;
-pub(crate) use value::{Hash, Members, Value};
+pub(crate) use value::{Hash, Value};

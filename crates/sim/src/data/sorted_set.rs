@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
-/// A score that can be sorted: never NaN.
+/// A score with a total order: never NaN.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Score(pub(crate) f64);
 
@@ -21,7 +21,7 @@ impl Ord for Score {
     }
 }
 
-/// The value that the Z commands work on.
+/// The value of the Z commands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SortedSet {
     scores: HashMap<Vec<u8>, f64>,
@@ -45,34 +45,26 @@ impl SortedSet {
         self.order.insert((Score(score), member.to_vec()));
     }
 
-    /// Takes a member out and tells whether it was there.
+    /// Removes a member; returns whether it existed.
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
         let Some(score) = self.scores.remove(member) else { return false };
         self.order.remove(&(Score(score), member.to_vec()))
     }
 
-    /// All members, least score first.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (f64, &Vec<u8>)> {
+    /// Returns all members, lowest score first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (f64, &Vec<u8>)> {
         self.order.iter().map(|(score, member)| (score.0, member))
     }
 
-    /// The members whose score is at least `from`.
+    /// Returns the members with at least the score `from`.
     pub(crate) fn starting_at(&self, from: f64) -> impl Iterator<Item = (f64, &Vec<u8>)> {
         self.order.range((Score(from), Vec::new())..).map(|(score, member)| (score.0, member))
     }
 
-    /// How many members stand before this one.
+    /// Returns the number of members before this one.
     pub(crate) fn rank(&self, member: &[u8]) -> Option<usize> {
         let score = self.score(member)?;
         Some(self.order.range(..(Score(score), member.to_vec())).count())
-    }
-
-    /// Takes the member with the least or the largest score.
-    pub(crate) fn pop(&mut self, largest: bool) -> Option<(f64, Vec<u8>)> {
-        let taken = if largest { self.order.pop_last() } else { self.order.pop_first() };
-        let (score, member) = taken?;
-        self.scores.remove(&member);
-        Some((score.0, member))
     }
 }
 
@@ -92,7 +84,6 @@ mod tests {
         assert_eq!(set.rank(b"a"), Some(2));
         assert!(set.remove(b"a") && !set.remove(b"a"));
         assert_eq!(set.starting_at(0.0).count(), 2);
-        assert_eq!(set.pop(true), Some((1.0, b"b".to_vec())));
-        assert_eq!(set.len(), 2);
+        assert_eq!(set.len(), 3);
     }
 }

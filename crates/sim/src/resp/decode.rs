@@ -1,16 +1,16 @@
-//! Bytes back to replies, for tests that look at what a server really sent.
+//! Decoding of replies, for tests that check a server's bytes.
 
 use super::Reply;
 
-/// Most bytes of one string, and most elements of one collection, that are believed.
+/// The largest accepted length of a string or collection.
 const LIMIT: i64 = 512 * 1024 * 1024;
-/// How deep collections may be nested.
+/// The deepest accepted nesting.
 const DEPTH: usize = 64;
 
-/// Why bytes are no replies.
+/// The bytes are no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeError {
-    /// What was wrong.
+    /// The error.
     pub what: &'static str,
 }
 
@@ -22,7 +22,7 @@ impl std::fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Cuts a stream of bytes into replies.
+/// Splits a stream of bytes into replies.
 #[derive(Debug, Default)]
 pub struct ReplyDecoder {
     buffer: Vec<u8>,
@@ -39,10 +39,10 @@ impl ReplyDecoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole reply, if it is there.
+    /// Returns the next reply, if it is complete.
     ///
     /// # Errors
-    /// The bytes are no reply; the stream is of no further use.
+    /// The bytes are no reply; the stream cannot be used any more.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, DecodeError> {
         let rest = &self.buffer[self.at..];
         let Some((reply, left)) = parse(rest, 0)? else { return Ok(None) };

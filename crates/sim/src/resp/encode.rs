@@ -1,4 +1,4 @@
-//! Replies to bytes.
+//! Encoding of replies.
 
 use std::io::Write;
 
@@ -81,12 +81,12 @@ fn all(kind: u8, items: &[Reply], protocol: Protocol, out: &mut Vec<u8>) {
     }
 }
 
-/// Shows a number as C's `%.17g` does.
+/// Formats a number like C's `%.17g`.
 pub(crate) fn float_text(number: f64) -> String {
     general(number, 17)
 }
 
-/// Shows a number as C's `%.<digits>g` does.
+/// Formats a number like C's `%.<digits>g`.
 pub(crate) fn general(number: f64, digits: usize) -> String {
     if number.is_nan() {
         return "nan".to_owned();

@@ -1,7 +1,7 @@
-//! What travels between a client and a Redis server: requests in, replies out, in RESP2 and RESP3.
+//! The protocols of a Redis server, RESP2 and RESP3: requests in, replies out.
 //!
-//! Replies are kept as values that know both protocols: a command answers a map, and only the
-//! encoder knows that RESP2 has none.
+//! Replies are values for both protocols: a command returns a map, and only the encoder knows that
+//! RESP2 has none.
 //!
 //! Read next: `request` (bytes to commands), `encode` (replies to bytes), `decode` (back again).
 
@@ -12,13 +12,13 @@ mod request;
 use std::borrow::Cow;
 
 pub use decode::{DecodeError, ReplyDecoder};
-pub(crate) use encode::{encode, float_text, general};
+pub(crate) use encode::{encode, float_text};
 pub(crate) use request::RequestParser;
 
-/// Which of the two protocols a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// The protocol that every connection begins with.
+    /// The initial protocol of every connection.
     #[default]
     Resp2,
     /// The protocol with maps, sets, doubles, booleans and pushes.
@@ -31,15 +31,15 @@ pub enum Protocol {
 pub enum Reply {
     /// A short line of success such as `OK`.
     Status(Cow<'static, [u8]>),
-    /// A refusal; its first word is the code.
+    /// An error; its first word is the code.
     Error(Cow<'static, [u8]>),
     /// A whole number.
     Integer(i64),
     /// A string of any bytes.
     Bulk(Vec<u8>),
-    /// Nothing, where a string might have been.
+    /// A null in place of a string.
     Null,
-    /// Nothing, where an array might have been.
+    /// A null in place of an array.
     NullArray,
     /// Several replies in order.
     Array(Vec<Reply>),
@@ -57,7 +57,7 @@ pub enum Reply {
     BigNumber(Vec<u8>),
     /// A text with its format of three letters.
     Verbatim([u8; 3], Vec<u8>),
-    /// A message that nobody asked for.
+    /// A pushed message, which answers no request.
     Push(Vec<Reply>),
 }
 
@@ -89,7 +89,7 @@ impl Reply {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
 
-    /// Tells whether the server refused.
+    /// Returns whether this is an error.
     pub fn is_error(&self) -> bool {
         matches!(self, Reply::Error(_))
     }

@@ -1,24 +1,24 @@
 //! Bytes to commands: arrays of bulk strings, and lines typed by hand.
 //!
-//! A request may arrive split anywhere. What is no request is answered with the server's own
-//! words and ends the connection.
+//! A request may arrive split anywhere. Invalid input is answered with the server's message, and
+//! ends the connection.
 
-/// Most bytes of a line: a typed command, or a length.
+/// The largest length of a line: a typed command, or a length.
 const LINE: usize = 64 * 1024;
-/// Most arguments of a command.
+/// The largest number of arguments of a command.
 const ARGUMENTS: i64 = 1024 * 1024;
-/// Most bytes of an argument.
+/// The largest length of an argument.
 const ARGUMENT: i64 = 512 * 1024 * 1024;
 
-/// Cuts a stream of bytes into commands.
+/// Splits a stream of bytes into commands.
 #[derive(Debug, Default)]
 pub(crate) struct RequestParser {
     buffer: Vec<u8>,
-    /// Where the first byte that is not yet understood stands.
+    /// The position of the first unparsed byte.
     at: usize,
-    /// How many arguments are still to come, once the header was read.
+    /// The number of arguments still to come, after the header.
     missing: Option<usize>,
-    /// How long the argument at `at` is, once its header was read.
+    /// The length of the argument at `at`, after its header.
     length: Option<usize>,
     arguments: Vec<Vec<u8>>,
 }
@@ -36,7 +36,7 @@ impl RequestParser {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole command, if it is there; the error is what the server says.
+    /// Returns the next command, if it is complete; the error is the server's message.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<Vec<u8>>>, String> {
         loop {
             if self.missing.is_none() {
@@ -103,7 +103,7 @@ impl RequestParser {
         Ok(true)
     }
 
-    /// Takes one line without its end, if it is whole.
+    /// Takes one line without its end, if it is complete.
     fn line(&mut self, too_long: &str) -> Result<Option<Vec<u8>>, String> {
         let rest = &self.buffer[self.at..];
         let Some(end) = rest.iter().position(|byte| *byte == b'\r') else {
@@ -179,7 +179,7 @@ fn take_word(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((word, &line[at..]))
 }
 
-/// Takes what is quoted and returns where it ends.
+/// Takes a quoted word and returns its end.
 fn take_quoted(line: &[u8], mut at: usize, quote: u8, word: &mut Vec<u8>) -> Option<usize> {
     loop {
         match *line.get(at)? {

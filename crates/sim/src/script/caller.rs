@@ -7,37 +7,37 @@ use parking_lot::Mutex;
 
 use super::convert;
 use crate::call::Call;
+use crate::checks::{Effects, check_writes};
 use crate::commands::settings::is_forbidden;
 use crate::commands::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, Run, Unknown, WRITE, find_for};
-use crate::gate::{Intent, check_writes};
-use crate::refusal::{OUT_OF_MEMORY, Refusal};
+use crate::errors::{ErrorReply, OUT_OF_MEMORY};
 use crate::resp::{Protocol, Reply, float_text};
 use crate::session::ConnectionId;
 use crate::state::State;
 
-/// What the sandbox reaches while a script runs.
+/// The state that a running script accesses.
 #[derive(Default)]
-pub(crate) struct Slot {
+pub(crate) struct ScriptState {
     pub(crate) state: Option<Box<State>>,
-    pub(crate) running: Running,
+    pub(crate) running: RunningScript,
 }
 
-/// The script that runs.
+/// The running script.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Running {
+pub(crate) struct RunningScript {
     pub(crate) connection: ConnectionId,
     pub(crate) db: usize,
     pub(crate) read_only: bool,
     pub(crate) allow_oom: bool,
-    /// It has written: from then on memory is no reason to refuse.
+    /// It has written; from then on full memory rejects nothing.
     pub(crate) wrote: bool,
-    /// What the script asked replies to look like.
+    /// The protocol of replies that the script has set.
     pub(crate) protocol: Protocol,
 }
 
-impl Default for Running {
-    fn default() -> Running {
-        Running {
+impl Default for RunningScript {
+    fn default() -> RunningScript {
+        RunningScript {
             connection: ConnectionId(0),
             db: 0,
             read_only: false,
@@ -48,7 +48,7 @@ impl Default for Running {
     }
 }
 
-/// An error that a script may catch as a table with the field `err`.
+/// An error that a script can catch as a table with the field `err`.
 #[derive(Debug, Clone)]
 pub(super) struct Failure(pub(super) Vec<u8>);
 
@@ -72,7 +72,7 @@ impl From<&str> for Failure {
     }
 }
 
-/// What one call came to.
+/// The outcome of one call.
 enum Outcome {
     Reply(Reply, Protocol),
     Failed(Failure),
@@ -81,7 +81,7 @@ enum Outcome {
 /// Answers `redis.call` (`raise`) or `redis.pcall`.
 pub(super) fn call(
     lua: &Lua,
-    slot: &Arc<Mutex<Slot>>,
+    slot: &Arc<Mutex<ScriptState>>,
     args: &MultiValue,
     raise: bool,
 ) -> mlua::Result<Value> {
@@ -102,7 +102,7 @@ pub(super) fn call(
     table.into_lua(lua)
 }
 
-/// The arguments as text: strings as they are, numbers with 17 digits.
+/// Returns the arguments as text: strings unchanged, numbers with 17 digits.
 fn words(args: &MultiValue) -> Result<Vec<Vec<u8>>, Failure> {
     if args.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call".into());
@@ -113,7 +113,7 @@ fn words(args: &MultiValue) -> Result<Vec<Vec<u8>>, Failure> {
             Ok(number.to_string().into_bytes())
         }
         Value::Integer(number) => {
-            // Lua 5.1 has no other numbers than doubles, so the cast takes nothing away.
+            // All numbers of Lua 5.1 are doubles, so the cast loses nothing.
             #[allow(clippy::cast_precision_loss)]
             let double = *number as f64;
             Ok(float_text(double).into_bytes())
@@ -124,10 +124,10 @@ fn words(args: &MultiValue) -> Result<Vec<Vec<u8>>, Failure> {
     args.iter().map(one).collect()
 }
 
-fn run(slot: &Arc<Mutex<Slot>>, words: &[Vec<u8>]) -> Outcome {
+fn run(slot: &Arc<Mutex<ScriptState>>, words: &[Vec<u8>]) -> Outcome {
     let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     let mut slot = slot.lock();
-    let Slot { state, running } = &mut *slot;
+    let ScriptState { state, running } = &mut *slot;
     let Some(state) = state.as_mut() else {
         return Outcome::Failed("ERR redis.call() outside of a script".into());
     };
@@ -158,9 +158,9 @@ fn run(slot: &Arc<Mutex<Slot>>, words: &[Vec<u8>]) -> Outcome {
 
 fn allowed(
     state: &State,
-    running: &Running,
+    running: &RunningScript,
     command: &crate::commands::Command,
-) -> Result<(), Refusal> {
+) -> Result<(), ErrorReply> {
     if command.has(NO_SCRIPT) {
         return Err("ERR This Redis command is not allowed from script".into());
     }
@@ -172,7 +172,7 @@ fn allowed(
         return Err("ERR Write commands are not allowed from read-only scripts.".into());
     }
     let writes = command.has(WRITE);
-    check_writes(state, &Intent { writes, needs_memory: false, replicates: writes })?;
+    check_writes(state, &Effects { writes, needs_memory: false, replicates: writes })?;
     let exempt = running.allow_oom || running.wrote;
     if state.out_of_memory && command.has(DENY_OOM) && !exempt {
         return Err(OUT_OF_MEMORY.into());

@@ -1,14 +1,14 @@
-//! Replies to Lua values and back, by the rules of both protocols.
+//! Conversion of replies to Lua values and back, by the rules of both protocols.
 
 use mlua::{IntoLua, Lua, Table, Value};
 
-use crate::refusal::Refusal;
+use crate::errors::ErrorReply;
 use crate::resp::{Protocol, Reply};
 
-/// How deep a table may be nested before the rest is dropped.
+/// The deepest nesting of a table; deeper levels are dropped.
 const DEPTH: usize = 64;
 
-/// Shows a reply to a script that asked for this protocol.
+/// Converts a reply for a script with this protocol.
 pub(super) fn to_lua(lua: &Lua, reply: &Reply, protocol: Protocol) -> mlua::Result<Value> {
     let new = protocol == Protocol::Resp3;
     match reply {
@@ -52,7 +52,7 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, protocol: Protocol) -> mlua::Resu
     }
 }
 
-/// Lua 5.1 knows doubles only: what is too large loses its last digits, as on the server.
+/// Lua 5.1 has only doubles: large numbers lose digits, as on the server.
 #[allow(clippy::cast_precision_loss)]
 fn double(number: i64) -> Value {
     Value::Number(number as f64)
@@ -96,7 +96,7 @@ fn set(lua: &Lua, items: &[Reply], protocol: Protocol) -> mlua::Result<Value> {
     table.into_lua(lua)
 }
 
-/// Makes a reply of what a script returned.
+/// Converts the result of a script to a reply.
 pub(super) fn to_reply(value: &Value, script: Protocol, client: Protocol) -> Reply {
     reply(value, script, client, 0)
 }
@@ -107,16 +107,16 @@ fn reply(value: &Value, script: Protocol, client: Protocol, depth: usize) -> Rep
         Value::Boolean(yes) if script == Protocol::Resp3 => Reply::Boolean(*yes),
         Value::Boolean(true) => Reply::Integer(1),
         Value::Integer(number) => Reply::Integer(*number),
-        // The cast cuts towards zero and stops at the ends, as the server's does.
+        // The cast truncates and saturates, as the server's does.
         #[allow(clippy::cast_possible_truncation)]
         Value::Number(number) => Reply::Integer(whole(*number)),
-        Value::Table(_) if depth > DEPTH => Refusal::from("ERR reached lua stack limit").into(),
+        Value::Table(_) if depth > DEPTH => ErrorReply::from("ERR reached lua stack limit").into(),
         Value::Table(table) => table_reply(table, script, client, depth),
         _ => Reply::Null,
     }
 }
 
-/// C's conversion: cut towards zero; what does not fit is the least number there is.
+/// C's conversion: truncates; a number out of range becomes the smallest integer.
 fn whole(number: f64) -> i64 {
     let fits = number > -9.3e18 && number < 9.223_372_036_854_775e18;
     #[allow(clippy::cast_possible_truncation)]
@@ -130,7 +130,7 @@ fn table_reply(table: &Table, script: Protocol, client: Protocol, depth: usize) 
         _ => None,
     };
     if let Some(err) = text("err") {
-        return Refusal(err.into()).into();
+        return ErrorReply(err.into()).into();
     }
     if let Some(ok) = text("ok") {
         let calm = |byte: u8| if matches!(byte, b'\r' | b'\n') { b' ' } else { byte };

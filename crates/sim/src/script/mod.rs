@@ -1,23 +1,15 @@
-//! Scripts: the real Lua, in a sandbox like the server's.
+//! Scripts: real Lua, in a sandbox like the server's.
 //!
-//! Invariant L1: a script runs as a whole, at one time of the clock.
-//! Invariant L2: a script leaves nothing behind in the sandbox: globals can neither be made nor
-//! changed, so the next one starts as the first did.
-//! Invariant L3: a script ends, if need be by the limit on its instructions.
-//! Read next: `sandbox` (what a script sees), `caller` (`redis.call`), `convert` (values).
+//! Invariant L1: a script runs atomically, at one time of the clock. Invariant L2: a script leaves
+//! nothing in the sandbox. Globals can be neither created nor changed. Invariant L3: a script ends,
+//! at the latest by the limit on its instructions. Read next: `sandbox` (its environment), `caller`
+//! (`redis.call`), `convert` (values).
 
-mod bit;
 mod caller;
-mod cjson;
-
 mod convert;
-mod json_text;
-mod msgpack;
-
 mod random;
 mod redis_table;
 mod sandbox;
-mod structs;
 
 #[cfg(test)]
 mod tests;
@@ -28,13 +20,13 @@ use std::sync::Arc;
 use mlua::{Function, Lua, MultiValue, Value};
 use parking_lot::Mutex;
 
-use self::caller::{Running, Slot};
+use self::caller::{RunningScript, ScriptState};
 use self::sandbox::Sandbox;
 use crate::commands::{
     ALLOW_BUSY, Command, MAY_REPLICATE, NO_SCRIPT, READ, Run, STALE, ScriptVerb, container,
 };
+use crate::errors::{CommandResult, ErrorReply, NO_SCRIPT as NOT_KNOWN, NOT_INTEGER, SYNTAX};
 use crate::number;
-use crate::refusal::{Answer, NO_SCRIPT as NOT_KNOWN, NOT_INTEGER, Refusal, SYNTAX};
 use crate::resp::{Protocol, Reply};
 use crate::session::ConnectionId;
 use crate::sha1::sha1_hex;
@@ -66,31 +58,31 @@ const SCRIPT: &[Command] = &[
     row("script|kill", 2, ASKS | ALLOW_BUSY, ScriptVerb::Kill),
 ];
 
-/// What the first line of a script declares.
+/// The declarations in the first line of a script.
 #[derive(Debug, Clone, Copy, Default)]
-struct Declared {
-    /// It has such a line at all.
+struct Shebang {
+    /// There is such a line.
     any: bool,
     no_writes: bool,
     allow_oom: bool,
 }
 
 #[derive(Clone)]
-struct Stored {
+struct StoredScript {
     function: Function,
-    declared: Declared,
+    declared: Shebang,
 }
 
-/// The scripts that one server process knows, and the sandbox that they run in.
+/// The scripts of one server process, and their sandbox.
 pub(crate) struct Scripts {
     sandbox: Sandbox,
-    slot: Arc<Mutex<Slot>>,
-    known: HashMap<String, Stored>,
+    slot: Arc<Mutex<ScriptState>>,
+    known: HashMap<String, StoredScript>,
 }
 
 impl Scripts {
     pub(crate) fn new(limit: u64) -> Scripts {
-        let slot = Arc::new(Mutex::new(Slot::default()));
+        let slot = Arc::new(Mutex::new(ScriptState::default()));
         let sandbox = Sandbox::new(&slot, limit).expect("the sandbox is made of constants");
         Scripts { sandbox, slot, known: HashMap::new() }
     }
@@ -99,7 +91,7 @@ impl Scripts {
         self.sandbox.lua()
     }
 
-    /// Answers EVAL and its kin.
+    /// Runs EVAL, EVALSHA and SCRIPT.
     pub(crate) fn run(
         &mut self,
         state: &mut Option<Box<State>>,
@@ -126,7 +118,7 @@ impl Scripts {
         Reply::Array(hashes.iter().map(|hash| Reply::flag(known(hash))).collect())
     }
 
-    fn flush(&mut self, words: &[&[u8]]) -> Answer {
+    fn flush(&mut self, words: &[&[u8]]) -> CommandResult {
         match words {
             [] => {}
             [word] if ["sync", "async"].iter().any(|w| word.eq_ignore_ascii_case(w.as_bytes())) => {
@@ -138,14 +130,14 @@ impl Scripts {
         Ok(Reply::OK)
     }
 
-    /// Compiles a script, once, and returns its name.
-    fn compile(&mut self, body: &[u8]) -> Result<String, Refusal> {
+    /// Compiles a script once, and returns its digest.
+    fn compile(&mut self, body: &[u8]) -> Result<String, ErrorReply> {
         let sha = sha1_hex(body);
         if self.known.contains_key(&sha) {
             return Ok(sha);
         }
-        let (declared, code) = declared(body)?;
-        // The first line keeps its number though it is no Lua.
+        let (declared, code) = read_shebang(body)?;
+        // The first line keeps its number, though it is not Lua.
         let chunk =
             self.lua().load(code).set_name("@user_script").set_mode(mlua::chunk::ChunkMode::Text);
         let function = chunk.into_function().map_err(|error| {
@@ -153,9 +145,9 @@ impl Scripts {
                 mlua::Error::SyntaxError { message, .. } => message.clone(),
                 other => other.to_string(),
             };
-            Refusal::from(format!("ERR Error compiling script (new function): {text}"))
+            ErrorReply::from(format!("ERR Error compiling script (new function): {text}"))
         })?;
-        self.known.insert(sha.clone(), Stored { function, declared });
+        self.known.insert(sha.clone(), StoredScript { function, declared });
         Ok(sha)
     }
 
@@ -167,13 +159,13 @@ impl Scripts {
         connection: ConnectionId,
         db: usize,
         args: &[&[u8]],
-    ) -> Answer {
+    ) -> CommandResult {
         if by_hash && args[1].len() != 40 {
             return Err(NOT_KNOWN.into());
         }
         let keys = number::strict(args[2]).ok_or(NOT_INTEGER)?;
         let keys = usize::try_from(keys)
-            .map_err(|_| Refusal::from("ERR Number of keys can't be negative"))?;
+            .map_err(|_| ErrorReply::from("ERR Number of keys can't be negative"))?;
         if keys > args.len() - 3 {
             return Err("ERR Number of keys can't be greater than number of args".into());
         }
@@ -194,7 +186,7 @@ impl Scripts {
                  memory > 'maxmemory'";
             return Err(says.into());
         }
-        let running = Running {
+        let running = RunningScript {
             connection,
             db,
             read_only: read_only || declared.no_writes,
@@ -220,11 +212,11 @@ impl Scripts {
         argv: &[&[u8]],
         client: Protocol,
         sha: &str,
-    ) -> Answer {
+    ) -> CommandResult {
         let result: mlua::Result<MultiValue> = self.sandbox.run(function, keys, argv);
         let mut values = match result {
             Ok(values) => values.into_iter(),
-            // Only what cannot be caught inside, such as memory that is used up.
+            // Only errors that the script cannot catch, such as exhausted memory.
             Err(error) => return Err(format!("ERR Error running script {sha}, {error}").into()),
         };
         let succeeded = matches!(values.next(), Some(Value::Boolean(true)));
@@ -237,8 +229,8 @@ impl Scripts {
     }
 }
 
-/// The error reply for what the handler made of an error.
-fn failure_text(value: &Value, sha: &str) -> Refusal {
+/// Makes the error reply from the handler's table.
+fn failure_text(value: &Value, sha: &str) -> ErrorReply {
     let Value::Table(table) = value else {
         return format!("ERR Error running script {sha}, execution failure").into();
     };
@@ -253,13 +245,13 @@ fn failure_text(value: &Value, sha: &str) -> Refusal {
         message.extend_from_slice(&source);
         message.extend_from_slice(format!(":{line}.").as_bytes());
     }
-    Refusal(message.into())
+    ErrorReply(message.into())
 }
 
-/// Reads the line that begins with `#!`, and returns the rest.
-fn declared(body: &[u8]) -> Result<(Declared, &[u8]), Refusal> {
+/// Reads a first line that begins with `#!`, and returns the rest.
+fn read_shebang(body: &[u8]) -> Result<(Shebang, &[u8]), ErrorReply> {
     if !body.starts_with(b"#!") {
-        return Ok((Declared::default(), body));
+        return Ok((Shebang::default(), body));
     }
     let end = body.iter().position(|byte| *byte == b'\n').ok_or("ERR Invalid script shebang")?;
     let line = String::from_utf8_lossy(&body[..end]).into_owned();
@@ -268,7 +260,7 @@ fn declared(body: &[u8]) -> Result<(Declared, &[u8]), Refusal> {
     if engine != "#!lua" {
         return Err(format!("ERR Unexpected engine in script shebang: {engine}").into());
     }
-    let mut declared = Declared { any: true, ..Declared::default() };
+    let mut declared = Shebang { any: true, ..Shebang::default() };
     for word in words {
         let Some(flags) = word.strip_prefix("flags=") else {
             return Err(format!("ERR Unknown lua shebang option: {word}").into());

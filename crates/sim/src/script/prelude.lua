@@ -100,11 +100,7 @@ end
 for _, name in pairs({ 'string', 'table', 'math' }) do
   globals[name] = protect(real[name])
 end
-for _, name in pairs({ 'redis', 'bit', 'cjson', 'cmsgpack', 'struct' }) do
-  if library[name] then
-    globals[name] = protect(library[name])
-  end
-end
+globals.redis = protect(library.redis)
 
 setmetatable(globals, {
   __index = function(_, name)

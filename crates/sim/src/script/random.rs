@@ -1,4 +1,4 @@
-//! `math.random` as the server has it: one sequence, from the start of the process on.
+//! `math.random` as on the server: one sequence from the start of the process.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::sandbox::raise;
 
-/// Where the sequence begins.
+/// The start of the sequence.
 const START: u64 = 0x1234_abcd_330e;
 const MASK: u64 = (1 << 48) - 1;
 const LARGEST: u64 = (1 << 31) - 1;
@@ -27,7 +27,7 @@ impl Random {
         *self.0.lock() = (u64::from(seed) << 16) + 0x330e;
     }
 
-    fn roll(&self) -> u64 {
+    fn next_u64(&self) -> u64 {
         let mut state = self.0.lock();
         *state = state.wrapping_mul(0x5_deec_e66d).wrapping_add(0xb) & MASK;
         *state >> 17
@@ -36,7 +36,7 @@ impl Random {
     /// A number from 0 to below 1.
     #[allow(clippy::cast_precision_loss)]
     fn share(&self) -> f64 {
-        (self.roll() % LARGEST) as f64 / LARGEST as f64
+        (self.next_u64() % LARGEST) as f64 / LARGEST as f64
     }
 
     /// `random` and `randomseed`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mlua::{Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
 
-use super::caller::{self, Failure, Slot};
+use super::caller::{self, Failure, ScriptState};
 use crate::commands::find;
 use crate::commands::settings::is_forbidden;
 use crate::resp::Protocol;
@@ -25,7 +25,7 @@ const NUMBERS: &[(&str, i64)] = &[
 ];
 
 /// Makes the table; its functions reach the state through `slot`.
-pub(super) fn make(lua: &Lua, slot: &Arc<Mutex<Slot>>) -> mlua::Result<Table> {
+pub(super) fn make(lua: &Lua, slot: &Arc<Mutex<ScriptState>>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     for (name, number) in NUMBERS {
         table.raw_set(*name, *number)?;
@@ -66,7 +66,8 @@ fn text(value: Option<&Value>) -> Option<Vec<u8>> {
     }
 }
 
-/// A reply of one field. What is no text is answered, not raised: as on the server.
+/// Makes a reply with one field. A wrong argument is returned as an error, not raised, as on the
+/// server.
 fn single(lua: &Lua, args: &MultiValue, field: &str) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 1)?;
     let given = match args.front() {
@@ -81,7 +82,7 @@ fn single(lua: &Lua, args: &MultiValue, field: &str) -> mlua::Result<Table> {
     Ok(table)
 }
 
-/// An error has a code before its text.
+/// Adds a code to an error without one.
 fn with_code(given: &[u8]) -> Vec<u8> {
     let text = given.strip_prefix(b"-").unwrap_or(given);
     let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |at| at + 1);
@@ -100,7 +101,7 @@ fn sha(args: &MultiValue) -> mlua::Result<String> {
     }
 }
 
-fn set_resp(slot: &Arc<Mutex<Slot>>, args: &MultiValue) -> mlua::Result<()> {
+fn set_resp(slot: &Arc<Mutex<ScriptState>>, args: &MultiValue) -> mlua::Result<()> {
     if args.len() != 1 {
         return Err(Failure::from("ERR redis.setresp() requires one argument.").into_error());
     }
@@ -113,7 +114,7 @@ fn set_resp(slot: &Arc<Mutex<Slot>>, args: &MultiValue) -> mlua::Result<()> {
     Ok(())
 }
 
-fn acl_check(slot: &Arc<Mutex<Slot>>, args: &MultiValue) -> mlua::Result<bool> {
+fn acl_check(slot: &Arc<Mutex<ScriptState>>, args: &MultiValue) -> mlua::Result<bool> {
     let words: Option<Vec<Vec<u8>>> = args.iter().map(|value| text(Some(value))).collect();
     let words = words.filter(|words| !words.is_empty()).ok_or_else(|| {
         let says = "ERR Please specify at least one argument for this redis.acl_check_cmd() call";
@@ -126,7 +127,7 @@ fn acl_check(slot: &Arc<Mutex<Slot>>, args: &MultiValue) -> mlua::Result<bool> {
     Ok(slot.state.as_ref().is_some_and(|state| !is_forbidden(state, command)))
 }
 
-fn log(slot: &Arc<Mutex<Slot>>, args: &MultiValue) -> mlua::Result<()> {
+fn log(slot: &Arc<Mutex<ScriptState>>, args: &MultiValue) -> mlua::Result<()> {
     if args.len() < 2 {
         let says = "ERR redis.log() requires two arguments or more.";
         return Err(Failure::from(says).into_error());

@@ -1,4 +1,4 @@
-//! What a script sees, and how it is stopped.
+//! The environment of a script, and its instruction limit.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use mlua::state::{GcIncParams, GcMode};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
 use parking_lot::Mutex;
 
-use super::caller::{Failure, Slot};
+use super::caller::{Failure, ScriptState};
 use super::random::Random;
-use super::{bit, cjson, msgpack, redis_table, structs};
+use super::redis_table;
 
-/// How many instructions pass between two looks at the limit.
+/// The number of instructions between two checks of the limit.
 const STRIDE: u32 = 10_000;
-/// By how many hundredths memory grows before garbage is looked for again.
+/// The growth of memory, in percent, before the next garbage collection.
 const PAUSE: c_int = 1_000;
-/// How many functions of the host may stand between an error and the line that caused it.
+/// The largest number of host functions between an error and the line that caused it.
 const DEPTH: usize = 4;
 const PRELUDE: &str = include_str!("prelude.lua");
 const TOO_LONG: &str = "Script killed: it took more instructions than the simulation allows";
@@ -24,74 +24,71 @@ const TOO_LONG: &str = "Script killed: it took more instructions than the simula
 /// A Lua of the server's version with the server's globals.
 pub(super) struct Sandbox {
     lua: Lua,
-    /// What is behind the table that scripts see.
+    /// The real globals, behind the protected table.
     globals: Table,
     run: Function,
     budget: Arc<Budget>,
 }
 
-/// How many instructions the running script has left.
+/// The instruction budget of the running script.
 #[derive(Debug)]
 struct Budget {
     limit: u64,
     used: AtomicU64,
 }
 
-/// An error whose text already says where it happened.
+/// An error with its source line in the text.
 #[derive(Debug, Clone)]
-struct Raised(Vec<u8>);
+struct LocatedError(Vec<u8>);
 
-impl std::fmt::Display for Raised {
+impl std::fmt::Display for LocatedError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&String::from_utf8_lossy(&self.0))
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for LocatedError {}
 
 /// A line of Lua.
-struct Place {
+struct SourceLine {
     source: String,
     short: String,
     line: usize,
 }
 
-/// The innermost line of Lua that runs: functions of the host stand for their caller.
-fn place(lua: &Lua) -> Option<Place> {
+/// Returns the innermost running line of Lua; host functions count as their caller.
+fn place(lua: &Lua) -> Option<SourceLine> {
     (1..=DEPTH).find_map(|level| {
         let found = lua.inspect_stack(level, |debug| {
             let names = debug.source();
             let own = |name: Option<std::borrow::Cow<'_, str>>| name.map(|name| name.into_owned());
-            // What the prelude does, it does in somebody's name.
+            // The prelude counts as its caller.
             let (source, short) = (own(names.source)?, own(names.short_src)?);
             let line = debug.current_line().filter(|_| source != "=prelude")?;
-            Some(Place { source, short, line })
+            Some(SourceLine { source, short, line })
         });
         found.flatten()
     })
 }
 
-/// An error of a library function, with the place of its caller in front.
+/// Makes an error of a library function, prefixed with the line of its caller.
 pub(super) fn raise(lua: &Lua, text: &str) -> mlua::Error {
     let place = place(lua).map(|place| format!("{}:{}: ", place.short, place.line));
     let text = place.unwrap_or_default() + text;
-    mlua::Error::external(Raised(text.into_bytes()))
+    mlua::Error::external(LocatedError(text.into_bytes()))
 }
 
 impl Sandbox {
-    pub(super) fn new(slot: &Arc<Mutex<Slot>>, limit: u64) -> mlua::Result<Sandbox> {
+    pub(super) fn new(slot: &Arc<Mutex<ScriptState>>, limit: u64) -> mlua::Result<Sandbox> {
         let libraries = StdLib::STRING | StdLib::TABLE | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
-        // Scripts are short and leave little, and what is swept each time is the whole library.
+        // Scripts are short and leave little garbage, while each collection scans the whole
+        // library.
         lua.gc_set_mode(GcMode::Incremental(GcIncParams::default().pause(PAUSE)));
         let random = Arc::new(Random::default());
         let library = lua.create_table()?;
         library.raw_set("redis", redis_table::make(&lua, slot)?)?;
         library.raw_set("math", random.functions(&lua)?)?;
-        library.raw_set("bit", bit::make(&lua)?)?;
-        library.raw_set("cjson", cjson::make(&lua)?)?;
-        library.raw_set("cmsgpack", msgpack::make(&lua)?)?;
-        library.raw_set("struct", structs::make(&lua)?)?;
         let unwrap = lua.create_function(|lua, value: Value| unwrap(lua, value))?;
         let handler = lua.create_function(|lua, value: Value| handle(lua, value))?;
         let prelude = lua.load(PRELUDE).set_name("=prelude");
@@ -108,8 +105,8 @@ impl Sandbox {
         &self.lua
     }
 
-    /// Counts instructions; past the limit every single one is an error, so that a script cannot
-    /// catch its way out.
+    /// Counts instructions. Beyond the limit every instruction is an error, so a script cannot
+    /// catch it and continue.
     fn watch(&self, stride: u32) -> mlua::Result<()> {
         let budget = self.budget.clone();
         let triggers = HookTriggers::new().every_nth_instruction(stride);
@@ -124,7 +121,7 @@ impl Sandbox {
         })
     }
 
-    /// Runs a script; the first value tells whether it went well.
+    /// Runs a script; the first value is whether it succeeded.
     pub(super) fn run(
         &self,
         function: &Function,
@@ -138,7 +135,7 @@ impl Sandbox {
         if self.budget.used.load(Ordering::Relaxed) <= self.budget.limit {
             return result;
         }
-        // Even if it caught the error in a coroutine and went on to its end.
+        // Even if a coroutine caught the error and the script reached its end.
         self.lua.remove_hook();
         self.watch(STRIDE)?;
         Err(too_long())
@@ -154,10 +151,10 @@ impl Sandbox {
 }
 
 fn too_long() -> mlua::Error {
-    mlua::Error::external(Raised(TOO_LONG.as_bytes().to_vec()))
+    mlua::Error::external(LocatedError(TOO_LONG.as_bytes().to_vec()))
 }
 
-/// What a script sees of an error that it caught.
+/// Returns the value that a script sees for a caught error.
 fn unwrap(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let Value::Error(error) = &value else { return Ok(value) };
     if let Some(Failure(text)) = error.downcast_ref::<Failure>() {
@@ -165,14 +162,14 @@ fn unwrap(lua: &Lua, value: Value) -> mlua::Result<Value> {
         table.raw_set("err", lua.create_string(text)?)?;
         return Ok(Value::Table(table));
     }
-    let text = match error.downcast_ref::<Raised>() {
-        Some(Raised(text)) => text.clone(),
+    let text = match error.downcast_ref::<LocatedError>() {
+        Some(LocatedError(text)) => text.clone(),
         None => error.to_string().into_bytes(),
     };
     Ok(Value::String(lua.create_string(text)?))
 }
 
-/// Makes the table of an error that nobody caught: what it says and where it was.
+/// Makes the table of an uncaught error: its text and its line.
 fn handle(lua: &Lua, value: Value) -> mlua::Result<Value> {
     let place = place(lua);
     let table = match unwrap(lua, value)? {

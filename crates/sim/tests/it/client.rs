@@ -8,13 +8,13 @@ use holdline_sim::{Memory, RedisHost, RedisOptions, RedisStream, Reply, World};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisResult, Value};
 
-type Driver = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+type DriverTask = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 async fn open(
     host: &RedisHost,
     protocol: ProtocolVersion,
     config: AsyncConnectionConfig,
-) -> RedisResult<(MultiplexedConnection, Driver)> {
+) -> RedisResult<(MultiplexedConnection, DriverTask)> {
     let stream: RedisStream = host.connect()?;
     let info = RedisConnectionInfo::default().set_protocol(protocol);
     let config = config.set_response_timeout(None).set_connection_timeout(None);
@@ -50,7 +50,7 @@ async fn the_client_crate_runs_on_a_fake_server() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_pure_call_wakes_who_listens() {
+async fn a_message_of_a_direct_call_wakes_a_subscriber() {
     let host = RedisHost::new(Arc::new(ManualClock::new()), RedisOptions::default());
     let (sender, mut pushes) = tokio::sync::mpsc::unbounded_channel();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
@@ -63,7 +63,7 @@ async fn a_message_of_a_pure_call_wakes_who_listens() {
     let operator = host.server().connect().expect("it is up");
     let replies = host.server().execute(operator, &[b"publish", b"c", b"hello"]);
     assert_eq!(replies, [Reply::Integer(1)]);
-    let heard = async {
+    let received = async {
         while let Some(push) = pushes.recv().await {
             if push.kind == redis::PushKind::Message {
                 return push.data.len();
@@ -71,8 +71,8 @@ async fn a_message_of_a_pure_call_wakes_who_listens() {
         }
         0
     };
-    let heard = tokio::time::timeout(Duration::from_secs(10), heard).await;
-    assert_eq!(heard.expect("it is told"), 2);
+    let received = tokio::time::timeout(Duration::from_secs(10), received).await;
+    assert_eq!(received.expect("it is told"), 2);
 }
 
 /// Contenders for one key, each waiting by a subscription: what they did, in order.
@@ -117,7 +117,7 @@ fn trace(seed: u64) -> (Vec<String>, u64) {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story() {
+fn the_same_seed_repeats_the_world() {
     let (log, commands) = trace(5);
     assert_eq!(log.len(), 8);
     assert!(log.chunks(2).all(|pair| pair[0][..1] == pair[1][..1]), "{log:?}");

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use holdline::ManualClock;
 use holdline_sim::{ConnectionId, FakeRedis, Protocol, RedisOptions, Reply, ReplyDecoder};
 
-use crate::generator::{self as g, Dice, Generator};
+use crate::generator::{self as g, Generator, SeededRng};
 use crate::real::{RealRedis, Wire, request};
 
 /// A command and which of two connections sends it.
 type Step = (usize, Vec<Vec<u8>>);
 
 /// Answers that have no order: they are sorted before they are compared.
-const UNORDERED: &[&str] = &["smembers", "sinter", "sunion", "sdiff", "keys", "scan"];
+const UNORDERED: &[&str] = &["keys", "scan"];
 
 struct Pair {
     fake: FakeRedis,
@@ -82,12 +82,15 @@ impl Pair {
             let same = if sorted && !fake.is_empty() {
                 canonical(&fake).is_some() && canonical(&fake) == canonical(&real)
             } else {
-                fake == real
-                    || (name.ends_with("expiretime") || name == "ttl") && is_close(&fake, &real)
+                fake == real || (name == "pexpiretime") && is_close(&fake, &real)
             };
             if !same {
-                let shown = |bytes: &[u8]| bytes.escape_ascii().to_string();
-                return Err(format!("fake: {}\n    real: {}", shown(&fake), shown(&real)));
+                let resp3_text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+                return Err(format!(
+                    "fake: {}\n    real: {}",
+                    resp3_text(&fake),
+                    resp3_text(&real)
+                ));
             }
         }
         Ok(())
@@ -130,11 +133,11 @@ fn words(line: &str) -> Vec<Vec<u8>> {
 fn run(real: &RealRedis, protocol: &str, steps: &[Step]) -> Result<(), (usize, String)> {
     let mut pair = Pair::new(real, protocol);
     for (number, step) in steps.iter().enumerate() {
-        pair.step(step).map_err(|says| (number, says))?;
+        pair.step(step).map_err(|text| (number, text))?;
     }
     for at in 0..2 {
         let last = (at, words("ping the-end"));
-        pair.step(&last).map_err(|says| (steps.len(), says))?;
+        pair.step(&last).map_err(|text| (steps.len(), text))?;
     }
     Ok(())
 }
@@ -167,20 +170,20 @@ fn compare(name: &str, families: &[&[&str]], seeds: u64) {
     let mut found = Vec::new();
     for seed in only.map_or(0..seeds, |seed| seed..seed + 1) {
         for protocol in ["2", "3"] {
-            let mut generator = Generator { dice: Dice::new(seed), families };
+            let mut generator = Generator { rng: SeededRng::new(seed), families };
             let mut steps: Vec<Step> = Vec::new();
             for _ in 0..80 {
-                let at = usize::from(generator.dice.below(5) == 0);
+                let at = usize::from(generator.rng.below(5) == 0);
                 steps.push((at, generator.command()));
             }
             let Err((number, first)) = run(&real, protocol, &steps) else { continue };
             steps.truncate(number + 1);
             let steps = shrink(&real, protocol, steps);
-            let says = run(&real, protocol, &steps).err();
-            let shown: Vec<String> = steps.iter().map(show).collect();
-            let says = says.map_or(format!("only once: {first}"), |(_, says)| says);
-            let shown = shown.join("\n");
-            found.push(format!("{name}, seed {seed}, RESP{protocol}:\n{shown}\n    {says}"));
+            let text = run(&real, protocol, &steps).err();
+            let resp3_text: Vec<String> = steps.iter().map(show).collect();
+            let text = text.map_or(format!("only once: {first}"), |(_, text)| text);
+            let resp3_text = resp3_text.join("\n");
+            found.push(format!("{name}, seed {seed}, RESP{protocol}:\n{resp3_text}\n    {text}"));
         }
         // A handful shows the pattern.
         if found.len() > 4 {
@@ -196,21 +199,6 @@ fn show((at, args): &Step) -> String {
     format!("  {at}> {}", args.join(" "))
 }
 
-/// Compares one fixed sequence, in both protocols.
-fn compare_lines(lines: &[&str]) {
-    let real = RealRedis::start();
-    let steps: Vec<Step> = lines.iter().map(|line| (0, words(line))).collect();
-    for protocol in ["2", "3"] {
-        assert_eq!(run(&real, protocol, &steps), Ok(()), "RESP{protocol}");
-    }
-}
-
-#[test]
-fn the_least_rank_of_lpos_counts_from_the_end() {
-    let rank = "lpos l a rank -9223372036854775808";
-    compare_lines(&["rpush l a b a c", rank, &format!("{rank} count 0")]);
-}
-
 #[test]
 fn strings_answer_as_the_real_server_does() {
     compare("strings", &[g::STRINGS, g::STRINGS, g::KEYS, g::LISTS], 60);
@@ -218,7 +206,7 @@ fn strings_answer_as_the_real_server_does() {
 
 #[test]
 fn keys_and_ends_answer_as_the_real_server_does() {
-    compare("keys", &[g::KEYS, g::KEYS, g::STRINGS, g::HASHES, g::SETS], 60);
+    compare("keys", &[g::KEYS, g::KEYS, g::STRINGS, g::HASHES, g::SORTED_SETS], 60);
 }
 
 #[test]
@@ -229,11 +217,6 @@ fn hashes_answer_as_the_real_server_does() {
 #[test]
 fn lists_answer_as_the_real_server_does() {
     compare("lists", &[g::LISTS, g::LISTS, g::LISTS, g::STRINGS, g::KEYS], 60);
-}
-
-#[test]
-fn sets_answer_as_the_real_server_does() {
-    compare("sets", &[g::SETS, g::SETS, g::KEYS, g::STRINGS], 40);
 }
 
 #[test]
@@ -248,7 +231,7 @@ fn connections_and_transactions_answer_as_the_real_server_does() {
 
 #[test]
 fn listeners_are_told_as_by_the_real_server() {
-    compare("listening", &[g::LISTENING, g::LISTENING, g::STRINGS], 60);
+    compare("listening", &[g::SUBSCRIBED, g::SUBSCRIBED, g::STRINGS], 60);
 }
 
 #[test]

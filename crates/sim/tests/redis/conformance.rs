@@ -1,5 +1,5 @@
-//! The engine with its real scripts on a fake server, judged by the suite in virtual time: time
-//! moves by hand, so leases of hours cost nothing and nothing is ever late.
+//! The conformance suite on the engine with its real scripts and a fake server, in virtual time:
+//! the suite moves the clock, so leases of hours cost nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -8,27 +8,27 @@ use std::time::Duration;
 
 use holdline::ManualClock;
 use holdline_conformance::{
-    BoxFuture, Disturbance, Disturbed, Factory, HandDriven, Scale, Time, run,
+    BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Scale, Time, run,
 };
 use holdline_core::{Clock, Engine, LockError, LockName, Moment};
-use holdline_redis::{Elsewhere, RedisEngine, RedisOptions, Stream, Surroundings, Task};
+use holdline_redis::{Environment, RedisEngine, RedisOptions, Stream, Task, TaskSpawner};
 use holdline_sim::{ConnectionId, Memory, RedisHost, Reply};
 use parking_lot::Mutex;
 
 const FOREIGN: &[u8] = b"somebody else's lock";
-/// How far time moves while a client looks for a server that is there again, and how often.
+/// How far time moves while a client reconnects after a restart, and how often.
 const STEP: Duration = Duration::from_millis(5);
 const STEPS: u32 = 1_000;
-/// How many histories suffice: on the table itself more are tried.
+/// The number of histories: the table itself is tested with more.
 const HISTORIES: usize = 500;
-/// How many suffice where only the protocol is another.
+/// The number where only the protocol differs.
 const FEW: usize = 100;
 
 /// The simulation's clock, as the suite moves it.
 #[derive(Clone, Debug)]
-struct Hand(ManualClock);
+struct HandDrivenClock(ManualClock);
 
-impl Clock for Hand {
+impl Clock for HandDrivenClock {
     fn now(&self) -> Moment {
         self.0.now()
     }
@@ -41,33 +41,33 @@ impl Clock for Hand {
     }
 }
 
-impl HandDriven for Hand {
+impl ManualTime for HandDrivenClock {
     fn advance(&self, by: Duration) {
         self.0.advance(by);
     }
 }
 
-/// Streams to the fake, tasks on the test's one thread.
+/// The environment: streams to the fake server, tasks on the test's thread.
 #[derive(Debug)]
-struct Inside {
+struct SimEnvironment {
     host: RedisHost,
     drawn: AtomicU32,
 }
 
-impl Elsewhere for Inside {
+impl TaskSpawner for SimEnvironment {
     fn spawn(&self, task: Task<()>) {
         drop(tokio::spawn(task));
     }
 }
 
-impl Surroundings for Inside {
+impl Environment for SimEnvironment {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let stream = self.host.connect();
         Box::pin(async { stream.map(|stream| Box::new(stream) as Box<dyn Stream>) })
     }
 
     fn random(&self) -> u32 {
-        // Evenly over all numbers, and each engine its own.
+        // Evenly distributed, and different for each engine.
         self.drawn.fetch_add(0x9e37_79b9, Ordering::Relaxed)
     }
 }
@@ -107,7 +107,7 @@ impl Fake {
         self.host.server().execute(operator, words).remove(0)
     }
 
-    /// Crashes the server and starts it with what it knew; every client finds it again.
+    /// Crashes the server and restarts it with its data; every client reconnects.
     async fn restart(&self) -> Disturbed {
         self.host.server().crash();
         self.host.server().restart(Memory::Kept);
@@ -135,7 +135,7 @@ impl Fake {
     }
 }
 
-/// Gives every task of the thread its turn, a few times.
+/// Lets every task of the thread run a few times.
 async fn let_all_run() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -159,9 +159,9 @@ impl Factory for Fake {
         Box::pin(async {
             let number = self.opened.fetch_add(1, Ordering::Relaxed);
             let drawn = AtomicU32::new(number.wrapping_mul(0x85eb_ca6b));
-            let inside = Arc::new(Inside { host: self.host.clone(), drawn });
+            let inside = Arc::new(SimEnvironment { host: self.host.clone(), drawn });
             let options = RedisOptions::from_url(self.url)?.with_max_waiters(100);
-            let options = options.with_surroundings(inside);
+            let options = options.with_environment(inside);
             let engine = RedisEngine::connect(&options, Arc::new(self.clock.clone())).await?;
             self.engines.lock().push(engine.clone());
             let engine: Arc<dyn Engine> = Arc::new(engine);
@@ -170,11 +170,11 @@ impl Factory for Fake {
     }
 
     fn time(&self) -> Time {
-        Time::Hand(Arc::new(Hand(self.clock.clone())))
+        Time::Manual(Arc::new(HandDrivenClock(self.clock.clone())))
     }
 
     fn scale(&self) -> Scale {
-        Scale { histories: self.histories, ..Scale::hand_driven() }
+        Scale { histories: self.histories, ..Scale::manual() }
     }
 
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
@@ -203,7 +203,7 @@ async fn the_suite_passes_on_a_fake_server_in_virtual_time() {
 }
 
 #[tokio::test]
-async fn the_suite_passes_by_the_old_protocol_in_virtual_time() {
+async fn the_suite_passes_with_resp2_in_virtual_time() {
     let fake = Fake::start("by_the_old_protocol");
     run(Fake { url: "redis://fake?protocol=resp2", histories: FEW, ..fake }).await.conclude();
 }

@@ -1,4 +1,4 @@
-//! The Redis engine as a whole on a fake server: the suite, and worlds of clients with faults.
+//! The Redis engine on a fake server: the conformance suite, and simulated worlds with faults.
 
 mod conformance;
 mod quorum;

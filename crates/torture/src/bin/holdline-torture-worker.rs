@@ -1,4 +1,4 @@
-//! A worker of the tests: what `holdline` is by a hidden verb.
+//! A worker process for the tests; the command line runs the same code by a hidden verb.
 
 use std::process::ExitCode;
 

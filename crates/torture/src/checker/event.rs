@@ -1,8 +1,8 @@
-//! What contenders write down, and one attempt put together from it.
+//! The events that contenders record, and one attempt assembled from them.
 //!
-//! Invariant V1: all moments of a history are readings of one clock. Processes of one machine
-//! share its clocks; a reading is taken *before* what makes a hold certain to end is
-//! done, and *after* what makes it certain to begin, so that errors only shorten certain holds.
+//! Invariant V1: all moments of a history are readings of one clock. Processes of one machine share
+//! its clocks. The clock is read *before* an action that makes a hold certain to end, and *after*
+//! one that makes it certain to begin, so that errors only shorten certain holds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -33,25 +33,25 @@ pub enum Seen {
         /// How it wants to hold it.
         mode: Mode,
     },
-    /// It learned that it is queued; again when it lost its place and queued anew.
+    /// It learned that it is queued; again if its entry was removed and it queued anew.
     Queued,
     /// It learned that it holds the name.
     Granted {
         /// The fencing token.
         token: FencingToken,
-        /// Until when it may believe so.
+        /// Until when it may rely on that.
         valid_until: Moment,
     },
     /// A renewal was good.
     Renewed {
-        /// Until when it may believe so now.
+        /// Until when it may rely on that now.
         valid_until: Moment,
     },
     /// Just before its release left.
     Released,
-    /// It was told that the lease is lost.
+    /// It was notified that the lease is lost.
     Lost,
-    /// It ended without a grant, and was told so or gave up.
+    /// It ended without a grant: it failed or gave up.
     Failed,
     /// Its process was killed; nothing more is known of it.
     Killed,
@@ -93,7 +93,7 @@ pub(super) struct Name {
 /// An accepted write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write {
-    /// The place of its attempt in [`Name::attempts`].
+    /// The index of its attempt in [`Name::attempts`].
     pub(super) by: usize,
     pub(super) sent: Moment,
     pub(super) answered: Moment,
@@ -137,7 +137,7 @@ impl Attempt {
         self.grant.is_none() && self.ended.is_none()
     }
 
-    /// Tells whether both cannot hold at once.
+    /// Returns whether both cannot hold at once.
     pub(super) fn excludes(&self, other: &Attempt) -> bool {
         match (self.mode, other.mode) {
             (Mode::Shared, Mode::Shared) => false,
@@ -190,12 +190,12 @@ impl Attempt {
 /// Puts the attempts of each name together.
 pub(super) fn by_name(events: &[Event]) -> Result<BTreeMap<LockName, Name>, MalformedHistory> {
     let mut names: BTreeMap<LockName, Name> = BTreeMap::new();
-    let mut places: HashMap<u64, (LockName, usize)> = HashMap::new();
+    let mut slots: HashMap<u64, (LockName, usize)> = HashMap::new();
     for event in events {
         let malformed = || MalformedHistory { attempt: event.attempt, event: event.seen.clone() };
         if let Seen::Called { name, mode } = &event.seen {
             let attempts = &mut names.entry(name.clone()).or_default().attempts;
-            if places.insert(event.attempt, (name.clone(), attempts.len())).is_some() {
+            if slots.insert(event.attempt, (name.clone(), attempts.len())).is_some() {
                 return Err(malformed());
             }
             attempts.push(Attempt {
@@ -210,15 +210,15 @@ pub(super) fn by_name(events: &[Event]) -> Result<BTreeMap<LockName, Name>, Malf
             });
             continue;
         }
-        let (name, place) = places.get(&event.attempt).ok_or_else(malformed)?;
+        let (name, slot) = slots.get(&event.attempt).ok_or_else(malformed)?;
         let of_name = names.get_mut(name).ok_or_else(malformed)?;
         if let Seen::Wrote { sent, token, accepted } = event.seen {
             if accepted {
-                of_name.writes.push(Write { by: *place, sent, answered: event.at, token });
+                of_name.writes.push(Write { by: *slot, sent, answered: event.at, token });
             }
             continue;
         }
-        of_name.attempts[*place].see(event.at, &event.seen).ok_or_else(malformed)?;
+        of_name.attempts[*slot].see(event.at, &event.seen).ok_or_else(malformed)?;
     }
     Ok(names)
 }

@@ -1,27 +1,27 @@
 //! Judges a concurrent history by what was seen from outside, in O(n log n).
 //!
-//! Many contenders run at once and each writes down what it saw, on one clock: when it asked,
-//! when it was queued, what it was granted and until when it may believe that, when it let go.
-//! The checker needs no model of the lock and no search: what it calls a violation has two
-//! witnesses whose own words contradict each other. Where a reply never came there is no claim
-//! and so nothing to contradict.
+//! Many contenders run at once and each records what it saw, on one clock: when it sent its
+//! request, when it was queued, what it was granted and until when it may rely on that, when it
+//! released. The checker needs no model of the lock and no search: a violation has two witnesses
+//! whose own records contradict each other. If a reply never came there is no claim, and so nothing
+//! to contradict.
 //!
-//! - A **certain hold** lasts from the moment the grant was known to the earliest of: the
-//!   release was sent, the loss was told, `valid_until`. It is what the holder was *entitled to
-//!   believe*; the real grant is longer at both ends.
-//! - C1: certain holds whose modes exclude each other do not overlap, and the permits held at
-//!   one instant are no more than there are (P1).
-//! - C2: no two grants of a name have one token; an exclusive grant that was asked for after
-//!   another was known has the larger token; tokens of certain exclusive holds grow in the order
-//!   of holding (P2).
+//! - A **certain hold** lasts from the moment the grant was known to the earliest of: the release
+//!   was sent, the loss was reported, `valid_until`. It is the time in which the holder was
+//!   *entitled to rely on the lock*; the real grant is longer at both ends.
+//! - C1: certain holds whose modes exclude each other do not overlap, and the permits held at one
+//!   instant are no more than there are (P1).
+//! - C2: no two grants of a name have one token; an exclusive grant that was requested after
+//!   another was known has the larger token; tokens of certain exclusive holds grow in the order of
+//!   holding (P2).
 //! - C3: a resource that checks tokens never accepts one after it has answered to a larger (P2).
 //! - C4: among attempts that exclude each other, one that was known to be queued before the other
-//!   was asked for is granted first (P8; only where the engine is fair, and only of attempts that
-//!   kept their place: an attempt that queued anew counts from its last queueing).
+//!   was requested is granted first (P8; only if the engine is fair, and only for attempts that
+//!   kept their place: an attempt that queued again counts from its last queueing).
 //! - C5: every attempt ends: by grant, by failure, or because its process was killed (P7).
-//! - C6: what was told lost is never renewed afterwards (P6).
+//! - C6: a lease that was reported lost is never renewed afterwards (P6).
 //!
-//! Read next: [`event`] for what is written down, [`crate::recorder`] for who writes it.
+//! Read next: [`event`] for what is recorded, [`crate::recorder`] for who records it.
 
 pub mod event;
 mod rules;
@@ -83,7 +83,7 @@ pub struct Violation {
     pub name: LockName,
     /// What is wrong.
     pub kind: ViolationKind,
-    /// Who shows it: the earlier one first.
+    /// The witnesses: the earlier one first.
     pub witnesses: Vec<Witness>,
 }
 

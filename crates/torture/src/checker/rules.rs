@@ -45,24 +45,24 @@ pub(super) fn overlap(all: &[Attempt]) -> Witnesses<'_> {
 pub(super) fn over_admission(all: &[Attempt]) -> Witnesses<'_> {
     let spans = spans(all, |mode| mode.permits_of().is_some());
     let mut turns: Vec<(Moment, bool, usize)> = Vec::with_capacity(spans.len() * 2);
-    for (place, (from, to, _)) in spans.iter().enumerate() {
-        turns.push((*from, true, place));
-        turns.push((*to, false, place));
+    for (slot, (from, to, _)) in spans.iter().enumerate() {
+        turns.push((*from, true, slot));
+        turns.push((*to, false, slot));
     }
     turns.sort_unstable();
     let mut inside: BTreeMap<usize, &Attempt> = BTreeMap::new();
     let mut taken = 0_u64;
-    for (_, begins, place) in turns {
-        let attempt = spans[place].2;
+    for (_, begins, slot) in turns {
+        let attempt = spans[slot].2;
         let Mode::Permits { count, of } = attempt.mode else { continue };
         if begins {
-            inside.insert(place, attempt);
+            inside.insert(slot, attempt);
             taken += u64::from(count);
             if taken > u64::from(of) {
                 return Some(inside.into_values().collect());
             }
         } else {
-            inside.remove(&place);
+            inside.remove(&slot);
             taken -= u64::from(count);
         }
     }
@@ -156,12 +156,12 @@ pub(super) fn passed(all: &[Attempt]) -> Witnesses<'_> {
                 return Some(vec![attempt, *passer]);
             }
         }
-        let way = match attempt.mode {
+        let behaviour = match attempt.mode {
             Mode::Exclusive => (0, 0),
             Mode::Shared => (1, 0),
             Mode::Permits { count, .. } => (2, count),
         };
-        let last = asked_last.entry(way).or_insert(attempt);
+        let last = asked_last.entry(behaviour).or_insert(attempt);
         if last.called < attempt.called {
             *last = attempt;
         }

@@ -1,7 +1,7 @@
-//! Runs on real stores, under all the harm that they can be done; and runs with a planted bug,
-//! which must be found.
+//! Runs on real stores, under every fault that they support; and runs with a planted bug, which
+//! must be found.
 //!
-//! Each takes a few seconds of harm. The seed is fixed, so that the same faults come each time;
+//! Each lasts a few seconds. The seed is fixed, so that the same faults come each time;
 //! `HOLDLINE_TORTURE_SEED` and `HOLDLINE_TORTURE_SECONDS` try others, and longer.
 
 mod owned;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use holdline_torture::{Fault, Nemesis, Plan, Program, Report, WithoutServers, run};
 
-/// How long harm is done, unless the environment says otherwise.
+/// How long faults are injected, unless the environment sets another time.
 const SECONDS: u64 = 6;
 
 fn set(name: &str) -> Option<u64> {

@@ -1,11 +1,11 @@
-//! Power over servers of our own: they are killed, emptied, and their clocks are moved.
+//! Faults of servers that the test owns: they are killed, emptied, and their clocks are stepped.
 
 use std::time::Duration;
 
 use holdline_services::{
     EtcdCluster, MariaDbServer, PostgresServer, RedisCluster, RedisServer, SentinelGroup, ZooKeeper,
 };
-use holdline_torture::{Blow, Fault, Nemesis};
+use holdline_torture::{Fault, Injection, Nemesis};
 
 /// How much faster or slower a clock may run: well within what the lock allows for.
 const RATE: f64 = 0.004;
@@ -18,8 +18,8 @@ pub(crate) struct OwnRedis {
 
 fn say(server: &RedisServer, line: &str) -> Result<(), String> {
     let reply = server.raw().say(line).map_err(|error| format!("{line}: {error}"))?;
-    let told = format!("{reply:?}");
-    if told.contains("Error") { Err(format!("{line}: {told}")) } else { Ok(()) }
+    let answer = format!("{reply:?}");
+    if answer.contains("Error") { Err(format!("{line}: {answer}")) } else { Ok(()) }
 }
 
 /// Within a fifth of a second to two, forward or back.
@@ -32,19 +32,19 @@ impl Nemesis for OwnRedis {
         self.faults.clone()
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        let node = &self.nodes[blow.node];
-        match blow.fault {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        let node = &self.nodes[injection.node];
+        match injection.fault {
             Fault::RestartEmpty => {
                 node.kill();
                 node.restart();
             }
-            Fault::ClockStep => match step(blow.dice) {
+            Fault::ClockStep => match step(injection.dice) {
                 (true, by) => node.clock().step_forward(by),
                 (false, by) => node.clock().step_back(by),
             },
             Fault::ClockRate => {
-                let faster = blow.dice.is_multiple_of(2);
+                let faster = injection.dice.is_multiple_of(2);
                 node.clock().set_rate(if faster { 1.0 + RATE } else { 1.0 - RATE });
             }
             Fault::ScriptFlush => say(node, "SCRIPT FLUSH")?,
@@ -55,15 +55,15 @@ impl Nemesis for OwnRedis {
         Ok(())
     }
 
-    fn mend(&self, blow: Blow) -> Result<(), String> {
-        if blow.fault == Fault::ClockRate {
-            self.nodes[blow.node].clock().set_rate(1.0);
+    fn heal(&self, injection: Injection) -> Result<(), String> {
+        if injection.fault == Fault::ClockRate {
+            self.nodes[injection.node].clock().set_rate(1.0);
         }
         Ok(())
     }
 }
 
-/// A Redis Cluster: three masters with a replica each, who may change their places.
+/// A Redis Cluster: three masters with a replica each, which may swap roles.
 pub(crate) struct OwnRedisCluster {
     pub(crate) cluster: RedisCluster,
     pub(crate) faults: Vec<Fault>,
@@ -101,10 +101,10 @@ impl Nemesis for OwnRedisCluster {
         self.faults.clone()
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        let (master, replica) = self.pair(blow.dice);
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        let (master, replica) = self.pair(injection.dice);
         let nodes = self.cluster.nodes();
-        match blow.fault {
+        match injection.fault {
             Fault::Failover => {
                 let (slot, others) = self.seen_by((master, replica));
                 self.cluster.fail_over(replica, slot, &others);
@@ -116,7 +116,7 @@ impl Nemesis for OwnRedisCluster {
                 nodes[master].restart();
                 self.cluster.await_well();
             }
-            Fault::Reshard => self.move_some(blow.dice)?,
+            Fault::Reshard => self.move_some(injection.dice)?,
             Fault::ScriptFlush => say(&nodes[master], "SCRIPT FLUSH")?,
             Fault::ClientKill => say(&nodes[master], "CLIENT KILL TYPE normal SKIPME yes")?,
             other => return Err(format!("{other} is not done to a cluster")),
@@ -124,7 +124,7 @@ impl Nemesis for OwnRedisCluster {
         Ok(())
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }
@@ -137,8 +137,8 @@ impl Nemesis for OwnPostgres {
         vec![Fault::Restart, Fault::ClientKill]
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        match blow.fault {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        match injection.fault {
             Fault::Restart => {
                 self.0.kill();
                 self.0.restart();
@@ -153,7 +153,7 @@ impl Nemesis for OwnPostgres {
         Ok(())
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }
@@ -166,8 +166,8 @@ impl Nemesis for OwnMariaDb {
         vec![Fault::Restart, Fault::ClientKill]
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        match blow.fault {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        match injection.fault {
             Fault::Restart => {
                 self.0.kill();
                 self.0.restart();
@@ -180,7 +180,7 @@ impl Nemesis for OwnMariaDb {
         Ok(())
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }
@@ -193,17 +193,17 @@ impl Nemesis for OwnEtcd {
         vec![Fault::Restart]
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        if blow.fault != Fault::Restart {
-            return Err(format!("{} is not done to etcd", blow.fault));
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        if injection.fault != Fault::Restart {
+            return Err(format!("{} is not done to etcd", injection.fault));
         }
-        self.0.kill(blow.node);
-        self.0.relaunch(blow.node);
-        self.0.await_ready(blow.node);
+        self.0.kill(injection.node);
+        self.0.relaunch(injection.node);
+        self.0.await_ready(injection.node);
         Ok(())
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }
@@ -216,17 +216,18 @@ impl Nemesis for OwnZooKeeper {
         vec![Fault::Restart, Fault::PauseNode, Fault::EndSession]
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        match blow.fault {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        match injection.fault {
             Fault::Restart => {
-                self.0.kill(blow.node);
-                self.0.relaunch(blow.node);
-                self.0.await_ready(blow.node);
+                self.0.kill(injection.node);
+                self.0.relaunch(injection.node);
+                self.0.await_ready(injection.node);
             }
-            Fault::PauseNode => self.0.stop(blow.node),
+            Fault::PauseNode => self.0.stop(injection.node),
             Fault::EndSession => {
                 let sessions = self.0.sessions_below("/holdline");
-                let which = usize::try_from(blow.dice).unwrap_or_default() % sessions.len().max(1);
+                let which =
+                    usize::try_from(injection.dice).unwrap_or_default() % sessions.len().max(1);
                 // It may have ended by itself meanwhile.
                 if let Some(session) = sessions.get(which) {
                     self.0.end_session(*session);
@@ -237,10 +238,10 @@ impl Nemesis for OwnZooKeeper {
         Ok(())
     }
 
-    fn mend(&self, blow: Blow) -> Result<(), String> {
-        if blow.fault == Fault::PauseNode {
-            self.0.cont(blow.node);
-            self.0.await_ready(blow.node);
+    fn heal(&self, injection: Injection) -> Result<(), String> {
+        if injection.fault == Fault::PauseNode {
+            self.0.cont(injection.node);
+            self.0.await_ready(injection.node);
         }
         Ok(())
     }
@@ -250,7 +251,7 @@ impl Nemesis for OwnZooKeeper {
 pub(crate) struct OwnGroup(pub(crate) SentinelGroup);
 
 impl OwnGroup {
-    /// The master stands still until another is in its place, and goes on.
+    /// The master is stopped until another one has taken over, and continued.
     fn freeze_master(&self, master: usize) {
         self.0.servers()[master].stop();
         let next = self.0.await_promotion(master);
@@ -264,16 +265,16 @@ impl Nemesis for OwnGroup {
         vec![Fault::Restart, Fault::ClientKill, Fault::Failover]
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
         let master = self.0.master();
-        match blow.fault {
+        match injection.fault {
             Fault::Restart => {
                 self.0.servers()[master].kill();
                 let next = self.0.await_promotion(master);
                 self.0.servers()[master].restart();
                 self.0.follow(master, next);
             }
-            Fault::Failover if blow.dice.is_multiple_of(2) => self.freeze_master(master),
+            Fault::Failover if injection.dice.is_multiple_of(2) => self.freeze_master(master),
             Fault::Failover => {
                 let next = self.0.fail_over();
                 self.0.follow(master, next);
@@ -286,7 +287,7 @@ impl Nemesis for OwnGroup {
         Ok(())
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }

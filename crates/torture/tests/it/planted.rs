@@ -1,4 +1,4 @@
-//! A run can fail: planted bugs are found, each told by its own column and witness.
+//! A run can fail: planted bugs are found, each by its own column and witness.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn with(plant: Plant, url: String) -> Plan {
 #[track_caller]
 fn broken(report: &Report, witness: &str) {
     assert_eq!(report.verdict, Verdict::Broken, "{report}");
-    assert!(report.witnesses.iter().any(|told| told.contains(witness)), "{report}");
+    assert!(report.witnesses.iter().any(|reply| reply.contains(witness)), "{report}");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn workers_that_share_nothing_are_found() {
 fn a_call_that_does_not_come_back_is_found() {
     let scratch = Scratch::new("hangs");
     let mut plan = with(Plant::Hang, scratch.url());
-    plan.patience = Duration::from_secs(1);
+    plan.slack = Duration::from_secs(1);
     plan.faults = vec![Fault::Pause];
     let report = alone(&plan);
     broken(&report, "lock did not come back");
@@ -61,7 +61,7 @@ fn a_call_that_does_not_come_back_is_found() {
 }
 
 #[test]
-fn a_grant_that_nobody_gives_back_is_found() {
+fn a_grant_that_is_never_released_is_found() {
     let server = RedisServer::start(RedisConfig::default());
     let report = alone(&with(Plant::Orphan, server.url()));
     broken(&report, "1 holders");

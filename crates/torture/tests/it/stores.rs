@@ -1,4 +1,4 @@
-//! Every engine keeps its promises under harm.
+//! Every engine keeps its promises under faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,10 +99,10 @@ fn redlock() {
     kept(&carry_out(&plan, Arc::new(OwnRedis { nodes, faults })));
 }
 
-/// Slots are moved and masters change places with their replicas, all in order: that costs nothing.
+/// Slots are moved and masters swap roles with their replicas, all in order: that costs nothing.
 #[test]
 fn redis_cluster() {
-    // So long that none is taken for dead on a busy machine; and as one pair may change places
+    // So long that none is taken for dead on a busy machine; and as one pair may swap roles
     // again only after twice as long, not longer.
     let config = ClusterConfig::default().with_node_timeout(Duration::from_secs(20));
     let cluster = RedisCluster::start(&config);
@@ -184,7 +184,8 @@ fn etcd() {
     kept_but_for_exclusion(&carry_out(&plan, nemesis));
 }
 
-/// Exclusion is soft, and whose session somebody else ends believes in it until it is told.
+/// Exclusion depends on sessions: a holder whose session another client ends is valid until
+/// notified.
 #[test]
 fn zookeeper() {
     let servers = ZooKeeper::start_three(&ZooKeeperConfig::default());

@@ -5,16 +5,17 @@ use holdline::{AnyOf, Guard, LockOptions};
 use holdline_core::{ErrorKind, LockName};
 use rustix::process::Signal;
 
-use super::super::common::{self, TRY};
+use super::super::common;
 use super::Run;
 use crate::child::Signals;
 use crate::duration;
 use crate::failure::Failure;
+use crate::session::TRY_LIMIT;
 
-/// What `run --any-of` takes.
+/// The arguments of `run --any-of`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct AnyOfArgs {
-    /// Hold the first of these names that is free, in place of NAME; HOLDLINE_NAME tells which. May
+    /// Hold the first of these names that is free, in place of NAME; HOLDLINE_NAME is that one. May
     /// be given several times
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = common::name)]
     #[arg(conflicts_with_all = ["shared", "permits", "once_per"])]
@@ -22,7 +23,7 @@ pub(crate) struct AnyOfArgs {
 }
 
 impl Run<'_> {
-    /// Takes the first name that is free, or the first that becomes free.
+    /// Acquires the first name that is free, or the first that becomes free.
     pub(super) async fn wait_for_any(
         &self,
         options: &LockOptions,
@@ -40,12 +41,13 @@ impl Run<'_> {
 
     async fn first_free(&self, any_of: &AnyOf) -> Result<Guard, Failure> {
         let only_try = self.arguments.only_tries();
-        let tried = tokio::time::timeout(self.session.left_of(TRY), any_of.try_lock()).await;
+        let tried =
+            tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
         let error = match tried {
             Ok(Ok(guard)) => return Ok(guard),
             Ok(Err(error)) => error,
             Err(_) => {
-                let message = format!("no answer within {}", duration::written(TRY));
+                let message = format!("no answer within {}", duration::written(TRY_LIMIT));
                 self.session.error(ErrorKind::Unavailable { message })
             }
         };
@@ -63,7 +65,7 @@ impl Run<'_> {
     }
 }
 
-/// The names stand behind a flag.
+/// Returns the failure with the flag of the names.
 fn named_twice(failure: Failure) -> Failure {
     let message = format!("--any-of: {}", failure.message);
     Failure { message, ..failure }

@@ -1,4 +1,4 @@
-//! What `run` takes, and what of it does not go together.
+//! The arguments of `run`, and the checks of how they combine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -47,10 +47,10 @@ pub(crate) struct RunArgs {
     pub(crate) lease: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
-    /// If NAME is busy, or --wait runs out, do nothing and end with 0; without --wait, do not wait
+    /// If NAME is busy, or --wait runs out, do nothing and exit with 0; without --wait, do not wait
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip: bool,
-    /// End with N instead of 75 if NAME is busy or the wait runs out
+    /// Exit with N instead of 75 if NAME is busy or the wait runs out
     #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
     #[command(flatten)]
@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::any)]
     pub(crate) grace: Option<Duration>,
-    /// Stop the job after this long and end with 124
+    /// Stop the job after this long and exit with 124
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::positive)]
     pub(crate) max_hold: Option<Duration>,
@@ -71,8 +71,8 @@ pub(crate) struct RunArgs {
     /// What to do with the job when the lease is lost: term, kill or warn
     #[arg(long, value_name = "WHAT", default_value = "term", hide_possible_values = true)]
     pub(crate) on_lost: OnLost,
-    /// Keep the job from inheriting the descriptor that keeps a live grant: what it leaves behind
-    /// does not hold NAME
+    /// Do not let the job inherit the descriptor that keeps a live grant: processes that it leaves
+    /// behind do not hold NAME
     #[arg(long)]
     pub(crate) close: bool,
     #[command(flatten)]
@@ -96,17 +96,17 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    /// Whether NAME is asked for only once. A wait without an end is never skipped, so whoever
-    /// skips without one does not wait.
+    /// Whether NAME is requested only once. `--skip` without `--wait` does not wait, since a wait
+    /// without a limit never ends.
     pub(crate) fn only_tries(&self) -> bool {
         self.wait.only_try || (self.skip && self.wait.wait.is_none())
     }
 
-    /// Looks where NAME stands in the words of the command line: behind a `--` it is the beginning
-    /// of the command if NAME was forgotten, as by `run $name -- backup` where `name` is not set.
+    /// Checks that NAME comes before the first `--`. After a `--`, NAME is really the beginning of
+    /// the command, as in `run $name -- backup` with an empty `name`.
     ///
     /// # Errors
-    /// NAME stands there, it does not begin with `-`, and no second `--` makes clear what it is.
+    /// NAME comes after the `--`, does not begin with `-`, and no second `--` follows.
     pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
         let Some(first) = self.any.any_of.first().cloned() else {
             return check_dashes("run", &self.name, &mut self.command, words);

@@ -1,7 +1,7 @@
 //! `holdline elect NAME -- COMMAND`: run COMMAND while this candidate leads, and campaign again.
 //!
 //! A term is a `run`: the same grant, the same way to stop the job before another may lead.
-//! Invariant E1: whoever asks this program to end ends it, also if the signal went to the job.
+//! Invariant E1: a signal to end ends this program, also if the signal went to the job.
 //! Invariant E2: an election that cannot be held (no store, a program that is not there) is not
 //! tried for ever; one that passes (no answer, no quorum, a lost term) is.
 
@@ -20,7 +20,6 @@ use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use super::args::check_dashes;
 use super::metrics_file::MetricsArgs;
 use super::report::Report;
-use super::waiting::Waiting;
 use super::{AnyOfArgs, OnLost, Run, RunArgs, SlotArgs};
 use crate::child::{self, Signals};
 use crate::config::Address;
@@ -28,14 +27,15 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{Asker, NoStore, Session};
+use crate::session::{NoStore, Session, SessionOptions};
+use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
 
 /// How long a candidate waits before it campaigns again, when its command ended by itself or the
 /// store did not answer: another candidate has the time to lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What `elect` takes.
+/// The arguments of `elect`.
 #[derive(Debug, Args)]
 #[command(override_usage = "holdline elect [OPTIONS] NAME [--] COMMAND...\n       \
     holdline elect NAME --observe")]
@@ -83,7 +83,7 @@ pub(crate) struct ElectArgs {
 }
 
 impl ElectArgs {
-    /// Looks where NAME stands, as `run` does.
+    /// Checks where NAME stands, as `run` does.
     ///
     /// # Errors
     /// NAME seems to be the beginning of the command.
@@ -140,21 +140,21 @@ pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Conso
     if arguments.observe {
         return observe(arguments, address, console).await;
     }
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(WaitStatus::default());
     let program = Path::new(&arguments.command[0]);
     let program = program.file_name().unwrap_or(program.as_os_str());
-    let asker = Asker {
+    let options = SessionOptions {
         observer: Some(waiting.clone()),
         program: Some(program.to_string_lossy().into_owned()),
-        waits: Some(console),
-        ..Asker::default()
+        progress: Some(console),
+        ..SessionOptions::default()
     };
     // Before the session has threads of its own.
     let mut signals = Signals::listen()?;
     if let Some(signal) = arguments.resign_on {
         signals.reserve(signal);
     }
-    let session = match Session::open_unless_ended(address, asker, &mut signals).await {
+    let session = match Session::open_unless_ended(address, options, &mut signals).await {
         Ok(session) => session?,
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
@@ -167,7 +167,7 @@ pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Conso
 async fn terms(
     arguments: &ElectArgs,
     session: &Session,
-    waiting: &Arc<Waiting>,
+    waiting: &Arc<WaitStatus>,
     signals: &mut Signals,
     console: &Console,
 ) -> Outcome {
@@ -228,8 +228,9 @@ async fn observe(arguments: &ElectArgs, address: Address, console: &Console) -> 
         }
         tokio::time::sleep(PAUSE / 2).await;
     }
-    let asker = Asker { waits: Some(console), only_looks: true, ..Asker::default() };
-    let session = Session::open(address, asker).await?;
+    let options =
+        SessionOptions { progress: Some(console), read_only: true, ..SessionOptions::default() };
+    let session = Session::open(address, options).await?;
     let mut leaders = session.client().election(arguments.name.as_str())?.observe();
     loop {
         tokio::select! {

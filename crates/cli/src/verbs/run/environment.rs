@@ -1,27 +1,30 @@
-//! What the job finds in its environment.
+//! The environment variables of the job.
 
 use std::ffi::{OsStr, OsString};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline::Guard;
 
 use crate::address;
 use crate::config::{Address, Source};
 use crate::failure::Failure;
-use crate::held::{self, Held};
+use crate::outer_locks::{self, OuterLocks};
 use crate::session::Session;
 use crate::verbs::common::LEASE_ID;
-use crate::view::millis;
+use crate::view::unix_millis;
 
-/// Sets (`Some`) and removes (`None`) of the job's environment.
+/// Variables of the job's environment: set (`Some`) or removed (`None`).
 pub(super) type Changes = Vec<(OsString, Option<OsString>)>;
 
-/// Returns what a job that runs under this guard finds beside what we found ourselves.
-pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<Changes, Failure> {
+/// Returns how the environment of a job under this guard differs from ours.
+pub(super) fn changes(
+    guard: &Guard,
+    session: &Session,
+    outer: &OuterLocks,
+) -> Result<Changes, Failure> {
     let capabilities = session.capabilities();
     let live = guard.anchor().is_some();
     let valid_until = (!live).then(|| unix_millis(guard.remaining()).to_string());
-    // What an engine without tokens has in their place orders nothing.
+    // An engine without fencing tokens has numbers in their place that order nothing.
     let token = capabilities.fencing.then(|| guard.fencing_token().to_string());
     let mut changes: Changes = [
         ("HOLDLINE_NAME", Some(guard.name().as_str().to_owned())),
@@ -29,7 +32,7 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
         (LEASE_ID, Some(guard.lease_id().to_hex())),
         ("HOLDLINE_ENGINE", Some(capabilities.engine.to_owned())),
         ("HOLDLINE_VALID_UNTIL_MS", valid_until),
-        (held::VARIABLE, Some(held.with(capabilities, guard)?)),
+        (outer_locks::VARIABLE, Some(outer.with(capabilities, guard)?)),
     ]
     .into_iter()
     .map(|(name, value)| (OsString::from(name), value.map(OsString::from)))
@@ -40,14 +43,14 @@ pub(super) fn changes(guard: &Guard, session: &Session, held: &Held) -> Result<C
     Ok(changes)
 }
 
-/// Keeps from the job the variables in which the engine's password stands.
+/// Removes the variables that hold the engine's password.
 fn passwords(address: &Address, inherited: Option<&OsStr>) -> Changes {
     let urls = [Some(address.url.as_str()), inherited.and_then(OsStr::to_str)];
     let named = urls.into_iter().flatten().filter_map(address::password_variable);
     named.map(|variable| (variable.into(), None)).collect()
 }
 
-/// Has commands inside the job find the engine that its lock is in.
+/// Makes commands inside the job use the engine of its lock.
 fn engine(address: &Address, url: Option<OsString>) -> Changes {
     let set = |name: &str, value: OsString| (OsString::from(name), Some(value));
     let cleaned = url.and_then(|url| {
@@ -55,26 +58,20 @@ fn engine(address: &Address, url: Option<OsString>) -> Changes {
         if kept.as_deref().is_some_and(|kept| url == kept) {
             return None;
         }
-        // Never unset: commands inside would lock in another store and not notice. An empty one
-        // is refused by them.
+        // Never unset: commands inside would silently lock in another store. They refuse an
+        // empty URL.
         Some(set("HOLDLINE_URL", kept.unwrap_or_default().into()))
     });
     match &address.source {
-        // A flag reaches nobody but us. It holds no password.
+        // A flag is visible to this process only. It holds no password.
         Source::Flag => vec![set("HOLDLINE_URL", address.url.clone().into())],
-        // The file may hold one, so its name is handed on and not what it says.
+        // The file may hold a password, so the job gets its path and not its content.
         Source::Named(file) | Source::File(file) => match std::path::absolute(file) {
             Ok(file) => vec![("HOLDLINE_URL".into(), None), set("HOLDLINE_CONFIG", file.into())],
             Err(_) => cleaned.into_iter().collect(),
         },
         Source::Environment | Source::Default => cleaned.into_iter().collect(),
     }
-}
-
-/// Returns the time of day in `left`, for people and scripts: no rule of ours looks at it.
-pub(crate) fn unix_millis(left: Duration) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    millis(now.saturating_add(left))
 }
 
 #[cfg(test)]
@@ -105,14 +102,14 @@ mod tests {
         ] {
             let address = Address { url: "used:".into(), source };
             let changes = engine(&address, inherited.map(OsString::from));
-            let told: Vec<String> = changes
+            let found: Vec<String> = changes
                 .into_iter()
                 .map(|(name, value)| match value {
                     Some(value) => format!("{}={}", name.display(), value.display()),
                     None => name.display().to_string(),
                 })
                 .collect();
-            assert_eq!(told, expected, "{address:?} {inherited:?}");
+            assert_eq!(found, expected, "{address:?} {inherited:?}");
         }
     }
 }

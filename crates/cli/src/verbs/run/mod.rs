@@ -1,18 +1,17 @@
 //! `holdline run NAME -- COMMAND`: hold NAME, run COMMAND, release.
 //!
-//! What is refused is refused before anything is asked of the store: a report that cannot be
-//! written, a lease that leaves no time to stop the job, a name that a command above holds.
-//! Read next: [`supervise`], which keeps the job on the lease's leash.
+//! Wrong input is refused before any request to the store: a report that cannot be written, a
+//! lease that leaves no time to stop the job, a name that a command above holds.
+//! Read next: [`supervise`], which stops the job before its lease ends.
 
 mod any_of;
 mod args;
 pub(crate) mod elect;
-pub(crate) mod environment;
+mod environment;
 mod metrics_file;
 mod report;
 mod slot;
 mod supervise;
-pub(crate) mod waiting;
 mod window;
 
 use std::ffi::OsString;
@@ -33,7 +32,6 @@ use metrics_file::MetricsFile;
 use report::{Report, ReportFile};
 pub(crate) use slot::SlotArgs;
 use supervise::{Ended, Stop, Supervision};
-use waiting::Waiting;
 use window::Window;
 
 use crate::child::{Launch, LaunchError, Signals};
@@ -42,37 +40,37 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::held::Held;
 use crate::holder::Holder;
-use crate::session::{Asker, Session};
-use crate::verbs::acquire::usual_lease;
-use crate::verbs::common::TRY;
+use crate::outer_locks::OuterLocks;
+use crate::session::{Session, SessionOptions, TRY_LIMIT};
+use crate::verbs::common::default_lease;
+use crate::verbs::waiting::{self, WaitStatus};
 
 /// How long a job may take to end after TERM unless said otherwise.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the end of a job waits to hear whether it was made to end.
-const NEWS: Duration = Duration::from_secs(1);
+/// How long a job's end waits for the answer whether an operator caused it.
+const REVOKE_CHECK_LIMIT: Duration = Duration::from_secs(1);
 
-/// Holds, runs, releases; writes the report whatever happens.
+/// Acquires the name, runs the job, releases; always writes the report.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
     let metrics = MetricsFile::check(&arguments.metrics)?;
     let file = ReportFile::open(arguments.report.as_deref())?;
     let since = Instant::now();
-    let waiting = Arc::new(Waiting::default());
+    let waiting = Arc::new(WaitStatus::default());
     let program = Path::new(&arguments.command[0]);
     let program = program.file_name().unwrap_or(program.as_os_str());
-    let asker = Asker {
+    let options = SessionOptions {
         observer: Some(waiting.clone()),
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
-        wait: arguments.wait.limit().or(arguments.skip.then_some(TRY)),
-        waits: (!arguments.only_tries()).then_some(console),
-        only_looks: false,
+        wait: arguments.wait.limit().or(arguments.skip.then_some(TRY_LIMIT)),
+        progress: (!arguments.only_tries()).then_some(console),
+        read_only: false,
     };
-    // Before the session has threads of its own.
+    // The session starts threads, so the signals come first.
     let mut signals = Signals::listen()?;
     let mut report = Report::new(&arguments.name, arguments.mode.mode());
-    let session = Session::open_unless_ended(address, asker, &mut signals).await;
+    let session = Session::open_unless_ended(address, options, &mut signals).await;
     report.waited = since.elapsed();
     let outcome = match session {
         Ok(Ok(session)) => {
@@ -85,16 +83,16 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Ok(Err(failure)) => Err(failure),
         Err(signal) => Ok(report.interrupted(signal)),
     };
-    let outcome = outcome.map_err(|failure| busy_as_asked(failure, arguments));
+    let outcome = outcome.map_err(|failure| with_conflict_code(failure, arguments));
     let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
-    report.in_the_way = named.cloned().or(waiting.in_the_way().map(Holder::told));
+    report.in_the_way = named.cloned().or(waiting.last_holder().map(Holder::reported));
     match &outcome {
         Ok(exit) => report.exit = *exit,
         Err(failure) => report.failed(failure),
     }
     for written in [file.write(&report), metrics.write(&report)] {
         if let Err(failure) = written {
-            // The job is done; what it ended with says more than a disk that is full.
+            // The job is done, and its own exit code matters more than this failure.
             console.failure(&failure);
         }
     }
@@ -107,8 +105,8 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
     }
 }
 
-/// `--skip` and `-E` choose how a busy name ends.
-fn busy_as_asked(failure: Failure, arguments: &RunArgs) -> Failure {
+/// Applies `--skip` and `-E`, which choose the exit code for a busy name.
+fn with_conflict_code(failure: Failure, arguments: &RunArgs) -> Failure {
     match (failure.exit, arguments.skip, arguments.conflict_exit_code) {
         (Exit::Busy, true, _) => failure.exit(Exit::Success),
         (Exit::Busy, false, Some(code)) => failure.exit(Exit::Code(code)),
@@ -118,7 +116,7 @@ fn busy_as_asked(failure: Failure, arguments: &RunArgs) -> Failure {
 
 /// When a job must be stopped.
 struct Terms {
-    /// `None` for a live grant, and where a loss is only reported.
+    /// `None` for a live grant, and if a loss is only reported.
     window: Option<Window>,
     grace: Duration,
 }
@@ -128,7 +126,7 @@ struct Run<'a> {
     /// What a leader proclaims; empty for a lock.
     value: &'a str,
     session: &'a Session,
-    waiting: &'a Arc<Waiting>,
+    waiting: &'a Arc<WaitStatus>,
     console: &'a Console,
 }
 
@@ -136,16 +134,16 @@ impl Run<'_> {
     async fn run(&self, signals: &mut Signals, report: &mut Report) -> Outcome {
         let arguments = self.arguments;
         let mode = arguments.mode.mode();
-        let held = Held::from_environment()?;
+        let outer = OuterLocks::from_environment()?;
         for name in arguments.names() {
-            let checking = held.check(self.session, name, mode);
+            let checking = self.session.check_nesting(&outer, name, mode);
             match self.session.unless_ended(checking, signals).await {
                 Ok(checked) => checked?,
                 Err(signal) => return Ok(report.interrupted(signal)),
             }
         }
         if let Some(slot) = &arguments.slot.once_per {
-            return Box::pin(self.in_slot(slot, &held, signals, report)).await;
+            return Box::pin(self.in_slot(slot, &outer, signals, report)).await;
         }
         let (options, terms) = self.terms()?;
         let granted = self.wait(&options, signals).await;
@@ -158,11 +156,11 @@ impl Run<'_> {
         let token = guard.fencing_token();
         self.console.detail(&format!("{}: held with fencing token {token}", guard.name()));
         let since = Instant::now();
-        let outcome = self.under(&guard, terms, &held, signals, since).await;
-        self.end(guard, outcome, since, report).await
+        let outcome = self.supervised(&guard, terms, &outer, signals, since).await;
+        self.finish(guard, outcome, since, report).await
     }
 
-    /// Returns how the lock is to be held, and when a job must be stopped.
+    /// Returns the options of the lock, and when the job must be stopped.
     fn terms(&self) -> Result<(LockOptions, Terms), Failure> {
         let arguments = self.arguments;
         if let (Some(least), Some(most)) = (arguments.min_hold, arguments.max_hold)
@@ -174,13 +172,13 @@ impl Run<'_> {
         }
         let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
         if let Some(wait) = arguments.wait.wait {
-            options = options.with_wait(self.session.left_of(wait));
+            options = options.with_wait(self.session.remaining_wait(wait));
         }
         let mut grace = arguments.grace.unwrap_or(GRACE);
         if arguments.lease.is_none() && self.session.capabilities().live {
             return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
         }
-        let lease = arguments.lease.unwrap_or_else(|| usual_lease(self.session, self.console));
+        let lease = arguments.lease.unwrap_or_else(|| default_lease(self.session, self.console));
         if arguments.lease.is_none() && arguments.grace.is_none() {
             grace = grace.min(Window::longest_grace(lease));
         }
@@ -203,7 +201,7 @@ impl Run<'_> {
         }
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
-        let attempt = waiting::talk(attempt, self.waiting, name, self.session, self.console);
+        let attempt = waiting::report(attempt, self.waiting, name, self.session, self.console);
         match self.session.unless_ended(attempt, signals).await? {
             Ok(guard) => Ok(Ok(guard)),
             Err(error) => Ok(Err(self.session.failure(error).await)),
@@ -211,16 +209,16 @@ impl Run<'_> {
     }
 
     /// Runs the job under the guard.
-    async fn under(
+    async fn supervised(
         &self,
         guard: &Guard,
         terms: Terms,
-        held: &Held,
+        outer: &OuterLocks,
         signals: &mut Signals,
         since: Instant,
     ) -> Result<Ended, Failure> {
         if self.arguments.lease.is_some_and(|lease| lease > MAX_FIRST_LEASE) {
-            // A grant starts with 30 s at most; the job starts with the lease that was asked for.
+            // A first grant is limited; the job starts when it has the whole lease.
             guard.renew().await?;
         }
         let anchor = guard.anchor().filter(|_| !self.arguments.close);
@@ -229,7 +227,7 @@ impl Run<'_> {
         let program: OsString = words.next().unwrap_or_default();
         let in_time = || guard.is_valid() || self.arguments.on_lost == OnLost::Warn;
         let launch = Launch::new(program, words.collect())
-            .with_environment(environment::changes(guard, self.session, held)?)
+            .with_environment(environment::changes(guard, self.session, outer)?)
             .with_inherited(inherited)
             .with_death_signal(anchor.is_none())
             .with_freeze_on_stop(guard.anchor().is_none())
@@ -240,7 +238,7 @@ impl Run<'_> {
                 let name = guard.name();
                 Failure::lost(format_args!("{name}: the lease was lost before the job started"))
             }
-            error => launch_failure(&error),
+            error => error.into(),
         })?;
         drop(launch);
         let supervision = Supervision {
@@ -254,13 +252,13 @@ impl Run<'_> {
         };
         let ended = supervision.run(job, signals).await?;
         if let (Some(limit), None) = (self.arguments.min_hold, &ended.stop) {
-            hold_on(guard, since + limit, signals, self.session).await;
+            keep_until(guard, since + limit, signals, self.session).await;
         }
         Ok(ended)
     }
 
-    /// Releases and decides how all of it ends.
-    async fn end(
+    /// Releases the guard and decides the exit code.
+    async fn finish(
         &self,
         guard: Guard,
         ended: Result<Ended, Failure>,
@@ -294,7 +292,7 @@ impl Run<'_> {
         report.lost.clone_from(&lost);
         let ended = ended?;
         report.asked_to_end = ended.asked_to_end;
-        let (outcome, exit) = self.verdict(&ended, lost.as_ref());
+        let (outcome, exit) = self.outcome(&ended, lost.as_ref());
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
@@ -303,26 +301,26 @@ impl Run<'_> {
         Ok(exit)
     }
 
-    /// Whether an operator took a live grant from a job that ended by itself, as it seems:
-    /// `revoke` signals the job, whose end may come before the news.
+    /// Returns the reason if an operator revoked the live grant of a job that seems to have ended
+    /// by itself. `revoke` signals the job, which may end before the client is notified.
     async fn revoked(&self, guard: &Guard, ended: Option<&Ended>) -> Option<LostReason> {
         if guard.anchor().is_none() || ended.is_none_or(|ended| ended.stop.is_some()) {
             return None;
         }
         let keep = Purpose::Keep(Hold::Live);
-        let answer = self.session.ask_after(guard.name(), guard.lease_id(), keep);
-        match tokio::time::timeout(NEWS, answer).await {
+        let answer = self.session.renew_once(guard.name(), guard.lease_id(), keep);
+        match tokio::time::timeout(REVOKE_CHECK_LIMIT, answer).await {
             Ok(Ok(RenewReply::Revoked { reason, .. })) => Some(LostReason::Revoked(reason)),
             _ => None,
         }
     }
 
-    fn verdict(&self, ended: &Ended, lost: Option<&LostReason>) -> (&'static str, Exit) {
+    fn outcome(&self, ended: &Ended, lost: Option<&LostReason>) -> (&'static str, Exit) {
         match (&ended.stop, lost) {
             (Some(Stop::MaxHold), _) => ("max_hold", Exit::MaxHold),
             (Some(Stop::Lost(_)), _) => ("lost", Exit::Lost),
             (Some(Stop::Resign), _) => ("resigned", Exit::Success),
-            // It ended by itself and was not guarded to its end.
+            // It ended by itself, but had lost the lock before.
             (None, Some(_)) if self.arguments.on_lost != OnLost::Warn => ("lost", Exit::Lost),
             (None, _) => ("finished", Exit::Job(ended.exit)),
         }
@@ -336,18 +334,8 @@ fn lost_of(ended: &Ended) -> Option<LostReason> {
     }
 }
 
-/// Keeps the name until `--min-hold` is over; a signal or a lost lease ends that sooner.
-async fn hold_on(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
-    // Whichever it is, the hold is over.
+/// Keeps the name until `--min-hold` is over, a signal is received or the lease is lost.
+async fn keep_until(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
+    // The hold is over in each case.
     let _ = session.unless_ended(tokio::time::timeout_at(until, guard.lost()), signals).await;
-}
-
-/// Tells why a program was not started.
-pub(crate) fn launch_failure(error: &LaunchError) -> Failure {
-    let failure = Failure::internal(error);
-    match error.exit_code() {
-        127 => failure.kind("not_found").exit(Exit::NotFound),
-        126 => failure.kind("cannot_run").exit(Exit::CannotRun),
-        _ => failure,
-    }
 }

@@ -1,4 +1,4 @@
-//! `run --report FILE`: what happened, as one JSON object. Its shape is in `docs/json.md`.
+//! `run --report FILE`: what happened, as one JSON object. `docs/json.md` describes it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,23 +21,23 @@ use crate::failure::Failure;
 use crate::holder::Holder;
 use crate::view::{self, millis};
 
-/// How long the reader of a pipe may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long writing into a pipe may block.
+const WRITE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The file of a report, opened before the lock is asked for.
+/// The file of a report, opened before the lock is requested.
 #[derive(Debug)]
 pub(super) struct ReportFile(Option<File>);
 
 impl ReportFile {
-    /// Opens and empties the file, so that an old report never passes for this run's. A file that
-    /// is our standard output or error, such as `/dev/stdout`, is added to.
+    /// Opens and empties the file, so that an old report is never mistaken for this run's. If the
+    /// file is our standard output or error, such as `/dev/stdout`, the report is appended.
     pub(super) fn open(path: Option<&Path>) -> Result<ReportFile, Failure> {
         let Some(path) = path else { return Ok(ReportFile(None)) };
         if path == Path::new("-") {
             let message = "--report -: names no file";
             return Err(Failure::usage(message).fix("write /dev/stdout, or ./- for such a file"));
         }
-        let file = emptied(path).map_err(|error| {
+        let file = open_empty(path).map_err(|error| {
             let unread = Errno::from_io_error(&error) == Some(Errno::NXIO);
             let path = path.to_string_lossy();
             let why = if unread { "nobody reads this pipe".into() } else { error.to_string() };
@@ -51,24 +51,24 @@ impl ReportFile {
     pub(super) fn write(self, report: &Report) -> Result<(), Failure> {
         let Some(mut file) = self.0 else { return Ok(()) };
         let text = format!("{}\n", report.object());
-        write_soon(&mut file, text.as_bytes())
+        write_within_limit(&mut file, text.as_bytes())
             .map_err(|error| Failure::internal(format_args!("--report: not written: {error}")))
     }
 }
 
-fn emptied(path: &Path) -> io::Result<File> {
+fn open_empty(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    // The open of a pipe would wait for its reader.
+    // Opening a pipe would wait for its reader.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     let file = options.open(path)?;
     if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    let place = |file: BorrowedFd<'_>| fstat(file).ok().map(|at| (at.st_dev, at.st_ino));
-    let at = place(file.as_fd());
+    let identity = |file: BorrowedFd<'_>| fstat(file).ok().map(|at| (at.st_dev, at.st_ino));
+    let at = identity(file.as_fd());
     for ours in [io::stdout().as_fd(), io::stderr().as_fd()] {
-        if place(ours) == at {
-            // With a place of its own in the file it would be written over by what comes later.
+        if identity(ours) == at {
+            // With an offset of its own, later output would overwrite the report.
             return Ok(File::from(ours.try_clone_to_owned()?));
         }
     }
@@ -76,9 +76,9 @@ fn emptied(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes it all, or as much as a pipe takes whose reader is slow.
-fn write_soon(file: &mut File, mut text: &[u8]) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+/// Writes everything, or as much as a pipe with a slow reader accepts within the limit.
+fn write_within_limit(file: &mut File, mut text: &[u8]) -> io::Result<()> {
+    let deadline = Instant::now() + WRITE_LIMIT;
     while !text.is_empty() {
         match file.write(text) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -87,7 +87,7 @@ fn write_soon(file: &mut File, mut text: &[u8]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Err(io::Error::new(error.kind(), "whoever reads it is too slow"));
+                    return Err(io::Error::new(error.kind(), "its reader is too slow"));
                 }
                 let left = Timespec::try_from(left).map_err(io::Error::other)?;
                 let mut room = [PollFd::new(file, PollFlags::OUT)];
@@ -106,7 +106,7 @@ fn write_soon(file: &mut File, mut text: &[u8]) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Report {
     name: LockName,
-    /// What the store is; unknown of one that was not reached.
+    /// The engine's kind; unknown if the store was not reached.
     pub(super) engine: Option<&'static str>,
     mode: Mode,
     pub(super) outcome: &'static str,
@@ -117,7 +117,7 @@ pub(super) struct Report {
     pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
     pub(super) confirmed: Option<bool>,
-    /// Somebody asked us to end, by a signal to the job; not part of what is written.
+    /// We received a signal to end, and passed it to the job; the report does not contain this.
     pub(super) asked_to_end: bool,
     /// Who ran the job in this slot, of `--once-per`.
     ran_by: Option<Value>,
@@ -125,7 +125,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Begins the report of an attempt.
+    /// Starts the report of an attempt.
     pub(super) fn new(name: &LockName, mode: Mode) -> Report {
         Report {
             name: name.clone(),
@@ -145,7 +145,7 @@ impl Report {
         }
     }
 
-    /// Takes note of the grant.
+    /// Records the grant.
     pub(super) fn granted(&mut self, guard: &Guard) {
         self.name = guard.name().clone();
         let short = guard.lease_id().short().to_string();
@@ -157,7 +157,7 @@ impl Report {
         self.grant.as_ref().map(|(_, token, _)| *token)
     }
 
-    /// Takes note of a failure.
+    /// Records a failure.
     pub(super) fn failed(&mut self, failure: &Failure) {
         self.exit = failure.exit;
         self.outcome = match failure.kind {
@@ -168,7 +168,7 @@ impl Report {
         self.error = Some(json!({ "kind": failure.kind, "message": failure.message }));
     }
 
-    /// Takes note of a signal that ended the wait, and returns how we leave then.
+    /// Records a signal that ended the wait, and returns the exit for it.
     pub(super) fn interrupted(&mut self, signal: Signal) -> Exit {
         self.outcome = "interrupted";
         Exit::Job(child::Exit::before_start(signal))

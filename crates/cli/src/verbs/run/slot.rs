@@ -1,7 +1,7 @@
 //! `run --once-per SLOT`: the job runs once per slot, on one of all machines that start it.
 //!
-//! The lock is taken as a slot of [`holdline::Once`], always by a lease: a live grant ends with the
-//! job, and the slot must outlast it.
+//! The lock is acquired as a slot of [`holdline::Once`], always by a lease: a live grant ends with
+//! the job, and the slot must outlast it.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,13 +24,13 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::held::Held;
+use crate::outer_locks::OuterLocks;
 use crate::view::millis;
 
 /// How long the end of a job waits for the store to keep the slot.
 const KEEP: Duration = Duration::from_secs(10);
 
-/// What `run --once-per` takes.
+/// The arguments of `run --once-per`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SlotArgs {
     /// Run COMMAND once per slot, on one of all machines that start it. SLOT is a length such as
@@ -85,11 +85,11 @@ impl SlotArgs {
 }
 
 impl Run<'_> {
-    /// Runs the job if nobody has in this slot.
+    /// Runs the job unless it has run in this slot.
     pub(super) async fn in_slot(
         &self,
         slot: &str,
-        held: &Held,
+        outer: &OuterLocks,
         signals: &mut Signals,
         report: &mut Report,
     ) -> Outcome {
@@ -117,11 +117,11 @@ impl Run<'_> {
         };
         report.granted(run.guard());
         let since = Instant::now();
-        let ended = self.under(run.guard(), terms, held, signals, since).await;
+        let ended = self.supervised(run.guard(), terms, outer, signals, since).await;
         self.end_in_slot(*run, ended, since, report).await
     }
 
-    /// Takes the slot; waits for a job that runs elsewhere as long as the flags say.
+    /// Acquires the slot; waits for a job that runs elsewhere as long as the flags allow.
     async fn begin(&self, slot: &str, once: &Once) -> Result<Begun, Failure> {
         let arguments = self.arguments;
         let begun = once.begin().await.map_err(failure)?;
@@ -130,7 +130,8 @@ impl Run<'_> {
         };
         let (name, who) = (once.name(), who(taken));
         self.console.info(&format!("waiting for {name}: the job runs elsewhere: {who}"));
-        let wait = arguments.wait.wait.map_or(Duration::MAX, |wait| self.session.left_of(wait));
+        let wait =
+            arguments.wait.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
         self.once(slot, wait)?.begin().await.map_err(failure)
     }
 
@@ -191,7 +192,7 @@ impl Run<'_> {
             Err(error) => self.not_kept(&error),
         };
         let ended = ended?;
-        let (outcome, exit) = self.verdict(&ended, lost.as_ref());
+        let (outcome, exit) = self.outcome(&ended, lost.as_ref());
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
@@ -200,7 +201,7 @@ impl Run<'_> {
         Ok(exit)
     }
 
-    /// Says that the slot is not kept; returns why the lock was lost, if it was.
+    /// Reports that the slot is not kept; returns why the lock was lost, if it was.
     fn not_kept(&self, error: &LockError) -> Option<LostReason> {
         if let ErrorKind::Lost { reason } = error.kind() {
             return Some(reason.clone());
@@ -226,7 +227,7 @@ fn warn_of_skew(console: &Console, skew: Duration, by: &HolderFields) {
     ));
 }
 
-/// A slot, a zone or a length that is wrong is told by its flag.
+/// Returns the failure for a wrong slot, zone or length, with its flag.
 fn failure(error: LockError) -> Failure {
     let flag = match error.kind() {
         ErrorKind::Invalid { field: "slot", message } => Some(("--once-per", message.clone())),

@@ -1,11 +1,11 @@
-//! The job on the lease's leash: it is stopped before anybody else can get the name.
+//! Stops the job before any other contender can be granted the name.
 //!
-//! Invariant S1: under a lease that cannot be renewed, TERM and KILL come at the times of
-//! [`Window`], counted on the clock that the lease is believed by.
-//! Invariant S2: when the store says that the lease is gone, or an operator takes it back, TERM
-//! comes at once and KILL after the grace, or at the window's end if that is sooner.
-//! Invariant S3: a job that was told to stop ends with its whole group.
-//! Invariant S4: nothing waits here but for the job and the clock; what is said may be left out.
+//! Invariant S1: if a lease
+//! cannot be renewed, TERM and KILL are sent at the times of [`Window`], measured by the clock of
+//! the lease. Invariant S2: if the store reports that the lease is gone, or an operator revokes it,
+//! TERM is sent at once and KILL after the grace, or at the window's end if that is sooner.
+//! Invariant S3: a job that was asked to stop ends with its whole group. Invariant S4: this module
+//! waits for the job and the clock only; a message that would block is dropped.
 
 use std::io;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use holdline::{Guard, RiskReason};
 use holdline_core::{LockName, LostReason, Moment};
 use tokio::time::Instant;
 
+use super::args::OnLost;
 use super::window::Window;
-use super::{OnLost, launch_failure};
 use crate::child::{self, Event, Job, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
@@ -25,7 +25,7 @@ use crate::session::Session;
 /// Everything that decides when a job is stopped.
 pub(super) struct Supervision<'a> {
     pub(super) guard: &'a Guard,
-    /// `None` for a live grant, and where the loss is only to be told.
+    /// `None` for a live grant, and if a loss is only reported.
     pub(super) window: Option<Window>,
     pub(super) grace: Duration,
     pub(super) on_lost: OnLost,
@@ -34,7 +34,7 @@ pub(super) struct Supervision<'a> {
     pub(super) console: &'a Console,
 }
 
-/// Why a job was told to stop.
+/// Why a job was asked to stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// Its lease is or will be lost.
@@ -47,16 +47,16 @@ pub(super) enum Stop {
 
 /// How the job ended.
 pub(super) struct Ended {
-    /// How, as a shell sees it.
+    /// Its exit, as a shell sees it.
     pub(super) exit: child::Exit,
-    /// Why it was told to stop, if it was.
+    /// Why it was asked to stop, if it was.
     pub(super) stop: Option<Stop>,
     /// Somebody asked us to end, by a signal.
     pub(super) asked_to_end: bool,
 }
 
-/// What woke us.
-enum Woken {
+/// What ended a wait of the supervision.
+enum Wakeup {
     Job(io::Result<Event>),
     Risk(RiskReason),
     /// The lease is revoked, lost or ended.
@@ -65,53 +65,53 @@ enum Woken {
     Deadline,
 }
 
-/// What the job has been told, and what is still to come.
+/// What was done to stop the job, and what follows.
 struct Progress {
     stop: Option<Stop>,
     kill_at: Moment,
     killed: bool,
-    /// The risk was told, and is not listened for again until the lease is well.
-    risk_told: bool,
-    /// The end of the lease was told.
-    lost_told: bool,
+    /// The risk was reported; it is not reported again until the lease is renewed.
+    risk_reported: bool,
+    /// The end of the lease was reported.
+    lost_reported: bool,
 }
 
 impl Supervision<'_> {
-    /// Waits until the job has ended, passing signals on and stopping it when it must.
+    /// Waits until the job has ended. Passes signals on and stops the job when necessary.
     pub(super) async fn run(&self, mut job: Job, signals: &mut Signals) -> Result<Ended, Failure> {
         let mut progress = Progress {
             stop: None,
             kill_at: Moment::NEVER,
             killed: false,
-            risk_told: false,
-            lost_told: false,
+            risk_reported: false,
+            lost_reported: false,
         };
         loop {
             match self.next(&mut job, signals, &progress).await {
-                Woken::Job(Ok(Event::Ended)) => break,
-                Woken::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
-                Woken::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
-                Woken::Job(Err(error)) => return Err(error.into()),
-                Woken::Risk(reason) => self.at_risk(reason, &job, &mut progress),
-                Woken::Cancelled => self.cancelled(&job, &mut progress).await,
-                Woken::MaxHold => self.stop(Stop::MaxHold, &job, &mut progress),
-                Woken::Deadline => self.deadline(&job, &mut progress),
+                Wakeup::Job(Ok(Event::Ended)) => break,
+                Wakeup::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
+                Wakeup::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
+                Wakeup::Job(Err(error)) => return Err(error.into()),
+                Wakeup::Risk(reason) => self.at_risk(reason, &job, &mut progress),
+                Wakeup::Cancelled => self.cancelled(&job, &mut progress).await,
+                Wakeup::MaxHold => self.stop(Stop::MaxHold, &job, &mut progress),
+                Wakeup::Deadline => self.deadline(&job, &mut progress),
             }
         }
         if progress.stop.is_some() {
             job.kill();
         }
         let asked_to_end = job.was_asked_to_end();
-        let exit = job.finish()?.map_err(|error| launch_failure(&error))?;
+        let exit = job.finish()??;
         Ok(Ended { exit, stop: progress.stop, asked_to_end })
     }
 
-    /// Reads the clock that the lease is believed by.
+    /// Reads the clock of the lease.
     fn now(&self) -> Moment {
         self.session.client().clock().now()
     }
 
-    async fn next(&self, job: &mut Job, signals: &mut Signals, progress: &Progress) -> Woken {
+    async fn next(&self, job: &mut Job, signals: &mut Signals, progress: &Progress) -> Wakeup {
         let stopping = progress.stop.is_some();
         let max_hold = self.max_hold.filter(|_| !stopping);
         let deadline = self.next_deadline(progress);
@@ -119,15 +119,15 @@ impl Supervision<'_> {
         let clock = self.session.client().clock();
         tokio::select! {
             biased;
-            event = job.next(signals) => Woken::Job(event),
-            () = cancelled.cancelled(), if !progress.lost_told => Woken::Cancelled,
-            reason = self.guard.at_risk(), if !progress.risk_told => Woken::Risk(reason),
-            () = clock.sleep_until(deadline), if deadline != Moment::NEVER => Woken::Deadline,
-            () = sleep_until(max_hold), if max_hold.is_some() => Woken::MaxHold,
+            event = job.next(signals) => Wakeup::Job(event),
+            () = cancelled.cancelled(), if !progress.lost_reported => Wakeup::Cancelled,
+            reason = self.guard.at_risk(), if !progress.risk_reported => Wakeup::Risk(reason),
+            () = clock.sleep_until(deadline), if deadline != Moment::NEVER => Wakeup::Deadline,
+            () = sleep_until(max_hold), if max_hold.is_some() => Wakeup::MaxHold,
         }
     }
 
-    /// Returns when the lease or the grace asks for something.
+    /// Returns when the lease or the grace requires an action.
     fn next_deadline(&self, progress: &Progress) -> Moment {
         if progress.killed {
             return Moment::NEVER;
@@ -141,7 +141,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// The window's first moment, or the end of the grace.
+    /// Handles the start of the window, or the end of the grace.
     fn deadline(&self, job: &Job, progress: &mut Progress) {
         let now = self.now();
         if progress.stop.is_some() {
@@ -150,15 +150,15 @@ impl Supervision<'_> {
                 progress.killed = true;
             }
         } else if self.next_deadline(progress) <= now {
-            // Otherwise a renewal came through while we slept.
+            // Otherwise a renewal succeeded meanwhile.
             self.stop(Stop::Lost(LostReason::Expired), job, progress);
         } else {
-            progress.risk_told = false;
+            progress.risk_reported = false;
         }
     }
 
     fn at_risk(&self, reason: RiskReason, job: &Job, progress: &mut Progress) {
-        progress.risk_told = true;
+        progress.risk_reported = true;
         match reason {
             RiskReason::Revoked(words) => self.lose(LostReason::Revoked(words), job, progress),
             RiskReason::Lost(reason) => self.lose(reason, job, progress),
@@ -167,20 +167,20 @@ impl Supervision<'_> {
                 let name = self.guard.name();
                 self.console.warn(&format!("{name}: the lease cannot be renewed{why}"));
             }
-            // What runs out is told when it has, and only we end the guard.
+            // An expiry is handled at its deadline, and only this module ends the guard.
             _ => {}
         }
     }
 
-    /// The lease was revoked or lost, and `at_risk` has the reason at once.
+    /// Handles a revoked or lost lease; `at_risk` returns the reason at once.
     async fn cancelled(&self, job: &Job, progress: &mut Progress) {
-        progress.lost_told = true;
+        progress.lost_reported = true;
         let reason = self.guard.at_risk().await;
         self.at_risk(reason, job, progress);
     }
 
     fn lose(&self, reason: LostReason, job: &Job, progress: &mut Progress) {
-        progress.lost_told = true;
+        progress.lost_reported = true;
         if self.on_lost == OnLost::Warn {
             let name = self.guard.name();
             self.console.warn(&format!("{name}: the job runs on without the lock: {reason}"));
@@ -189,7 +189,7 @@ impl Supervision<'_> {
         self.stop(Stop::Lost(reason), job, progress);
     }
 
-    /// Tells the job to stop; KILL is due after the grace, or when the window ends.
+    /// Asks the job to stop; KILL is due after the grace, or when the window ends.
     fn stop(&self, why: Stop, job: &Job, progress: &mut Progress) {
         if progress.stop.is_some() {
             return;
@@ -197,7 +197,7 @@ impl Supervision<'_> {
         let now = self.now();
         let by_grace = match (&why, self.on_lost) {
             (Stop::Lost(_), OnLost::Kill) => now,
-            // Time has run out, and whoever waits may have the name already.
+            // The lease has expired, and a waiter may hold the name already.
             (Stop::Lost(LostReason::Expired), _) if !self.guard.is_valid() => now,
             _ => now.after(self.grace),
         };
@@ -214,28 +214,28 @@ impl Supervision<'_> {
         } else {
             job.terminate();
         }
-        match told(self.guard.name(), &why) {
+        match stop_failure(self.guard.name(), &why) {
             Some(failure) => self.console.failure(&failure),
             None => self.console.info(&format!("{}: resigning", self.guard.name())),
         }
         progress.stop = Some(why);
     }
 
-    /// The job was stopped by job control, and we with it; somebody has continued us.
+    /// Handles a stop by job control: stops this process with the job, until somebody continues it.
     fn suspended(&self, job: &mut Job, signals: &mut Signals) {
-        // First, because a store that stands still delays when we are idle.
+        // First, because a store that hangs delays the moment at which this process is idle.
         job.freeze();
         self.session.while_idle(|idle| job.suspend(signals, idle));
         if self.guard.is_valid() || self.on_lost == OnLost::Warn {
             job.resume();
         }
-        // A lease that ended meanwhile is told by the next look at the clock, and the job, still
-        // stopped, is killed without running a step.
+        // If the lease ended meanwhile, the next deadline kills the job, which is still stopped and
+        // runs no further step.
     }
 }
 
-/// What is said when the job is stopped; to resign is no failure.
-fn told(name: &LockName, why: &Stop) -> Option<Failure> {
+/// The message when the job is stopped; a resignation is no failure.
+fn stop_failure(name: &LockName, why: &Stop) -> Option<Failure> {
     match why {
         Stop::Lost(reason) => {
             let message = format_args!("{name}: the lock is lost, stopping the job: {reason}");

@@ -1,13 +1,13 @@
-//! Kill before regrant: when the job must be stopped so that it never runs beside the next one.
+//! Kill before regrant: when the job must be stopped so that it never runs beside the next holder.
 //!
 //! ```text
 //! sent ──── renewals ────┬──── grace ────┬─ margin ─┬
 //!                       TERM            KILL    valid_until     the store may grant again
 //! ```
 //!
-//! Invariant K1: KILL comes a margin before the lease may no longer be believed, and TERM a
-//! grace before KILL. Invariant K2: a lease that exists leaves room for two renewals before
-//! TERM; a shorter one is refused before anything is asked of the store.
+//! Invariant K1: KILL is sent a margin before `valid_until`, and TERM a grace before KILL.
+//! Invariant K2: a lease leaves room for two renewals before TERM; a shorter one is refused before
+//! any request to the store.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use holdline_core::{LeaseTerms, validity};
 use crate::duration::written;
 use crate::failure::Failure;
 
-/// How long the kernel may take to stop a job that was told KILL.
+/// How long the kernel may take to stop a job after KILL.
 pub(crate) const MARGIN: Duration = Duration::from_millis(500);
 
-/// When to stop the job of a lease that is not renewed any more.
+/// When to stop the job if its lease is not renewed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     grace: Duration,
@@ -30,11 +30,11 @@ impl Window {
     /// Checks that the job can be stopped in time.
     ///
     /// # Errors
-    /// The lease is too short for this grace; the message says what would do.
+    /// The lease is too short for this grace; the message names values that work.
     pub(crate) fn new(lease: Duration, grace: Duration) -> Result<Window, Failure> {
         let terms = LeaseTerms::new(lease, None, DEFAULT_DRIFT_PPM)
             .map_err(|error| Failure::usage(format_args!("--lease: {error}")))?;
-        let validity = validity::believed(lease, terms.drift_ppm());
+        let validity = validity::validity_time(lease, terms.drift_ppm());
         let renewals = terms.renew_interval().saturating_mul(2);
         let needed = renewals.saturating_add(grace).saturating_add(MARGIN);
         if validity >= needed {
@@ -59,16 +59,16 @@ impl Window {
 
     /// Returns the longest grace that leaves room in a lease.
     pub(crate) fn longest_grace(lease: Duration) -> Duration {
-        let validity = validity::believed(lease, DEFAULT_DRIFT_PPM);
+        let validity = validity::validity_time(lease, DEFAULT_DRIFT_PPM);
         whole_millis(validity.saturating_sub((lease / 3).saturating_mul(2) + MARGIN))
     }
 
-    /// Returns how long before the end of validity the job is told TERM.
+    /// Returns how long before the end of validity the job gets TERM.
     pub(crate) fn term_before(&self) -> Duration {
         self.grace.saturating_add(MARGIN)
     }
 
-    /// Returns how long before the end of validity the job is told KILL.
+    /// Returns how long before the end of validity the job gets KILL.
     pub(crate) fn kill_before(&self) -> Duration {
         MARGIN
     }
@@ -78,10 +78,10 @@ impl Window {
 /// margins, must hold the grace.
 fn shortest_lease(grace: Duration) -> Option<String> {
     let fits = |lease: &Duration| {
-        validity::believed(*lease, DEFAULT_DRIFT_PPM) >= *lease / 3 * 2 + grace + MARGIN
+        validity::validity_time(*lease, DEFAULT_DRIFT_PPM) >= *lease / 3 * 2 + grace + MARGIN
     };
     let spare = grace.saturating_add(MARGIN + validity::MARGIN).as_millis();
-    // A third less a hundredth is what renewals and drift leave of a lease: 97 of 300 parts.
+    // Renewals and drift leave a third less a hundredth of a lease: 97 of 300 parts.
     let guess = u64::try_from(spare * 300 / 97 / 1_000).ok()?;
     let mut leases = (guess..guess.saturating_add(3)).map(Duration::from_secs);
     leases.find(fits).filter(|lease| *lease <= MAX_LEASE).map(written)
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_without_room_is_refused_with_what_would_do() {
+    fn a_lease_without_room_is_refused_with_values_that_work() {
         for (lease, grace) in
             [(10 * S, 5 * S), (S, Duration::ZERO), (30 * S, 10 * S), (60 * S, 3_600 * S)]
         {

@@ -1,8 +1,8 @@
 //! `holdline torture`: holders of a real store are stopped, killed and cut off.
 //!
-//! What is done, and how it is judged, is `holdline-torture`'s. Here stands what a user may do to a
-//! store that others may use too: nothing but what a client can, unless it is said to be
-//! expendable.
+//! The crate `holdline-torture` injects the faults and checks the history. This module limits the
+//! faults on a store that others may use too: only what a client can do, unless the user declares
+//! the store expendable.
 
 #[cfg(feature = "redis")]
 mod redis;
@@ -31,10 +31,10 @@ use crate::session::url_failure;
 use crate::table::{Align, Table};
 use crate::view::millis;
 
-/// What a worker is called by.
+/// The hidden verb of a worker.
 const WORKER: &str = "__torture-worker";
 /// The longest run: its history is kept in memory.
-const LONGEST: u64 = 3_600;
+const MAX_SECONDS: u64 = 3_600;
 
 /// What `torture` takes.
 #[derive(Debug, Args)]
@@ -45,36 +45,36 @@ const LONGEST: u64 = 3_600;
     flush-all, and where Sentinels make the master failover.\n\nExample:\n  holdline torture \
     --url redis://localhost --seconds 20 --seed 7")]
 pub(crate) struct TortureArgs {
-    /// How long harm is done; the run ends some seconds later, and within four minutes whatever
-    /// happens
+    /// How long faults are injected; the run ends some seconds later, and always within four
+    /// minutes
     #[arg(long, value_name = "N", default_value_t = 20)]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..=LONGEST))]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_SECONDS))]
     seconds: u64,
-    /// Choose the faults by this number, which a run prints [default: another each time]
+    /// Choose the faults by this number, which a run prints [default: a new one each time]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The faults, with commas in between; `all` are those that can be done here
+    /// The faults, separated by commas; `all` are those that are possible here
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all")]
     nemesis: Vec<String>,
     /// How many processes contend
     #[arg(long, value_name = "N", default_value_t = 6)]
     #[arg(value_parser = clap::value_parser!(u64).range(2..=64))]
     workers: u64,
-    /// The lease of a holder: short, so that many are outlived
+    /// The lease of a holder: short, so that many leases expire
     #[arg(long, value_name = "DUR", default_value = "1s", value_parser = duration::lease)]
     lease: Duration,
-    /// Write what was seen and done into FILE, as JSON lines
+    /// Write the history into FILE, as JSON lines
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     history: Option<PathBuf>,
-    /// The store serves nobody else: faults that hit all its users, or erase it, are allowed
+    /// The store serves nobody else: faults that affect all its users, or erase it, are allowed
     #[arg(long)]
     store_is_expendable: bool,
-    /// Plant a bug, which must be found
+    /// Plant a bug, which the run must find
     #[arg(long, value_name = "BUG", hide = true)]
     plant: Option<Planted>,
 }
 
-/// A bug, as it is typed.
+/// A planted bug, as an argument.
 #[derive(Clone, Copy, Debug)]
 struct Planted(Plant);
 
@@ -102,14 +102,14 @@ impl ValueEnum for Planted {
     }
 }
 
-/// Is a worker, if that is what the first argument says.
+/// Runs a worker, if the first argument says so.
 pub(crate) fn hidden_verb() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     let is_worker = arguments.next()? == WORKER;
     is_worker.then(|| holdline_torture::work(arguments))
 }
 
-/// Does harm to holders, and tells what came of it.
+/// Injects faults, and reports the result.
 pub(crate) async fn run(arguments: &TortureArgs, address: &Address, console: &Console) -> Outcome {
     if address.url.starts_with("memory:") {
         let message = "memory: is the memory of one process: workers would share nothing";
@@ -119,7 +119,8 @@ pub(crate) async fn run(arguments: &TortureArgs, address: &Address, console: &Co
     let plan = plan(arguments, address, nemesis.as_ref())?;
     let history = arguments.history.as_deref().map(create).transpose()?;
     let lasting = duration::written(plan.lasting);
-    console.info(&format!("seed {}: harm for {lasting}, then a look at what is left", plan.seed));
+    console
+        .info(&format!("seed {}: faults for {lasting}, then a check of what is left", plan.seed));
     let report = Box::pin(holdline_torture::run(&plan, nemesis)).await;
     let report = report.map_err(|error| match error.engine() {
         "torture" => Failure::from(error),
@@ -141,7 +142,7 @@ fn conclude(report: &Report, console: &Console) -> Exit {
     match report.verdict {
         Verdict::Kept => Exit::Success,
         Verdict::Broken => {
-            console.warn(&format!("a promise was broken; --seed {seed} brings the same faults"));
+            console.warn(&format!("a promise was broken; --seed {seed} repeats the same faults"));
             Exit::Negative
         }
         Verdict::ProvesNothing => {
@@ -151,7 +152,7 @@ fn conclude(report: &Report, console: &Console) -> Exit {
     }
 }
 
-/// Returns who has power over the servers: nobody, unless the store is expendable.
+/// Returns what can inject faults into the servers: nothing, unless the store is expendable.
 fn nemesis(arguments: &TortureArgs, address: &Address) -> Result<Arc<dyn Nemesis>, Failure> {
     if !arguments.store_is_expendable {
         return Ok(Arc::new(WithoutServers));
@@ -171,7 +172,7 @@ fn plan(
     nemesis: &dyn Nemesis,
 ) -> Result<Plan, Failure> {
     let seed = arguments.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() >> 32);
-    // The kernel's own name for our binary holds even if the file was replaced meanwhile.
+    // The kernel's link to our binary is valid even if the file was replaced meanwhile.
     let program = Program { path: "/proc/self/exe".into(), arguments: vec![WORKER.into()] };
     let mut plan = Plan::new(&address.url, program, seed);
     plan.lasting = Duration::from_secs(arguments.seconds);
@@ -182,7 +183,7 @@ fn plan(
     Ok(plan)
 }
 
-/// Reads the list of faults. What is named and cannot be done is refused; `all` leaves it out.
+/// Parses the list of faults. A named fault that is impossible here is refused; `all` omits it.
 fn faults(words: &[String], network: bool, nemesis: &dyn Nemesis) -> Result<Vec<Fault>, Failure> {
     let servers = nemesis.faults();
     let possible = |fault: &Fault| {
@@ -223,7 +224,7 @@ fn faults(words: &[String], network: bool, nemesis: &dyn Nemesis) -> Result<Vec<
     Ok(faults)
 }
 
-/// Makes the file before anything is done, so that a wrong place is told at once.
+/// Creates the file before the run, so that a wrong path is reported at once.
 fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| {
         let path = path.to_string_lossy();
@@ -238,7 +239,7 @@ fn write(file: File, report: &Report) -> Result<(), Failure> {
     written.map_err(|error| Failure::internal(format_args!("--history: not written: {error}")))
 }
 
-/// One line, the faults by kind, and what is wrong.
+/// Formats one line, the faults by kind, and the broken promises.
 fn text(report: &Report, console: &Console) -> String {
     let line = report.line();
     let columns: Vec<(&'static str, Align)> =
@@ -303,18 +304,18 @@ mod tests {
     }
 
     #[test]
-    fn all_are_those_that_can_be_done_and_what_cannot_is_refused_by_name() {
+    fn all_omits_impossible_faults_and_naming_one_is_refused() {
         assert_eq!(read("all", false), Ok(vec![Fault::PauseHolder, Fault::Pause, Fault::Kill]));
         assert_eq!(read("all", true).map(|all| all.len()), Ok(8));
         assert_eq!(read("kill,pause,kill", false), Ok(vec![Fault::Pause, Fault::Kill]));
-        for (words, network, told) in [
+        for (words, network, expected) in [
             ("cut", false, "proxy"),
             ("flush-all", true, "--store-is-expendable"),
             ("restart-empty", true, "holdline_torture::Nemesis"),
         ] {
             let failure = read(words, network).expect_err(words);
             assert_eq!(failure.exit, Exit::Usage);
-            assert!(failure.fix.is_some_and(|fix| fix.contains(told)), "{words}");
+            assert!(failure.fix.is_some_and(|fix| fix.contains(expected)), "{words}");
         }
         let slip = read("kil", false).expect_err("no fault");
         assert!(slip.message.contains("did you mean 'kill'?"), "{}", slip.message);

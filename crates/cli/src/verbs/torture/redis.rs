@@ -1,11 +1,11 @@
-//! What an operator of Redis servers can do to them over a connection.
+//! The faults that an operator of Redis servers can inject over a connection.
 
 use std::sync::Arc;
 
 use holdline::{Clock, ClockKind, RedisOptions, SystemClock};
 use holdline_core::{Certainty, ErrorKind, LockError};
 use holdline_torture::endpoints::{Endpoint, Endpoints};
-use holdline_torture::{Blow, Fault, Nemesis};
+use holdline_torture::{Fault, Injection, Nemesis};
 use tokio::runtime::Handle;
 
 /// The servers of a URL.
@@ -16,14 +16,14 @@ pub(super) struct Servers {
 }
 
 impl Servers {
-    /// Finds the servers of a URL; `None` if they are no Redis servers, or cannot be told apart.
+    /// Finds the servers of a URL; `None` if they are no Redis servers, or cannot be distinguished.
     pub(super) fn of(url: &str) -> Result<Option<Servers>, LockError> {
         let redis =
             ["redis://", "rediss://", "redis+unix://", "redis+sentinel://", "rediss+sentinel://"];
         let urls = match Endpoints::of(url) {
             Some(all) if url.starts_with("redlock://") => each(&all, "redlock://"),
             None if url.starts_with("redis-cluster://") => {
-                // Its nodes tell of each other, so no proxy stands before any.
+                // Its nodes name each other, so no proxy can stand before a single one.
                 let alone = url.replacen("redis-cluster://", "redis://", 1);
                 match Endpoints::of(&alone) {
                     Some(all) => each(&all, "redis://"),
@@ -57,10 +57,10 @@ impl Nemesis for Servers {
         faults
     }
 
-    fn strike(&self, blow: Blow) -> Result<(), String> {
-        let node = self.nodes.get(blow.node).ok_or("there is no such node")?;
-        let failed = |error: LockError| format!("{}: {error}", blow.fault);
-        let words: &[&str] = match blow.fault {
+    fn strike(&self, injection: Injection) -> Result<(), String> {
+        let node = self.nodes.get(injection.node).ok_or("there is no such node")?;
+        let failed = |error: LockError| format!("{}: {error}", injection.fault);
+        let words: &[&str] = match injection.fault {
             Fault::Failover => {
                 let done = holdline_redis::fail_over(node, self.clock.clone());
                 return self.runtime.block_on(done).map_err(failed);
@@ -68,13 +68,13 @@ impl Nemesis for Servers {
             Fault::ScriptFlush => &["SCRIPT", "FLUSH"],
             Fault::ClientKill => &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"],
             Fault::FlushAll => &["FLUSHALL"],
-            other => return Err(format!("{other} is not done over a connection")),
+            other => return Err(format!("{other} is not possible over a connection")),
         };
         let sent = holdline_redis::command(node, self.clock.clone(), words);
         self.runtime.block_on(sent).map_err(failed)
     }
 
-    fn mend(&self, _blow: Blow) -> Result<(), String> {
+    fn heal(&self, _injection: Injection) -> Result<(), String> {
         Ok(())
     }
 }

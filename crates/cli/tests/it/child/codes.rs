@@ -77,7 +77,7 @@ fn what_cannot_be_executed_is_126() {
 }
 
 #[test]
-fn what_only_the_kernel_refuses_is_a_failure_of_ours_and_no_end_of_a_job() {
+fn a_program_that_the_kernel_refuses_is_our_failure_and_not_the_jobs() {
     let world = World::new();
     let orphan = file(&world, "orphan", 0o755, b"#!/no/such/interpreter\n");
     let report = world.path("report");

@@ -142,7 +142,7 @@ fn a_job_that_must_stop_ends_with_its_whole_group() {
 }
 
 #[test]
-fn a_stopped_job_hears_that_it_must_stop() {
+fn a_stopped_job_is_asked_to_stop() {
     let world = World::new();
     let options = ["--max-hold", "3s", "--grace", "1h"];
     let script = "trap 'echo heard; exit' TERM; echo ready; kill -STOP $$; sleep 1000";

@@ -80,7 +80,7 @@ fn finish(mut running: Running) {
 }
 
 #[test]
-fn a_holder_stopped_past_its_lease_is_told_and_its_token_is_refused() {
+fn a_holder_stopped_past_its_lease_has_lost_and_its_token_is_refused() {
     let redis = Redis::start();
     let mut first = redis.begin();
     let old = up(&first);
@@ -134,7 +134,7 @@ fn a_contender_stopped_until_its_grant_has_run_out_starts_nothing() {
     late.signal(Signal::CONT);
     assert_eq!(late.code(), 69);
     let talk = late.rest();
-    assert!(talk.contains("had run out when its answer came"), "{talk}");
+    assert!(talk.contains("had expired when its answer arrived"), "{talk}");
     assert_eq!(late.job.get(), 0, "no job was started");
     redis.is_clean();
 }
@@ -177,7 +177,7 @@ fn a_killed_waiter_is_skipped_and_the_others_keep_their_order() {
 }
 
 #[test]
-fn a_holder_and_the_next_in_line_killed_together_cost_a_lease() {
+fn a_holder_and_the_next_waiter_killed_together_cost_a_lease() {
     let redis = Redis::start();
     let holder = redis.begin();
     let old = up(&holder);

@@ -22,7 +22,7 @@ impl Redis {
 }
 
 #[test]
-fn a_wait_for_a_server_that_stands_still_ends_with_its_limit() {
+fn a_wait_for_a_server_that_hangs_ends_with_its_limit() {
     let redis = Redis::start();
     redis.server.stop();
     for told in redis.ask_each(&redis.server.url()) {

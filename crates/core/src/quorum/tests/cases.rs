@@ -1,14 +1,14 @@
-//! Tables of votes and what they come to.
+//! Tables of votes and their outcomes.
 
 use std::time::Duration;
 
 use super::{id, token};
 use crate::Moment;
 use crate::quorum::{
-    Ballot, Command, Configuration, Node, NodeId, Refusal, Register, Told, Verdict, Vote, Written,
-    majority,
+    Ballot, BallotOutcome, Configuration, NameRegister, NoVote, NodeCommand, NodeId, QuorumNode,
+    Vote, WriteBack, WriteBackReply, majority,
 };
-use crate::validity::{MARGIN, believed};
+use crate::validity::{MARGIN, validity_time};
 
 const LEASE: Duration = Duration::from_secs(10);
 const NOW: Moment = Moment::ORIGIN;
@@ -30,14 +30,14 @@ fn granted(last: u64) -> Vote {
     Vote::Granted { last: token(last) }
 }
 
-fn won(number: u64, sent_ms: u64) -> Verdict {
-    let valid_until = at(sent_ms).after(believed(LEASE, 0));
-    Verdict::Won { token: token(number), valid_until }
+fn won(number: u64, sent_ms: u64) -> BallotOutcome {
+    let valid_until = at(sent_ms).after(validity_time(LEASE, 0));
+    BallotOutcome::Won { token: token(number), valid_until }
 }
 
 fn writes(ballot: &mut Ballot) -> Vec<(usize, u64)> {
-    let commands = ballot.take_commands().into_iter();
-    commands.map(|Command::WriteBack { node, token }| (node, token.get())).collect()
+    let commands = ballot.take_write_backs().into_iter();
+    commands.map(|WriteBack { node, token }| (node, token.get())).collect()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn equal_answers_of_a_majority_win_in_one_round() {
     let mut ballot = asked(5);
     for node in [4, 0] {
         ballot.voted(node, granted(7));
-        assert_eq!(ballot.decide(at(5)), Verdict::Open);
+        assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending);
     }
     ballot.voted(2, granted(7));
     // Counted from the vote that was asked for first: without it the rest is no majority.
@@ -61,7 +61,7 @@ fn equal_answers_of_a_majority_win_in_one_round() {
 }
 
 #[test]
-fn the_lease_is_believed_while_a_majority_of_the_proof_is() {
+fn the_lease_is_valid_while_a_majority_of_the_evidence_is() {
     let mut ballot = asked(3);
     for node in 0..3 {
         ballot.voted(node, granted(7));
@@ -74,26 +74,26 @@ fn different_answers_take_a_second_round() {
     let mut ballot = asked(3);
     ballot.voted(0, granted(4));
     ballot.voted(1, granted(9));
-    assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending);
     assert_eq!(writes(&mut ballot), [(0, 9)]);
-    assert_eq!(ballot.decide(at(5)), Verdict::Open, "nothing has come since");
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending, "no answer arrived since");
     assert!(writes(&mut ballot).is_empty(), "and nothing is written twice");
-    ballot.written(0, Written::Stands(token(9)));
+    ballot.written(0, WriteBackReply::Counter(token(9)));
     assert_eq!(ballot.decide(at(6)), won(9, 0));
 }
 
 #[test]
 fn a_counter_that_stood_higher_raises_the_token() {
     let mut ballot = asked(3);
-    ballot.refused(2, Refusal::Unreached);
+    ballot.refused(2, NoVote::Unreached);
     ballot.voted(0, granted(4));
     ballot.voted(1, granted(9));
     ballot.decide(at(5));
     assert_eq!(writes(&mut ballot), [(0, 9)]);
-    ballot.written(0, Written::Stands(token(12)));
-    assert_eq!(ballot.decide(at(6)), Verdict::Open, "higher is no proof");
+    ballot.written(0, WriteBackReply::Counter(token(12)));
+    assert_eq!(ballot.decide(at(6)), BallotOutcome::Pending, "higher is no proof");
     assert_eq!(writes(&mut ballot), [(1, 12)]);
-    ballot.written(1, Written::Stands(token(12)));
+    ballot.written(1, WriteBackReply::Counter(token(12)));
     assert_eq!(ballot.decide(at(7)), won(12, 0));
 }
 
@@ -106,110 +106,114 @@ fn a_late_vote_does_not_raise_what_is_nearly_proven() {
     ballot.decide(at(5));
     assert_eq!(writes(&mut ballot), [(0, 6), (1, 6)]);
     ballot.voted(3, granted(99));
-    assert_eq!(ballot.decide(at(5)), Verdict::Open);
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending);
     assert!(writes(&mut ballot).is_empty());
-    ballot.written(0, Written::Stands(token(6)));
+    ballot.written(0, WriteBackReply::Counter(token(6)));
     ballot.decide(at(6));
-    ballot.written(1, Written::Stands(token(6)));
+    ballot.written(1, WriteBackReply::Counter(token(6)));
     assert_eq!(ballot.decide(at(6)), won(6, 0));
 }
 
 #[test]
-fn what_has_passed_on_proves_nothing() {
+fn a_name_that_passed_to_another_lease_proves_nothing() {
     let mut ballot = asked(3);
-    ballot.refused(2, Refusal::Busy);
+    ballot.refused(2, NoVote::Busy);
     ballot.voted(0, granted(4));
     ballot.voted(1, granted(9));
     ballot.decide(at(5));
-    ballot.written(0, Written::NotYours);
-    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
-    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [1]);
+    ballot.written(0, WriteBackReply::NotHeld);
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Lost);
+    assert_eq!(ballot.to_undo().collect::<Vec<_>>(), [1]);
 }
 
 #[test]
-fn it_is_lost_as_soon_as_a_majority_cannot_be_had() {
+fn an_attempt_is_lost_as_soon_as_no_majority_is_possible() {
     let mut ballot = asked(5);
     ballot.voted(0, granted(4));
-    for (node, why) in [(1, Refusal::Busy), (2, Refusal::Abstained)] {
+    for (node, why) in [(1, NoVote::Busy), (2, NoVote::Abstained)] {
         ballot.refused(node, why);
-        assert_eq!(ballot.decide(at(5)), Verdict::Open);
+        assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending);
     }
     ballot.unanswered(3);
-    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
-    // One has it, one may have it, and one was asked and not heard of yet.
-    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 3, 4]);
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Lost);
+    // One granted it, one may have granted it, and one has not answered yet.
+    assert_eq!(ballot.to_undo().collect::<Vec<_>>(), [0, 3, 4]);
 }
 
 #[test]
-fn nodes_that_are_spared_are_no_votes_and_nothing_is_given_up_there() {
+fn skipped_nodes_do_not_vote_and_need_no_undo() {
     let mut ballot = Ballot::new(3, LEASE, 0);
     ballot.asked(0, at(0));
     ballot.voted(0, granted(1));
-    assert_eq!(ballot.decide(at(1)), Verdict::Lost);
-    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0]);
+    assert_eq!(ballot.decide(at(1)), BallotOutcome::Lost);
+    assert_eq!(ballot.to_undo().collect::<Vec<_>>(), [0]);
     let mut one = asked(1);
     one.voted(0, granted(1));
     assert_eq!(one.decide(at(1)), won(1, 0));
 }
 
 #[test]
-fn votes_that_are_over_are_none() {
+fn expired_votes_do_not_count() {
     let mut ballot = asked(3);
     ballot.voted(0, granted(7));
     ballot.voted(1, granted(7));
     let end = NOW.after(LEASE).before(MARGIN);
-    assert_eq!(ballot.decide(end), Verdict::Open, "the third may come yet");
-    ballot.refused(2, Refusal::Busy);
-    assert_eq!(ballot.decide(end), Verdict::Lost);
+    assert_eq!(ballot.decide(end), BallotOutcome::Pending, "the third may still vote");
+    ballot.refused(2, NoVote::Busy);
+    assert_eq!(ballot.decide(end), BallotOutcome::Lost);
 }
 
 #[test]
 fn a_write_back_that_is_not_answered_is_no_proof() {
     let mut ballot = asked(3);
-    ballot.refused(2, Refusal::Unreached);
+    ballot.refused(2, NoVote::Unreached);
     ballot.voted(0, granted(4));
     ballot.voted(1, granted(9));
     ballot.decide(at(5));
     ballot.unanswered(0);
-    assert_eq!(ballot.decide(at(5)), Verdict::Lost);
-    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Lost);
+    assert_eq!(ballot.to_undo().collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]
-fn a_decision_stays_whatever_comes_later() {
+fn a_decision_is_final() {
     let mut ballot = asked(3);
     ballot.voted(0, granted(7));
     ballot.voted(1, granted(7));
-    let verdict = ballot.decide(at(5));
-    assert_eq!(verdict, won(7, 0));
+    let outcome = ballot.decide(at(5));
+    assert_eq!(outcome, won(7, 0));
     ballot.voted(2, granted(8));
-    assert_eq!(ballot.decide(at(90_000)), verdict);
+    assert_eq!(ballot.decide(at(90_000)), outcome);
     assert!(writes(&mut ballot).is_empty());
-    // A vote that came late is ours all the same.
-    assert_eq!(ballot.to_give_up().collect::<Vec<_>>(), [0, 1, 2]);
+    // A late vote must be undone all the same.
+    assert_eq!(ballot.to_undo().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
-fn answers_that_nobody_asked_for_change_nothing() {
+fn unsolicited_answers_change_nothing() {
     let mut ballot = Ballot::new(3, LEASE, 0);
     let fresh = ballot.clone();
     ballot.voted(0, granted(7));
     ballot.voted(7, granted(7));
     ballot.asked(7, NOW);
-    ballot.written(1, Written::Stands(token(9)));
-    ballot.refused(2, Refusal::Busy);
+    ballot.written(1, WriteBackReply::Counter(token(9)));
+    ballot.refused(2, NoVote::Busy);
     ballot.unanswered(2);
     assert_eq!(ballot, fresh);
 }
 
 #[test]
 fn a_register_raises_its_counter_with_each_grant_and_never_lowers_it() {
-    let mut register = Register::default();
-    let grant = |register: &mut Register, number, floor, proposed| {
+    let mut register = NameRegister::default();
+    let grant = |register: &mut NameRegister, number, floor, proposed| {
         register.acquire(id(number), floor, proposed).expect("in range")
     };
     assert_eq!(grant(&mut register, 1, 0, 0), granted(1));
-    assert_eq!(grant(&mut register, 1, 50, 90), granted(1), "asked again, it is the same");
+    assert_eq!(
+        grant(&mut register, 1, 50, 90),
+        granted(1),
+        "a repeated request gets the same answer"
+    );
     assert_eq!(grant(&mut register, 2, 0, 0), Vote::Busy);
     assert!(!register.release(id(2)) && register.release(id(1)));
     assert_eq!(grant(&mut register, 2, 0, 90), granted(90), "as proposed");
@@ -217,45 +221,52 @@ fn a_register_raises_its_counter_with_each_grant_and_never_lowers_it() {
     assert_eq!(grant(&mut register, 3, 0, 40), granted(91), "a proposal lowers nothing");
     register.expire();
     assert_eq!(grant(&mut register, 4, 200, 0), granted(201), "above what the node knows of");
-    assert_eq!(register.write_back(id(3), token(300)), Written::NotYours);
-    assert_eq!(register.write_back(id(4), token(300)), Written::Stands(token(300)));
-    assert_eq!(register.write_back(id(4), token(250)), Written::Stands(token(300)));
+    assert_eq!(register.write_back(id(3), token(300)), WriteBackReply::NotHeld);
+    assert_eq!(register.write_back(id(4), token(300)), WriteBackReply::Counter(token(300)));
+    assert_eq!(register.write_back(id(4), token(250)), WriteBackReply::Counter(token(300)));
     assert!(!register.heal(id(5), 0, token(400)), "it is held");
     register.expire();
-    register.acquire(id(5), u64::MAX, 0).expect_err("the counter is spent");
+    register.acquire(id(5), u64::MAX, 0).expect_err("the counter is exhausted");
     assert_eq!((register.last(), register.holder()), (300, None));
-    assert!(register.heal(id(5), 0, token(250)), "what heals raises nothing above its token");
+    assert!(
+        register.heal(id(5), 0, token(250)),
+        "healing raises the counter no higher than its token"
+    );
     assert_eq!((register.last(), register.holder()), (300, Some(id(5))));
     register.expire();
     assert!(register.heal(id(5), 320, token(310)) && register.last() == 320);
 }
 
 #[test]
-fn the_floor_of_a_node_counts_beside_a_counter_and_all_it_knows_of_without_one() {
-    let mut node = Node::blank("first".to_owned(), NodeId::from_bytes([1; 16]));
+fn a_node_uses_its_floor_beside_a_counter_and_its_largest_token_without_one() {
+    let mut node = QuorumNode::blank("first".to_owned(), NodeId::from_bytes([1; 16]));
     node.raise(9);
     assert_eq!((node.floor(0), node.floor(5)), (9, 0));
     node.raise_floor(7);
     assert_eq!((node.floor(0), node.floor(5)), (9, 7));
     node.raise_floor(11);
-    assert!(node.greet("second", NodeId::from_bytes([2; 16])), "it is nothing yet");
-    assert_eq!((node.floor(0), node.floor(5)), (11, 11), "what was raised by hand outlives that");
+    assert!(node.handshake("second", NodeId::from_bytes([2; 16])), "it belongs to no set yet");
+    assert_eq!(
+        (node.floor(0), node.floor(5)),
+        (11, 11),
+        "a floor raised by an operator survives that"
+    );
 }
 
 #[test]
-fn a_floor_from_a_clock_is_above_what_was_given_ahead_of_it() {
-    const FOUNDED: u64 = 1_000_000_000;
+fn a_floor_from_a_clock_is_above_tokens_ahead_of_that_clock() {
+    const INITIALISED: u64 = 1_000_000_000;
     let id = NodeId::from_bytes([1; 16]);
-    let configuration = Configuration::founded(&[(id, "a")], LEASE);
+    let configuration = Configuration::initial(&[(id, "a")], LEASE);
     let stamp = configuration.stamp();
-    let mut node = Node::blank("first".to_owned(), id);
-    let mut told = |told, now| assert!(node.told("first", told, now));
-    told(Told::Propose { from: None, configuration }, FOUNDED);
-    told(Told::Activate { stamp, quarantine: Some(LEASE) }, FOUNDED);
-    assert_eq!(node.floor(1), FOUNDED + 1_000_000);
-    // An operator ends the wait, so that no time parts what was given from what will be.
-    let mut told = |told, now| assert!(node.told("first", told, now));
-    told(Told::Vouch { episode: id, stamp }, FOUNDED + 5);
-    told(Told::Recover { episode: id, stamp, floor: 0 }, FOUNDED + 5);
-    assert_eq!(node.floor(1), FOUNDED + 1_000_005);
+    let mut node = QuorumNode::blank("first".to_owned(), id);
+    let mut apply = |command, now| assert!(node.apply("first", command, now));
+    apply(NodeCommand::Propose { from: None, configuration }, INITIALISED);
+    apply(NodeCommand::Activate { stamp, quarantine: Some(LEASE) }, INITIALISED);
+    assert_eq!(node.floor(1), INITIALISED + 1_000_000);
+    // An operator ends the quarantine, so no time passes between the old grants and the new.
+    let mut apply = |command, now| assert!(node.apply("first", command, now));
+    apply(NodeCommand::Vouch { episode: id, stamp }, INITIALISED + 5);
+    apply(NodeCommand::Recover { episode: id, stamp, floor: 0 }, INITIALISED + 5);
+    assert_eq!(node.floor(1), INITIALISED + 1_000_005);
 }

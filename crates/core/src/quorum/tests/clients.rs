@@ -1,8 +1,8 @@
-//! Clients that found a set and maintain it, each by a list of its own, explored in full.
+//! Clients that initialise a set and maintain it, each with its own list, explored in full.
 //!
-//! A client sees one server at a time, so its views are of different moments. It may die between
-//! any two steps, and what it has sent arrives in any order, late, twice or never. Nobody holds a
-//! lock here: the subject is who belongs to a set. A wait may end at any moment.
+//! A client sees one server at a time, so its reports are of different moments. It may die between
+//! any two steps, and its commands arrive in any order, late, twice or never. There are no locks
+//! here: the subject is the membership. A quarantine may end at any moment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,41 +10,42 @@ use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::set::{Set, node_id, wish};
+use super::set::{TestSet, desired, node_id};
 use super::walk::walk;
 use crate::quorum::configuration::DEFAULT_MAX_LEASE;
 use crate::quorum::{
-    Configuration, Gate, Node, NodeId, Plan, Stamp, Standing, Told, View, Wish, majority, plan,
+    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
+    NodeReport, QuorumNode, SetStatus, Stamp, majority, plan,
 };
 
 const SOUND: &str = "nothing breaks";
-const SHARED: &str = "two sets were founded that share a server";
+const SHARED: &str = "two sets share a server";
 const TWO: &str = "two configurations have a majority each";
-const EVICTED: &str = "a server that forgot nothing lost its slot";
-const BACK: &str = "a majority that forgot is back";
-const STOPPED: &str = "a majority that votes under one configuration is of no use";
+const EVICTED: &str = "a server that kept its data lost its slot";
+const BACK: &str = "a majority that lost its data is back";
+const STOPPED: &str = "a majority that votes under one configuration is not usable";
 
-/// A rule left out or written wrongly.
+/// A planted bug: a rule that is left out or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
-    /// A set is founded once a majority has accepted it.
-    FoundedByMajority,
+    /// A set is initialised once a majority has accepted it.
+    InitialisedByMajority,
     /// A server takes a proposal in place of any other.
     AnyProposal,
-    /// A newcomer takes the only slot whose server is not seen, whatever its address.
+    /// A new node takes the only slot whose server is not seen, whatever its address.
     RestTakesRest,
-    /// One server of another set stops everybody.
+    /// One server of another set stops every client.
     OneStopsAll,
-    /// A client does not know which member it saw at an address before.
+    /// A client does not remember which member it saw at an address.
     NoMemory,
 }
 
-/// What a client is given.
+/// The settings of a client.
 #[derive(Clone, Copy)]
 struct Client {
     /// The servers that it lists.
     list: &'static [usize],
-    /// How it names them: this, and the server's number.
+    /// The prefix of their names, before the server's number.
     names: &'static str,
     max_lease: Duration,
     vouched: bool,
@@ -52,15 +53,15 @@ struct Client {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
-    servers: Vec<Arc<Node>>,
-    /// What each client has seen last of each server on its list.
-    views: Vec<Vec<Option<Arc<View>>>>,
-    /// Which member each client saw last at each place.
-    before: Vec<Vec<Option<NodeId>>>,
-    /// What was sent to which server.
-    sent: BTreeSet<(usize, Arc<Told>)>,
+    servers: Vec<Arc<QuorumNode>>,
+    /// Each client's last report of each server on its list.
+    reports: Vec<Vec<Option<Arc<NodeReport>>>>,
+    /// The member that each client last saw at each index.
+    last_seen: Vec<Vec<Option<NodeId>>>,
+    /// The commands that were sent, each with its server.
+    sent: BTreeSet<(usize, Arc<NodeCommand>)>,
     acts: Vec<u8>,
-    forgotten: u8,
+    lost_data: u8,
     broken: Option<&'static str>,
 }
 
@@ -70,7 +71,7 @@ enum Action {
     Miss { client: usize, at: usize },
     Act { client: usize },
     Arrive { which: usize },
-    Forget { server: usize },
+    LoseData { server: usize },
     EndWait { server: usize },
 }
 
@@ -78,12 +79,12 @@ struct Small {
     servers: usize,
     clients: &'static [Client],
     /// The servers that are a set from the start.
-    founded: &'static [usize],
-    /// This one is of another set from the start.
+    initialised: &'static [usize],
+    /// A server of another set.
     foreign: Option<usize>,
-    /// How often each client looks and acts.
+    /// How often each client plans and sends.
     acts: &'static [u8],
-    forgettings: u8,
+    data_losses: u8,
     /// How many servers may be silent for a client at a time.
     silences: usize,
     planted: Option<Planted>,
@@ -95,96 +96,106 @@ const PLAIN: Client =
 const SMALL: Small = Small {
     servers: 3,
     clients: &[PLAIN, PLAIN],
-    founded: &[],
+    initialised: &[],
     foreign: None,
     acts: &[2, 2],
-    forgettings: 0,
+    data_losses: 0,
     silences: 0,
     planted: None,
 };
 
 impl Client {
-    fn wish(&self) -> Wish {
+    fn desired(&self) -> DesiredConfiguration {
         let name = |server: &usize| format!("{}{server}:6379", self.names);
         let addresses = self.list.iter().map(name).collect();
-        Wish { addresses, max_lease: self.max_lease, ..wish(self.list.len(), self.vouched) }
+        DesiredConfiguration {
+            addresses,
+            max_lease: self.max_lease,
+            ..desired(self.list.len(), self.vouched)
+        }
     }
 }
 
-fn is_founded(node: &Node) -> bool {
-    !matches!(node.gate, Gate::Blank | Gate::Proposed)
+fn is_initialised(node: &QuorumNode) -> bool {
+    !matches!(node.state, MemberState::Blank | MemberState::Proposed)
 }
 
-fn stamp_of(view: &View) -> Option<Stamp> {
-    view.configuration.as_ref().map(Configuration::stamp)
+fn stamp_of(report: &NodeReport) -> Option<Stamp> {
+    report.configuration.as_ref().map(Configuration::stamp)
 }
 
 /// The id of a member.
-fn member(view: &View) -> Option<NodeId> {
-    view.configuration.as_ref().filter(|mine| mine.has(view.id)).map(|_| view.id)
+fn member(report: &NodeReport) -> Option<NodeId> {
+    report.configuration.as_ref().filter(|mine| mine.has(report.id)).map(|_| report.id)
 }
 
 impl Small {
-    /// What a client that sees a server knows of it, and which member it saw there before.
-    fn view(&self, node: &Node, before: Option<NodeId>) -> View {
-        let view = node.view();
-        let before = member(&view).or(before);
+    /// Returns a client's report of a server, with the member that it last saw there.
+    fn report(&self, node: &QuorumNode, last_seen_id: Option<NodeId>) -> NodeReport {
+        let report = node.report();
+        let last_seen_id = member(&report).or(last_seen_id);
         let remembers = self.planted != Some(Planted::NoMemory);
-        View { before: before.filter(|_| remembers), ..view }
+        NodeReport { last_seen_id: last_seen_id.filter(|_| remembers), ..report }
     }
 
     fn start(&self) -> World {
-        let mut set = Set::blank(self.servers);
-        if !self.founded.is_empty() {
-            let rest = set.nodes.split_off(self.founded.len());
-            set.settle(&wish(self.founded.len(), true));
+        let mut set = TestSet::blank(self.servers);
+        if !self.initialised.is_empty() {
+            let rest = set.nodes.split_off(self.initialised.len());
+            set.settle(&desired(self.initialised.len(), true));
             set.nodes.extend(rest);
         }
         if let Some(foreign) = self.foreign {
-            let mut others = Set::blank(3);
+            let mut others = TestSet::blank(3);
             others.nodes.iter_mut().zip(90..).for_each(|(node, id)| {
-                *node = Node::blank("first".to_owned(), node_id(id));
+                *node = QuorumNode::blank("first".to_owned(), node_id(id));
             });
-            others.settle(&wish(3, true));
+            others.settle(&desired(3, true));
             set.nodes[foreign] = others.nodes.swap_remove(0);
         }
-        let view = |server: &usize| Some(Arc::new(self.view(&set.nodes[*server], None)));
-        let views: Vec<Vec<_>> =
-            self.clients.iter().map(|client| client.list.iter().map(view).collect()).collect();
-        let before = |view: &Option<Arc<View>>| view.as_ref().and_then(|view| view.before);
+        let report = |server: &usize| Some(Arc::new(self.report(&set.nodes[*server], None)));
+        let reports: Vec<Vec<_>> =
+            self.clients.iter().map(|client| client.list.iter().map(report).collect()).collect();
+        let last_seen = |report: &Option<Arc<NodeReport>>| {
+            report.as_ref().and_then(|report| report.last_seen_id)
+        };
         World {
-            before: views.iter().map(|views| views.iter().map(before).collect()).collect(),
-            views,
+            last_seen: reports
+                .iter()
+                .map(|reports| reports.iter().map(last_seen).collect())
+                .collect(),
+            reports,
             servers: set.nodes.into_iter().map(Arc::new).collect(),
             sent: BTreeSet::new(),
             acts: vec![0; self.clients.len()],
-            forgotten: 0,
+            lost_data: 0,
             broken: None,
         }
     }
 
-    /// What a client does about what it has seen.
-    fn plan(&self, client: &Client, views: &[Option<View>]) -> Plan {
-        let mut planned = plan(views, &client.wish());
-        let stamps: BTreeSet<Stamp> = views.iter().flatten().filter_map(stamp_of).collect();
+    /// Returns the steps of a client with these reports.
+    fn plan(&self, client: &Client, reports: &[Option<NodeReport>]) -> MembershipPlan {
+        let mut planned = plan(reports, &client.desired());
+        let stamps: BTreeSet<Stamp> = reports.iter().flatten().filter_map(stamp_of).collect();
         match self.planted {
-            Some(Planted::FoundedByMajority) => {
-                let of = |stamp: &Stamp, view: &&View| stamp_of(view) == Some(*stamp);
+            Some(Planted::InitialisedByMajority) => {
+                let of = |stamp: &Stamp, report: &&NodeReport| stamp_of(report) == Some(*stamp);
                 let alike = |stamp: &&Stamp| {
-                    let alike = views.iter().flatten().filter(|view| of(stamp, view));
-                    alike.count() >= majority(views.len())
+                    let alike = reports.iter().flatten().filter(|report| of(stamp, report));
+                    alike.count() >= majority(reports.len())
                 };
                 if let Some(stamp) = stamps.iter().find(alike) {
-                    let told = Told::Activate { stamp: *stamp, quarantine: None };
-                    planned.steps.extend((0..views.len()).map(|at| (at, told.clone())));
+                    let command = NodeCommand::Activate { stamp: *stamp, quarantine: None };
+                    planned.steps.extend((0..reports.len()).map(|at| (at, command.clone())));
                 }
             }
-            Some(Planted::RestTakesRest) => planned.steps.extend(rest_takes_rest(client, views)),
+            Some(Planted::RestTakesRest) => planned.steps.extend(rest_takes_rest(client, reports)),
             Some(Planted::OneStopsAll) => {
                 let sets: BTreeSet<_> = stamps.iter().map(|stamp| stamp.set).collect();
                 if sets.len() > 1 {
-                    let sets = views.iter().map(|view| view.as_ref().and_then(stamp_of)).collect();
-                    planned.standing = Standing::Foreign { sets };
+                    let sets =
+                        reports.iter().map(|report| report.as_ref().and_then(stamp_of)).collect();
+                    planned.status = SetStatus::Foreign { sets };
                     planned.steps.clear();
                 }
             }
@@ -195,65 +206,67 @@ impl Small {
 
     fn act(&self, world: &mut World, number: usize) {
         let client = &self.clients[number];
-        let views: Vec<Option<View>> =
-            world.views[number].iter().map(|view| view.as_deref().cloned()).collect();
-        let planned = self.plan(client, &views);
-        if !matches!(planned.standing, Standing::Agreed(_))
-            && votes(&views) >= majority(views.len())
+        let reports: Vec<Option<NodeReport>> =
+            world.reports[number].iter().map(|report| report.as_deref().cloned()).collect();
+        let planned = self.plan(client, &reports);
+        if !matches!(planned.status, SetStatus::Agreed(_))
+            && votes(&reports) >= majority(reports.len())
         {
             world.broken = Some(STOPPED);
         }
         world.acts[number] += 1;
         let sent = planned.steps.into_iter();
-        world.sent.extend(sent.map(|(at, told)| (client.list[at], Arc::new(told))));
+        world.sent.extend(sent.map(|(at, command)| (client.list[at], Arc::new(command))));
     }
 
-    fn arrive(&self, world: &mut World, server: usize, told: &Told) {
-        let mut told = told.clone();
+    fn arrive(&self, world: &mut World, server: usize, command: &NodeCommand) {
+        let mut command = command.clone();
         let node = Arc::make_mut(&mut world.servers[server]);
-        if let (Some(Planted::AnyProposal), Told::Propose { from, .. }) = (self.planted, &mut told)
+        if let (Some(Planted::AnyProposal), NodeCommand::Propose { from, .. }) =
+            (self.planted, &mut command)
         {
-            *from = stamp_of(&node.view());
+            *from = stamp_of(&node.report());
         }
         let marker = node.marker.clone();
-        node.told(&marker, told, 1_000_000);
+        node.apply(&marker, command, 1_000_000);
         world.broken = world.broken.or_else(|| broken(world));
     }
 }
 
 /// Counts the servers that vote under the newest configuration that is seen.
-fn votes(views: &[Option<View>]) -> usize {
-    let members = || views.iter().flatten().filter(|view| view.gate == Gate::Open);
-    let count = |stamp: Stamp| members().filter(|view| stamp_of(view) == Some(stamp)).count();
-    let newest = views.iter().flatten().filter_map(stamp_of).map(|stamp| stamp.epoch).max();
+fn votes(reports: &[Option<NodeReport>]) -> usize {
+    let members = || reports.iter().flatten().filter(|report| report.state == MemberState::Voting);
+    let count = |stamp: Stamp| members().filter(|report| stamp_of(report) == Some(stamp)).count();
+    let newest = reports.iter().flatten().filter_map(stamp_of).map(|stamp| stamp.epoch).max();
     let stamps = members().filter_map(stamp_of).filter(|stamp| Some(stamp.epoch) == newest);
     stamps.map(count).max().unwrap_or(0)
 }
 
-/// The rule of before: who is left takes what is left.
-fn rest_takes_rest(client: &Client, views: &[Option<View>]) -> Vec<(usize, Told)> {
-    let seen = || views.iter().enumerate().filter_map(|(at, view)| Some((at, view.as_ref()?)));
-    let newest = seen().filter_map(|(_, view)| view.configuration.as_ref());
+/// A former rule: the only new node takes the only free slot.
+fn rest_takes_rest(client: &Client, reports: &[Option<NodeReport>]) -> Vec<(usize, NodeCommand)> {
+    let seen =
+        || reports.iter().enumerate().filter_map(|(at, report)| Some((at, report.as_ref()?)));
+    let newest = seen().filter_map(|(_, report)| report.configuration.as_ref());
     let Some(current) = newest.max_by_key(|one| one.epoch()) else { return Vec::new() };
-    let lacks = |id: NodeId| seen().all(|(_, view)| view.id != id);
+    let lacks = |id: NodeId| seen().all(|(_, report)| report.id != id);
     let free: Vec<NodeId> =
         current.slots().iter().map(|slot| slot.id).filter(|id| lacks(*id)).collect();
-    let new = |view: &View| !current.has(view.id) && view.gate == Gate::Blank;
-    let newcomers: Vec<(usize, &View)> = seen().filter(|(_, view)| new(view)).collect();
-    let ([old], [(at, view)]) = (&free[..], &newcomers[..]) else { return Vec::new() };
-    let address = client.wish().addresses.swap_remove(*at);
-    let next = current.successor(&[(*old, view.id, &address)]);
-    let adopt = |(at, view): (usize, &View)| {
-        (at, Told::Adopt { from: stamp_of(view), configuration: next.clone() })
+    let new = |report: &NodeReport| !current.has(report.id) && report.state == MemberState::Blank;
+    let newcomers: Vec<(usize, &NodeReport)> = seen().filter(|(_, report)| new(report)).collect();
+    let ([old], [(at, report)]) = (&free[..], &newcomers[..]) else { return Vec::new() };
+    let address = client.desired().addresses.swap_remove(*at);
+    let next = current.successor(&[(*old, report.id, &address)]);
+    let adopt = |(at, report): (usize, &NodeReport)| {
+        (at, NodeCommand::Adopt { from: stamp_of(report), configuration: next.clone() })
     };
     seen().map(adopt).collect()
 }
 
-/// Looks at the servers themselves.
+/// Checks the servers themselves.
 fn broken(world: &World) -> Option<&'static str> {
-    let founded = || world.servers.iter().filter(|node| is_founded(node));
+    let initialised = || world.servers.iter().filter(|node| is_initialised(node));
     let configurations: Vec<&Configuration> =
-        founded().filter_map(|node| node.configuration.as_ref()).collect();
+        initialised().filter_map(|node| node.configuration.as_ref()).collect();
     let shared = configurations.iter().enumerate().any(|(at, one)| {
         let others = configurations[at + 1..].iter().filter(|other| other.set() != one.set());
         others.into_iter().any(|other| other.slots().iter().any(|slot| one.has(slot.id)))
@@ -261,8 +274,8 @@ fn broken(world: &World) -> Option<&'static str> {
     if shared {
         return Some(SHARED);
     }
-    let open: Vec<&Configuration> = founded()
-        .filter(|node| node.gate == Gate::Open)
+    let open: Vec<&Configuration> = initialised()
+        .filter(|node| node.state == MemberState::Voting)
         .filter_map(|node| node.configuration.as_ref())
         .collect();
     let stamps: BTreeSet<Stamp> = open.iter().map(|one| one.stamp()).collect();
@@ -274,7 +287,9 @@ fn broken(world: &World) -> Option<&'static str> {
         return Some(TWO);
     }
     // No server moves to another address here.
-    founded().any(|node| node.gate == Gate::Out && node.marker == "first").then_some(EVICTED)
+    initialised()
+        .any(|node| node.state == MemberState::Replaced && node.marker == "first")
+        .then_some(EVICTED)
 }
 
 impl Model for Small {
@@ -289,18 +304,18 @@ impl Model for Small {
         if world.broken.is_some() {
             return;
         }
-        for (client, views) in world.views.iter().enumerate() {
+        for (client, reports) in world.reports.iter().enumerate() {
             if world.acts[client] >= self.acts[client] {
                 continue;
             }
-            let silent = views.iter().filter(|view| view.is_none()).count();
-            for (at, view) in views.iter().enumerate() {
+            let silent = reports.iter().filter(|report| report.is_none()).count();
+            for (at, report) in reports.iter().enumerate() {
                 let server = self.clients[client].list[at];
-                let now = self.view(&world.servers[server], world.before[client][at]);
-                if view.as_deref() != Some(&now) {
+                let now = self.report(&world.servers[server], world.last_seen[client][at]);
+                if report.as_deref() != Some(&now) {
                     actions.push(Action::See { client, at });
                 }
-                if view.is_some() && silent < self.silences {
+                if report.is_some() && silent < self.silences {
                     actions.push(Action::Miss { client, at });
                 }
             }
@@ -308,8 +323,8 @@ impl Model for Small {
         }
         actions.extend((0..world.sent.len()).map(|which| Action::Arrive { which }));
         for (server, node) in world.servers.iter().enumerate() {
-            if world.forgotten < self.forgettings && Some(server) != self.foreign {
-                actions.push(Action::Forget { server });
+            if world.lost_data < self.data_losses && Some(server) != self.foreign {
+                actions.push(Action::LoseData { server });
             }
             if node.quarantine.is_some_and(|begun| begun.left > 0) {
                 actions.push(Action::EndWait { server });
@@ -322,26 +337,26 @@ impl Model for Small {
         match action {
             Action::See { client, at } => {
                 let server = self.clients[client].list[at];
-                let view = self.view(&world.servers[server], world.before[client][at]);
-                world.before[client][at] = view.before;
-                world.views[client][at] = Some(Arc::new(view));
+                let report = self.report(&world.servers[server], world.last_seen[client][at]);
+                world.last_seen[client][at] = report.last_seen_id;
+                world.reports[client][at] = Some(Arc::new(report));
             }
-            Action::Miss { client, at } => world.views[client][at] = None,
+            Action::Miss { client, at } => world.reports[client][at] = None,
             Action::Act { client } => {
                 self.act(&mut world, client);
-                // What nobody can tell from not having acted is left out.
+                // A step without an effect is left out.
                 if world.sent == last.sent && world.broken.is_none() {
                     return None;
                 }
             }
             Action::Arrive { which } => {
-                let (server, told) = world.sent.iter().nth(which).cloned()?;
-                self.arrive(&mut world, server, &told);
+                let (server, command) = world.sent.iter().nth(which).cloned()?;
+                self.arrive(&mut world, server, &command);
             }
-            Action::Forget { server } => {
-                world.forgotten += 1;
-                let (marker, fresh) = (world.forgotten.to_string(), node_id(100 + world.forgotten));
-                world.servers[server] = Arc::new(Node::blank(marker, fresh));
+            Action::LoseData { server } => {
+                world.lost_data += 1;
+                let (marker, fresh) = (world.lost_data.to_string(), node_id(100 + world.lost_data));
+                world.servers[server] = Arc::new(QuorumNode::blank(marker, fresh));
             }
             Action::EndWait { server } => {
                 let node = Arc::make_mut(&mut world.servers[server]);
@@ -354,28 +369,31 @@ impl Model for Small {
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties =
             vec![Property::always(SOUND, |_, world: &World| world.broken.is_none())];
-        if self.founded.is_empty() {
+        if self.initialised.is_empty() {
             properties.push(Property::sometimes("all of one list vote", |_, world: &World| {
-                world.servers.iter().filter(|node| node.gate == Gate::Open).count() > 2
+                world.servers.iter().filter(|node| node.state == MemberState::Voting).count() > 2
             }));
         }
-        if self.founded.is_empty() && self.clients[0].list != self.clients[1].list {
+        if self.initialised.is_empty() && self.clients[0].list != self.clients[1].list {
             properties.push(Property::sometimes(
                 "the other list has a set",
                 |model: &Small, world| {
                     let last = model.servers - 1;
-                    world.servers[last].gate == Gate::Open
+                    world.servers[last].state == MemberState::Voting
                 },
             ));
         }
-        if self.forgettings > 1 {
+        if self.data_losses > 1 {
             properties.push(Property::sometimes(BACK, |_, world: &World| {
-                world.forgotten > 1 && world.servers.iter().all(|node| node.gate == Gate::Open)
+                world.lost_data > 1
+                    && world.servers.iter().all(|node| node.state == MemberState::Voting)
             }));
         }
-        if self.forgettings == 1 {
+        if self.data_losses == 1 {
             properties.push(Property::sometimes("a server is back", |_, world: &World| {
-                let back = |node: &Arc<Node>| node.marker != "first" && node.gate == Gate::Open;
+                let back = |node: &Arc<QuorumNode>| {
+                    node.marker != "first" && node.state == MemberState::Voting
+                };
                 world.servers.iter().any(back)
             }));
         }
@@ -400,7 +418,7 @@ fn finds(world: Small, what: &str) {
     println!("{planted:?}: {states} states, {} steps", path.into_actions().len());
 }
 
-/// Two that found the same servers at once, and want different longest leases.
+/// Two clients that initialise the same servers at once, with different longest leases.
 const LEASES: Small =
     Small { clients: &[PLAIN, Client { max_lease: Duration::from_secs(300), ..PLAIN }], ..SMALL };
 
@@ -412,28 +430,28 @@ const DIFFERENT: Small =
 const ONE_SHARED: Small =
     Small { servers: 5, clients: &[PLAIN, Client { list: &[2, 3, 4], ..PLAIN }], ..SMALL };
 
-/// A set, and a client that lists another server in the place of one of its members.
+/// A set, and a client that lists another server in place of a member.
 const WRONG_LIST: Small = Small {
     servers: 4,
     clients: &[PLAIN, Client { list: &[0, 1, 3], ..PLAIN }],
-    founded: &[0, 1, 2],
+    initialised: &[0, 1, 2],
     silences: 1,
     ..SMALL
 };
 
-/// A set, one of whose servers has another set's memory.
+/// A set with a server that has the data of another set.
 const FOREIGN: Small = Small {
     servers: 5,
     clients: &[FIVE],
-    founded: &[0, 1, 2, 3, 4],
+    initialised: &[0, 1, 2, 3, 4],
     foreign: Some(4),
     acts: &[4],
-    forgettings: 1,
+    data_losses: 1,
     ..SMALL
 };
 
 #[test]
-fn two_who_found_the_same_servers_with_different_leases_have_one_set() {
+fn two_clients_that_initialise_with_different_leases_make_one_set() {
     assert_eq!(explore(LEASES), 12_810);
 }
 
@@ -448,28 +466,28 @@ fn two_lists_that_share_one_server_are_never_two_sets() {
 }
 
 #[test]
-fn a_server_that_forgets_while_a_set_is_founded_splits_nothing() {
-    let world = Small { forgettings: 1, acts: &[3, 1], ..SMALL };
+fn a_data_loss_during_initialisation_splits_nothing() {
+    let world = Small { data_losses: 1, acts: &[3, 1], ..SMALL };
     assert_eq!(explore(world), 449_887);
 }
 
 #[test]
-fn a_wrong_list_never_evicts_a_server_that_forgot_nothing() {
+fn a_wrong_list_never_evicts_a_server_that_kept_its_data() {
     assert_eq!(explore(WRONG_LIST), 16);
-    assert_eq!(explore(Small { forgettings: 1, acts: &[4, 2], ..WRONG_LIST }), 7_784);
+    assert_eq!(explore(Small { data_losses: 1, acts: &[4, 2], ..WRONG_LIST }), 7_784);
 }
 
 #[test]
-fn a_majority_of_one_set_is_of_use_beside_a_server_of_another() {
+fn a_majority_of_one_set_works_beside_a_server_of_another() {
     assert_eq!(explore(FOREIGN), 369);
 }
 
-/// More of everything than can be explored in full.
+/// Larger than can be explored in full.
 const LARGE: Small = Small {
     servers: 6,
     clients: &[FIVE, Client { names: "redis-", ..FIVE }, Client { list: &[1, 2, 3, 4, 5], ..FIVE }],
     acts: &[8; 3],
-    forgettings: 2,
+    data_losses: 2,
     silences: 1,
     ..SMALL
 };
@@ -477,26 +495,27 @@ const LARGE: Small = Small {
 const FIVE: Client = Client { list: &[0, 1, 2, 3, 4], vouched: false, ..PLAIN };
 
 #[test]
-fn larger_worlds_of_clients_at_random() {
-    for founded in [&[][..], &[0, 1, 2, 3, 4]] {
-        let world = Small { founded, ..LARGE };
+fn random_walks_through_larger_worlds_of_clients() {
+    for initialised in [&[][..], &[0, 1, 2, 3, 4]] {
+        let world = Small { initialised, ..LARGE };
         let (broken, steps) = walk(&world, 1, 3_000, |world| world.broken);
-        assert_eq!(broken, None, "founded: {founded:?}");
-        println!("founded: {founded:?}: {steps} steps");
+        assert_eq!(broken, None, "initialised: {initialised:?}");
+        println!("initialised: {initialised:?}: {steps} steps");
     }
 }
 
-/// A set whose clients name the servers otherwise than who founded it, and a majority forgets.
+/// The clients use other server names than the client that initialised the set, and a majority
+/// loses its data.
 const OTHER_NAMES: Small = Small {
     clients: &[Client { names: "redis-", ..PLAIN }],
-    founded: &[0, 1, 2],
-    forgettings: 2,
+    initialised: &[0, 1, 2],
+    data_losses: 2,
     acts: &[4],
     ..SMALL
 };
 
 #[test]
-fn servers_that_are_named_otherwise_come_back_while_a_client_lives_that_saw_them() {
+fn servers_with_other_names_are_readmitted_by_a_client_that_saw_them() {
     assert_eq!(explore(OTHER_NAMES), 34_366);
     let forgetful = Small { planted: Some(Planted::NoMemory), ..OTHER_NAMES };
     let checker = forgetful.checker().threads(2).spawn_dfs().join();
@@ -505,9 +524,9 @@ fn servers_that_are_named_otherwise_come_back_while_a_client_lives_that_saw_them
 }
 
 #[test]
-fn rules_of_founding_and_of_lists_that_are_left_out_are_found() {
+fn planted_bugs_in_initialisation_and_lists_are_detected() {
     let with = |planted, world| Small { planted: Some(planted), ..world };
-    finds(with(Planted::FoundedByMajority, DIFFERENT), SHARED);
+    finds(with(Planted::InitialisedByMajority, DIFFERENT), SHARED);
     finds(with(Planted::AnyProposal, DIFFERENT), SHARED);
     finds(with(Planted::RestTakesRest, WRONG_LIST), EVICTED);
     finds(with(Planted::OneStopsAll, FOREIGN), STOPPED);

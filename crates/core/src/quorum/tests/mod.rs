@@ -1,8 +1,8 @@
-//! Cases of the ballot, and small worlds of ballots in full.
+//! Tables of cases, and small worlds explored in full.
 
 mod cases;
 mod clients;
-mod forgetting;
+mod data_loss;
 mod membership;
 mod model;
 mod set;

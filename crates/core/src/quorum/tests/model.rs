@@ -1,7 +1,7 @@
 //! Small worlds of attempts and nodes, explored in full: requests and answers arrive in any order,
 //! late, twice or never, and each lease on each node may end at any moment.
 //!
-//! What is checked is fencing alone, so no time enters: what holds here holds with any clock.
+//! This checks fencing alone, so no time enters: what holds here holds with any clock.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,19 +10,19 @@ use stateright::{Checker, Model, Property};
 
 use super::{id, token};
 use crate::Moment;
-use crate::quorum::ballot::Seat;
-use crate::quorum::{Ballot, Command, Register, Verdict, Vote, Written};
+use crate::quorum::ballot::VoteEntry;
+use crate::quorum::{Ballot, BallotOutcome, NameRegister, Vote, WriteBack, WriteBackReply};
 
 const GROW: &str = "tokens are distinct and grow";
 
-/// A rule left out or written wrongly.
+/// A planted bug: a rule that is left out or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
-    /// The largest token heard of is the token, wherever it stands.
+    /// The largest token in the answers is granted without evidence.
     NoWriteBack,
-    /// A write-back does not ask whose the name is.
+    /// A write-back does not check the holder.
     WriteBackWithoutOwnership,
-    /// A counter that stands higher is as good as one that stands at the token.
+    /// A counter above the token counts as evidence.
     HigherIsGoodEnough,
     /// A grant does not raise the counter.
     GrantRaisesNothing,
@@ -38,7 +38,7 @@ const PLANTED: [Planted; 5] = [
     Planted::TooFew,
 ];
 
-/// What is under way.
+/// A message in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Packet {
     Ask { attempt: usize, node: usize },
@@ -51,7 +51,7 @@ enum Packet {
 struct Attempt {
     ballot: Ballot,
     proposed: u64,
-    /// The largest token that was known to somebody when this began.
+    /// The largest token that was granted before this attempt began.
     floor: u64,
     wrote: bool,
     won: Option<u64>,
@@ -59,7 +59,7 @@ struct Attempt {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
-    nodes: Vec<Register>,
+    nodes: Vec<NameRegister>,
     attempts: Vec<Attempt>,
     net: BTreeSet<Packet>,
     repeats: u8,
@@ -68,7 +68,7 @@ struct World {
     seen: Seen,
 }
 
-/// What has happened on the way here.
+/// What has happened before this state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Seen {
     one_round: bool,
@@ -96,7 +96,7 @@ struct Small {
 }
 
 impl World {
-    /// Nodes are alike, so worlds that differ by their order only are one.
+    /// Orders the nodes: worlds that differ only by that order are equal.
     fn canonical(self) -> World {
         let mut order: Vec<usize> = (0..self.nodes.len()).collect();
         order.sort_by_cached_key(|node| self.seen_from(*node));
@@ -111,12 +111,12 @@ impl World {
         World { nodes, attempts, net, ..self }
     }
 
-    /// Everything that concerns one node.
-    fn seen_from(&self, node: usize) -> (Register, Vec<Packet>, Vec<Seat>) {
+    /// Returns everything that concerns one node.
+    fn seen_from(&self, node: usize) -> (NameRegister, Vec<Packet>, Vec<VoteEntry>) {
         let packets = self.net.iter().filter(|packet| packet.node() == node);
         let packets = packets.map(|packet| packet.at(|_| 0)).collect();
-        let seats = self.attempts.iter().map(|attempt| attempt.ballot.seat(node)).collect();
-        (self.nodes[node], packets, seats)
+        let entries = self.attempts.iter().map(|attempt| attempt.ballot.entry(node)).collect();
+        (self.nodes[node], packets, entries)
     }
 }
 
@@ -172,8 +172,8 @@ impl Small {
                 };
                 let written = register.write_back(owner, token(number));
                 let last = match written {
-                    Written::Stands(last) => Some(last.get()),
-                    Written::NotYours => None,
+                    WriteBackReply::Counter(last) => Some(last.get()),
+                    WriteBackReply::NotHeld => None,
                 };
                 world.net.insert(Packet::Written { attempt, node, last });
             }
@@ -188,7 +188,7 @@ impl Small {
                     let target = world.attempts[attempt].ballot.target();
                     last = last.and_then(|last| target.map(|target| last.min(target)));
                 }
-                let written = last.map_or(Written::NotYours, Written::Stands);
+                let written = last.map_or(WriteBackReply::NotHeld, WriteBackReply::Counter);
                 world.attempts[attempt].ballot.written(node, written);
                 self.decide(world, attempt);
             }
@@ -198,26 +198,26 @@ impl Small {
     fn decide(&self, world: &mut World, number: usize) {
         let before = world.attempts[number].won;
         let attempt = &mut world.attempts[number];
-        let was_open = attempt.ballot.verdict() == Verdict::Open;
-        let verdict = attempt.ballot.decide(Moment::ORIGIN);
-        let commands = attempt.ballot.take_commands();
+        let was_open = attempt.ballot.outcome() == BallotOutcome::Pending;
+        let outcome = attempt.ballot.decide(Moment::ORIGIN);
+        let commands = attempt.ballot.take_write_backs();
         let wrote = !commands.is_empty();
         attempt.wrote |= wrote;
         for command in commands {
-            let Command::WriteBack { node, token } = command;
+            let WriteBack { node, token } = command;
             world.net.insert(Packet::Write { attempt: number, node, token: token.get() });
         }
-        let won = match (verdict, self.planted) {
-            (Verdict::Won { token, .. }, _) => Some(token.get()),
-            (Verdict::Open, Some(Planted::NoWriteBack)) if wrote => {
+        let won = match (outcome, self.planted) {
+            (BallotOutcome::Won { token, .. }, _) => Some(token.get()),
+            (BallotOutcome::Pending, Some(Planted::NoWriteBack)) if wrote => {
                 world.attempts[number].ballot.target().map(|target| target.get())
             }
-            (Verdict::Open | Verdict::Lost, Some(Planted::TooFew)) => {
-                world.attempts[number].ballot.heard().map(|last| last.get())
+            (BallotOutcome::Pending | BallotOutcome::Lost, Some(Planted::TooFew)) => {
+                world.attempts[number].ballot.largest_token().map(|last| last.get())
             }
             _ => None,
         };
-        world.seen.nobody |= verdict == Verdict::Lost;
+        world.seen.nobody |= outcome == BallotOutcome::Lost;
         if let (Some(won), None, true) = (won, before, was_open) {
             self.win(world, number, won);
         }
@@ -241,8 +241,8 @@ impl Small {
 }
 
 /// A register that was used before.
-fn register_at(last: u64) -> Register {
-    let mut register = Register::default();
+fn register_at(last: u64) -> NameRegister {
+    let mut register = NameRegister::default();
     if last > 0 {
         register.acquire(id(0xff), last - 1, 0).expect("small numbers");
         register.expire();
@@ -281,7 +281,7 @@ impl Model for Small {
             }
         }
         for (attempt, of) in world.attempts.iter().enumerate() {
-            if world.silences > 0 && of.ballot.verdict() == Verdict::Open {
+            if world.silences > 0 && of.ballot.outcome() == BallotOutcome::Pending {
                 let silent = of.ballot.awaited().map(|node| Action::Silence { attempt, node });
                 actions.extend(silent);
             }
@@ -331,7 +331,7 @@ impl Model for Small {
             Property::sometimes("a token in one round", |_, world: &World| world.seen.one_round),
             Property::sometimes("a token in two rounds", |_, world: &World| world.seen.two_rounds),
             Property::sometimes("two grants at once", |_, world: &World| world.seen.overlap),
-            Property::sometimes("an attempt for nothing", |_, world: &World| world.seen.nobody),
+            Property::sometimes("an attempt without success", |_, world: &World| world.seen.nobody),
         ]
     }
 }
@@ -370,11 +370,11 @@ fn two_attempts_and_a_repeated_request_in_full() {
 }
 
 #[test]
-fn rules_that_are_left_out_are_missed() {
+fn planted_bugs_are_detected() {
     for planted in PLANTED {
         let world = match planted {
             Planted::HigherIsGoodEnough => with_a_repeat(Some(planted)),
-            // Where all counters are alike, it takes the fewest steps.
+            // With equal counters it takes the fewest steps.
             Planted::TooFew => Small { counters: vec![vec![0; 3]], ..two_attempts(Some(planted)) },
             _ => two_attempts(Some(planted)),
         };

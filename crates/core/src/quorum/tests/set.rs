@@ -1,21 +1,24 @@
-//! A set of nodes in one process, and whoever looks after it.
+//! A set of nodes in one process, and a client that maintains it.
 
 use std::time::Duration;
 
 use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP};
-use crate::quorum::{Configuration, Gate, Node, NodeId, Plan, Standing, Told, View, Wish, plan};
+use crate::quorum::{
+    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
+    NodeReport, QuorumNode, SetStatus, plan,
+};
 
 /// Nodes with their clocks; a silent one does not answer.
-pub(super) struct Set {
-    pub(super) nodes: Vec<Node>,
+pub(super) struct TestSet {
+    pub(super) nodes: Vec<QuorumNode>,
     pub(super) silent: Vec<usize>,
     pub(super) now: u64,
     drawn: u8,
 }
 
-pub(super) fn wish(nodes: usize, vouched: bool) -> Wish {
+pub(super) fn desired(nodes: usize, vouched: bool) -> DesiredConfiguration {
     let addresses = (0..nodes).map(address).collect();
-    Wish {
+    DesiredConfiguration {
         addresses,
         max_lease: DEFAULT_MAX_LEASE,
         vouched,
@@ -32,25 +35,25 @@ pub(super) fn node_id(number: u8) -> NodeId {
     NodeId::from_bytes([number; 16])
 }
 
-impl Set {
-    pub(super) fn blank(nodes: usize) -> Set {
-        let mut set = Set { nodes: Vec::new(), silent: Vec::new(), now: 1_000_000, drawn: 0 };
+impl TestSet {
+    pub(super) fn blank(nodes: usize) -> TestSet {
+        let mut set = TestSet { nodes: Vec::new(), silent: Vec::new(), now: 1_000_000, drawn: 0 };
         for _ in 0..nodes {
             let fresh = set.fresh();
-            set.nodes.push(Node::blank("first".to_owned(), fresh));
+            set.nodes.push(QuorumNode::blank("first".to_owned(), fresh));
         }
         set
     }
 
-    /// A floor that is taken from the clock now.
+    /// Returns a floor that is taken from the clock now.
     pub(super) fn ahead(&self) -> u64 {
         self.now + 1_000_000
     }
 
-    /// A set that an operator founded.
-    pub(super) fn founded(nodes: usize) -> Set {
-        let mut set = Set::blank(nodes);
-        set.settle(&wish(nodes, true));
+    /// Makes a set that an operator initialised.
+    pub(super) fn initial(nodes: usize) -> TestSet {
+        let mut set = TestSet::blank(nodes);
+        set.settle(&desired(nodes, true));
         set
     }
 
@@ -59,60 +62,64 @@ impl Set {
         node_id(self.drawn)
     }
 
-    /// The node comes back without anything.
+    /// The node comes back without data.
     pub(super) fn wipe(&mut self, node: usize, marker: &str) {
         let fresh = self.fresh();
-        self.nodes[node] = Node::blank(marker.to_owned(), fresh);
+        self.nodes[node] = QuorumNode::blank(marker.to_owned(), fresh);
     }
 
-    /// The node comes back, and has what it had written down.
+    /// The node comes back with its data.
     pub(super) fn restart(&mut self, node: usize, marker: &str) -> bool {
         let fresh = self.fresh();
-        self.nodes[node].greet(marker, fresh)
+        self.nodes[node].handshake(marker, fresh)
     }
 
-    pub(super) fn views(&self) -> Vec<Option<View>> {
-        let view = |(at, node): (usize, &Node)| (!self.silent.contains(&at)).then(|| node.view());
-        self.nodes.iter().enumerate().map(view).collect()
+    pub(super) fn reports(&self) -> Vec<Option<NodeReport>> {
+        let report =
+            |(at, node): (usize, &QuorumNode)| (!self.silent.contains(&at)).then(|| node.report());
+        self.nodes.iter().enumerate().map(report).collect()
     }
 
-    pub(super) fn tell(&mut self, node: usize, told: Told) -> bool {
+    pub(super) fn send(&mut self, node: usize, command: NodeCommand) -> bool {
         let marker = self.nodes[node].marker.clone();
-        self.nodes[node].told(&marker, told, self.now)
+        self.nodes[node].apply(&marker, command, self.now)
     }
 
-    /// One look and what follows from it.
-    pub(super) fn step(&mut self, wish: &Wish) -> Plan {
-        let plan = plan(&self.views(), wish);
-        for (node, told) in plan.steps.clone() {
-            assert!(self.tell(node, told.clone()), "node {node} refuses {told:?}");
+    /// One round of maintenance.
+    pub(super) fn step(&mut self, desired: &DesiredConfiguration) -> MembershipPlan {
+        let plan = plan(&self.reports(), desired);
+        for (node, command) in plan.steps.clone() {
+            assert!(self.send(node, command.clone()), "node {node} refuses {command:?}");
         }
         plan
     }
 
-    /// Looks until there is nothing to do.
-    pub(super) fn settle(&mut self, wish: &Wish) -> Standing {
+    /// Repeats rounds until no step is left.
+    pub(super) fn settle(&mut self, desired: &DesiredConfiguration) -> SetStatus {
         for _ in 0..20 {
-            let plan = self.step(wish);
+            let plan = self.step(desired);
             if plan.steps.is_empty() {
-                return plan.standing;
+                return plan.status;
             }
         }
-        panic!("it never settles: {:?}", plan(&self.views(), wish));
+        panic!("it never settles: {:?}", plan(&self.reports(), desired));
     }
 
-    /// Time passes, and some client measures it.
+    /// Lets time pass that a client measures.
     pub(super) fn pass(&mut self, duration: Duration) {
         self.now += u64::try_from(duration.as_micros()).expect("short");
         for node in 0..self.nodes.len() {
-            let view = self.nodes[node].view();
+            let report = self.nodes[node].report();
             let (Some(configuration), Some((left, by_time))) =
-                (view.configuration, view.quarantine)
+                (report.configuration, report.quarantine)
             else {
                 continue;
             };
-            let (episode, stamp) = (view.id, configuration.stamp());
-            self.tell(node, Told::Waited { episode, stamp, by_time, left, passed: duration });
+            let (episode, stamp) = (report.id, configuration.stamp());
+            self.send(
+                node,
+                NodeCommand::ReportWait { episode, stamp, by_time, left, passed: duration },
+            );
         }
     }
 
@@ -124,19 +131,19 @@ impl Set {
         self.pass(MAX_LEASE_CAP.mul_f64(1.02));
     }
 
-    pub(super) fn gates(&self) -> Vec<Gate> {
-        self.nodes.iter().map(|node| node.gate).collect()
+    pub(super) fn states(&self) -> Vec<MemberState> {
+        self.nodes.iter().map(|node| node.state).collect()
     }
 
     pub(super) fn configuration(&self, node: usize) -> &Configuration {
-        self.nodes[node].configuration.as_ref().expect("it belongs to something")
+        self.nodes[node].configuration.as_ref().expect("it has a configuration")
     }
 
-    /// Says how many votes who knows the newest configuration would find.
+    /// Counts the votes under the newest configuration.
     pub(super) fn votes(&self) -> usize {
         let newest = self.nodes.iter().filter_map(|node| node.configuration.as_ref());
         let Some(newest) = newest.max_by_key(|one| one.epoch()) else { return 0 };
-        let admits = |node: &&Node| node.admit(&node.marker, newest.stamp()).is_ok();
+        let admits = |node: &&QuorumNode| node.admit(&node.marker, newest.stamp()).is_ok();
         self.nodes.iter().filter(admits).count()
     }
 }

@@ -1,10 +1,10 @@
-//! Tables of renewals and what they come to.
+//! Tables of renewals and their outcomes.
 
 use std::time::Duration;
 
 use crate::Moment;
-use crate::quorum::{Kept, Tally};
-use crate::validity::believed;
+use crate::quorum::{RenewalOutcome, Tally};
+use crate::validity::validity_time;
 
 const LEASE: Duration = Duration::from_secs(10);
 
@@ -26,55 +26,55 @@ fn heal(tally: &Tally) -> Vec<usize> {
 }
 
 #[test]
-fn a_majority_keeps_it_and_the_rest_is_healed() {
+fn a_majority_keeps_the_lease_and_the_rest_is_healed() {
     let mut tally = asked(5);
     tally.gone(0, true);
     tally.gone(1, false);
-    assert_eq!((tally.decide(at(9)), heal(&tally)), (Kept::Open, vec![]));
+    assert_eq!((tally.decide(at(9)), heal(&tally)), (RenewalOutcome::Pending, vec![]));
     tally.kept(2);
     tally.kept(4);
-    assert_eq!(tally.decide(at(9)), Kept::Open);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Pending);
     tally.kept(3);
-    let valid_until = at(2).after(believed(LEASE, 0));
-    assert_eq!(tally.decide(at(9)), Kept::Yes { valid_until });
-    assert_eq!(heal(&tally), [0], "another has the name at node 1");
+    let valid_until = at(2).after(validity_time(LEASE, 0));
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Renewed { valid_until });
+    assert_eq!(heal(&tally), [0], "another lease has the name at node 1");
 }
 
 #[test]
-fn it_is_gone_only_when_no_majority_can_have_it() {
+fn a_lease_is_lost_only_when_no_majority_can_hold_it() {
     let mut tally = asked(5);
     tally.kept(0);
     tally.gone(1, true);
     tally.gone(2, true);
     tally.unanswered(3);
-    assert_eq!(tally.decide(at(9)), Kept::Open);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Pending);
     tally.unanswered(4);
-    assert_eq!((tally.decide(at(9)), heal(&tally)), (Kept::Unclear, vec![]));
+    assert_eq!((tally.decide(at(9)), heal(&tally)), (RenewalOutcome::Unknown, vec![]));
     let mut tally = asked(3);
     tally.gone(0, true);
-    assert_eq!(tally.decide(at(9)), Kept::Open);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Pending);
     tally.gone(2, true);
-    assert_eq!((tally.decide(at(9)), heal(&tally)), (Kept::No, vec![]));
+    assert_eq!((tally.decide(at(9)), heal(&tally)), (RenewalOutcome::Lost, vec![]));
     tally.kept(1);
-    assert_eq!(tally.decide(at(9)), Kept::No, "a decision stays");
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Lost, "a decision is final");
     // Of an even number, half is enough to say no.
     let mut tally = asked(4);
     tally.gone(0, true);
     tally.gone(1, true);
-    assert_eq!(tally.decide(at(9)), Kept::No);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Lost);
 }
 
 #[test]
-fn nodes_that_are_spared_and_answers_too_late_keep_nothing() {
+fn skipped_nodes_and_late_answers_keep_nothing() {
     let mut tally = Tally::new(3, LEASE, 0);
     tally.asked(0, at(0));
     tally.kept(0);
     tally.kept(1);
-    assert_eq!(tally.decide(at(1)), Kept::Unclear);
+    assert_eq!(tally.decide(at(1)), RenewalOutcome::Unknown);
     assert!(heal(&tally).is_empty());
     let mut tally = asked(3);
     (0..3).for_each(|node| tally.kept(node));
-    assert_eq!(tally.decide(at(20_000)), Kept::Unclear);
+    assert_eq!(tally.decide(at(20_000)), RenewalOutcome::Unknown);
     let mut tally = asked(3);
     assert_eq!(tally.awaited().collect::<Vec<_>>(), [0, 1, 2]);
     tally.unanswered(1);

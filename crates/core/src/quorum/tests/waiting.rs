@@ -1,49 +1,49 @@
-//! Clients that measure the wait of one node, explored in full: they look, are slow, die, and their
-//! messages arrive late, twice or never.
+//! Clients that measure the quarantine of one node, explored in full: they read it, are slow, die,
+//! and their messages arrive late, twice or never.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-use super::set::{Set, wish};
+use super::set::{TestSet, desired};
 use crate::quorum::node::Quarantine;
-use crate::quorum::{Node, NodeId, Stamp, Told};
+use crate::quorum::{NodeCommand, NodeId, QuorumNode, Stamp};
 
-/// How long the node must wait, and how long a world lasts, in microseconds.
+/// The length of the quarantine, and of a world, in microseconds.
 const WAIT: u64 = 2;
 const END: u64 = 4;
 const CLIENTS: usize = 2;
 /// How many messages are sent; each may arrive any number of times.
 const MESSAGES: usize = 3;
-const WHOLE: &str = "a wait that is over has lasted as long as it must";
+const WHOLE: &str = "a quarantine that is over has lasted its full length";
 
-/// A rule left out or written wrongly.
+/// A planted bug: a rule that is left out or wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
-    /// The time that each client measured counts, also where both measured the same.
-    Added,
-    /// A wait that began anew is not told from the one before.
-    EitherWait,
-    /// A client measures from before it asked.
+    /// Each client's time counts, even where both measured the same.
+    Summed,
+    /// A restarted quarantine is not distinguished from the one before.
+    AnyQuarantine,
+    /// A client measures from before its request.
     FromTheRequest,
-    /// A client goes on measuring over a wait that began anew.
-    OverBoth,
+    /// A client continues measuring across a restarted quarantine.
+    AcrossBoth,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Client {
-    /// When it asked last, while the answer is not there.
+    /// When it last asked, while the answer is pending.
     asked: Option<u64>,
-    /// What the node answered when the least was left since, and from when on it measures that.
+    /// The answer that leaves the least, and from when on the client measures that.
     known: Option<(Quarantine, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     now: u64,
-    node: Node,
-    /// When the wait began, for the last time.
+    node: QuorumNode,
+    /// When the quarantine last began.
     began: u64,
     clients: Vec<Client>,
     sent: BTreeSet<(Quarantine, u64)>,
@@ -56,33 +56,33 @@ enum Action {
     Answer(usize),
     Send(usize),
     Arrive(Quarantine, u64),
-    BeginAnew,
+    Restart,
 }
 
 struct Small {
     episode: NodeId,
     stamp: Stamp,
-    start: Node,
+    start: QuorumNode,
     planted: Option<Planted>,
 }
 
 impl Small {
     fn new(planted: Option<Planted>) -> Small {
-        let mut set = Set::founded(3);
+        let mut set = TestSet::initial(3);
         set.wipe(2, "again");
-        set.settle(&wish(3, false));
+        set.settle(&desired(3, false));
         let (stamp, mut start) = (set.configuration(2).stamp(), set.nodes.remove(2));
         start.quarantine = Some(Quarantine { left: WAIT, by_time: false });
         Small { episode: start.id, stamp, start, planted }
     }
 
-    fn tell(&self, node: &mut Node, told: Told) {
+    fn send(&self, node: &mut QuorumNode, command: NodeCommand) {
         let marker = node.marker.clone();
-        node.told(&marker, told, 0);
+        node.apply(&marker, command, 0);
     }
 }
 
-/// Tells whether the wait is over.
+/// Returns whether the quarantine is over.
 fn over(world: &World) -> bool {
     world.node.quarantine.is_some_and(|begun| begun.left == 0)
 }
@@ -106,7 +106,7 @@ impl Model for Small {
             actions.push(Action::Tick);
         }
         for (at, client) in world.clients.iter().enumerate() {
-            // When it asked is of interest only where it measures from then on.
+            // The time of the request matters only to the bug that measures from it.
             let waits = client.asked.is_some() || self.planted != Some(Planted::FromTheRequest);
             actions.push(if waits { Action::Answer(at) } else { Action::Ask(at) });
             if world.sent.len() < MESSAGES
@@ -117,7 +117,7 @@ impl Model for Small {
         }
         actions.extend(world.sent.iter().map(|(known, passed)| Action::Arrive(*known, *passed)));
         if world.node.quarantine.is_some_and(|begun| !begun.by_time && begun.left > 0) {
-            actions.push(Action::BeginAnew);
+            actions.push(Action::Restart);
         }
     }
 
@@ -129,17 +129,17 @@ impl Model for Small {
             Action::Ask(at) => world.clients[at].asked = Some(now),
             Action::Answer(at) => {
                 let since = world.clients[at].asked.take().unwrap_or(now);
-                let said = world.node.quarantine?;
+                let answer = world.node.quarantine?;
                 let known = &mut world.clients[at].known;
-                let both = self.planted == Some(Planted::OverBoth);
+                let both = self.planted == Some(Planted::AcrossBoth);
                 *known = match *known {
-                    Some((before, from)) if both || before.by_time == said.by_time => {
-                        let earlier = before.left + from <= said.left + since;
+                    Some((before, from)) if both || before.by_time == answer.by_time => {
+                        let earlier = before.left + from <= answer.left + since;
                         let (left, since) =
-                            if earlier { (before.left, from) } else { (said.left, since) };
-                        Some((Quarantine { left, by_time: said.by_time }, since))
+                            if earlier { (before.left, from) } else { (answer.left, since) };
+                        Some((Quarantine { left, by_time: answer.by_time }, since))
                     }
-                    _ => Some((said, since)),
+                    _ => Some((answer, since)),
                 };
             }
             Action::Send(at) => {
@@ -149,18 +149,24 @@ impl Model for Small {
             Action::Arrive(known, passed) => {
                 let mine = world.node.quarantine?;
                 let known = match self.planted {
-                    Some(Planted::Added) => Quarantine { by_time: known.by_time, ..mine },
-                    Some(Planted::EitherWait) => Quarantine { left: known.left, ..mine },
+                    Some(Planted::Summed) => Quarantine { by_time: known.by_time, ..mine },
+                    Some(Planted::AnyQuarantine) => Quarantine { left: known.left, ..mine },
                     _ => known,
                 };
                 let (left, passed) =
                     (Duration::from_micros(known.left), Duration::from_micros(passed));
                 let by_time = known.by_time;
-                self.tell(&mut world.node, Told::Waited { episode, stamp, by_time, left, passed });
+                self.send(
+                    &mut world.node,
+                    NodeCommand::ReportWait { episode, stamp, by_time, left, passed },
+                );
             }
-            Action::BeginAnew => {
+            Action::Restart => {
                 let (quarantine, by_time) = (Duration::from_micros(WAIT), true);
-                self.tell(&mut world.node, Told::Begin { episode, stamp, quarantine, by_time });
+                self.send(
+                    &mut world.node,
+                    NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time },
+                );
                 world.began = now;
             }
         }
@@ -172,8 +178,8 @@ impl Model for Small {
             Property::always(WHOLE, |_, world: &World| {
                 !over(world) || world.now - world.began >= WAIT
             }),
-            Property::sometimes("a wait ends", |_, world: &World| over(world)),
-            Property::sometimes("it ends after it began anew", |_, world: &World| {
+            Property::sometimes("a quarantine ends", |_, world: &World| over(world)),
+            Property::sometimes("it ends after a restart", |_, world: &World| {
                 over(world) && world.began > 0
             }),
         ]
@@ -181,15 +187,16 @@ impl Model for Small {
 }
 
 #[test]
-fn a_wait_lasts_as_long_as_it_must_whoever_measures_it() {
+fn a_quarantine_is_measured_in_full_by_any_clients() {
     let checker = Small::new(None).checker().threads(2).spawn_dfs().join();
     checker.assert_properties();
     assert_eq!(checker.unique_state_count(), 17_021);
 }
 
 #[test]
-fn a_wait_that_is_measured_wrongly_is_seen() {
-    for planted in [Planted::Added, Planted::EitherWait, Planted::FromTheRequest, Planted::OverBoth]
+fn planted_bugs_in_measuring_are_detected() {
+    for planted in
+        [Planted::Summed, Planted::AnyQuarantine, Planted::FromTheRequest, Planted::AcrossBoth]
     {
         let any = HasDiscoveries::AnyFailures;
         let world = Small::new(Some(planted));

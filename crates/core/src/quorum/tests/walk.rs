@@ -1,12 +1,12 @@
-//! Random walks through worlds that are too large to be explored in full.
+//! Random walks through worlds that are too large to explore in full.
 
 use stateright::Model;
 
-/// How many steps a walk takes at most.
+/// The maximum length of a walk.
 const STEPS: usize = 80;
 
-/// Walks through a world at random, many times, up to the first walk that breaks something. Returns
-/// what broke, and how many steps all took.
+/// Walks through a world at random, until a walk breaks a property. Returns that property, and the
+/// number of steps of all walks.
 pub(super) fn walk<M: Model>(
     world: &M,
     seed: u64,

@@ -1,7 +1,8 @@
 //! A small world, explored in full: two or three contenders, one name, a clock of whole seconds.
 //!
 //! Requests and replies are atomic here; lost and late messages belong to the models of the
-//! engines. What is checked is the promise that users read: at most one contender *believes*.
+//! engines. The model checks the promise to users: at most one contender *considers itself the
+//! holder*.
 
 use std::time::Duration;
 
@@ -16,15 +17,15 @@ use crate::{Capabilities, FencingToken, Hold, Mode, Moment};
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Hold = Hold::Leased(Duration::from_secs(2));
 
-/// What one contender knows.
+/// What a contender knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Contender {
     /// The lease id in use: the attempt's number.
     attempt: u8,
     asked: bool,
     given_up: bool,
-    /// Until when it believes, and its token.
-    believes: Option<(Moment, FencingToken)>,
+    /// Until when it considers itself the holder, and its token.
+    holds: Option<(Moment, FencingToken)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,13 +34,13 @@ struct World {
     counter: u64,
     now: Moment,
     contenders: Vec<Contender>,
-    /// The largest token that any exclusive holder has believed in.
+    /// The largest token of any exclusive holder.
     largest: u64,
     broken: Option<&'static str>,
     seen: Seen,
 }
 
-/// What has happened on the way here, for the properties that must be reachable.
+/// What has happened so far, for the properties that must be reachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Seen {
     handed_over: bool,
@@ -100,8 +101,8 @@ impl Small {
         let reply = self.run(world, &Command::Acquire(request));
         match reply {
             Reply::Acquire(Ok(AcquireReply::Granted { token, left, .. })) => {
-                world.seen.asked_again |= known.believes.is_some();
-                self.believe(world, who, token, left);
+                world.seen.asked_again |= known.holds.is_some();
+                self.start_holding(world, who, token, left);
             }
             Reply::Acquire(Ok(_)) => {
                 let stopped = self.modes[who] == Mode::Shared && open && queued_writer;
@@ -112,15 +113,21 @@ impl Small {
         world.contenders[who].asked = true;
     }
 
-    fn believe(&self, world: &mut World, who: usize, token: FencingToken, left: Option<Duration>) {
+    fn start_holding(
+        &self,
+        world: &mut World,
+        who: usize,
+        token: FencingToken,
+        left: Option<Duration>,
+    ) {
         let until = valid_until(world.now, left, self.profile_drift());
-        if self.modes[who] == Mode::Exclusive && world.contenders[who].believes.is_none() {
+        if self.modes[who] == Mode::Exclusive && world.contenders[who].holds.is_none() {
             if token.get() <= world.largest {
                 world.broken = Some("a later exclusive holder has a smaller token");
             }
             world.largest = world.largest.max(token.get());
         }
-        world.contenders[who].believes = Some((until, token));
+        world.contenders[who].holds = Some((until, token));
     }
 
     fn profile_drift(&self) -> u32 {
@@ -138,14 +145,14 @@ impl Small {
     fn renew(&self, world: &mut World, who: usize) {
         let number = Small::number(who, world.contenders[who].attempt);
         let reply = self.run(world, &Command::Renew(renewal(number, Purpose::Keep(LEASE))));
-        match (reply, world.contenders[who].believes) {
+        match (reply, world.contenders[who].holds) {
             (Reply::Renew(Ok(RenewReply::Renewed { left })), Some((until, token))) => {
-                // A renewal never resurrects: a reply after the end of validity is not believed.
+                // A renewal never resurrects: a reply after the end of validity is ignored.
                 if until > world.now {
-                    self.believe(world, who, token, left);
+                    self.start_holding(world, who, token, left);
                 }
             }
-            (Reply::Renew(Ok(_)), _) => world.contenders[who].believes = None,
+            (Reply::Renew(Ok(_)), _) => world.contenders[who].holds = None,
             other => panic!("{other:?}"),
         }
     }
@@ -173,7 +180,7 @@ impl Model for Small {
                 continue;
             }
             actions.push(Action::Ask(who));
-            if contender.believes.is_some() {
+            if contender.holds.is_some() {
                 actions.extend([Action::Renew(who), Action::Release(who)]);
             } else if contender.asked {
                 actions.extend([Action::Heartbeat(who), Action::GiveUp(who)]);
@@ -203,7 +210,7 @@ impl Model for Small {
         }
         let now = next.now;
         for contender in &mut next.contenders {
-            if contender.believes.take_if(|(until, _)| *until <= now).is_some() {
+            if contender.holds.take_if(|(until, _)| *until <= now).is_some() {
                 next.seen.expired_under_holder = true;
             }
         }
@@ -213,22 +220,25 @@ impl Model for Small {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(
-                "at most one believes, or all share",
+                "at most one considers itself the holder, or all share",
                 |model: &Small, world: &World| {
-                    let believing = world.contenders.iter().zip(&model.modes);
+                    let holding = world.contenders.iter().zip(&model.modes);
                     let modes: Vec<_> =
-                        believing.filter(|(c, _)| c.believes.is_some()).map(|(_, m)| *m).collect();
+                        holding.filter(|(c, _)| c.holds.is_some()).map(|(_, m)| *m).collect();
                     modes.len() <= 1 || modes.iter().all(|mode| *mode == Mode::Shared)
                 },
             ),
             Property::always("tokens grow", |_, world: &World| world.broken.is_none()),
-            Property::always("who believes is held by the table", |_, world: &World| {
-                world.contenders.iter().all(|contender| {
-                    contender.believes.is_none_or(|(_, token)| {
-                        world.lock.head.holders().iter().any(|holder| holder.token() == token)
+            Property::always(
+                "a client that considers itself the holder is one in the table",
+                |_, world: &World| {
+                    world.contenders.iter().all(|contender| {
+                        contender.holds.is_none_or(|(_, token)| {
+                            world.lock.head.holders().iter().any(|holder| holder.token() == token)
+                        })
                     })
-                })
-            }),
+                },
+            ),
             Property::sometimes("a name is handed over", |_, world: &World| world.seen.handed_over),
             Property::sometimes("a claim is missed", |_, world: &World| world.seen.claim_missed),
             Property::sometimes(
@@ -241,15 +251,13 @@ impl Model for Small {
             Property::sometimes("a lease ends under its holder", |_, world: &World| {
                 world.seen.expired_under_holder
             }),
-            Property::sometimes("a holder's successor believes", |_, world: &World| {
-                world.largest >= 2
-            }),
+            Property::sometimes("a holder has a successor", |_, world: &World| world.largest >= 2),
         ]
     }
 }
 
-/// Explores a world in full and pins how many states it has: another number means that the rules
-/// or the model have changed, and whoever changed them says so here.
+/// Explores a world in full and checks how many states it has: another number means that the rules
+/// or the model have changed. A change of either updates the number.
 fn explore(model: Small, pinned: usize) {
     let checker = model.checker().threads(2).spawn_bfs().join();
     checker.assert_properties();

@@ -1,4 +1,4 @@
-//! Leases that end together, and hand-offs that nobody claims.
+//! Leases that end together, and hand-offs that need no claim.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn left(reply: &RenewReply) -> Option<u64> {
 }
 
 #[test]
-fn a_session_takes_all_its_grants_and_places_with_it() {
+fn a_session_ends_with_all_its_grants_and_queue_entries() {
     let mut world = World::of_sessions();
     world.grant(0x11, Mode::Exclusive);
     for number in [0x12, 0x21] {
@@ -40,7 +40,7 @@ fn a_session_takes_all_its_grants_and_places_with_it() {
 }
 
 #[test]
-fn a_heartbeat_keeps_all_of_its_session_and_asking_again_keeps_nothing() {
+fn a_heartbeat_renews_its_whole_session_and_a_repeated_request_renews_nothing() {
     let mut world = World::of_sessions();
     world.grant(0x11, Mode::Exclusive);
     world.acquire(0x12, Mode::Exclusive, true);
@@ -89,9 +89,13 @@ fn a_direct_hand_off_is_a_grant_that_lasts_as_long_as_its_session() {
     let (Reply::Release(_), wake_ups) = world.release(0x11, false) else {
         panic!("a release was answered by something else");
     };
-    assert!(wake_ups.iter().any(|told| (told.lease_id, told.hint) == (id(0x21), Hint::LookAgain)));
+    assert!(
+        wake_ups
+            .iter()
+            .any(|wake_up| (wake_up.lease_id, wake_up.hint) == (id(0x21), Hint::LookAgain))
+    );
     assert_eq!(world.pending(0x21), Some(Hint::LookAgain));
-    // Longer than any claim window, and nobody has claimed.
+    // Longer than any claim window, without a claim.
     world.pass(SECOND * 4);
     assert_eq!(left(&world.renew(0x21, keep(10))), Some(10));
     assert!(matches!(world.acquire(0x21, Mode::Exclusive, true), AcquireReply::Granted { .. }));

@@ -36,7 +36,7 @@ fn position(reply: &AcquireReply) -> usize {
 }
 
 #[test]
-fn a_release_hands_over_in_order_and_tells_only_the_next() {
+fn a_release_hands_over_in_order_and_notifies_only_the_next() {
     let mut world = World::new();
     let first = world.grant(0x10, X);
     assert_eq!(position(&world.acquire(0x20, X, true)), 0);
@@ -103,7 +103,7 @@ fn a_missed_claim_skips_the_silent_client_and_only_that() {
 }
 
 #[test]
-fn a_client_that_was_heard_after_its_missed_hand_off_keeps_its_other_places() {
+fn a_client_that_was_seen_after_its_missed_hand_off_keeps_its_other_entries() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -116,7 +116,7 @@ fn a_client_that_was_heard_after_its_missed_hand_off_keeps_its_other_places() {
 }
 
 #[test]
-fn silent_waiters_leave_and_heard_ones_stay() {
+fn silent_waiters_are_removed_and_others_stay() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -173,8 +173,8 @@ fn readers_are_admitted_in_batches() {
     assert_eq!(world.state.head.holders().len(), 70);
 }
 
-/// Permits had no batch: whoever ended a freeze paid for the whole queue. And a command that was
-/// a release handed over twice, once before and once after.
+/// Permits had no batch: the command that ended a freeze handed over to the whole queue. And a
+/// release handed over twice, once before and once after.
 #[test]
 fn one_command_hands_over_to_one_batch_of_any_mode() {
     for mode in [R, permits(1, 1_000)] {
@@ -188,7 +188,7 @@ fn one_command_hands_over_to_one_batch_of_any_mode() {
         world.pass(3 * S);
         let mut handed = Vec::new();
         for _ in 0..4 {
-            // Settles, and hands over once more after it has released nothing.
+            // Settles, and hands over once more although it has released nothing.
             handed.push(world.release(0xff, false).1.len());
         }
         assert_eq!(handed, [64, 64, 64, 8], "{mode}");
@@ -250,7 +250,7 @@ fn asking_again_changes_nothing_and_other_terms_are_refused() {
 }
 
 #[test]
-fn an_id_that_is_no_longer_known_is_told_and_not_queued_anew() {
+fn an_id_that_is_no_longer_known_is_reported_and_not_queued_anew() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -324,7 +324,7 @@ fn a_live_grant_is_not_ended_by_time() {
 }
 
 #[test]
-fn a_polite_revoke_tells_and_refuses_renewals_until_the_lease_ends() {
+fn a_polite_revoke_notifies_and_refuses_renewals_until_the_lease_ends() {
     let mut world = World::new();
     let token = world.grant(0x10, X);
     let revoke = |token, now| Operation::Revoke { name: name(), token, reason: "why".into(), now };
@@ -333,13 +333,14 @@ fn a_polite_revoke_tells_and_refuses_renewals_until_the_lease_ends() {
     assert!(matches!(reply, Reply::Operate(Ok(OperationReply::NothingThere))));
     world.pass(4 * S);
     let reply = world.operate(revoke(token, false));
-    assert!(
-        matches!(reply, Reply::Operate(Ok(OperationReply::Told { left })) if left == Some(6 * S))
-    );
-    let told = |left| RenewReply::Revoked { reason: "why".into(), left: Some(left) };
-    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told(6 * S));
+    let Reply::Operate(Ok(OperationReply::Notified { left })) = reply else {
+        panic!("not notified: {reply:?}");
+    };
+    assert_eq!(left, Some(6 * S));
+    let revoked = |left| RenewReply::Revoked { reason: "why".into(), left: Some(left) };
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), revoked(6 * S));
     world.pass(6 * S);
-    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told(Duration::ZERO));
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), revoked(Duration::ZERO));
     let error = refused(&mut world, &Command::Acquire(ask(0x10, X, true)));
     let reason = LostReason::Revoked("why".into());
     assert_eq!(error.kind(), &ErrorKind::Lost { reason });
@@ -353,18 +354,18 @@ fn a_revoked_grant_that_was_released_is_remembered_as_revoked() {
     let reason = "why".to_string();
     world.operate(Operation::Revoke { name: name(), token, reason, now: false });
     world.release(0x10, false);
-    let told = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
-    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), told);
+    let revoked = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
+    assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), revoked);
     world.pass(30 * S);
     assert_eq!(world.renew(0x10, Purpose::Keep(LEASE)), RenewReply::Unknown);
     assert!(world.state.head.is_idle());
 }
 
-/// Nobody asked for the name meanwhile: the memory of the revoke ends no later for that.
+/// No command came meanwhile: the revoke is not remembered for longer because of that.
 #[test]
 fn a_revoked_grant_that_ran_out_unseen_is_remembered_from_its_end_on() {
-    let told = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
-    for (unseen, expected) in [(39, told), (40, RenewReply::Unknown)] {
+    let revoked = RenewReply::Revoked { reason: "why".into(), left: Some(Duration::ZERO) };
+    for (unseen, expected) in [(39, revoked), (40, RenewReply::Unknown)] {
         let mut world = World::new();
         let token = world.grant(0x10, X);
         let reason = "why".to_string();
@@ -375,9 +376,9 @@ fn a_revoked_grant_that_ran_out_unseen_is_remembered_from_its_end_on() {
     }
 }
 
-/// How a lease id stands before its watch is open is what the watch begins with.
+/// A watch begins with the state that its lease id had before the watch was opened.
 #[test]
-fn a_watch_begins_with_what_has_happened() {
+fn a_watch_begins_with_earlier_events() {
     let mut world = World::new();
     let first = world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -398,8 +399,8 @@ fn a_profile_without_polite_revoke_has_the_forced_one() {
     world.profile.polite_revoke = false;
     let token = world.grant(0x10, X);
     let revoke = |now| Operation::Revoke { name: name(), token, reason: "r".into(), now };
-    let told = refused(&mut world, &Command::Operate(revoke(false)));
-    assert!(matches!(told.kind(), ErrorKind::Unsupported { .. }), "{told}");
+    let revoked = refused(&mut world, &Command::Operate(revoke(false)));
+    assert!(matches!(revoked.kind(), ErrorKind::Unsupported { .. }), "{revoked}");
     let done = world.operate(revoke(true));
     assert!(matches!(done, Reply::Operate(Ok(OperationReply::Done))), "{done:?}");
 }
@@ -451,7 +452,7 @@ fn a_busy_name_is_free_when_the_last_of_its_holders_ends() {
 }
 
 #[test]
-fn a_claim_tells_what_its_holder_says_by_then() {
+fn a_claim_updates_the_metadata_of_its_holder() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -463,30 +464,30 @@ fn a_claim_tells_what_its_holder_says_by_then() {
 }
 
 #[test]
-fn the_dead_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their_anchor() {
+fn dead_clients_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their_anchor() {
     let mut world = World::new();
     world.grant(0x10, X);
     let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
     world.step(&Command::Acquire(detached));
-    let bury = |world: &mut World, client: Option<u64>, live: u8| {
+    let end = |world: &mut World, client: Option<u64>, live: u8| {
         let (state, counter) = (&mut world.state, &mut world.counter);
         let mut store = super::super::MemoryStore { queue: &mut state.queue, counter };
         let (head, profile) = (&mut state.head, &world.profile);
         let mut table = super::super::Table::new(head, &mut store, profile, world.now);
         let Ok(()) = match client {
-            Some(client) => table.bury_client(ClientId::from_u64(client)),
-            None => table.bury_live(id(live)),
+            Some(client) => table.end_client(ClientId::from_u64(client)),
+            None => table.end_live_grant(id(live)),
         };
         state.head.holders().len()
     };
-    assert_eq!(bury(&mut world, None, 0x10), 1);
+    assert_eq!(end(&mut world, None, 0x10), 1);
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x10), "a lease has no anchor");
     world.release(0x10, false);
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
-    assert_eq!(bury(&mut world, Some(2), 0), 0, "nobody will claim it");
+    assert_eq!(end(&mut world, Some(2), 0), 0, "nobody will claim it");
     let live = crate::AcquireRequest { hold: Hold::Live, ..ask(0x30, X, true) };
     world.step(&Command::Acquire(live));
-    assert_eq!(bury(&mut world, None, 0x30), 0);
+    assert_eq!(end(&mut world, None, 0x30), 0);
 }
 
 #[test]
@@ -570,7 +571,7 @@ fn a_freeze_is_next_before_the_queue_and_ends_by_itself() {
             AcquireReply::Busy { holder: Some(freeze), .. } => {
                 assert_eq!(freeze.metadata.fields().reason, "upgrade");
             }
-            other => panic!("nobody is told of the freeze: {other:?}"),
+            other => panic!("the freeze is not reported: {other:?}"),
         }
     }
     world.pass(S);
@@ -596,7 +597,7 @@ fn the_queue_has_an_end() {
 }
 
 #[test]
-fn a_dead_client_loses_what_hangs_on_it_and_nothing_else() {
+fn a_dead_client_loses_its_grants_and_queue_entries_and_no_others() {
     let mut world = World::new();
     world.grant(0x10, R);
     world.grant(0x20, R);
@@ -608,7 +609,7 @@ fn a_dead_client_loses_what_hangs_on_it_and_nothing_else() {
     let mut table =
         super::super::Table::new(&mut state.head, &mut store, &world.profile, world.now);
     for client in [1, 2] {
-        let Ok(()) = table.bury_client(ClientId::from_u64(client));
+        let Ok(()) = table.end_client(ClientId::from_u64(client));
     }
     let ids: Vec<_> = world.state.head.holders().iter().map(|holder| holder.lease_id()).collect();
     assert_eq!(ids, [id(0x20), id(0x30)]);
@@ -625,7 +626,7 @@ fn a_fence_that_leaves_no_tokens_is_refused() {
 }
 
 #[test]
-fn requests_that_no_engine_may_take_are_refused() {
+fn invalid_requests_are_refused() {
     let mut world = World::new();
     let mut long = ask(0x10, X, true);
     long.hold = Hold::Leased(31 * S);
@@ -656,7 +657,7 @@ fn requests_that_no_engine_may_take_are_refused() {
 }
 
 #[test]
-fn after_a_restart_only_what_hangs_on_no_process_stands_and_begins_anew() {
+fn after_a_restart_only_detached_grants_stay_and_begin_anew() {
     let mut world = World::new();
     let detached = Hold::Detached(9 * S);
     let request = crate::AcquireRequest { hold: detached, ..ask(1, Mode::Shared, true) };

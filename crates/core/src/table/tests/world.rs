@@ -1,9 +1,9 @@
-//! A name, a clock and a memory of what was given; every step checks the table's invariants.
+//! A name, a clock and a record of the grants; every step checks the table's invariants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::{Command, Entry, Head, LockState, MemoryStore, Planted, Reply, Table, WakeUp};
+use super::super::{Command, Entry, Head, LockState, MemoryStore, Mutant, Reply, Table, WakeUp};
 use crate::contract::{
     AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
     Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
@@ -52,10 +52,10 @@ pub(super) struct World {
     pub(super) counter: u64,
     pub(super) profile: Capabilities,
     pub(super) now: Moment,
-    pub(super) planted: Option<Planted>,
-    /// The tokens of the grants that stand.
+    pub(super) mutant: Option<Mutant>,
+    /// The tokens of the current grants.
     tokens: BTreeMap<LeaseId, FencingToken>,
-    /// Until when given-up ids must not come back.
+    /// Until when given-up ids must not be used again.
     given_up: BTreeMap<LeaseId, Moment>,
     /// The largest token that was ever seen.
     largest: u64,
@@ -71,14 +71,14 @@ impl World {
             counter: 0,
             profile,
             now: Moment::ORIGIN.after(Duration::from_secs(1_000)),
-            planted: None,
+            mutant: None,
             tokens: BTreeMap::new(),
             given_up: BTreeMap::new(),
             largest: 0,
         }
     }
 
-    /// A world whose leases end by session and whose hand-offs nobody claims.
+    /// A world in which leases end by session and hand-offs need no claim.
     pub(super) fn of_sessions() -> World {
         let mut world = World::new();
         world.profile.expiry = Expiry::Session;
@@ -120,7 +120,7 @@ impl World {
         self.step(&Command::Release(ending(number, for_good)))
     }
 
-    /// What a watch of this lease id would begin with.
+    /// Returns the hint with which a watch of this lease id would begin.
     pub(super) fn pending(&mut self, number: u8) -> Option<Hint> {
         let (state, counter) = (&mut self.state, &mut self.counter);
         let mut store = MemoryStore { queue: &mut state.queue, counter };
@@ -133,16 +133,14 @@ impl World {
         self.step(&Command::Operate(operation)).0
     }
 
-    /// Carries out a command and checks every invariant on the way.
+    /// Carries out a command and checks every invariant.
     pub(super) fn step(&mut self, command: &Command) -> (Reply, Vec<WakeUp>) {
         let settled = self.settled();
-        let (reply, wake_ups) = self.state.apply_planted(
-            &mut self.counter,
-            &self.profile,
-            command,
-            self.now,
-            self.planted,
-        );
+        let (state, counter) = (&mut self.state, &mut self.counter);
+        let (reply, wake_ups) = match self.mutant {
+            Some(mutant) => mutant.apply(state, counter, &self.profile, command, self.now),
+            None => state.apply(counter, &self.profile, command, self.now),
+        };
         self.check_reply(&settled, command, &reply);
         self.check_tokens(&settled);
         self.check_given_up(command);
@@ -279,7 +277,7 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
     assert_eq!(ids.len(), all, "T4: a lease id stands twice");
     assert!(ids.iter().all(|id| !head.is_given_up(*id)), "T4: a given-up id came back");
     assert_eq!(head.queued, state.queue.len(), "the count of the queue is wrong");
-    assert!(state.queue.entries().all(|entry| entry.heard >= head.heard_since));
+    assert!(state.queue.entries().all(|entry| entry.last_seen >= head.oldest_seen));
     assert!(head.holders.iter().all(|holder| holder.deadline > now), "T5: a dead grant stands");
     if let Some(first) = state.queue.entries().next()
         && head.freeze.is_none()
@@ -292,8 +290,8 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
     }
 }
 
-/// Checks that nobody waits who was silent for too long.
+/// Checks that no waiter has been silent for too long.
 pub(super) fn check_silence(state: &LockState, now: Moment) {
-    let heard = |entry: &Entry| entry.heard.after(QUEUE_SILENCE) > now;
-    assert!(state.queue.entries().all(heard), "T8: a silent one waits");
+    let seen = |entry: &Entry| entry.last_seen.after(QUEUE_SILENCE) > now;
+    assert!(state.queue.entries().all(seen), "T8: a silent contender waits");
 }

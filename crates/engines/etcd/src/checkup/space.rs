@@ -6,7 +6,7 @@
 
 use holdline_core::Finding;
 use holdline_net::socket;
-use holdline_net::tls::Speaker;
+use holdline_net::tls::TlsContext;
 use holdline_net::url::Server;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -24,7 +24,7 @@ const NEARLY_FULL: i64 = 80;
 const METRIC: &str = "etcd_server_quota_backend_bytes ";
 /// More bytes than the metrics of any member.
 const LONGEST_ANSWER: u64 = 8 * 1024 * 1024;
-const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "etcd://" };
+const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "etcd://" };
 
 /// How much a member's database may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

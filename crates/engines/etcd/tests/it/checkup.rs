@@ -18,7 +18,7 @@ fn health(checkup: &Checkup, check: &str) -> (Health, String) {
 }
 
 #[tokio::test]
-async fn one_old_member_is_said_to_be_that() {
+async fn an_old_member_is_reported() {
     let server = EtcdServer::start(EtcdConfig::default());
     let found = look(&server.url()).await;
     assert_eq!(health(&found, "reachable").0, Health::Ok);
@@ -33,7 +33,7 @@ async fn one_old_member_is_said_to_be_that() {
 }
 
 #[tokio::test]
-async fn a_version_whose_keepalives_are_proof_is_well() {
+async fn a_version_whose_keepalives_are_proof_is_ok() {
     let config = EtcdConfig::default().with_flavour(EtcdFlavour::V37);
     let server = EtcdServer::start(config);
     let (version, text) = health(&look(&server.url()).await, "version");
@@ -129,7 +129,7 @@ async fn data_that_differs_is_reported_by_its_alarm() {
     assert_eq!(health(&found, "space").0, Health::Ok);
 }
 
-/// Has the server believe that a member's data differ, by its gateway for those without gRPC.
+/// Raises the server's alarm that a member's data differ, by its HTTP gateway.
 fn raise_corrupt(address: SocketAddr) {
     let body = r#"{"action":"ACTIVATE","memberID":"1","alarm":"CORRUPT"}"#;
     let mut stream = TcpStream::connect(address).expect("it listens");
@@ -150,7 +150,7 @@ async fn a_server_version_that_may_lose_writes_in_a_crash_is_reported() {
 }
 
 #[tokio::test]
-async fn a_password_that_others_can_read_is_told() {
+async fn a_password_that_others_can_read_is_reported() {
     let server = EtcdServer::start(EtcdConfig::default().with_password("s3cret"));
     let near = look(&server.url()).await;
     assert!(!near.findings().iter().any(|one| one.check() == "password"), "{near:?}");

@@ -19,7 +19,7 @@ fn dark() -> (TcpListener, SocketAddr) {
 }
 
 #[tokio::test]
-async fn members_that_say_nothing_do_not_delay_the_first_request() {
+async fn silent_members_do_not_delay_the_first_request() {
     let server = EtcdServer::start(EtcdConfig::default().with_password("s3cret"));
     let (dark, open) = ([dark(), dark()], EtcdServer::start(EtcdConfig::default()));
     for (server, user) in [(&server, "root:s3cret@"), (&open, "")] {

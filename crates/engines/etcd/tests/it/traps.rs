@@ -186,7 +186,7 @@ async fn all_leases_of_a_session_end_together_and_a_detached_one_by_itself() {
 async fn a_key_without_a_lease_where_gos_would_stand_is_foreign_on_every_version() {
     for server in versions() {
         let engine = engine(&server.url()).await;
-        server.ctl(&["put", "holdline/a/1f", "somebody else's"]);
+        server.ctl(&["put", "holdline/a/1f", "foreign"]);
         for queue in [false, true] {
             let mut one = contender(&engine, "a");
             one.request.queue = queue;
@@ -198,7 +198,7 @@ async fn a_key_without_a_lease_where_gos_would_stand_is_foreign_on_every_version
 }
 
 #[tokio::test]
-async fn what_another_process_asked_for_is_found_on_every_version() {
+async fn requests_of_other_processes_are_found_on_every_version() {
     for server in versions() {
         let (engine, other) =
             (engine(&server.url()).await, crate::support::engine(&server.url()).await);

@@ -412,7 +412,7 @@ impl From<OperationReply> for Operated {
     fn from(reply: OperationReply) -> Operated {
         match reply {
             OperationReply::Done => Operated::Done,
-            OperationReply::Told { left } => Operated::HolderNotified { left },
+            OperationReply::Notified { left } => Operated::HolderNotified { left },
             OperationReply::NothingThere => Operated::NothingThere,
             OperationReply::Latch(LatchReply { count, changed }) => {
                 Operated::Latch { count, changed }
@@ -425,7 +425,7 @@ impl From<Operated> for OperationReply {
     fn from(reply: Operated) -> OperationReply {
         match reply {
             Operated::Done => OperationReply::Done,
-            Operated::HolderNotified { left } => OperationReply::Told { left },
+            Operated::HolderNotified { left } => OperationReply::Notified { left },
             Operated::NothingThere => OperationReply::NothingThere,
             Operated::Latch { count, changed } => {
                 OperationReply::Latch(LatchReply { count, changed })

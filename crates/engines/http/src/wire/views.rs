@@ -45,13 +45,14 @@ impl Holder {
     }
 }
 
-/// Reads the first digits of a lease id; what is none is shown as zeros, and decides nothing.
+/// Reads the first digits of a lease id; a text that is none is shown as zeros, and decides
+/// nothing.
 fn short(digits: &str) -> ShortLeaseId {
     let whole = format!("{digits:0<32}");
     whole.parse().unwrap_or(LeaseId::from_bytes([0; 16])).short()
 }
 
-/// What is too long is left out: it decides nothing.
+/// Metadata that is too long is left out: it decides nothing.
 fn metadata(text: &str) -> Metadata {
     Metadata::from_encoded(text).unwrap_or_default()
 }

@@ -231,7 +231,7 @@ fn read_log(directory: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn what_a_crash_has_left_of_making_the_database_is_made_anew() {
+fn a_database_left_half_created_by_a_crash_is_created_again() {
     let scratch = Scratch::new();
     let unfinished = format!("locks.db.new-{}", rustix::process::geteuid().as_raw());
     for end in ["", "-wal", "-shm", "-journal"] {
@@ -243,7 +243,7 @@ fn what_a_crash_has_left_of_making_the_database_is_made_anew() {
 }
 
 #[test]
-fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
+fn after_a_restored_old_copy_the_operator_raises_the_fence() {
     let recorded = record();
     let lost = recorded.seen.last().expect("recorded").1 + 5_000;
     let mut crashed = after_crash(&recorded.database, &recorded.log);

@@ -33,7 +33,7 @@ fn is_foreign(error: &LockError) -> bool {
 }
 
 #[test]
-fn a_directory_in_its_place_is_foreign() {
+fn a_directory_at_the_database_path_is_foreign() {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.database()).expect("made");
     let error = refused(&scratch);
@@ -41,7 +41,7 @@ fn a_directory_in_its_place_is_foreign() {
 }
 
 #[test]
-fn a_file_that_was_cut_short_is_told_and_never_made_anew() {
+fn a_truncated_file_is_an_error_and_is_never_created_again() {
     let whole = std::fs::read(made().database()).expect("read");
     for length in [0, 1, 15, 16, 99, 100, 512, 4_095, 4_096, 4_097] {
         let scratch = Scratch::new();
@@ -63,22 +63,22 @@ fn a_log_that_has_lost_its_database_is_not_given_to_another() {
 }
 
 #[test]
-fn damage_is_told() {
+fn damage_is_an_error() {
     let whole = std::fs::read(made().database()).expect("read");
     for at in [0, 20, 4_096, 4_100] {
         let scratch = Scratch::new();
         let mut damaged = whole.clone();
         damaged[at..at + 16].fill(0xa5);
         std::fs::write(scratch.database(), &damaged).expect("written");
-        let told = holdline_local::LocalEngine::open(&scratch.options())
+        let result = holdline_local::LocalEngine::open(&scratch.options())
             .and_then(|engine| engine.acquire(&ask("a", 1)).map(|_| ()));
-        let error = told.expect_err("damaged");
+        let error = result.expect_err("damaged");
         assert!(is_foreign(&error), "{at}: {error}");
     }
 }
 
 #[test]
-fn what_others_keep_there_is_foreign() {
+fn databases_of_other_programs_are_foreign() {
     let text = Scratch::new();
     std::fs::write(text.database(), "my notes\n".repeat(1_000)).expect("written");
     assert!(is_foreign(&refused(&text)));
@@ -131,7 +131,7 @@ fn a_newer_version_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn another_programs_transaction_is_told_apart() {
+fn another_programs_transaction_has_its_own_error() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let other = Connection::open(scratch.database()).expect("opened");
@@ -146,7 +146,7 @@ fn another_programs_transaction_is_told_apart() {
 
 /// The caller may have deadlines to keep on its thread, as `holdline run` has.
 #[test]
-fn no_caller_waits_on_its_own_thread_for_another_program() {
+fn no_caller_blocks_its_thread_for_another_program() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let other = Connection::open(scratch.database()).expect("opened");
@@ -172,19 +172,19 @@ fn in_own_mounts(script: &str, directory: &Path) -> Command {
 fn a_full_disk_is_refused_and_nothing_is_applied() {
     let scratch = Scratch::new();
     let mount = in_own_mounts("mount -t tmpfs -o size=512k tmpfs \"$0\"", scratch.path());
-    let told = Player::behind(mount, "filler", scratch.path()).finish();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told[0].starts_with("NotApplied local: n") && told[0].contains("refused: no room"));
-    assert!(told[1].contains("refused: "), "{told:?}");
-    assert!(told[2].starts_with("granted "), "{told:?}");
+    let result = Player::behind(mount, "filler", scratch.path()).finish();
+    assert_eq!(result.len(), 3, "{result:?}");
+    assert!(result[0].starts_with("NotApplied local: n") && result[0].contains("refused: no room"));
+    assert!(result[1].contains("refused: "), "{result:?}");
+    assert!(result[2].starts_with("granted "), "{result:?}");
 }
 
 #[test]
-fn what_cannot_be_written_is_refused() {
+fn a_read_only_store_is_refused() {
     let scratch = made();
     let script = "mount --bind \"$0\" \"$0\"; mount -o remount,ro,bind \"$0\"";
     let mount = in_own_mounts(script, scratch.path());
-    let told = Player::behind(mount, "player", scratch.path()).finish();
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("refused: ") && told[0].contains("ead-only"), "{told:?}");
+    let result = Player::behind(mount, "player", scratch.path()).finish();
+    assert_eq!(result.len(), 1, "{result:?}");
+    assert!(result[0].contains("refused: ") && result[0].contains("ead-only"), "{result:?}");
 }

@@ -109,8 +109,8 @@ fn operators_revoke_and_freeze_across_engines() {
         let (token, _) = here.granted(&ask("a", 1));
         let mut hints = here.watch(&name("a"), id(1));
         let revoke = |now| Operation::Revoke { name: name("a"), token, reason: "move".into(), now };
-        let told = wait(there.operate(&revoke(false))).expect("told");
-        assert!(matches!(told, OperationReply::Told { left: Some(_) }));
+        let result = wait(there.operate(&revoke(false))).expect("told");
+        assert!(matches!(result, OperationReply::Notified { left: Some(_) }));
         assert_eq!(hint(&mut hints), Hint::CheckLease);
         let renewed = here.line("a", 1, Purpose::Keep(LEASE));
         assert!(matches!(renewed, Ok(RenewReply::Revoked { .. })), "{renewed:?}");
@@ -127,7 +127,7 @@ fn operators_revoke_and_freeze_across_engines() {
 }
 
 #[test]
-fn a_store_that_was_removed_shows_nothing_and_obeys_nobody() {
+fn a_removed_store_shows_nothing_and_refuses_operators() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let (token, _) = engine.granted(&ask("a", 1));
@@ -138,14 +138,14 @@ fn a_store_that_was_removed_shows_nothing_and_obeys_nobody() {
     let freeze = Operation::Freeze { name: name.clone(), duration, reason: "x".into() };
     let unfreeze = Operation::Unfreeze { name: name.clone() };
     let raise = Operation::RaiseFence { to: token };
-    let mut told = Vec::new();
+    let mut result = Vec::new();
     for operation in [revoke, freeze, unfreeze, raise] {
-        told.push(wait(engine.operate(&operation)).expect_err("it would mean nothing"));
+        result.push(wait(engine.operate(&operation)).expect_err("it would mean nothing"));
     }
-    told.push(wait(engine.inspect(&name)).expect_err("nobody else sees that"));
-    told.push(wait(engine.list(&ListRequest::default())).expect_err("nobody else sees that"));
-    told.push(engine.acquire(&ask("b", 2)).expect_err("it would exclude nobody"));
-    for error in told {
+    result.push(wait(engine.inspect(&name)).expect_err("nobody else sees that"));
+    result.push(wait(engine.list(&ListRequest::default())).expect_err("nobody else sees that"));
+    result.push(engine.acquire(&ask("b", 2)).expect_err("it would exclude nobody"));
+    for error in result {
         assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
         assert!(error.to_string().contains("connect anew"), "{error}");
         assert_eq!(error.certainty(), holdline_core::Certainty::NotApplied);
@@ -175,7 +175,7 @@ pub(crate) fn plant(scratch: &Scratch, key: &str, value: &[u8]) {
 }
 
 #[test]
-fn what_is_not_ours_is_told_and_left_as_it_is() {
+fn foreign_data_is_an_error_and_left_unchanged() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     engine.granted(&ask("good", 1));
@@ -262,7 +262,7 @@ fn a_detached_lease_needs_no_process() {
 }
 
 #[test]
-fn a_lease_that_another_process_takes_on_lives_with_that_one() {
+fn a_lease_attached_by_another_process_lives_with_it() {
     let scratch = Scratch::new();
     let (here, there) = (scratch.open(), scratch.open());
     here.granted(&ask("a", 1));

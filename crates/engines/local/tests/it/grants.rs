@@ -108,13 +108,13 @@ impl Drop for Heir {
 }
 
 #[test]
-fn a_live_grant_that_stays_is_freed_by_force_only() {
+fn a_live_grant_that_ignores_a_revoke_is_freed_by_force_only() {
     let scratch = Scratch::new();
     let (here, there) = (scratch.open(), scratch.open());
     let (token, _) = here.granted(&live("a", 1));
     let revoke = |now| Operation::Revoke { name: name("a"), token, reason: "stuck".into(), now };
-    let told = wait(there.operate(&revoke(false)));
-    assert!(matches!(told, Ok(OperationReply::Told { left: None })), "{told:?}");
+    let result = wait(there.operate(&revoke(false)));
+    assert!(matches!(result, Ok(OperationReply::Notified { left: None })), "{result:?}");
     assert_eq!(there.look("a").holders[0].state, GrantState::Revoked("stuck".into()));
     assert_eq!(wait(there.operate(&revoke(true))).ok(), Some(OperationReply::Done));
     there.granted(&ask("a", 2));

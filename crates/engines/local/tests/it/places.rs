@@ -60,7 +60,7 @@ fn our_own_directory_is_closed_and_an_explicit_one_is_as_open_as_its_owner_made_
 
 /// Of what another user left in a sticky directory nobody else can remove anything.
 #[test]
-fn what_a_user_left_in_a_sticky_directory_keeps_no_other_out() {
+fn files_of_one_user_in_a_sticky_directory_block_no_other() {
     let scratch = Scratch::new();
     std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o1777)).expect("its own");
     let left = scratch.path().join("locks.db.new");
@@ -91,7 +91,7 @@ fn a_long_path_is_no_obstacle() {
 }
 
 #[test]
-fn a_place_that_cannot_be_used_is_told() {
+fn an_unusable_directory_is_an_error() {
     let scratch = Scratch::new();
     let file = scratch.path().join("file");
     std::fs::write(&file, "").expect("written");
@@ -134,7 +134,7 @@ fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
 
 /// Found in a real store by `doctor`, which changes nothing there.
 #[test]
-fn files_of_the_dead_tokens_that_end_and_rows_of_others_are_told() {
+fn stale_files_few_tokens_and_foreign_rows_are_warnings() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let to = FencingToken::new(FencingToken::MAX.get() - (1 << 40)).expect("the largest allowed");
@@ -146,10 +146,10 @@ fn files_of_the_dead_tokens_that_end_and_rows_of_others_are_told() {
         let file = scratch.path().join(format!("live/client-{number:016x}"));
         std::fs::write(file, "").expect("written");
     }
-    let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
+    let result = checkup(&LocalOptions::default().with_dir(scratch.path()));
     for check in ["files", "tokens", "foreign"] {
-        let finding = told.findings().iter().find(|finding| finding.check() == check);
-        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {told:?}"));
-        assert_eq!(finding.health(), Health::Warning, "{told:?}");
+        let finding = result.findings().iter().find(|finding| finding.check() == check);
+        let finding = finding.unwrap_or_else(|| panic!("{check} is missing in {result:?}"));
+        assert_eq!(finding.health(), Health::Warning, "{result:?}");
     }
 }

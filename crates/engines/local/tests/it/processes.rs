@@ -40,7 +40,7 @@ fn a_killed_holder_frees_the_name_at_once() {
 
 /// The file of a live grant has its token for a name, and is no part of the copy.
 #[test]
-fn an_old_copy_that_was_put_back_is_told_by_a_grant_that_lives() {
+fn a_restored_old_copy_is_detected_by_a_live_grant() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     engine.granted(&ask("a", 1));
@@ -56,18 +56,18 @@ fn an_old_copy_that_was_put_back_is_told_by_a_grant_that_lives() {
     let token = job.ask("acquire a 2 live");
     let token: u64 = token.strip_prefix("granted ").expect("granted").parse().expect("a token");
     let tokens = || {
-        let told = checkup(&LocalOptions::default().with_dir(scratch.path()));
-        let finding = told.findings().iter().find(|finding| finding.check() == "tokens");
-        finding.unwrap_or_else(|| panic!("not looked at: {told:?}")).clone()
+        let result = checkup(&LocalOptions::default().with_dir(scratch.path()));
+        let finding = result.findings().iter().find(|finding| finding.check() == "tokens");
+        finding.unwrap_or_else(|| panic!("not looked at: {result:?}")).clone()
     };
     assert_eq!(tokens().health(), Health::Ok);
     for file in files {
         std::fs::rename(copy.join(file), scratch.path().join(file)).expect("put back");
     }
-    let told = tokens();
-    assert_eq!(told.health(), Health::Error, "{told:?}");
-    assert!(told.found().contains(&format!("a process has {token} already")), "{told:?}");
-    assert!(told.fix().is_some_and(|fix| fix.contains("fence bump")), "{told:?}");
+    let result = tokens();
+    assert_eq!(result.health(), Health::Error, "{result:?}");
+    assert!(result.found().contains(&format!("a process has {token} already")), "{result:?}");
+    assert!(result.fix().is_some_and(|fix| fix.contains("fence bump")), "{result:?}");
     let engine = scratch.open();
     let to = FencingToken::new(token).expect("a token");
     wait(engine.operate(&Operation::RaiseFence { to })).expect("raised");
@@ -115,7 +115,7 @@ fn a_hand_off_wakes_another_process() {
 }
 
 #[test]
-fn processes_that_make_the_directory_at_once_meet_in_it() {
+fn processes_that_create_the_directory_at_once_share_it() {
     let scratch = Scratch::new();
     for round in 0..4 {
         let directory = scratch.path().join(format!("deep/below/{round}"));
@@ -155,14 +155,14 @@ fn a_process_that_is_stopped_inside_is_named() {
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     assert!(error.to_string().contains(&stopped), "{error}");
-    let told = LocalEngine::open(&options).expect("opening needs no transaction");
-    assert!(told.report().expect_err("nobody gets in").to_string().contains(&stopped));
+    let result = LocalEngine::open(&options).expect("opening needs no transaction");
+    assert!(result.report().expect_err("nobody gets in").to_string().contains(&stopped));
     sitter.kill();
     engine.granted(&ask("a", 1));
 }
 
 #[test]
-fn many_commands_wait_while_one_is_inside_and_all_are_carried_out() {
+fn many_commands_wait_while_one_is_inside_and_all_run() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let inside = std::fs::File::open(scratch.path()).expect("opened");
@@ -179,7 +179,7 @@ fn many_commands_wait_while_one_is_inside_and_all_are_carried_out() {
 }
 
 #[test]
-fn a_process_keeps_itself_outside_while_it_is_about_to_stop() {
+fn a_process_that_is_about_to_stop_stays_outside_of_transactions() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let other = engine.clone();

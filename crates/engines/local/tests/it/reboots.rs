@@ -23,7 +23,7 @@ pub(crate) fn reboot(scratch: &Scratch) {
 }
 
 #[test]
-fn only_what_hangs_on_no_process_survives_and_begins_anew() {
+fn only_detached_leases_survive_a_reboot_and_start_again() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     let detached = Hold::Detached(Duration::from_secs(20));
@@ -58,7 +58,7 @@ fn only_what_hangs_on_no_process_survives_and_begins_anew() {
 }
 
 #[test]
-fn nothing_is_wiped_while_a_process_of_the_other_boot_lives() {
+fn nothing_is_removed_while_a_process_of_the_other_boot_lives() {
     let scratch = Scratch::new();
     let engine = scratch.open();
     engine.granted(&ask("a", 1));
@@ -76,7 +76,7 @@ fn nothing_is_wiped_while_a_process_of_the_other_boot_lives() {
 }
 
 #[test]
-fn rows_that_are_not_ours_survive_a_reboot_untouched() {
+fn foreign_rows_survive_a_reboot_unchanged() {
     let scratch = Scratch::new();
     drop(scratch.open());
     let database = Connection::open(scratch.database()).expect("opened");

@@ -1,7 +1,7 @@
-//! Whether an old transaction keeps the server from removing what was deleted.
+//! Checks whether an old transaction keeps the server from purging deleted rows.
 //!
-//! Every account may ask how much waits to be removed; whose transaction is the oldest takes a
-//! right.
+//! Every account may ask how much waits to be purged; finding the oldest transaction needs a
+//! privilege.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ const HISTORY: &str = "show global status where variable_name = 'Innodb_history_
 const OLDEST: &str = "select t.trx_mysql_thread_id as id, \
         timestampdiff(second, t.trx_started, now()) as age \
     from information_schema.innodb_trx t order by t.trx_started limit 1";
-/// A dump of a large table may take so long.
+/// A dump of a large table may take this long.
 const LONG: Duration = Duration::from_secs(300);
 /// A server that keeps up has a few thousand.
 const MANY: u64 = 500_000;
 
-/// What the server says about transactions that are open.
+/// What the server reports about open transactions.
 #[derive(Default)]
 struct Known {
     /// How many changes are kept for them.
@@ -46,7 +46,7 @@ async fn ask(link: &Link) -> Result<Known, LockError> {
             known.history = u64::try_from(Row::of(set, row).sure::<i64>("Value")?).ok();
         }
     }
-    // Without the right `PROCESS` it is refused, or shows none.
+    // Without the privilege `PROCESS` it is refused, or returns no rows.
     for set in &link.ask(OLDEST).await.unwrap_or_default() {
         for row in &set.rows {
             let row = Row::of(set, row);

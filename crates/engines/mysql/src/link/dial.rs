@@ -1,17 +1,17 @@
-//! Opening a stream to the server, and signing in on it.
+//! Opens a stream to the server and signs in on it.
 //!
-//! The server speaks first, in the clear; TLS comes before the user's name. The greeting is spoken
-//! here and not by the client crate, which has TLS settings and roots of its own: so each way to
-//! fail has the words that it has in all engines.
+//! The server speaks first, in plaintext; TLS comes before the user's name. The initial handshake
+//! is handled here and not by the client crate, which has TLS settings and roots of its own. So
+//! errors have the same text as in all engines.
 //!
-//! Invariant D1: a password leaves us only as the answer to a challenge, or, as it is, inside TLS
-//! or a unix socket.
+//! Invariant D1: a password is sent only as the reply to a challenge, or in plaintext inside TLS or
+//! a unix socket.
 
 use std::io;
 
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
-use holdline_net::tls::{Speaker, TlsFiles};
+use holdline_net::tls::{TlsContext, TlsFiles};
 use holdline_net::url::Server;
 use mysql_common::constants::CapabilityFlags as Can;
 use mysql_common::io::ParseBuf;
@@ -23,11 +23,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::wire::{complaint, read_one, write_one};
-use crate::error::{ENGINE, Failed, of_greeting, refused, unavailable};
+use crate::error::{ENGINE, Failed, of_handshake, refused, unavailable};
 use crate::options::{Address, MysqlOptions};
 
-const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "sslmode=disable" };
-/// What we tell the server that we take: more than any answer of ours has.
+const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
+/// The packet size that we announce: larger than any reply.
 const LARGEST: u32 = 16 << 20;
 const UTF8MB4: u8 = 45;
 /// The form of a server's version that our packets need; all since 2010 have it.
@@ -41,12 +41,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 /// A connection that is signed in.
 pub(super) struct Opened {
     pub(super) stream: Box<dyn Stream>,
-    /// The number of the connection, as whoever greeted us has told it.
+    /// The connection id from the initial handshake.
     pub(super) number: u32,
 }
 
-/// What the server said first.
-struct Greeting {
+/// The server's initial handshake.
+struct InitialHandshake {
     number: u32,
     nonce: Vec<u8>,
     can: Can,
@@ -60,39 +60,41 @@ pub(super) async fn open(options: &MysqlOptions) -> Result<Opened, LockError> {
     match (address, options.tls()) {
         (Address::Unix(path), _) => {
             let mut stream = UnixStream::connect(path).await.map_err(failed)?;
-            let (number, greeting) = greeting(&mut stream).await?;
-            sign_in(Box::new(stream), number, greeting, true, options).await
+            let (number, initial) = initial(&mut stream).await?;
+            sign_in(Box::new(stream), number, initial, true, options).await
         }
         (Address::Tcp(Server { host, port }), None) => {
             let mut stream = socket::connect(host, *port).await.map_err(failed)?;
-            let (number, greeting) = greeting(&mut stream).await?;
-            sign_in(Box::new(stream), number, greeting, false, options).await
+            let (number, initial) = initial(&mut stream).await?;
+            sign_in(Box::new(stream), number, initial, false, options).await
         }
         (Address::Tcp(Server { host, port }), Some(files)) => {
             let mut stream = socket::connect(host, *port).await.map_err(failed)?;
-            let (number, greeting) = greeting(&mut stream).await?;
-            if !greeting.can.contains(Can::CLIENT_SSL) {
+            let (number, initial) = initial(&mut stream).await?;
+            if !initial.can.contains(Can::CLIENT_SSL) {
                 return Err(refused("the server does not speak TLS: write `sslmode=disable`"));
             }
-            let wish = SslRequest::new(flags(true), LARGEST, UTF8MB4);
+            let request = SslRequest::new(flags(true), LARGEST, UTF8MB4);
             let mut body = Vec::new();
-            wish.serialize(&mut body);
+            request.serialize(&mut body);
             write_one(&mut stream, number.wrapping_add(1), &body).await.map_err(|e| broke(&e))?;
             let stream = SPEAKER.wrap(stream, host, files).await?;
             let number = number.wrapping_add(1);
-            sign_in(Box::new(stream), number, greeting, true, options).await
+            sign_in(Box::new(stream), number, initial, true, options).await
         }
     }
 }
 
-/// Reads the server's first words.
-async fn greeting(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u8, Greeting), LockError> {
+/// Reads the server's initial handshake.
+async fn initial(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<(u8, InitialHandshake), LockError> {
     let (number, body) = read_one(stream).await.map_err(|error| broke(&error))?;
     if body.first() == Some(&0xff) {
-        return Err(of_greeting(&Failed::Server(complaint(&body))));
+        return Err(of_handshake(&Failed::Server(complaint(&body))));
     }
     let odd = || unavailable("what listens there is no MariaDB server", Certainty::NotApplied);
-    // Who reads it takes the length of the nonce for a small number.
+    // The parser expects a small number as the length of the nonce.
     let end_of_version = body.iter().skip(1).position(|byte| *byte == 0);
     if end_of_version.and_then(|at| body.get(at + 22)).is_some_and(|length| *length >= 0x80) {
         return Err(odd());
@@ -103,12 +105,16 @@ async fn greeting(stream: &mut (impl AsyncRead + Unpin)) -> Result<(u8, Greeting
     nonce.resize(20, 0);
     let plugin = match packet.auth_plugin() {
         Some(AuthPlugin::CachingSha2Password) => AuthPlugin::CachingSha2Password,
-        // Whatever the server prefers, it asks for what the account needs in a moment.
+        // The server may prefer another plugin; it then requests the one of the account.
         _ => AuthPlugin::MysqlNativePassword,
     };
-    let greeting =
-        Greeting { number: packet.connection_id(), nonce, can: packet.capabilities(), plugin };
-    Ok((number, greeting))
+    let initial = InitialHandshake {
+        number: packet.connection_id(),
+        nonce,
+        can: packet.capabilities(),
+        plugin,
+    };
+    Ok((number, initial))
 }
 
 fn flags(tls: bool) -> Can {
@@ -123,24 +129,24 @@ fn flags(tls: bool) -> Can {
     flags
 }
 
-/// Says who we are. `private` is whether nobody else reads the stream.
+/// Sends user and password proof. `private` is whether the stream is encrypted or local.
 async fn sign_in(
     mut stream: Box<dyn Stream>,
     number: u8,
-    greeting: Greeting,
+    initial: InitialHandshake,
     private: bool,
     options: &MysqlOptions,
 ) -> Result<Opened, LockError> {
     let password = options.password().expose();
-    let proof = greeting.plugin.gen_data(password, &greeting.nonce);
+    let proof = initial.plugin.gen_data(password, &initial.nonce);
     let tls = options.tls().is_some();
     let response = HandshakeResponse::new(
         proof.as_deref().map(<[u8]>::to_vec),
         MODERN,
         Some(options.user().as_bytes()),
         Some(options.database().as_bytes()),
-        Some(greeting.plugin.borrow()),
-        flags(tls) & (greeting.can | Can::CLIENT_CONNECT_WITH_DB | Can::CLIENT_LONG_PASSWORD),
+        Some(initial.plugin.borrow()),
+        flags(tls) & (initial.can | Can::CLIENT_CONNECT_WITH_DB | Can::CLIENT_LONG_PASSWORD),
         None,
         LARGEST,
     );
@@ -151,32 +157,33 @@ async fn sign_in(
         _ => broke(&error),
     };
     write_one(&mut stream, number.wrapping_add(1), &body).await.map_err(lost)?;
-    let mut talk = Talk { stream: &mut stream, plugin: greeting.plugin.clone(), private };
-    talk.until_let_in(password, &lost).await?;
-    Ok(Opened { stream, number: greeting.number })
+    let mut authentication =
+        Authentication { stream: &mut stream, plugin: initial.plugin.clone(), private };
+    authentication.until_let_in(password, &lost).await?;
+    Ok(Opened { stream, number: initial.number })
 }
 
-/// What is said between our name and the door.
-struct Talk<'a> {
+/// The authentication exchange, from the user's name to the server's OK.
+struct Authentication<'a> {
     stream: &'a mut Box<dyn Stream>,
     plugin: AuthPlugin<'static>,
     private: bool,
 }
 
-impl Talk<'_> {
+impl Authentication<'_> {
     async fn until_let_in(
         &mut self,
         password: Option<&str>,
         lost: &impl Fn(io::Error) -> LockError,
     ) -> Result<(), LockError> {
-        // A server that asks on and on is none.
+        // A server that keeps requesting is faulty.
         for _ in 0..8 {
             let (number, body) = read_one(self.stream).await.map_err(lost)?;
             let answer = match body.as_slice() {
                 [0, ..] => return Ok(()),
-                [0xff, ..] => return Err(of_greeting(&Failed::Server(complaint(&body)))),
+                [0xff, ..] => return Err(of_handshake(&Failed::Server(complaint(&body)))),
                 [0xfe, _, ..] => self.switched(&body, password)?,
-                // The server remembers the password: it lets us in by the proof.
+                // The server has cached the password and accepts the proof.
                 [1, 3] => continue,
                 [1, 4] if self.private => {
                     let mut plain = password.unwrap_or_default().as_bytes().to_vec();
@@ -196,11 +203,11 @@ impl Talk<'_> {
         Err(unheard("asks for ever"))
     }
 
-    /// The account is kept by another plugin than the server thought.
+    /// Switches to the authentication plugin of the account.
     fn switched(&mut self, body: &[u8], password: Option<&str>) -> Result<Vec<u8>, LockError> {
         let odd = |_| unheard("asks for something unknown");
-        let wish = ParseBuf(body).parse::<AuthSwitchRequest<'_>>(()).map_err(odd)?;
-        let plugin = wish.auth_plugin().clone().into_owned();
+        let request = ParseBuf(body).parse::<AuthSwitchRequest<'_>>(()).map_err(odd)?;
+        let plugin = request.auth_plugin().clone().into_owned();
         match plugin {
             AuthPlugin::MysqlNativePassword | AuthPlugin::CachingSha2Password => {}
             other => {
@@ -212,7 +219,7 @@ impl Talk<'_> {
             }
         }
         self.plugin = plugin;
-        let nonce = wish.plugin_data();
+        let nonce = request.plugin_data();
         let nonce = nonce.strip_suffix(&[0]).unwrap_or(nonce);
         let proof = self.plugin.gen_data(password, nonce);
         Ok(proof.as_deref().map(<[u8]>::to_vec).unwrap_or_default())
@@ -229,7 +236,7 @@ fn broke(error: &io::Error) -> LockError {
     unavailable(message, Certainty::NotApplied)
 }
 
-/// Whether the server accepts our certificate it tells only after the handshake.
+/// Converts a failed sign-in. The server rejects a client certificate only after the TLS handshake.
 fn rejected(error: &io::Error, host: &str, files: &TlsFiles) -> LockError {
     SPEAKER.failure(error, host, files)
 }

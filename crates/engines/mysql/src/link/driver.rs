@@ -1,9 +1,11 @@
-//! One connection at work: statements go out as they come, answers come back in their order.
+//! Drives one connection: it writes statements in the order in which they come, and reads their
+//! replies in the same order.
 //!
-//! - Invariant V1: a statement whose asker has gone before it was written is not written.
-//! - Invariant V2: whoever asked is told whether its statement was sent.
-//! - Invariant V3: a statement that cannot be written now does not stop the reading of answers: a
-//!   server that is writing a large answer reads nothing until that is read.
+//! - Invariant V1: if the caller drops a statement's future before the statement was written, it is
+//!   not written.
+//! - Invariant V2: every caller learns whether its statement was sent.
+//! - Invariant V3: a statement that cannot be written yet does not stop the reading of replies: a
+//!   server that is writing a large reply reads nothing until that reply is read.
 
 use std::collections::VecDeque;
 
@@ -27,15 +29,15 @@ struct Ask {
     reply: Reply,
 }
 
-/// Where to ask. It may be given away.
+/// Sends statements to the connection's driver. It may be cloned.
 #[derive(Clone)]
-pub(crate) struct Asker(mpsc::Sender<Ask>);
+pub(crate) struct ConnectionHandle(mpsc::Sender<Ask>);
 
-impl Asker {
-    /// Asks, and waits for the answer.
+impl ConnectionHandle {
+    /// Sends a statement, and waits for the reply.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer; the statement may be carried out, if it was sent.
+    /// Dropping the future loses the reply; the statement may be carried out if it was sent.
     pub(crate) async fn ask(&self, text: impl Into<String>) -> Result<Answer, Failed> {
         let (reply, answer) = oneshot::channel();
         let ask = Ask { text: text.into(), reply };
@@ -48,7 +50,7 @@ impl Asker {
     }
 }
 
-/// The side of a connection that works. It ends with the connection, and tells why.
+/// Reads and writes the connection. It ends with the connection, and returns the reason.
 pub(super) struct Driver {
     reader: ReadHalf<Box<dyn Stream>>,
     writer: WriteHalf<Box<dyn Stream>>,
@@ -59,7 +61,7 @@ pub(super) struct Driver {
     reading: Reading,
 }
 
-/// The statement that is being written; empty between two of them.
+/// The statement that is being written; empty between two statements.
 #[derive(Default)]
 struct Output {
     bytes: Vec<u8>,
@@ -81,7 +83,7 @@ impl Output {
     /// Writes as much as fits, or flushes when all is written.
     ///
     /// # Cancel safety
-    /// Dropping the future has written nothing.
+    /// If the future is dropped, nothing was written.
     async fn write_some(&self, writer: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<Step> {
         let rest = &self.bytes[self.written..];
         if rest.is_empty() {
@@ -102,8 +104,8 @@ impl Output {
     }
 }
 
-/// Sets a stream to work.
-pub(super) fn on(stream: Box<dyn Stream>) -> (Asker, Driver) {
+/// Makes the handle and the driver of a stream.
+pub(super) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
     let (sender, asks) = mpsc::channel(WAITING);
     let (reader, writer) = tokio::io::split(stream);
     let driver = Driver {
@@ -115,25 +117,25 @@ pub(super) fn on(stream: Box<dyn Stream>) -> (Asker, Driver) {
         input: Input::default(),
         reading: Reading::default(),
     };
-    (Asker(sender), driver)
+    (ConnectionHandle(sender), driver)
 }
 
 impl Driver {
-    /// Serves the connection until its end, and tells why it came.
+    /// Serves the connection until its end, and returns the reason.
     pub(super) async fn run(&mut self) -> String {
         let why = match self.serve().await {
-            Ok(()) => "nobody asks any more".to_owned(),
+            Ok(()) => "no client is left".to_owned(),
             Err(error) => error.to_string(),
         };
         self.give_up(&why);
         why
     }
 
-    /// Tells all who have asked.
+    /// Fails all outstanding statements.
     fn give_up(&mut self, why: &str) {
         self.asks.close();
         for reply in self.under_way.drain(..) {
-            // Who has gone need not be told.
+            // A caller that is gone needs no error.
             let _ = reply.send(Err(Failed::Broken(why.to_owned())));
         }
         while let Ok(ask) = self.asks.try_recv() {
@@ -167,7 +169,7 @@ impl Driver {
         }
     }
 
-    /// Takes a statement that is to be written next.
+    /// Takes the statement to write next.
     fn take(&mut self, ask: Ask) -> std::io::Result<()> {
         if !ask.reply.is_closed() {
             self.output = Output { bytes: query(&ask.text)?, written: 0 };
@@ -179,9 +181,9 @@ impl Driver {
     fn answer(&mut self) -> std::io::Result<()> {
         while let Some(packet) = self.input.packet()? {
             if self.under_way.is_empty() {
-                // A server that ends a connection may say why.
+                // A server that ends a connection may send the reason.
                 let words = super::wire::complaint(&packet);
-                let says = format!("the server said without being asked: {words}");
+                let says = format!("the server sent an unexpected message: {words}");
                 return Err(std::io::Error::other(says));
             }
             if let Some(answer) = self.reading.take(&packet)? {
@@ -212,12 +214,12 @@ mod tests {
     const END: &[u8] = b"\xfe\x00\x00\x02\x00";
     const LARGE: usize = 64 << 10;
 
-    /// The server writes an answer before it reads on, and the statement does not fit into what is
-    /// on the way: two sides that only write wait for each other for ever.
+    /// The server writes a reply before it reads on, and the statement does not fit into the
+    /// buffers: if both sides only write, they wait for each other for ever.
     #[tokio::test]
     async fn answers_are_read_while_a_statement_is_being_written() {
         let (near, mut far) = tokio::io::duplex(1 << 10);
-        let (asker, mut driver) = on(Box::new(near));
+        let (handle, mut driver) = on(Box::new(near));
         let server = async move {
             read_one(&mut far).await.expect("the first statement");
             let mut header = [0; 4];
@@ -234,7 +236,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let asked = async {
-            let (first, second) = tokio::join!(asker.ask("a"), asker.ask("b".repeat(LARGE)));
+            let (first, second) = tokio::join!(handle.ask("a"), handle.ask("b".repeat(LARGE)));
             (first.expect("answered")[0].rows.len(), second.expect("answered").len())
         };
         let limit = Duration::from_secs(20);

@@ -1,13 +1,14 @@
-//! How waiters are woken: a second connection sleeps in the server, and whoever hands a name over
-//! wakes it there.
+//! How waiters are woken: a second connection sleeps in the server, and the command that hands a
+//! name over ends that sleep.
 //!
-//! It holds a lock of the server (`get_lock`) whose name is drawn at random: by it the others find
-//! the connection, and can meet nothing else, however often the server has given numbers anew. Its
-//! sleep ends with an error, and tells nothing but that there is something; so it asks what.
+//! The connection holds a named lock of the server (`get_lock`). Its name is random, so other
+//! sessions find the connection by it, and `kill query` never hits another one, even if the server
+//! reuses connection ids. The sleep ends with an error that carries no data, so the client reads
+//! the inbox again.
 //!
-//! - Invariant B1: look and sleep are one statement, which a wake-up ends wherever it stands: none
-//!   is lost between the two. What was told is told again when anything else comes.
-//! - Invariant B2: no lock depends on it. Where it cannot work the heartbeat finds everything.
+//! - Invariant B1: look and sleep are one statement, and a wake-up ends it wherever it is, so no
+//!   wake-up is lost between them. News are repeated with every later change of the inbox.
+//! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds everything.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,21 +18,21 @@ use holdline_core::{Backoff, Certainty, LockError};
 
 use super::Shared;
 use super::dial::open;
-use super::driver::{self, Asker};
-use super::greet::{greet, only};
+use super::driver::{self, ConnectionHandle};
+use super::handshake::{handshake, only};
 use super::supervisor::within;
 use super::wire::Set;
-use crate::error::{Failed, is_store_gone, of_greeting, unavailable};
+use crate::error::{Failed, is_store_gone, of_handshake, unavailable};
 use crate::keys::{Value, inbox_lock};
 use crate::replies::Row;
 
-/// How long it sleeps when nobody wakes it. A connection that we have left sleeps on so long.
+/// How long it sleeps without a wake-up. An abandoned connection sleeps for this long.
 const SLEEP: u32 = 5;
-/// An answer that comes so much later never comes.
+/// How much later a reply may come before the connection counts as lost.
 const LATE: Duration = Duration::from_secs(5);
-/// How long it waits for tables that are not there.
+/// The pause while the tables are missing.
 const UNMADE: Duration = Duration::from_millis(200);
-/// How an inbox stands that has nothing, as `listen` in `verbs.sql` tells it.
+/// The state of an empty inbox, as `listen` in `verbs.sql` returns it.
 const NOTHING: &str = "0 0";
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -41,7 +42,7 @@ const WOKEN: u16 = 1317;
 /// Starts listening, once.
 pub(super) fn start(shared: &Arc<Shared>) {
     if !shared.listen.swap(true, Ordering::SeqCst) {
-        shared.home.spawn(Box::pin(listen_always(shared.clone())));
+        shared.runtime.spawn(Box::pin(listen_always(shared.clone())));
     }
 }
 
@@ -61,11 +62,11 @@ async fn keep_listening(shared: &Arc<Shared>) {
         let born = shared.clock.now();
         let error = listen(shared).await;
         let heard = shared.inbox.send_replace(0) != 0;
-        // Who waits for it to open goes on without it.
-        shared.deaf.send_modify(|times| *times += 1);
-        tracing::debug!(error = %error, "nothing is heard: waiters are left to their heartbeat");
+        // Callers that wait for the inbox continue without it.
+        shared.closed_inboxes.send_modify(|times| *times += 1);
+        tracing::debug!(%error, "no notifications: waiters rely on their heartbeat");
         if heard {
-            shared.watches.tell_all();
+            shared.watches.notify_all();
         }
         if born.until(shared.clock.now()) >= LONGEST_PAUSE {
             backoff.reset();
@@ -75,31 +76,31 @@ async fn keep_listening(shared: &Arc<Shared>) {
     }
 }
 
-/// Listens on a connection until its end, and tells why it came.
+/// Listens on a connection until its end, and returns the reason.
 async fn listen(shared: &Arc<Shared>) -> LockError {
     let opened = match within(shared, open(&shared.options)).await {
         Ok(opened) => opened,
         Err(error) => return error,
     };
-    let (asker, mut driver) = driver::on(opened.stream);
+    let (handle, mut driver) = driver::on(opened.stream);
     tokio::select! {
         biased;
-        error = hear(shared, &asker, opened.number) => error,
+        error = hear(shared, &handle, opened.number) => error,
         why = driver.run() => unavailable(why, Certainty::NotApplied),
     }
 }
 
-async fn hear(shared: &Arc<Shared>, asker: &Asker, number: u32) -> LockError {
+async fn hear(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> LockError {
     let began = async {
-        let facts = greet(asker, number, &shared.options, &*shared.clock).await?;
+        let facts = handshake(handle, number, &shared.options, &*shared.clock).await?;
         if facts.pooled {
             return Err(unavailable("a pooler is in between", Certainty::NotApplied));
         }
-        // Never zero, which stands for who hears nothing.
+        // Never zero, which stands for no inbox.
         let inbox = rand::random::<u64>() | 1;
         let ask = format!("select get_lock('{}', 0) as got", inbox_lock(inbox));
-        let told = asker.ask(ask).await.map_err(|failed| of_greeting(&failed))?;
-        match only(&told)?.maybe::<i64>("got")? {
+        let reply = handle.ask(ask).await.map_err(|failed| of_handshake(&failed))?;
+        match only(&reply)?.maybe::<i64>("got")? {
             Some(1) => Ok(inbox),
             _ => Err(unavailable("the inbox is taken", Certainty::NotApplied)),
         }
@@ -109,44 +110,44 @@ async fn hear(shared: &Arc<Shared>, asker: &Asker, number: u32) -> LockError {
         Err(error) => return error,
     };
     shared.inbox.send_replace(inbox);
-    shared.watches.tell_all();
+    shared.watches.notify_all();
     let mut heard = NOTHING.to_owned();
     loop {
         let ear = inbox.to_be_bytes();
         let values =
             [Value::Bytes(&ear), Value::Bytes(heard.as_bytes()), Value::Number(i64::from(SLEEP))];
-        let ask = asker.ask(shared.names.call("listen", &values));
+        let ask = handle.ask(shared.names.call("listen", &values));
         let limit = Duration::from_secs(u64::from(SLEEP)).saturating_add(LATE);
         let end = shared.clock.now().after(limit);
-        let told = tokio::select! {
+        let reply = tokio::select! {
             biased;
-            told = ask => told,
+            reply = ask => reply,
             () = shared.clock.sleep_until(end) => {
                 return unavailable("no answer", Certainty::NotApplied);
             }
         };
-        match told {
-            Ok(told) => heard = deliver(shared, &told).unwrap_or(heard),
+        match reply {
+            Ok(reply) => heard = deliver(shared, &reply).unwrap_or(heard),
             Err(Failed::Server(words)) if words.code == WOKEN => {}
-            // The tables may be made, or be made anew.
+            // The tables may be created soon.
             Err(failed) if is_store_gone(&failed) => {
                 shared.clock.sleep_until(shared.clock.now().after(UNMADE)).await;
             }
-            Err(failed) => return of_greeting(&failed),
+            Err(failed) => return of_handshake(&failed),
         }
     }
 }
 
-/// Tells all that an inbox has, and returns how it stands; nothing when it only slept.
-fn deliver(shared: &Shared, told: &[Set]) -> Option<String> {
-    let [stand, set] = told else { return None };
-    let row = stand.rows.first()?;
-    let stand = Row::of(stand, row).sure::<String>("stand").ok()?;
+/// Delivers the news of an inbox, and returns its state; `None` if the call only slept.
+fn deliver(shared: &Shared, reply: &[Set]) -> Option<String> {
+    let [state, set] = reply else { return None };
+    let row = state.rows.first()?;
+    let state = Row::of(state, row).sure::<String>("state").ok()?;
     for row in &set.rows {
         let row = Row::of(set, row);
         if let (Ok(letter), Ok(id)) = (row.sure::<&str>("letter"), row.sure::<&str>("id")) {
             shared.watches.deliver(format!("{letter}{id}").as_bytes());
         }
     }
-    Some(stand)
+    Some(state)
 }

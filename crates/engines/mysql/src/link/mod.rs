@@ -1,22 +1,24 @@
-//! One server: how a statement travels to it and what comes back.
+//! The connection to one server: how a statement is sent and how its reply comes back.
 //!
-//! One connection for each engine, and no pool; a second one while somebody wants to be woken, and
-//! a third once a renewal had to wait for a row (`patient`). A task makes it, drives it, and makes
-//! it anew when it is lost.
+//! There is one connection for each engine, and no pool. A second one is opened for wake-ups, and a
+//! third when a renewal waits for a row (`waiting_renewals`). A task opens a connection, drives it,
+//! and opens it again when it is lost.
 //!
-//! - Invariant N1: no statement is sent twice, unless the server has told that it undid the first.
-//! - Invariant N2: an error tells whether the statement may have left: what still waited for a
-//!   connection was *not applied*; what was sent is *unknown* unless the server has said otherwise.
+//! - Invariant N1: no statement is sent twice, unless the server has reported that it rolled the
+//!   first one back.
+//! - Invariant N2: an error says whether the statement may have been sent. A statement that waited
+//!   for a connection is *not applied*; one that was sent is *unknown* unless the server has
+//!   reported otherwise.
 //! - Invariant N3: dropping the link ends its tasks and its connections.
-//! - Invariant N4: a connection on which a statement missed its deadline is given up, and one on
-//!   which a statement was stopped from outside: its transaction may be open.
+//! - Invariant N4: a connection is closed if a statement missed its deadline or was killed: its
+//!   transaction may be open.
 //!
-//! Read next: `supervisor` for how connections come and go, `dial` and `greet` for what is said
-//! first, `driver` for how statements travel, `inbox` for how waiters are woken.
+//! Read next: `supervisor` for reconnecting, `dial` and `handshake` for a new connection, `driver`
+//! for how statements are sent, `inbox` for how waiters are woken.
 
 mod dial;
 mod driver;
-mod greet;
+mod handshake;
 mod inbox;
 mod supervisor;
 mod wire;
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
-use holdline_net::home::{Home, Task};
+use holdline_net::runtime::{RuntimeHandle, Task};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,30 +40,30 @@ use crate::keys::Names;
 use crate::options::MysqlOptions;
 use crate::schema::{self, Found};
 
-pub(crate) use driver::Asker;
-pub(crate) use greet::{Facts, SQL_MODE, only};
+pub(crate) use driver::ConnectionHandle;
+pub(crate) use handshake::{Facts, SQL_MODE, only};
 pub(crate) use wire::{Answer, Set};
 
-/// How much longer than a try to connect its outcome is waited for.
+/// How much longer than one attempt to connect its outcome is awaited.
 const HEARD_OUT: Duration = Duration::from_millis(500);
-/// How often a statement is sent that the server has undone for others.
+/// How often a statement is sent that the server rolled back to break a deadlock.
 const TRIES: usize = 4;
 
-/// A connection that is good, until its end is told.
+/// A usable connection, until its end is signalled.
 pub(crate) struct Live {
-    asker: Asker,
+    handle: ConnectionHandle,
     facts: Arc<Facts>,
-    /// The tables are there, with all that we call.
+    /// Whether the tables and procedures exist.
     has_store: AtomicBool,
-    /// One task at a time makes them.
+    /// Only one task at a time creates them.
     making: tokio::sync::Mutex<()>,
     end: CancellationToken,
 }
 
-/// How it stands with the connection.
+/// The state of the connection.
 #[derive(Clone, Default)]
-enum Stand {
-    /// There is none; the error is why the last try failed.
+enum ConnectionState {
+    /// Not connected; the error is why the last attempt failed.
     #[default]
     Making,
     Failed(LockError),
@@ -73,17 +75,17 @@ struct Shared {
     options: MysqlOptions,
     names: Names,
     clock: Arc<dyn Clock>,
-    home: Home,
-    stand: watch::Sender<Stand>,
+    runtime: RuntimeHandle,
+    state: watch::Sender<ConnectionState>,
     closed: CancellationToken,
     watches: Arc<Watches>,
-    /// Where we are woken now; 0 where nothing would be heard.
+    /// The current inbox; 0 if nothing can be received.
     inbox: watch::Sender<u64>,
     /// How often listening has failed or ended.
-    deaf: watch::Sender<u64>,
-    /// A new connection looks for the tables.
+    closed_inboxes: watch::Sender<u64>,
+    /// Whether a new connection checks the tables.
     looks: bool,
-    /// Somebody wants to be told: the inbox's task runs.
+    /// Whether there are watches: the inbox's task runs.
     listen: AtomicBool,
     moves: AtomicU32,
     process: u32,
@@ -108,12 +110,12 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Makes a link, which begins to dial at once; `looks` is whether a new connection looks for
-    /// the tables, and is refused by what is not ours. Its tasks run in the current runtime;
-    /// outside of any, on a thread of their own.
+    /// Makes a link, which begins to connect at once. `looks` is whether a new connection checks
+    /// the tables, and fails if they are foreign. Its tasks run in the current runtime; without
+    /// one, on a thread of their own.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+    /// `Invalid`: options contradict each other. `Refused`: the process gets no thread.
     pub(crate) fn new(
         options: &MysqlOptions,
         clock: Arc<dyn Clock>,
@@ -125,7 +127,7 @@ impl Link {
             let address = options.address();
             tracing::warn!(%address, "who listens in can read along: write `sslmode=verify-full`");
         }
-        let home = Home::find(None).map_err(|error| {
+        let runtime = RuntimeHandle::find(None).map_err(|error| {
             let message = format!("no thread for the connection: {error}");
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
         })?;
@@ -133,12 +135,12 @@ impl Link {
             names: Names::new(options.prefix()),
             options: options.clone(),
             clock,
-            home,
-            stand: watch::Sender::default(),
+            runtime,
+            state: watch::Sender::default(),
             closed: CancellationToken::new(),
             watches,
             inbox: watch::Sender::new(0),
-            deaf: watch::Sender::new(0),
+            closed_inboxes: watch::Sender::new(0),
             looks,
             listen: AtomicBool::new(false),
             moves: AtomicU32::new(0),
@@ -151,29 +153,29 @@ impl Link {
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<Facts>, LockError> {
         let limit = self.shared().options.connect_timeout().saturating_add(HEARD_OUT);
-        // The first try that fails tells more than that nothing came.
+        // The error of the first failed attempt says more than a timeout.
         Ok(self.found_within(limit, |_| true).await?.facts.clone())
     }
 
-    /// Tells whether the tables are there: where they are not, nobody holds anything.
+    /// Returns whether the tables exist: without them there are no holders.
     pub(crate) async fn has_store(&self) -> Result<bool, LockError> {
         let live = self.live_within(self.shared().options.command_timeout()).await?;
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(true);
         }
-        // Somebody else may have made them meanwhile.
-        let told = self.ask(&schema::look(self.names())).await?;
-        match schema::found(&told)? {
+        // Another client may have created them meanwhile.
+        let reply = self.ask(&schema::look(self.names())).await?;
+        match schema::found(&reply)? {
             Found::Missing => Ok(false),
             Found::Older | Found::Ours => {
-                // Where another version made them, what we call is added.
+                // If another version created them, the procedures of this version are added.
                 self.make_store().await?;
                 Ok(true)
             }
         }
     }
 
-    /// Sees to it that the tables are there.
+    /// Creates the tables if they are missing.
     pub(crate) async fn make_store(&self) -> Result<(), LockError> {
         let shared = self.shared();
         let limit = shared.options.connect_timeout();
@@ -181,7 +183,7 @@ impl Link {
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // Nothing else is asked meanwhile, and who made half of it makes the rest the next time.
+        // No other statement is sent meanwhile. After an interruption the next client completes it.
         let _turn = live.making.lock().await;
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(());
@@ -190,7 +192,7 @@ impl Link {
         let end = shared.clock.now().after(limit);
         tokio::select! {
             biased;
-            made = schema::make(&live.asker, &shared.names, limit) => made?,
+            made = schema::make(&live.handle, &shared.names, limit) => made?,
             () = shared.clock.sleep_until(end) => {
                 let message = format!("the tables could not be made within {limit:?}");
                 return Err(unavailable(message, Certainty::NotApplied));
@@ -201,10 +203,10 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a statement; again only if the server has undone it for the sake of others.
+    /// Sends a statement; again only if the server rolled it back to break a deadlock.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer only: the statement may be carried out.
+    /// Dropping the future loses only the reply: the statement may be carried out.
     pub(crate) async fn ask(&self, statement: &str) -> Result<Answer, LockError> {
         let shared = self.shared();
         let limit = shared.options.command_timeout();
@@ -213,7 +215,7 @@ impl Link {
         let asking = async {
             let mut tries = 1;
             loop {
-                match live.asker.ask(statement).await {
+                match live.handle.ask(statement).await {
                     Err(Failed::Server(words)) if words.code == DEADLOCK && tries < TRIES => {
                         tries += 1;
                     }
@@ -221,7 +223,7 @@ impl Link {
                 }
             }
         };
-        // The server ends what takes long before we do; then it is certain that nothing was done.
+        // The server's timeout is shorter than ours; after its error nothing was applied.
         let answered = tokio::select! {
             biased;
             answered = asking => answered,
@@ -233,7 +235,7 @@ impl Link {
         };
         answered.map_err(|failed| {
             if is_store_gone(&failed) || is_stopped(&failed) || takes_no_writes(&failed) {
-                // The next connection looks what is there, and makes it anew if it may; the name of
+                // The next connection checks the tables, and creates them if it may; the name of
                 // the server may lead to another by then.
                 live.end.cancel();
             }
@@ -241,7 +243,7 @@ impl Link {
         })
     }
 
-    /// Returns the inbox to be woken in: 0 when nothing would be heard there.
+    /// Returns the current inbox: 0 if nothing can be received.
     pub(crate) fn inbox(&self) -> u64 {
         *self.shared().inbox.borrow()
     }
@@ -249,21 +251,21 @@ impl Link {
     /// Begins to listen, and returns the inbox as [`Link::inbox`].
     pub(crate) async fn inbox_opened(&self) -> u64 {
         let shared = self.shared();
-        let mut deaf = shared.deaf.subscribe();
-        deaf.mark_unchanged();
+        let mut closed_inboxes = shared.closed_inboxes.subscribe();
+        closed_inboxes.mark_unchanged();
         if shared.listen.load(Ordering::SeqCst) && self.inbox() != 0 {
             return self.inbox();
         }
         let first = !shared.listen.load(Ordering::SeqCst);
         inbox::start(shared);
         let mut inbox = shared.inbox.subscribe();
-        // Only the first one waits for it: if it cannot be opened now, the others lose no time.
+        // Only the first caller waits for it: if it cannot be opened now, the others lose no time.
         if first {
             let end = shared.clock.now().after(shared.options.command_timeout());
             tokio::select! {
                 biased;
                 _ = inbox.wait_for(|inbox| *inbox != 0) => {}
-                _ = deaf.changed() => {}
+                _ = closed_inboxes.changed() => {}
                 () = shared.clock.sleep_until(end) => {}
             }
         }
@@ -277,7 +279,7 @@ impl Link {
 
     /// Runs a task where the connection's own task runs.
     pub(crate) fn spawn(&self, task: Task<()>) {
-        self.shared().home.spawn(task);
+        self.shared().runtime.spawn(task);
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
@@ -288,7 +290,7 @@ impl Link {
         self.shared().options.command_timeout()
     }
 
-    /// What our tables and procedures are called.
+    /// Returns the names of tables and procedures.
     pub(crate) fn names(&self) -> &Names {
         &self.shared().names
     }
@@ -297,8 +299,8 @@ impl Link {
         &self.0.0
     }
 
-    /// Waits for a connection. A server that refuses us is told at once; one that cannot be
-    /// reached may be back within the limit.
+    /// Waits for a connection. If the server refuses it, the call fails at once; an unreachable
+    /// server may be back within the limit.
     async fn live_within(&self, limit: Duration) -> Result<Arc<Live>, LockError> {
         let refuses = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
         self.found_within(limit, refuses).await
@@ -315,21 +317,21 @@ impl Link {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }
-        let mut stand = shared.stand.subscribe();
-        let settled = |stand: &Stand| match stand {
-            Stand::Live(live) => live.is_good(),
-            Stand::Failed(error) => ends(error),
-            Stand::Making => false,
+        let mut state = shared.state.subscribe();
+        let settled = |state: &ConnectionState| match state {
+            ConnectionState::Live(live) => live.is_good(),
+            ConnectionState::Failed(error) => ends(error),
+            ConnectionState::Making => false,
         };
         let end = shared.clock.now().after(limit);
         let found = tokio::select! {
             biased;
-            found = stand.wait_for(settled) => found.ok().map(|found| found.clone()),
+            found = state.wait_for(settled) => found.ok().map(|found| found.clone()),
             () = shared.clock.sleep_until(end) => None,
         };
-        match found.unwrap_or_else(|| shared.stand.borrow().clone()) {
-            Stand::Live(live) if live.is_good() => Ok(live),
-            Stand::Failed(error) => Err(error),
+        match found.unwrap_or_else(|| shared.state.borrow().clone()) {
+            ConnectionState::Live(live) if live.is_good() => Ok(live),
+            ConnectionState::Failed(error) => Err(error),
             _ => {
                 let message =
                     format!("{}: no connection within {limit:?}", shared.options.address());
@@ -341,6 +343,6 @@ impl Link {
 
 impl Live {
     fn is_good(&self) -> bool {
-        !self.asker.is_closed() && !self.end.is_cancelled()
+        !self.handle.is_closed() && !self.end.is_cancelled()
     }
 }

@@ -1,9 +1,9 @@
-//! Keeps one good connection: dials, drives, dials again.
+//! Keeps one good connection: connects, drives, reconnects.
 //!
-//! - Invariant S1: no statement is ever sent again by us, unless the server has undone it.
-//! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
-//!   seldom; whoever sends a command meanwhile is told why at once. A connection that breaks soon
-//!   after it was made counts as a failed try.
+//! - Invariant S1: the client never sends a statement again, unless the server has rolled it back.
+//! - Invariant S2: pauses between attempts grow, with full jitter. If a server refuses the
+//!   connection, attempts are rare, and commands meanwhile fail at once with the reason. A
+//!   connection that breaks soon after it was made counts as a failed attempt.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,32 +13,32 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
-use holdline_net::home::Task;
+use holdline_net::runtime::Task;
 use tokio_util::sync::CancellationToken;
 
 use super::dial::open;
 use super::driver::{self, Driver};
-use super::greet::greet;
-use super::{Live, Shared, Stand};
+use super::handshake::handshake;
+use super::{ConnectionState, Live, Shared};
 use crate::error::unavailable;
 use crate::schema::{self, Found};
 
-/// Pauses between tries, while the server cannot be reached.
+/// Pauses between attempts while the server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Pauses while it refuses us: somebody must mend something first.
+/// Pauses while the server refuses the connection: somebody must change something first.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
-/// How often the task moves before the link is left alone: only one that panics comes here.
+/// How often the task is restarted after a panic.
 const MOST_MOVES: u32 = 8;
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
     let work: Task<()> = Box::pin(supervise(shared.clone()));
-    shared.home.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
+    shared.runtime.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
 }
 
-/// The supervisor's task: when it is dropped before its end, it moves.
+/// The supervisor's task: if its runtime drops it before its end, it moves to another one.
 struct Watch {
     shared: Arc<Shared>,
     work: Option<Task<()>>,
@@ -62,9 +62,9 @@ impl Drop for Watch {
         if self.work.take().is_none() || self.shared.closed.is_cancelled() {
             return;
         }
-        self.shared.stand.send_replace(Stand::Making);
+        self.shared.state.send_replace(ConnectionState::Making);
         let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
-        if moves < MOST_MOVES && self.shared.home.leave() {
+        if moves < MOST_MOVES && self.shared.runtime.move_to_thread() {
             tracing::debug!("the runtime of a connection ended: it moves to a thread");
             start(&self.shared);
             if self.shared.listen.swap(false, Ordering::SeqCst) {
@@ -84,7 +84,7 @@ async fn supervise(shared: Arc<Shared>) {
         () = closed.cancelled() => {}
         () = keep_connected(&shared) => {}
     }
-    shared.stand.send_replace(Stand::Making);
+    shared.state.send_replace(ConnectionState::Making);
 }
 
 async fn keep_connected(shared: &Arc<Shared>) {
@@ -107,7 +107,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
                 let backoff = if refused { &mut far } else { &mut near };
                 let pause = backoff.next_pause(rand::random());
                 tracing::debug!(%error, ?pause, "no connection to the server");
-                shared.stand.send_replace(Stand::Failed(error));
+                shared.state.send_replace(ConnectionState::Failed(error));
                 pause
             }
         };
@@ -118,7 +118,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
 /// Serves a connection until its end.
 async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
     let end = live.end.clone();
-    shared.stand.send_replace(Stand::Live(live));
+    shared.state.send_replace(ConnectionState::Live(live));
     tokio::select! {
         biased;
         () = end.cancelled() => tracing::debug!("a connection is given up"),
@@ -127,42 +127,42 @@ async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
             tracing::debug!(?why, "a connection is lost");
         }
     }
-    // From here on nothing more is sent on it, and all that was is answered as unknown.
-    shared.stand.send_replace(Stand::Making);
-    shared.watches.tell_all();
+    // From here on nothing more is sent on it, and outstanding statements are unknown.
+    shared.state.send_replace(ConnectionState::Making);
+    shared.watches.notify_all();
 }
 
-/// Makes a connection: dials, signs in, says the first words.
+/// Makes a connection: connects, signs in, sets the session up.
 async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError> {
     let options = &shared.options;
     let opened = open(options).await?;
-    let (asker, mut driver) = driver::on(opened.stream);
-    let greeting = async {
-        let facts = Arc::new(greet(&asker, opened.number, options, &*shared.clock).await?);
+    let (handle, mut driver) = driver::on(opened.stream);
+    let initial = async {
+        let facts = Arc::new(handshake(&handle, opened.number, options, &*shared.clock).await?);
         let found = match shared.looks {
-            true => schema::find(&asker, &shared.names).await?,
+            true => schema::find(&handle, &shared.names).await?,
             false => Found::Missing,
         };
         Ok(Live {
-            asker: asker.clone(),
+            handle: handle.clone(),
             facts,
             has_store: AtomicBool::new(found == Found::Ours),
             making: tokio::sync::Mutex::default(),
             end: CancellationToken::new(),
         })
     };
-    let greeted = tokio::select! {
+    let opened = tokio::select! {
         biased;
-        greeted = greeting => greeted?,
+        opened = initial => opened?,
         why = driver.run() => {
             let message = format!("the server went away: {why}");
             return Err(unavailable(message, Certainty::NotApplied));
         }
     };
-    Ok((Arc::new(greeted), driver))
+    Ok((Arc::new(opened), driver))
 }
 
-/// Gives a piece of work the time that a connection may take.
+/// Limits a piece of work to the connect timeout.
 pub(super) async fn within<T>(
     shared: &Shared,
     work: impl Future<Output = Result<T, LockError>>,

@@ -1,7 +1,7 @@
-//! Packets and answers, as the server's protocol has them.
+//! Packets and replies of the server's protocol.
 //!
-//! A packet is three bytes of length, a number, and what it carries. An answer to a statement is a
-//! row of result sets and an end: text, each value with its length before it.
+//! A packet is three bytes of length, a sequence number, and a payload. The reply to a statement is
+//! a row of result sets and an end: text, each value with its length before it.
 
 use std::collections::VecDeque;
 
@@ -9,12 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Complaint, Failed};
 
-/// No packet of an answer to us is larger.
+/// No packet of a reply is larger.
 const LARGEST: usize = 64 << 20;
 const HEADER: usize = 4;
-/// A packet of this length goes on in the next one.
+/// A packet of this length continues in the next one.
 const WHOLE: usize = 0xff_ffff;
-/// Of the status that ends a result set: another follows.
+/// The status flag that another result set follows.
 const MORE_RESULTS: u16 = 8;
 const QUERY: u8 = 3;
 
@@ -26,14 +26,15 @@ fn length(header: &[u8]) -> usize {
     usize::from(header[0]) | usize::from(header[1]) << 8 | usize::from(header[2]) << 16
 }
 
-/// Reads one packet of a greeting, and no byte more; returns its number with it.
+/// Reads one packet before the connection is encrypted, and no byte more; returns its number with
+/// it.
 pub(super) async fn read_one(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> std::io::Result<(u8, Vec<u8>)> {
     let mut header = [0; HEADER];
     stream.read_exact(&mut header).await?;
     if length(&header) == WHOLE {
-        return Err(odd("a greeting that is far too long"));
+        return Err(odd("an initial handshake that is far too long"));
     }
     let mut body = vec![0; length(&header)];
     stream.read_exact(&mut body).await?;
@@ -67,11 +68,11 @@ pub(super) fn query(text: &str) -> std::io::Result<Vec<u8>> {
     packet(0, &body)
 }
 
-/// Packets out of what was read so far.
+/// The bytes that were read so far, as packets.
 #[derive(Default)]
 pub(super) struct Input {
     bytes: VecDeque<u8>,
-    /// What came of a packet that goes on.
+    /// The parts of a packet that continues.
     begun: Vec<u8>,
 }
 
@@ -122,7 +123,7 @@ pub(super) struct Reading {
 enum Stage {
     #[default]
     Head,
-    /// So many columns are still to be told.
+    /// How many column definitions are still to come.
     Columns(u64),
     /// The end of the columns is.
     Between,
@@ -130,7 +131,7 @@ enum Stage {
 }
 
 impl Reading {
-    /// Takes a packet; tells the answer when it was the last.
+    /// Takes a packet; returns the reply if it was the last.
     pub(super) fn take(
         &mut self,
         packet: &[u8],
@@ -186,7 +187,7 @@ impl Reading {
     }
 }
 
-/// What the server complains of. Before the greeting is over the state is left out.
+/// Reads an error packet. Before authentication it has no SQL state.
 pub(super) fn complaint(packet: &[u8]) -> Complaint {
     let code = match packet {
         [_, low, high, ..] => u16::from_le_bytes([*low, *high]),
@@ -207,7 +208,7 @@ fn column(packet: &[u8]) -> std::io::Result<String> {
     String::from_utf8(name).map_err(|_| odd("a column whose name is no text"))
 }
 
-/// What a packet carries, from its front on.
+/// The payload of a packet, from its front on.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
@@ -282,7 +283,7 @@ mod tests {
     #[test]
     fn an_error_behind_a_result_takes_it_back() {
         let answer = fed(&[b"\x01", COLUMN, END, b"\x02hi", b"\xff\xbd\x04#40001no"]);
-        let Some(Err(Failed::Server(words))) = answer else { panic!("an error was told") };
+        let Some(Err(Failed::Server(words))) = answer else { panic!("no error") };
         assert_eq!((words.code, words.says.as_str()), (1213, "no"));
     }
 

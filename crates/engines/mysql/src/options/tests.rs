@@ -1,10 +1,10 @@
-//! URLs that are read, and what bad ones are told.
+//! URLs that are accepted, and the errors for bad ones.
 
 use holdline_net::url::Server;
 
 use super::*;
 
-fn told(url: &str) -> String {
+fn message_of(url: &str) -> String {
     MysqlOptions::from_url(url).expect_err("refused").to_string()
 }
 
@@ -24,7 +24,7 @@ fn a_url_is_read() {
 }
 
 #[test]
-fn what_is_left_out_is_as_elsewhere() {
+fn omitted_parameters_have_defaults() {
     let options = MysqlOptions::from_url("mysql://ann@db/x").expect("a good URL");
     assert_eq!(options.address(), &Address::Tcp(Server { host: "db".to_owned(), port: 3306 }));
     assert_eq!((options.database(), options.prefix()), ("x", "holdline_"));
@@ -52,15 +52,15 @@ fn tls_is_on_or_off_and_nothing_between() {
         ("sslmode=require&ssl-ca=/ca", "called `ca`"),
         ("sslmode=require&cert=/c", "both"),
     ] {
-        let told = tls(parameters).expect_err("refused").to_string();
-        assert!(told.contains(says), "{parameters}: {told}");
+        let error = tls(parameters).expect_err("refused").to_string();
+        assert!(error.contains(says), "{parameters}: {error}");
     }
-    let told = told("mysql://ann@/x?sslmode=require&socket=/run/s");
-    assert!(told.contains("unix socket"), "{told}");
+    let error = message_of("mysql://ann@/x?sslmode=require&socket=/run/s");
+    assert!(error.contains("unix socket"), "{error}");
 }
 
 #[test]
-fn a_bad_url_is_told_without_its_password() {
+fn errors_about_urls_do_not_show_the_password() {
     for (url, says) in [
         ("postgres://ann:hers@db/x", "must begin with"),
         ("mysql://db/x", "names no user"),
@@ -80,8 +80,8 @@ fn a_bad_url_is_told_without_its_password() {
         ("mysql://ann:hers@db/x?command_timeout_ms=50", "command_timeout"),
         ("mysql://ann:he?rs@db/x", "%3F"),
     ] {
-        let told = told(url);
-        assert!(told.contains(says), "{url}: {told}");
-        assert!(!told.contains("hers"), "{url}: {told}");
+        let reply = message_of(url);
+        assert!(reply.contains(says), "{url}: {reply}");
+        assert!(!reply.contains("hers"), "{url}: {reply}");
     }
 }

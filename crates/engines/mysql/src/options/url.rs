@@ -38,7 +38,7 @@ impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
         let rest = ["mysql://", "mariadb://"].iter().find_map(|s| url.strip_prefix(s));
         let rest = rest.ok_or_else(|| bad("must begin with `mysql://` or `mariadb://`"))?;
-        let (Credentials { user, password, place }, parameters) = URL.split(rest)?;
+        let (Credentials { user, password, rest: place }, parameters) = URL.split(rest)?;
         let user = user.ok_or_else(|| bad("names no user: write `mysql://USER@HOST/DATABASE`"))?;
         let (host, path) = place.split_once('/').unwrap_or((place, ""));
         let database = URL.text(path)?;

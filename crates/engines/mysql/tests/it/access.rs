@@ -1,5 +1,4 @@
-//! Who is let in, and what an account needs: each refusal is told with what to do, and nothing is
-//! written.
+//! Access control: each refusal says what to do, and nothing is written.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,7 +21,7 @@ async fn refused(url: &str) -> LockError {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told_and_nothing_is_written() {
+async fn a_refusal_of_the_server_is_reported_and_nothing_is_written() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     server.sql("create user ann@'%' identified by 'hers'; grant select on locks.* to ann@'%'");
     let at = server.address();
@@ -37,7 +36,7 @@ async fn what_the_server_refuses_is_told_and_nothing_is_written() {
         assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{url}: {error}");
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
-    // Whoever only looks makes nothing; an account that may not make the tables cannot lock.
+    // A read creates nothing; an account that may not create the tables cannot lock.
     let engine = connect(&format!("mysql://ann:hers@{at}/locks")).await.expect("let in");
     let (asked, all) = (request("a"), ListRequest { limit: 9, ..ListRequest::default() });
     assert!(!engine.inspect(&asked.name).await.expect("shown").is_held());
@@ -51,7 +50,7 @@ async fn what_the_server_refuses_is_told_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_server_is_told_within_the_limit() {
+async fn a_host_without_a_server_is_reported_within_the_limit() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address");
     for mode in ["disable", "require"] {
@@ -63,10 +62,10 @@ async fn what_is_not_a_server_is_told_within_the_limit() {
     drop(silent);
     let error = refused(&format!("mysql://ann@{address}/x?connect_timeout_ms=200")).await;
     assert!(error.to_string().contains("nobody listens there"), "{error}");
-    // Nonsense, and a greeting whose nonce is longer than any.
-    let mut greeting = [0; 4 + 47];
-    (greeting[0], greeting[4], greeting[5], greeting[4 + 23]) = (47, 10, b'5', 0x80);
-    for words in [b"\x05\x00\x00\x00hello".to_vec(), greeting.to_vec()] {
+    // Nonsense, and an initial handshake with too long a nonce.
+    let mut initial = [0; 4 + 47];
+    (initial[0], initial[4], initial[5], initial[4 + 23]) = (47, 10, b'5', 0x80);
+    for words in [b"\x05\x00\x00\x00hello".to_vec(), initial.to_vec()] {
         let babbles = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = babbles.local_addr().expect("an address");
         std::thread::spawn(move || {
@@ -99,15 +98,15 @@ async fn the_rights_to_rows_and_procedures_are_enough_once_all_is_made() {
     engine.release(&ending(&waits, true)).await.expect("given up");
     let (name, reason) = (held.name.clone(), "because".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    let told = engine.operate(&revoke).await.expect("told");
-    assert!(matches!(told, OperationReply::Told { .. }), "{told:?}");
+    let reply = engine.operate(&revoke).await.expect("told");
+    assert!(matches!(reply, OperationReply::Notified { .. }), "{reply:?}");
     engine.operate(&Operation::RaiseFence { to: token }).await.expect("raised");
     let_go(&engine, &held).await;
     take(&owner, &theirs).await;
 }
 
 #[tokio::test]
-async fn an_account_without_a_right_is_told_which_ones_it_needs() {
+async fn an_account_without_rights_learns_which_ones_it_needs() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     take(&engine(&server).await, &request("made")).await;
     for rights in ["select, insert, update, delete", "select, execute"] {
@@ -144,10 +143,10 @@ async fn a_server_that_takes_no_writes_is_refused_even_if_we_could() {
     let_go(&before, &again).await;
 }
 
-/// Such an account is refused no command, only a connection: whoever moves the primary ends those
+/// Such an account is refused no command, only a connection: a failover must end the connections
 /// that are there.
 #[tokio::test]
-async fn who_may_write_there_all_the_same_locks_on_until_its_connection_is_ended() {
+async fn an_account_that_may_write_on_a_read_only_server_locks_until_its_connection_ends() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     server.sql("grant all on *.* to holdline@'%'");
     let before = engine(&server).await;
@@ -155,7 +154,7 @@ async fn who_may_write_there_all_the_same_locks_on_until_its_connection_is_ended
     server.sql("set global read_only = 1");
     take(&before, &request("a")).await;
     server.sql("kill user holdline");
-    // What meets the end of its connection is told that; what comes after finds no other.
+    // A command during the end of its connection fails; a later one finds no connection.
     let error = loop {
         match before.try_acquire(&request("b")).await {
             Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => break error,
@@ -166,20 +165,20 @@ async fn who_may_write_there_all_the_same_locks_on_until_its_connection_is_ended
     assert!(error.to_string().contains("name the primary"), "{error}");
 }
 
-/// Greets as the server does, and then asks for a proof of a plugin that we do not know.
+/// Sends an initial handshake as the server does, and then requests an unknown plugin.
 fn with_another_plugin(server: SocketAddr) -> SocketAddr {
-    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = door.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
-        let (mut client, _) = door.accept()?;
+        let (mut client, _) = listener.accept()?;
         client.write_all(&packet(&mut TcpStream::connect(server)?)?)?;
         packet(&mut client)?;
-        let mut wish = vec![0xfe];
-        wish.extend_from_slice(b"client_ed25519\0");
-        wish.extend_from_slice(&[7; 32]);
-        let size = u8::try_from(wish.len()).map_err(io::Error::other)?;
+        let mut request = vec![0xfe];
+        request.extend_from_slice(b"client_ed25519\0");
+        request.extend_from_slice(&[7; 32]);
+        let size = u8::try_from(request.len()).map_err(io::Error::other)?;
         client.write_all(&[size, 0, 0, 2])?;
-        client.write_all(&wish)
+        client.write_all(&request)
     });
     address
 }
@@ -210,13 +209,13 @@ async fn an_older_server_another_plugin_and_a_missing_database_are_refused_by_na
 
 /// A new version has procedures of its own, which an account may lack the right to make.
 #[tokio::test]
-async fn an_account_that_may_not_make_what_is_missing_is_told_and_goes_on_once_it_is_made() {
+async fn an_account_that_may_not_create_procedures_is_refused_until_they_exist() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql(
         "create user poor@'%' identified by 'x'; \
          grant select, insert, update, delete, execute on locks.* to poor@'%'; \
-         drop procedure holdline_acquire_3",
+         drop procedure holdline_acquire_4",
     );
     let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
     let error = poor.try_acquire(&request("a")).await.expect_err("refused");
@@ -230,8 +229,8 @@ async fn an_account_that_may_not_make_what_is_missing_is_told_and_goes_on_once_i
 /// Each command reads what is committed, whatever the session or the server has for a default.
 #[tokio::test]
 async fn a_server_that_logs_statements_is_refused_with_the_setting() {
-    let lines = MariaDbConfig::default().with_line("log-bin").with_line("binlog-format=STATEMENT");
-    let server = MariaDbServer::start(lines);
+    let batch = MariaDbConfig::default().with_line("log-bin").with_line("binlog-format=STATEMENT");
+    let server = MariaDbServer::start(batch);
     let engine = engine(&server).await;
     let error = engine.try_acquire(&request("a")).await.expect_err("refused");
     assert!(error.to_string().contains("binlog_format"), "{error}");
@@ -246,7 +245,7 @@ async fn a_server_that_logs_statements_is_refused_with_the_setting() {
 #[tokio::test]
 async fn settings_of_the_server_that_would_break_a_command_are_overruled() {
     let mut config = MariaDbConfig::default();
-    for line in [
+    for item in [
         "transaction-isolation=SERIALIZABLE",
         "autocommit=0",
         "completion-type=CHAIN",
@@ -256,7 +255,7 @@ async fn settings_of_the_server_that_would_break_a_command_are_overruled() {
         "init-connect=set tx_read_only = 1, max_statement_time = 0.5, sql_select_limit = 0, \
          check_constraint_checks = 0, timestamp = 1000000000",
     ] {
-        config = config.with_line(line);
+        config = config.with_line(item);
     }
     let server = MariaDbServer::start(config);
     let (one, other) = (engine(&server).await, engine(&server).await);

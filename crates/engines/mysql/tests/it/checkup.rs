@@ -1,4 +1,5 @@
-//! What `doctor` finds on real servers, each set up wrong in exactly one way. It makes nothing.
+//! The findings of `doctor` on real servers, each with exactly one wrong setting. It creates
+//! nothing.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +28,7 @@ pub(crate) fn ill(checkup: &Checkup) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_told() {
+async fn a_good_server_has_no_findings_and_changed_settings_are_reported() {
     let server = MariaDbServer::start(MariaDbConfig::default().with_fsync().with_clock());
     let found = look(&server.url()).await;
     assert_eq!(ill(&found), ["tables"], "{found:?}");
@@ -74,9 +75,9 @@ async fn a_server_that_is_fit_has_nothing_to_tell_and_settings_that_change_are_t
     assert_eq!(ill(&found), ["clock"], "{found:?}");
 }
 
-/// A dump, or a session that somebody forgot. Whose it is the server shows with a right only.
+/// A dump, or a forgotten session. The server shows its owner only with a privilege.
 #[tokio::test]
-async fn a_transaction_that_is_open_for_long_is_told() {
+async fn a_long_transaction_is_reported() {
     let server = MariaDbServer::start(MariaDbConfig::default().with_fsync().with_clock());
     take(&engine(&server).await, &request("made")).await;
     let mut old = sign_in(server.address()).await;
@@ -99,7 +100,7 @@ async fn a_transaction_that_is_open_for_long_is_told() {
 
 /// No server of MySQL is tested; this one only says that it is one. It is worked with all the same.
 #[tokio::test]
-async fn a_server_that_is_no_mariadb_is_told_as_that() {
+async fn a_server_that_is_no_mariadb_is_reported() {
     let config = MariaDbConfig::default().with_fsync().with_line("version=8.0.36");
     let server = MariaDbServer::start(config);
     take(&engine(&server).await, &request("made")).await;
@@ -107,18 +108,18 @@ async fn a_server_that_is_no_mariadb_is_told_as_that() {
 }
 
 #[tokio::test]
-async fn pages_that_a_crash_may_tear_are_told() {
+async fn pages_that_a_crash_may_tear_are_reported() {
     let config = MariaDbConfig::default().with_fsync().with_line("innodb-doublewrite=OFF");
     let server = MariaDbServer::start(config);
     take(&engine(&server).await, &request("made")).await;
     assert_eq!(ill(&look(&server.url()).await), ["durability"]);
 }
 
-/// A node of a Galera cluster that has no other yet: what it does not promise is told, and what one
-/// node alone can do it does, with certification at each commit.
+/// A Galera cluster of one node: missing promises are reported, and locks work, with certification
+/// at each commit.
 #[tokio::test]
-async fn a_node_of_a_galera_cluster_is_told_and_serves_those_who_all_name_it() {
-    let lines = [
+async fn a_node_of_a_galera_cluster_is_reported_and_serves_clients_that_all_name_it() {
+    let batch = [
         "wsrep_on=ON",
         "wsrep_provider=/usr/lib/galera/libgalera_smm.so",
         "wsrep_cluster_address=gcomm://",
@@ -128,7 +129,7 @@ async fn a_node_of_a_galera_cluster_is_told_and_serves_those_who_all_name_it() {
         "innodb_autoinc_lock_mode=2",
     ];
     let config = MariaDbConfig::default().with_fsync();
-    let config = lines.into_iter().fold(config, MariaDbConfig::with_line);
+    let config = batch.into_iter().fold(config, MariaDbConfig::with_line);
     let server = MariaDbServer::start(config);
     let node = engine(&server).await;
     let (holder, next) = (request("a"), request("a"));
@@ -141,7 +142,7 @@ async fn a_node_of_a_galera_cluster_is_told_and_serves_those_who_all_name_it() {
 }
 
 #[tokio::test]
-async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
+async fn a_binary_log_that_is_not_flushed_or_acknowledged_is_reported() {
     let config = MariaDbConfig::default().with_fsync().with_line("log-bin");
     let server = MariaDbServer::start(config.with_line("sync-binlog=0"));
     take(&engine(&server).await, &request("made")).await;
@@ -163,9 +164,9 @@ async fn a_binary_log_that_is_not_flushed_or_waited_for_is_told() {
     assert_eq!(ill(&look(&server.url()).await), ["logging"]);
 }
 
-/// Somebody forgot `read_only`: whoever names the replica locks beside those who name the primary.
+/// Without `read_only`, clients that name the replica lock beside those that name the primary.
 #[tokio::test]
-async fn a_replica_that_takes_writes_is_told() {
+async fn a_replica_that_takes_writes_is_reported() {
     let (primary, replica) = (replicas::server(1), replicas::server(2));
     replicas::follow(&primary, &replica);
     take(&engine(&primary).await, &request("made")).await;
@@ -177,7 +178,7 @@ async fn a_replica_that_takes_writes_is_told() {
         (role.health(), format!("{} {}", role.found(), role.fix().unwrap_or_default()))
     };
     let name = primary.address().to_string();
-    // An account without rights of its own is told as much, but for the name.
+    // An account without privileges gets the same finding without the name.
     for rights in ["select", "replica monitor"] {
         replica.sql(&format!("grant {rights} on *.* to holdline@'%'"));
         let (health, text) = role(&replica).await;
@@ -186,10 +187,11 @@ async fn a_replica_that_takes_writes_is_told() {
         assert_eq!(text.contains(&name), rights == "replica monitor", "{text}");
         assert_eq!(role(&primary).await.0, Health::Ok);
     }
-    // Two that repeat each other.
+    // Two servers that replicate each other.
     replicas::repeat(&replica, &primary);
     let connected = "show global status like 'Slaves_connected'";
-    eventually("they repeat each other", || replica.sql(connected) == ["Slaves_connected|1"]).await;
+    eventually("they replicate each other", || replica.sql(connected) == ["Slaves_connected|1"])
+        .await;
     assert_eq!(role(&replica).await.0, Health::Warning);
     primary.sql("stop slave; reset slave all");
     replica.sql("stop slave");
@@ -202,17 +204,17 @@ async fn a_replica_that_takes_writes_is_told() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_a_finding() {
+async fn an_unreachable_server_is_a_finding() {
     let found = look("mysql://ann@127.0.0.1:1/x?connect_timeout_ms=200").await;
     assert_eq!(ill(&found), ["reachable"]);
 }
 
-/// What a pooler does: it greets with a connection number of its own.
+/// As a pooler: the initial handshake has a connection id of its own.
 fn pooler(server: SocketAddr) -> SocketAddr {
-    let door = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = door.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
-        while let Ok((mut client, _)) = door.accept() {
+        while let Ok((mut client, _)) = listener.accept() {
             let Ok(mut upstream) = TcpStream::connect(server) else { return };
             let (Ok(mut from), Ok(mut to)) = (client.try_clone(), upstream.try_clone()) else {
                 return;
@@ -222,13 +224,13 @@ fn pooler(server: SocketAddr) -> SocketAddr {
                 let mut header = [0; 4];
                 upstream.read_exact(&mut header)?;
                 let size = usize::from(header[0]) | usize::from(header[1]) << 8;
-                let mut greeting = vec![0; size];
-                upstream.read_exact(&mut greeting)?;
+                let mut initial = vec![0; size];
+                upstream.read_exact(&mut initial)?;
                 // The number stands behind the version, which ends with a zero.
-                let end = greeting.iter().position(|byte| *byte == 0).unwrap_or(0);
-                greeting[end + 1] ^= 0x55;
+                let end = initial.iter().position(|byte| *byte == 0).unwrap_or(0);
+                initial[end + 1] ^= 0x55;
                 client.write_all(&header)?;
-                client.write_all(&greeting)?;
+                client.write_all(&initial)?;
                 std::io::copy(&mut upstream, &mut client)
             });
         }
@@ -237,7 +239,7 @@ fn pooler(server: SocketAddr) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn behind_a_pooler_locks_work_and_nobody_is_woken() {
+async fn behind_a_pooler_locks_work_without_wake_ups() {
     let server = MariaDbServer::start(MariaDbConfig::default().with_fsync());
     let url = url_at(pooler(server.address()));
     let (one, other) =

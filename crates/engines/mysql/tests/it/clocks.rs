@@ -1,5 +1,5 @@
-//! The server's clock is set. Leases end by its time of day: set forward, exclusion ends and the
-//! fencing token is what is left; set back, names are free later.
+//! The server's clock is stepped. Leases end by its time of day: after a step forward, exclusion
+//! ends and only fencing tokens protect; after a step back, names are free later.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{HOLD, engine, let_go, renew, request, take};
 const HOUR: Duration = Duration::from_secs(3_600);
 
 #[tokio::test]
-async fn a_mariadb_clock_that_is_set_costs_what_is_said_and_no_token() {
+async fn a_stepped_mariadb_clock_costs_exclusion_and_no_token() {
     let server = MariaDbServer::start(MariaDbConfig::default().with_clock());
     let (one, other) = (engine(&server).await, engine(&server).await);
     let first = request("a");
@@ -19,13 +19,13 @@ async fn a_mariadb_clock_that_is_set_costs_what_is_said_and_no_token() {
     server.clock().step_forward(HOUR);
     let second = request("a");
     let larger = take(&other, &second).await;
-    assert!(larger > token, "the token tells who came later");
-    let told = renew(&one, &first, Purpose::Keep(HOLD)).await;
-    assert!(matches!(told, Ok(RenewReply::Unknown)), "and the first is told: {told:?}");
+    assert!(larger > token, "the later token is larger");
+    let reply = renew(&one, &first, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Unknown)), "the first holder is notified: {reply:?}");
     server.clock().step_back(2 * HOUR);
     let busy = AcquireRequest { queue: false, ..request("a") };
-    let told = one.try_acquire(&busy).await.expect("asked");
-    assert!(matches!(told, AcquireReply::Busy { .. }), "held on: {told:?}");
+    let reply = one.try_acquire(&busy).await.expect("asked");
+    assert!(matches!(reply, AcquireReply::Busy { .. }), "held on: {reply:?}");
     // Its holder is gone, and the lease would last for hours.
     let (name, reason) = (second.name.clone(), "gone".to_owned());
     let revoke = Operation::Revoke { name, token: larger, reason, now: true };

@@ -1,4 +1,4 @@
-//! Connections that break, servers that stand still, crash and come back, processes that fork.
+//! Connections that break, servers that freeze, crash and come back, processes that fork.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ async fn a_connection_that_ends_while_idle_is_made_anew_unasked() {
         let before = newest();
         server.sql("kill user holdline");
         eventually("a new connection", || newest() > before).await;
-        // It may be greeted still: then the command waits for it, and is not lost.
+        // The handshake may still run: then the command waits for it, and is not lost.
         let renewed = renew(&engine, &held, Purpose::Keep(HOLD)).await;
         assert!(matches!(renewed, Ok(RenewReply::Renewed { .. })), "{renewed:?}");
     }
@@ -106,7 +106,7 @@ async fn a_server_that_flushes_no_commit_grants_again_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
+async fn a_frozen_server_costs_a_timeout_and_the_outcome_is_unknown() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let url = format!("{}?command_timeout_ms=2000&connect_timeout_ms=2000", server.url());
     take(&engine(&server).await, &request("made")).await;
@@ -130,9 +130,9 @@ async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
     assert_eq!(snapshot.holders[0].summary.lease_id, next.lease_id.short());
 }
 
-/// The command was committed, and nobody heard of it.
+/// The command was committed, and the reply was lost.
 #[tokio::test]
-async fn a_grant_whose_answer_was_lost_is_unknown_and_found_again() {
+async fn a_grant_whose_reply_was_lost_is_unknown_and_found_again() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let proxy = FaultProxy::start(server.address());
     let watcher = engine(&server).await;
@@ -208,7 +208,7 @@ async fn an_acquire_that_is_dropped_anywhere_leaves_nothing_once_given_up() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
+async fn a_holder_that_is_cut_off_loses_the_name_when_its_lease_ends_and_is_notified() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let proxy = FaultProxy::start(server.address());
     let url = format!("{}?command_timeout_ms=5000", url_at(proxy.address()));
@@ -229,33 +229,33 @@ async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
                 waits.known = true;
                 tokio::time::sleep(next_look).await; // event: as long as the store has said
             }
-            // It was silent for too long, on a machine that stood still.
+            // It was silent for too long, on a machine that was paused.
             AcquireReply::Unknown => waits = request("a"),
             reply => panic!("{reply:?}"),
         }
     };
     assert!(larger > token);
     proxy.accept();
-    let told = loop {
-        if let Ok(told) = renew(&cut_off, &held, Purpose::Keep(hold)).await {
-            break told;
+    let answer = loop {
+        if let Ok(answer) = renew(&cut_off, &held, Purpose::Keep(hold)).await {
+            break answer;
         }
     };
-    assert_eq!(told, RenewReply::Unknown);
+    assert_eq!(answer, RenewReply::Unknown);
 }
 
 #[test]
-fn a_process_that_was_copied_by_fork_is_told_to_make_its_own() {
+fn a_forked_process_is_refused_and_needs_an_engine_of_its_own() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let engine = runtime.block_on(engine(&server));
     let asked = request("a");
     if fork::fork().expect("forked") == fork::Fork::Child {
-        let told = engine.try_acquire(&asked);
-        let told = told.into_future().now_or_never();
+        let reply = engine.try_acquire(&asked);
+        let reply = reply.into_future().now_or_never();
         let good =
-            matches!(&told, Some(Err(error)) if error.to_string().contains("copied by fork"));
+            matches!(&reply, Some(Err(error)) if error.to_string().contains("copied by fork"));
         rustix::process::kill_process(
             rustix::process::getpid(),
             if good { rustix::process::Signal::KILL } else { rustix::process::Signal::ABORT },

@@ -18,7 +18,7 @@ use crate::support::{PATIENCE, engine, let_go, name, queue, renew, request, sign
 /// No test takes so long.
 const LONG: Hold = Hold::Leased(Duration::from_secs(600));
 const CROWD: usize = 10_000;
-/// As many lines as one batch has.
+/// As many items as one batch has.
 const BATCH: usize = 128;
 
 /// The sum of some counters of the server.
@@ -45,8 +45,8 @@ fn pages_read(server: &MariaDbServer) -> u64 {
 /// Takes a name for the length of a test.
 async fn take_long(engine: &MysqlEngine, request: &AcquireRequest) {
     take(engine, request).await;
-    let told = renew(engine, request, Purpose::Keep(LONG)).await;
-    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
+    let reply = renew(engine, request, Purpose::Keep(LONG)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
 }
 
 /// The waiter at a place of the crowd.
@@ -76,7 +76,7 @@ fn add_waiters(server: &MariaDbServer, from: usize, to: usize) {
 }
 
 #[tokio::test]
-async fn heartbeats_in_a_queue_of_ten_thousand_do_not_count_who_is_ahead() {
+async fn heartbeats_in_a_queue_of_ten_thousand_do_not_count_the_queue() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let engine = engine(&server).await;
     let held = request("a");
@@ -85,10 +85,12 @@ async fn heartbeats_in_a_queue_of_ten_thousand_do_not_count_who_is_ahead() {
     let before = rows_read(&server);
     let began = std::time::Instant::now();
     for first in (0..CROWD).step_by(BATCH) {
-        let lines: Vec<_> = (first..CROWD.min(first + BATCH)).map(heartbeat).collect();
-        for (at, told) in engine.renew(&lines).await.into_iter().enumerate() {
+        let batch: Vec<_> = (first..CROWD.min(first + BATCH)).map(heartbeat).collect();
+        for (at, reply) in engine.renew(&batch).await.into_iter().enumerate() {
             let place = first + at;
-            let Ok(RenewReply::Queued { position, .. }) = told else { panic!("{place}: {told:?}") };
+            let Ok(RenewReply::Queued { position, .. }) = reply else {
+                panic!("{place}: {reply:?}")
+            };
             assert_eq!(position, Some(place));
         }
     }
@@ -97,9 +99,9 @@ async fn heartbeats_in_a_queue_of_ten_thousand_do_not_count_who_is_ahead() {
     assert!(read < 200 * CROWD as u64, "{read} rows for {CROWD} heartbeats");
     // The head is served, and the next one is at the head.
     let_go(&engine, &held).await;
-    let told = engine.renew(&[heartbeat(0), heartbeat(1)]).await;
-    assert!(matches!(told[0], Ok(RenewReply::Handed { .. })), "{told:?}");
-    assert!(matches!(told[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{told:?}");
+    let reply = engine.renew(&[heartbeat(0), heartbeat(1)]).await;
+    assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{reply:?}");
 }
 
 /// As a dump or a forgotten transaction does it: rows that were removed stay to be read over. Each
@@ -146,30 +148,30 @@ async fn commands_do_not_walk_the_rows_that_an_old_snapshot_keeps() {
 
 /// One way of a command to a queue of ten.
 async fn go(way: &str, engine: &MysqlEngine, head: &RenewRequest, last: &RenewRequest) {
-    let asked = |line: &RenewRequest, known| AcquireRequest {
-        lease_id: line.lease_id,
-        client: line.client,
+    let asked = |item: &RenewRequest, known| AcquireRequest {
+        lease_id: item.lease_id,
+        client: item.client,
         known,
         ..request("a")
     };
     match way {
         "heartbeat" => {
-            let told = engine.renew(std::slice::from_ref(last)).await;
-            let is_told = matches!(told[0], Ok(RenewReply::Queued { position: Some(9), .. }));
-            assert!(is_told, "{told:?}");
+            let reply = engine.renew(std::slice::from_ref(last)).await;
+            let is_told = matches!(reply[0], Ok(RenewReply::Queued { position: Some(9), .. }));
+            assert!(is_told, "{reply:?}");
         }
         "again" => {
-            let told = engine.try_acquire(&asked(last, false)).await.expect("asked");
-            let is_told = matches!(told, AcquireReply::Queued { position: Some(9), .. });
-            assert!(is_told, "{told:?}");
+            let reply = engine.try_acquire(&asked(last, false)).await.expect("asked");
+            let is_told = matches!(reply, AcquireReply::Queued { position: Some(9), .. });
+            assert!(is_told, "{reply:?}");
         }
         "look" => {
             let shown = engine.inspect(&name("a")).await.expect("shown");
             assert_eq!((shown.queue_length, shown.queue.len()), (10, 10));
         }
         "unclaimed" => {
-            let told = engine.renew(std::slice::from_ref(head)).await;
-            assert!(matches!(told[0], Ok(RenewReply::Handed { .. })), "{told:?}");
+            let reply = engine.renew(std::slice::from_ref(head)).await;
+            assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
         }
         _ => {
             let first = asked(head, true);

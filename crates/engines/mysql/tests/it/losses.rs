@@ -1,4 +1,4 @@
-//! A server that is killed in the middle of a command, and answers of a commit that nobody hears.
+//! A server that is killed during a command, and commits whose replies are lost.
 
 use holdline_core::{
     Certainty, Engine, ErrorKind, FencingToken, LockError, Purpose, ReleaseReply, RenewReply,
@@ -30,7 +30,7 @@ fn swallow(proxy: &FaultProxy) {
 }
 
 #[tokio::test]
-async fn a_renewal_whose_answer_was_lost_is_unknown_and_good_when_asked_again() {
+async fn a_renewal_whose_reply_was_lost_is_unknown_and_succeeds_when_repeated() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let (engine, proxy) = behind(&server).await;
     let held = request("a");
@@ -51,7 +51,7 @@ async fn a_renewal_whose_answer_was_lost_is_unknown_and_good_when_asked_again() 
 
 /// The second release finds that the first was done, and takes nothing from the next one.
 #[tokio::test]
-async fn a_release_whose_answer_was_lost_is_unknown_and_done_once() {
+async fn a_release_whose_reply_was_lost_is_unknown_and_applied_once() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let (engine, proxy) = behind(&server).await;
     let watcher = self::engine(&server).await;
@@ -96,8 +96,8 @@ async fn a_server_that_is_killed_in_the_middle_of_a_command_did_nothing_of_it() 
             until_a_row_is_waited_for(&server).await;
             server.kill();
         };
-        let (told, ()) = tokio::join!(asked, killed);
-        is_unknown(&told.expect_err(verb));
+        let (reply, ()) = tokio::join!(asked, killed);
+        is_unknown(&reply.expect_err(verb));
         server.restart();
         is_as_before(&engine, &held, token).await;
     }
@@ -116,7 +116,7 @@ async fn is_as_before(
     };
     assert_eq!((shown.holder_count, shown.queue_length), (1, 0), "{shown:?}");
     assert_eq!(shown.holders[0].summary.lease_id, held.lease_id.short(), "{shown:?}");
-    let told = renew(engine, held, Purpose::Keep(HOLD)).await;
-    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
+    let reply = renew(engine, held, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
     assert_eq!(take(engine, held).await, token);
 }

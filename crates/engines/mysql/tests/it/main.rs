@@ -1,4 +1,4 @@
-//! The MariaDB engine against real servers: what only it can meet.
+//! The MariaDB engine against real servers: tests that only this engine needs.
 
 mod access;
 mod checkup;

@@ -1,4 +1,4 @@
-//! Names that look alike to the server and are not: case, accents, spaces at the end, bytes.
+//! Names that look equal to the server and are not: case, accents, trailing spaces, bytes.
 
 use holdline_core::{Engine, ListRequest};
 use holdline_services::{MariaDbConfig, MariaDbServer};
@@ -6,7 +6,7 @@ use holdline_services::{MariaDbConfig, MariaDbServer};
 use crate::support::{engine, let_go, request, take};
 
 #[tokio::test]
-async fn names_are_told_apart_byte_by_byte() {
+async fn names_are_compared_byte_by_byte() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let engine = engine(&server).await;
     let long = "n".repeat(512);

@@ -1,5 +1,5 @@
-//! A replica takes over: without the newest commits something is lost, which an operator mends;
-//! with all of them nothing is.
+//! A replica takes over. Without the newest commits something is lost, and an operator repairs it;
+//! with all of them nothing is lost.
 
 use holdline_core::{Engine, FencingToken, Operation};
 use holdline_services::{MariaDbConfig, MariaDbServer};
@@ -16,13 +16,13 @@ fn position(server: &MariaDbServer) -> String {
     server.sql("select @@global.gtid_binlog_pos").concat()
 }
 
-/// Lets a replica that has committed nothing repeat from now on what the primary commits.
+/// Starts replication from the primary on a replica that has committed nothing.
 pub(crate) fn follow(primary: &MariaDbServer, replica: &MariaDbServer) {
     replica.sql("reset master");
     repeat(primary, replica);
 }
 
-/// Lets a server repeat from now on what another commits.
+/// Starts replication from another server.
 pub(crate) fn repeat(primary: &MariaDbServer, replica: &MariaDbServer) {
     primary.sql(
         "create user copier@'%' identified by 'copy'; \
@@ -42,16 +42,16 @@ pub(crate) fn await_repeated(primary: &MariaDbServer, replica: &MariaDbServer) {
     assert_eq!(replica.sql(&format!("select master_gtid_wait('{at}', 60)")), ["0"]);
 }
 
-/// Waits until a replica tells the primary what it has received.
+/// Waits until a replica acknowledges to the primary.
 pub(crate) async fn await_answering(primary: &MariaDbServer) {
     let clients = "show global status like 'Rpl_semi_sync_master_clients'";
     let one = ["Rpl_semi_sync_master_clients|1"];
     eventually("the replica answers", || primary.sql(clients) == one).await;
 }
 
-/// The control of what is not promised: nothing in the database can tell what it never had.
+/// The control of what is not promised: a replica cannot know what it has not received.
 #[tokio::test]
-async fn a_replica_without_the_newest_commits_grants_again_and_is_mended_by_a_raised_fence() {
+async fn a_replica_without_the_newest_commits_grants_again_and_a_raised_fence_repairs_it() {
     let (primary, replica) = (server(1), server(2));
     follow(&primary, &replica);
     let before = engine(&primary).await;
@@ -75,9 +75,9 @@ async fn a_replica_without_the_newest_commits_grants_again_and_is_mended_by_a_ra
     let_go(&after, &second).await;
     let to = FencingToken::new(unheard.get() + 1_000).expect("a good token");
     after.operate(&Operation::RaiseFence { to }).await.expect("raised");
-    let mended = request("a");
-    assert!(take(&after, &mended).await > to);
-    let_go(&after, &mended).await;
+    let repaired = request("a");
+    assert!(take(&after, &repaired).await > to);
+    let_go(&after, &repaired).await;
 }
 
 /// A replica that commits wait for (semi-synchronous, `AFTER_SYNC`) has all that was answered.
@@ -112,7 +112,7 @@ async fn a_replica_that_commits_wait_for_knows_all_grants_and_tokens() {
     assert!(Some(take(&after, &request("a")).await) > last);
 }
 
-/// The control of what `doctor` finds: whoever names a replica that takes writes holds beside those
+/// The control of what `doctor` finds: clients that name a writable replica hold beside those
 /// who name the primary.
 #[tokio::test]
 async fn a_replica_that_takes_writes_grants_beside_its_primary() {

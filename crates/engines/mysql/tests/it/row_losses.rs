@@ -14,8 +14,8 @@ use crate::support::{eventually, sign_in};
 
 const HALF: &str = "update jobs set state = 'half' where id = 1";
 
-fn is_unavailable(told: Result<(), RowLockError<Error>>) {
-    let kind = kind(told);
+fn is_unavailable(reply: Result<(), RowLockError<Error>>) {
+    let kind = kind(reply);
     assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{kind}");
 }
 
@@ -44,24 +44,25 @@ async fn a_server_that_stands_still_or_dies_before_the_body_is_unavailable() {
     is_untouched(&server).await;
 
     let (mut one, mut other) = (sign_in(server.address()).await, sign_in(server.address()).await);
-    let patient = RowLock::new(ONE, ()).with_wait(RowWait::AtMost(Duration::from_secs(60)));
+    let waiting_renewals =
+        RowLock::new(ONE, ()).with_wait(RowWait::AtMost(Duration::from_secs(60)));
     let at_once = RowLock::new(ONE, ());
     let held = row_lock(&mut one, &at_once, &MachineClock, async |_, _| {
         let killed = async {
             until_a_row_is_waited_for(&server).await;
             server.kill();
         };
-        let (told, ()) = tokio::join!(finish(&mut other, &patient), killed);
-        is_unavailable(told);
+        let (reply, ()) = tokio::join!(finish(&mut other, &waiting_renewals), killed);
+        is_unavailable(reply);
         Ok::<_, Error>(())
     });
     is_unavailable(held.await);
-    is_unavailable(finish(&mut one, &patient).await);
+    is_unavailable(finish(&mut one, &waiting_renewals).await);
     server.restart();
     is_untouched(&server).await;
 }
 
-/// Who lost the connection cannot commit any more, also if the body takes no notice.
+/// A holder that lost its connection cannot commit, also if the body ignores the errors.
 #[tokio::test]
 async fn a_connection_or_a_server_that_is_lost_in_the_body_undoes_it() {
     let server = with_jobs(MariaDbConfig::default().with_fsync());
@@ -70,7 +71,7 @@ async fn a_connection_or_a_server_that_is_lost_in_the_body_undoes_it() {
         let mut one = sign_in(server.address()).await;
         let number = one.id();
         let row = RowLock::new(ONE, ());
-        let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+        let reply = row_lock(&mut one, &row, &MachineClock, async |work, _| {
             work.query_drop(HALF).await?;
             match kills_server {
                 true => server.kill(),
@@ -80,10 +81,10 @@ async fn a_connection_or_a_server_that_is_lost_in_the_body_undoes_it() {
             assert!(lost.is_err());
             if takes_notice { lost } else { Ok(()) }
         });
-        let told = told.await;
+        let reply = reply.await;
         match takes_notice {
-            true => assert!(matches!(told, Err(RowLockError::Body(_))), "{told:?}"),
-            false => is_unavailable(told),
+            true => assert!(matches!(reply, Err(RowLockError::Body(_))), "{reply:?}"),
+            false => is_unavailable(reply),
         }
         if kills_server {
             server.restart();
@@ -97,21 +98,21 @@ async fn a_commit_that_the_server_refuses_did_nothing() {
     let server = server();
     let mut one = sign_in(server.address()).await;
     let row = RowLock::new(ONE, ());
-    let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+    let reply = row_lock(&mut one, &row, &MachineClock, async |work, _| {
         let done = work.query_drop(HALF).await;
         server.sql("set global read_only = 1");
         done
     });
-    let kind = kind(told.await);
+    let kind = kind(reply.await);
     assert!(matches!(kind, ErrorKind::Refused { .. }), "{kind}");
     assert!(kind.to_string().contains("refused to commit"), "{kind}");
     server.sql("set global read_only = 0");
     is_untouched(&server).await;
 }
 
-/// A commit that waits for a replica is in the log already: whoever ends the wait does not undo it.
+/// A commit that waits for a replica is already in the log: killing the wait does not undo it.
 #[tokio::test]
-async fn a_commit_that_is_ended_while_it_waits_is_not_told_as_undone() {
+async fn a_commit_that_is_killed_while_it_waits_is_not_reported_as_undone() {
     let server = with_jobs(MariaDbConfig::default().with_line("log-bin"));
     server.sql(
         "set global rpl_semi_sync_master_timeout = 600000; \
@@ -122,7 +123,7 @@ async fn a_commit_that_is_ended_while_it_waits_is_not_told_as_undone() {
         let number = one.id();
         let row = RowLock::new(ONE, ()).with_answer_limit(Duration::from_secs(60));
         let write = format!("update jobs set state = '{kill}' where id = 1");
-        let told =
+        let reply =
             row_lock(&mut one, &row, &MachineClock, async |work, _| work.query_drop(&write).await);
         let waits = format!(
             "select count(*) from information_schema.processlist \
@@ -132,10 +133,10 @@ async fn a_commit_that_is_ended_while_it_waits_is_not_told_as_undone() {
             eventually("it waits for a replica", || server.sql(&waits) == ["1"]).await;
             server.sql(&format!("{kill} {number}"));
         };
-        let (told, ()) = tokio::join!(told, ended);
+        let (reply, ()) = tokio::join!(reply, ended);
         match is_told {
-            true => told.expect("done"),
-            false => assert!(matches!(told, Err(RowLockError::Unknown(_))), "{told:?}"),
+            true => reply.expect("done"),
+            false => assert!(matches!(reply, Err(RowLockError::Unknown(_))), "{reply:?}"),
         }
         eventually("it is committed", || server.sql(ONE) == [kill]).await;
     }
@@ -151,12 +152,12 @@ async fn a_future_that_is_dropped_keeps_the_rows_as_long_as_its_connection() {
         let (begun, has_begun) = tokio::sync::oneshot::channel();
         let body = row_lock(&mut one, &row, &MachineClock, async |work, _| {
             let done = work.query_drop(HALF).await;
-            begun.send(()).expect("somebody listens");
+            begun.send(()).expect("a listener");
             std::future::pending::<()>().await;
             done
         });
         tokio::select! {
-            told = body => panic!("{told:?}"),
+            reply = body => panic!("{reply:?}"),
             begun = has_begun => begun.expect("begun"),
         }
         let mut other = sign_in(server.address()).await;

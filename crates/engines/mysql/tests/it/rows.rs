@@ -1,4 +1,4 @@
-//! Locks on the user's own rows, with somebody else at the same rows.
+//! Locks on the user's own rows, with other sessions at the same rows.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub(crate) async fn finish(
     .await
 }
 
-pub(crate) fn kind(told: Result<(), RowLockError<Error>>) -> ErrorKind {
-    match told {
+pub(crate) fn kind(reply: Result<(), RowLockError<Error>>) -> ErrorKind {
+    match reply {
         Err(RowLockError::Failed(error)) => {
             assert_eq!(error.certainty(), Certainty::NotApplied);
             error.kind().clone()
@@ -47,7 +47,7 @@ pub(crate) fn kind(told: Result<(), RowLockError<Error>>) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn rows_that_others_have_are_told_as_that_and_nothing_is_done() {
+async fn rows_that_others_have_locked_are_reported_and_nothing_is_done() {
     let server = server();
     let (mut one, mut other) = (sign_in(server.address()).await, sign_in(server.address()).await);
     row_lock(&mut one, &RowLock::new(ONE, ()), &MachineClock, async |_, found| {
@@ -58,8 +58,8 @@ async fn rows_that_others_have_are_told_as_that_and_nothing_is_done() {
             (RowWait::AtMost(Duration::from_millis(10)), "TimedOut"),
         ] {
             let rows = RowLock::new(ONE, ()).with_wait(wait);
-            let told = format!("{:?}", kind(finish(&mut other, &rows).await));
-            assert!(told.starts_with(expected), "{wait:?}: {told}");
+            let reply = format!("{:?}", kind(finish(&mut other, &rows).await));
+            assert!(reply.starts_with(expected), "{wait:?}: {reply}");
         }
         // The next that nobody has.
         let free = RowLock::new("select id from jobs order by id limit 1", ());
@@ -80,7 +80,7 @@ async fn rows_that_others_have_are_told_as_that_and_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn what_is_missing_wrong_or_fails_leaves_nothing() {
+async fn missing_wrong_and_failing_queries_leave_nothing() {
     let server = server();
     let mut one = sign_in(server.address()).await;
     let missing = RowLock::new("select state from jobs where id = 9", ());
@@ -97,7 +97,7 @@ async fn what_is_missing_wrong_or_fails_leaves_nothing() {
     finish(&mut one, &RowLock::new(ONE, ())).await.expect("done");
 }
 
-/// Begins a transaction that has the second row, and has changed so much that of a ring of waits
+/// Begins a transaction that has the second row, and has changed so much that in a deadlock
 /// it is the other one that the server undoes.
 async fn stranger_at_the_second_row(server: &MariaDbServer) -> Conn {
     let mut stranger = sign_in(server.address()).await;
@@ -112,10 +112,10 @@ async fn stranger_at_the_second_row(server: &MariaDbServer) -> Conn {
     stranger
 }
 
-/// Waits until somebody waits for a row.
+/// Waits until a session waits for a row.
 pub(crate) async fn until_a_row_is_waited_for(server: &MariaDbServer) {
     let waits = "Innodb_row_lock_current_waits";
-    eventually("somebody waits for a row", || status(server, waits) == "1").await;
+    eventually("a session waits for a row", || status(server, waits) == "1").await;
 }
 
 pub(crate) fn status(server: &MariaDbServer, name: &str) -> String {
@@ -125,9 +125,9 @@ pub(crate) fn status(server: &MariaDbServer, name: &str) -> String {
 
 const FIRST_ROW: &str = "select state from jobs where id = 1 for update";
 
-/// The server breaks a ring of waits while the rows are being locked (1213).
+/// The server breaks a deadlock while the rows are being locked (1213).
 #[tokio::test]
-async fn a_ring_of_waits_for_the_rows_is_told_as_that_and_nothing_is_done() {
+async fn a_deadlock_on_the_rows_is_reported_and_nothing_is_done() {
     let server = server();
     let (mut one, mut stranger) =
         (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
@@ -137,10 +137,10 @@ async fn a_ring_of_waits_for_the_rows_is_told_as_that_and_nothing_is_done() {
         until_a_row_is_waited_for(&server).await;
         stranger.query_drop(FIRST_ROW).await.expect("it is not the one that is undone");
     };
-    let (told, ()) = tokio::join!(finish(&mut one, &both), closing);
-    let kind = kind(told);
+    let (reply, ()) = tokio::join!(finish(&mut one, &both), closing);
+    let kind = kind(reply);
     assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{kind}");
-    assert!(kind.to_string().contains("in a ring") && kind.to_string().contains("1213"), "{kind}");
+    assert!(kind.to_string().contains("a deadlock") && kind.to_string().contains("1213"), "{kind}");
     assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
     drop(stranger);
     finish(&mut one, &both).await.expect("the connection is good");
@@ -150,13 +150,13 @@ async fn a_ring_of_waits_for_the_rows_is_told_as_that_and_nothing_is_done() {
 /// The same while the body runs: the whole transaction is undone. A body that takes no notice goes
 /// on outside of any, which is found out before the commit.
 #[tokio::test]
-async fn a_ring_of_waits_in_the_body_undoes_it_and_is_not_told_as_done() {
+async fn a_deadlock_in_the_body_undoes_it_and_is_not_reported_as_done() {
     for takes_notice in [true, false] {
         let server = server();
         let (mut one, mut stranger) =
             (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
         let row = RowLock::new(ONE, ());
-        let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+        let reply = row_lock(&mut one, &row, &MachineClock, async |work, _| {
             work.query_drop("update jobs set state = 'half' where id = 1").await?;
             // The stranger gets the row when the server has undone this transaction.
             let waits = tokio::spawn(async move {
@@ -172,7 +172,7 @@ async fn a_ring_of_waits_in_the_body_undoes_it_and_is_not_told_as_done() {
             }
             work.query_drop("insert into jobs values (3, 'after')").await
         });
-        let error = told.await.expect_err("undone");
+        let error = reply.await.expect_err("undone");
         assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
         let left = server.sql("select id, state from jobs order by id");
         if takes_notice {
@@ -189,25 +189,25 @@ async fn a_ring_of_waits_in_the_body_undoes_it_and_is_not_told_as_done() {
 /// A statement of the body waits for another row for too long (1205): the server undoes that
 /// statement, and the whole transaction only if it is set so.
 #[tokio::test]
-async fn a_row_that_the_body_waits_for_too_long_costs_what_the_body_makes_of_it() {
+async fn a_lock_timeout_in_the_body_is_left_to_the_body() {
     let server = server();
     let (mut one, _stranger) =
         (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
     one.query_drop("set session innodb_lock_wait_timeout = 1").await.expect("set");
     let row = RowLock::new(ONE, ());
     for takes_notice in [true, false] {
-        let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+        let reply = row_lock(&mut one, &row, &MachineClock, async |work, _| {
             work.query_drop("update jobs set state = 'done' where id = 1").await?;
             let waited = work.query_drop("update jobs set state = 'done' where id = 2").await;
             assert!(matches!(&waited, Err(Error::Server(words)) if words.code == 1205));
             if takes_notice { waited } else { Ok(()) }
         });
-        let told = told.await;
+        let reply = reply.await;
         if takes_notice {
-            assert!(matches!(&told, Err(RowLockError::Body(Error::Server(w))) if w.code == 1205));
+            assert!(matches!(&reply, Err(RowLockError::Body(Error::Server(w))) if w.code == 1205));
             assert_eq!(server.sql(ONE), ["new"]);
         } else {
-            told.expect("all but the statement that failed is committed");
+            reply.expect("all but the statement that failed is committed");
         }
     }
     assert_eq!(server.sql("select id, state from jobs order by id"), ["1|done", "2|new"]);
@@ -215,37 +215,37 @@ async fn a_row_that_the_body_waits_for_too_long_costs_what_the_body_makes_of_it(
 
 /// The same where a wait that is too long undoes the whole transaction.
 #[tokio::test]
-async fn a_wait_that_undid_the_transaction_is_not_told_as_done() {
+async fn a_timeout_that_undid_the_transaction_is_not_reported_as_done() {
     let config = MariaDbConfig::default().with_line("innodb-rollback-on-timeout=ON");
     let server = with_jobs(config);
     let (mut one, _stranger) =
         (sign_in(server.address()).await, stranger_at_the_second_row(&server).await);
     one.query_drop("set session innodb_lock_wait_timeout = 1").await.expect("set");
     let row = RowLock::new(ONE, ());
-    let told = row_lock(&mut one, &row, &MachineClock, async |work, _| {
+    let reply = row_lock(&mut one, &row, &MachineClock, async |work, _| {
         work.query_drop("update jobs set state = 'half' where id = 1").await?;
         let waited = work.query_drop("update jobs set state = 'half' where id = 2").await;
         assert!(matches!(&waited, Err(Error::Server(words)) if words.code == 1205));
         Ok::<_, Error>(())
     });
-    let error = told.await.expect_err("found out");
+    let error = reply.await.expect_err("found out");
     assert!(matches!(error, RowLockError::Unknown(_)), "{error}");
     assert_eq!(server.sql(ONE), ["new"]);
 }
 
 #[tokio::test]
-async fn a_commit_whose_answer_is_lost_is_unknown() {
+async fn a_commit_whose_reply_is_lost_is_unknown() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let mut behind = sign_in(proxy.address()).await;
     let rows = RowLock::new(ONE, ());
-    let told = row_lock(&mut behind, &rows, &MachineClock, async |work, _| {
+    let reply = row_lock(&mut behind, &rows, &MachineClock, async |work, _| {
         let done = work.query_drop("update jobs set state = 'done' where id = 1").await;
         // The answer to the savepoint passes, that to the commit does not.
         proxy.inject(Frames::replies().after(1), Fault::SwallowThenReset);
         done
     });
-    let error = told.await.expect_err("no answer");
+    let error = reply.await.expect_err("no answer");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
     assert_eq!(server.sql(ONE), ["done"], "it was committed all the same");
 }

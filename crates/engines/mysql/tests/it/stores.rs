@@ -1,4 +1,5 @@
-//! An old copy of the database that is put back: what it knows no more, and what it gives twice.
+//! An old backup of the database is restored: what it no longer knows, and which tokens it issues
+//! twice.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ const LONG: Hold = Hold::Leased(Duration::from_secs(600));
 /// Takes a name for longer than a grant may begin with.
 async fn take_long(engine: &MysqlEngine, request: &AcquireRequest) -> FencingToken {
     let token = take(engine, request).await;
-    let told = renew(engine, request, Purpose::Keep(LONG)).await;
-    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
+    let reply = renew(engine, request, Purpose::Keep(LONG)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
     token
 }
 
@@ -26,7 +27,7 @@ async fn found_again(engine: &MysqlEngine) {
     while engine.inspect(&name("a")).await.is_err() {}
 }
 
-/// A counter that has given nothing out must not take a raise to 1 for done.
+/// A counter that has granted no token must not treat a raise to 1 as done.
 #[tokio::test]
 async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
     let to = |number| FencingToken::new(number).expect("a token");
@@ -38,10 +39,10 @@ async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
     }
 }
 
-/// Nothing in the database can tell that it is an old one: tokens fall, until an operator raises
+/// The database does not know that it is an old copy: tokens fall, until an operator raises
 /// the fence. Until then the resource is what refuses them.
 #[tokio::test]
-async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
+async fn after_a_restored_old_copy_the_operator_raises_the_fence() {
     let server = MariaDbServer::start(MariaDbConfig::default().with_fsync());
     let engine = engine(&server).await;
     let (kept, released) = (request("kept"), request("released"));
@@ -71,11 +72,11 @@ async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
     server.restore(&copy);
     assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing tells doctor that it is old");
     found_again(&engine).await;
-    // Whoever holds since the copy was made is told; whoever held before that holds on.
-    let told = renew(&engine, &held, Purpose::Keep(LONG)).await;
-    assert!(matches!(told, Ok(RenewReply::Unknown)), "{told:?}");
-    let told = renew(&engine, &kept, Purpose::Keep(LONG)).await;
-    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
+    // A holder since the copy is notified; a holder before it keeps its lock.
+    let reply = renew(&engine, &held, Purpose::Keep(LONG)).await;
+    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+    let reply = renew(&engine, &kept, Purpose::Keep(LONG)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
     assert_eq!(take(&engine, &kept).await, token_of_kept);
     // What was released since then is held again, for the rest of its lease.
     let shown = engine.inspect(&released.name).await.expect("shown");
@@ -87,9 +88,9 @@ async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
     assert!(matches!(write(given), Err(FenceError::Stale(_))));
     let_go(&engine, &fallen).await;
     engine.operate(&Operation::RaiseFence { to: last }).await.expect("raised");
-    let mended = request("a");
-    let given = take(&engine, &mended).await;
+    let repaired = request("a");
+    let given = take(&engine, &repaired).await;
     assert!(given > last, "{given} after {last}");
     write(given).expect("larger than all before");
-    let_go(&engine, &mended).await;
+    let_go(&engine, &repaired).await;
 }

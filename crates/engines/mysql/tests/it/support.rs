@@ -1,4 +1,4 @@
-//! What the tests share: engines of one server, and contenders.
+//! Shared by the tests: engines of one server, and contenders.
 
 use std::sync::Arc;
 use std::time::Duration;

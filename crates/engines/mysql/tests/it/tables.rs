@@ -1,4 +1,4 @@
-//! How the tables come into being, and what is not ours.
+//! How the tables are created, and what happens to foreign ones.
 
 use holdline_core::{Engine, ErrorKind, Purpose, RenewReply};
 use holdline_services::{MariaDbConfig, MariaDbServer};
@@ -47,17 +47,17 @@ async fn prefixes_are_stores_of_their_own() {
     assert!(one.inspect(&name("a")).await.expect("shown").is_held());
 }
 
-/// Whoever was stopped on the way left some of it; the next one makes the rest.
+/// An interrupted client left some of it; the next one creates the rest.
 #[tokio::test]
-async fn what_was_made_by_half_is_completed() {
+async fn half_made_tables_are_completed() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     take(&engine(&server).await, &request("made")).await;
     for statement in [
         "drop table holdline_waiters",
         "delete from holdline_about",
         "drop table holdline_about",
-        "drop procedure holdline_settle_3",
-        "drop procedure holdline_acquire_3",
+        "drop procedure holdline_settle_4",
+        "drop procedure holdline_acquire_4",
     ] {
         server.sql(statement);
         let engine = engine(&server).await;
@@ -69,12 +69,12 @@ async fn what_was_made_by_half_is_completed() {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_is_told_and_left() {
+async fn foreign_tables_are_reported_and_left() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     for (prefix, statement, says) in [
         ("t_", "create table t_heads (a int) engine = InnoDB", "table `t_heads` is not ours"),
         ("v_", "create view v_about as select 1 as format", "table `v_about` is not ours"),
-        ("p_", "create procedure p_renew_3() select 1", "procedure `p_renew_3` is not ours"),
+        ("p_", "create procedure p_renew_4() select 1", "procedure `p_renew_4` is not ours"),
         (
             "m_",
             "create table m_marks (a int) engine = MyISAM comment = 'Holdline: lease ids'",
@@ -111,7 +111,7 @@ async fn a_newer_format_is_refused_and_another_revision_is_worked_beside() {
 }
 
 #[tokio::test]
-async fn tables_that_are_dropped_under_us_are_made_anew_and_holders_are_told() {
+async fn dropped_tables_are_made_anew_and_holders_are_notified() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let engine = engine(&server).await;
     let held = request("a");
@@ -120,12 +120,12 @@ async fn tables_that_are_dropped_under_us_are_made_anew_and_holders_are_told() {
         "drop table holdline_about, holdline_heads, holdline_holders, holdline_marks, \
          holdline_waiters",
     );
-    let told = loop {
+    let reply = loop {
         match renew(&engine, &held, Purpose::Keep(HOLD)).await {
-            Ok(told) => break told,
+            Ok(reply) => break reply,
             Err(error) => assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}"),
         }
     };
-    assert_eq!(told, RenewReply::Unknown);
+    assert_eq!(reply, RenewReply::Unknown);
     take(&engine, &request("a")).await;
 }

@@ -1,4 +1,4 @@
-//! Rows that somebody else has locked: waits, rings of waits, and what time they count from.
+//! Rows that another session has locked: waits, deadlocks, and the time from which durations count.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Keeper {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
+async fn a_locked_row_costs_a_timeout_and_nothing_is_done() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let url = format!("{}?command_timeout_ms=4000", server.url());
     let held = request("a");
@@ -61,13 +61,13 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
         assert!(error.to_string().contains("waited too long"), "{error}");
     }
     keeper.end();
-    // Whoever waited in vain has let go of all that it had: the next one meets nothing.
+    // A waiter that timed out has released everything: the next one is not blocked.
     renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
     let_go(&engine, &held).await;
 }
 
-/// A line of a batch.
-fn line(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
+/// An item of a batch.
+fn item(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
     RenewRequest {
         name: asked.name.clone(),
         lease_id: asked.lease_id,
@@ -76,10 +76,10 @@ fn line(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
     }
 }
 
-/// The other lines of the batch are answered, and other commands are not held up for as long as
+/// The other items of the batch are answered, and other commands are not delayed for as long as
 /// the row is locked.
 #[tokio::test]
-async fn a_row_that_somebody_locks_fails_its_own_line_of_a_batch_and_no_other() {
+async fn a_locked_row_fails_its_own_item_of_a_batch_and_no_other() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
     let held: Vec<_> = ["0", "a", "a", "b"].map(request).into();
@@ -88,26 +88,26 @@ async fn a_row_that_somebody_locks_fails_its_own_line_of_a_batch_and_no_other() 
     }
     queue(&engine, &held[2]).await;
     let mut keeper = Keeper::start(&server).await;
-    let lines: Vec<_> = std::iter::zip(&held, [0, 1, 2, 3])
-        .map(|(one, at)| line(one, if at == 2 { Purpose::Wait } else { Purpose::Keep(HOLD) }))
+    let batch: Vec<_> = std::iter::zip(&held, [0, 1, 2, 3])
+        .map(|(one, at)| item(one, if at == 2 { Purpose::Wait } else { Purpose::Keep(HOLD) }))
         .collect();
-    let told = engine.renew(&lines).await;
+    let reply = engine.renew(&batch).await;
     for at in [0, 3] {
-        assert!(matches!(told[at], Ok(RenewReply::Renewed { .. })), "{at}: {told:?}");
+        assert!(matches!(reply[at], Ok(RenewReply::Renewed { .. })), "{at}: {reply:?}");
     }
     for at in [1, 2] {
-        let error = told[at].as_ref().expect_err("locked");
+        let error = reply[at].as_ref().expect_err("locked");
         assert!(error.to_string().contains("locked by another session"), "{error}");
     }
     // A page of names is shown with the one that cannot be brought up to date.
     let all = ListRequest { limit: 10, ..ListRequest::default() };
     assert_eq!(engine.list(&all).await.expect("listed").names.len(), 3);
     keeper.end();
-    let told = engine.renew(&lines).await;
-    assert!(told.iter().all(Result::is_ok), "{told:?}");
+    let reply = engine.renew(&batch).await;
+    assert!(reply.iter().all(Result::is_ok), "{reply:?}");
 }
 
-/// Within a statement the server's clock stands still, also while it waits.
+/// Within a statement the server's clock does not advance, also while it waits.
 #[tokio::test]
 async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
@@ -131,8 +131,8 @@ async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     };
     // Any command on the name hands it over.
     let stranger = ending(&request("a"), false);
-    let (told, free) = tokio::join!(engine.release(&stranger), free_from);
-    assert!(matches!(told, Ok(ReleaseReply::NotHeld { .. })), "{told:?}");
+    let (reply, free) = tokio::join!(engine.release(&stranger), free_from);
+    assert!(matches!(reply, Ok(ReleaseReply::NotHeld { .. })), "{reply:?}");
     let handed = "select since from holdline_holders where name = 'a' and slot = 0 \
         and claimed = 0 and deadline = since + 10000000";
     let handed: i64 = server.sql(handed)[0].parse().expect("a moment");
@@ -188,14 +188,14 @@ async fn a_command_that_is_killed_in_the_middle_leaves_nothing() {
         }
     };
     let release = ending(&held, false);
-    let (told, ()) = tokio::join!(engine.release(&release), killed);
-    let error = told.expect_err("stopped");
+    let (reply, ()) = tokio::join!(engine.release(&release), killed);
+    let error = reply.expect_err("stopped");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
     keeper.end();
     renew(&engine, &other, Purpose::Keep(HOLD)).await.expect("renewed");
     assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), ["0"]);
-    let told = renew(&engine, &held, Purpose::Keep(HOLD)).await;
-    assert!(matches!(told, Ok(RenewReply::Renewed { .. })), "{told:?}");
+    let reply = renew(&engine, &held, Purpose::Keep(HOLD)).await;
+    assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
 }
 
 /// A lease may be shorter than the window in which it was to be claimed.
@@ -210,7 +210,7 @@ async fn a_claimed_lease_is_over_at_its_own_end() {
         let mut next = AcquireRequest { hold, ..request("a") };
         queue(&engine, &next).await;
         let_go(&engine, &first).await;
-        // Who knows the name claims by another way than who asks again.
+        // A claim takes another path than a repeated request.
         next.known = asks_at_once;
         take(&engine, &next).await;
         let late = "select h.ends - o.deadline from holdline_heads h join holdline_holders o \
@@ -221,7 +221,7 @@ async fn a_claimed_lease_is_over_at_its_own_end() {
 }
 
 #[tokio::test]
-async fn a_late_renewal_of_a_revoked_grant_is_told_why() {
+async fn a_late_renewal_of_a_revoked_grant_returns_the_reason() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let engine = engine(&server).await;
     let hold = Hold::Leased(std::time::Duration::from_secs(2));
@@ -233,7 +233,7 @@ async fn a_late_renewal_of_a_revoked_grant_is_told_why() {
     let is_over = "select deadline < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) \
         from holdline_holders";
     eventually("its lease is over", || server.sql(is_over) == ["1"]).await;
-    let told = renew(&engine, &held, Purpose::Keep(hold)).await;
-    let is_told = matches!(&told, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
-    assert!(is_told, "{told:?}");
+    let reply = renew(&engine, &held, Purpose::Keep(hold)).await;
+    let is_told = matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
+    assert!(is_told, "{reply:?}");
 }

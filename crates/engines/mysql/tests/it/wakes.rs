@@ -9,7 +9,7 @@ use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::support::{PATIENCE, connect, engine, eventually, let_go, queue, renew, request, take};
 
-/// Who sleeps in an inbox, by the numbers of their connections.
+/// The connection ids of the sleepers in inboxes.
 fn sleepers(server: &MariaDbServer) -> Vec<u64> {
     let ask = "select id from information_schema.processlist where state = 'User sleep' \
         and command <> 'Killed' and user = 'holdline' order by id";
@@ -17,7 +17,7 @@ fn sleepers(server: &MariaDbServer) -> Vec<u64> {
 }
 
 /// A contender that has time, on a machine that is busy.
-fn patient(name: &str) -> AcquireRequest {
+fn waiting_renewals(name: &str) -> AcquireRequest {
     AcquireRequest { claim_window: Duration::from_secs(10), ..request(name) }
 }
 
@@ -31,7 +31,7 @@ async fn hand_over(one: &MysqlEngine, other: &MysqlEngine, times: usize) {
     let mut held = request("a");
     take(one, &held).await;
     for _ in 0..times {
-        let waits = patient("a");
+        let waits = waiting_renewals("a");
         queue(other, &waits).await;
         let mut hints = other.watch(&waits.name, waits.lease_id);
         let_go(one, &held).await;
@@ -59,7 +59,7 @@ async fn no_wake_up_is_lost_between_two_sleeps() {
 async fn only_the_sleep_of_an_inbox_is_ended() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let (one, other) = (engine(&server).await, engine(&server).await);
-    let (held, waits) = (request("a"), patient("a"));
+    let (held, waits) = (request("a"), waiting_renewals("a"));
     take(&one, &held).await;
     queue(&other, &waits).await;
     eventually("both sleep", || sleepers(&server).len() == 2).await;
@@ -70,23 +70,23 @@ async fn only_the_sleep_of_an_inbox_is_ended() {
     server.sql("update holdline_waiters set inbox = x'00000000000000ff'");
     let_go(&one, &held).await;
     assert_eq!(server.sql(ids), before, "nobody was ended");
-    let told = renew(&other, &waits, Purpose::Wait).await;
-    assert!(matches!(told, Ok(RenewReply::Handed { .. })), "the heartbeat finds it: {told:?}");
+    let reply = renew(&other, &waits, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "the heartbeat finds it: {reply:?}");
 }
 
-/// Whoever releases may not end what another account does. The heartbeat finds it.
+/// A releasing account may not kill statements of another one. The heartbeat finds the hand-off.
 #[tokio::test]
 async fn accounts_that_may_not_wake_each_other_are_left_to_the_heartbeat() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     server.sql("create user other@'%' identified by 'x'; grant all on locks.* to other@'%'");
     let one = engine(&server).await;
-    let (held, waits) = (request("a"), patient("a"));
+    let (held, waits) = (request("a"), waiting_renewals("a"));
     take(&one, &held).await;
     let other = connect(&server.url_of("other:x", "locks")).await.expect("let in");
     queue(&other, &waits).await;
     let_go(&one, &held).await;
-    let told = renew(&other, &waits, Purpose::Wait).await;
-    assert!(matches!(told, Ok(RenewReply::Handed { .. })), "{told:?}");
+    let reply = renew(&other, &waits, Purpose::Wait).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
     let waits = AcquireRequest { known: true, ..waits };
     take(&other, &waits).await;
     let_go(&other, &waits).await;
@@ -103,7 +103,7 @@ async fn an_account_with_the_right_wakes_all() {
          grant connection admin on *.* to holdline@'%'",
     );
     let one = engine(&server).await;
-    let (held, waits) = (request("a"), patient("a"));
+    let (held, waits) = (request("a"), waiting_renewals("a"));
     take(&one, &held).await;
     let other = connect(&server.url_of("other:x", "locks")).await.expect("let in");
     queue(&other, &waits).await;
@@ -117,10 +117,10 @@ async fn an_account_with_the_right_wakes_all() {
 }
 
 #[tokio::test]
-async fn a_watch_hears_over_a_new_connection() {
+async fn a_watch_continues_on_a_new_connection() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let (one, other) = (engine(&server).await, engine(&server).await);
-    let (held, waits) = (request("a"), patient("a"));
+    let (held, waits) = (request("a"), waiting_renewals("a"));
     take(&one, &held).await;
     queue(&other, &waits).await;
     let mut hints = other.watch(&waits.name, waits.lease_id);
@@ -157,17 +157,17 @@ async fn an_inbox_of_a_client_that_has_gone_is_soon_no_more() {
 
 /// A batch may hand over more names than it can wake: the rest look by themselves.
 #[tokio::test]
-async fn who_has_no_room_for_one_more_to_wake_hands_over_all_the_same() {
+async fn a_hand_off_succeeds_without_room_for_one_more_wake_up() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let engine = engine(&server).await;
     let (held, next) = (request("a"), request("a"));
     take(&engine, &held).await;
     queue(&engine, &next).await;
     let handed = server.sql(
-        "set @handed = 0, @told = repeat('x', 1024); \
-         call holdline_leave_3('a', 0); \
-         call holdline_hand_over_3('a', \
-            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @told); \
+        "set @handed = 0, @to_wake = repeat('x', 1024); \
+         call holdline_leave_4('a', 0); \
+         call holdline_hand_over_4('a', \
+            timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @to_wake); \
          select @handed",
     );
     assert_eq!(handed, ["1"]);

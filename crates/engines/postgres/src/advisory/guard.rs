@@ -1,4 +1,4 @@
-//! An advisory lock in somebody's hand.
+//! The guard of a held advisory lock.
 
 use std::fmt;
 
@@ -32,21 +32,21 @@ impl AdvisoryGuard {
 
     /// Returns the fencing token: larger than that of every holder that this one had to wait for.
     ///
-    /// It orders only those that draw one from this database and schema. Hand it to the resource
-    /// where a late write would do harm: this lock can be lost without our knowing for seconds.
+    /// It orders only tokens of this database and schema. If a late write would do harm, hand it to
+    /// the resource: the holder may learn only seconds later that it has lost this lock.
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// Returns which lock it is.
+    /// Returns the key of the lock.
     pub fn key(&self) -> AdvisoryKey {
         self.lock.key()
     }
 
-    /// Tells whether the connection stands, as far as this process has heard. There is no clock
-    /// in it: the server may have ended the connection some seconds before we hear.
+    /// Returns whether the connection is open, as far as this process knows. No clock is involved:
+    /// the server may have ended the connection some seconds ago.
     pub fn is_valid(&self) -> bool {
-        self.session.stands()
+        self.session.is_connected()
     }
 
     /// Waits until the connection has ended, and the lock with it.
@@ -57,7 +57,7 @@ impl AdvisoryGuard {
         self.session.ended().await
     }
 
-    /// Gives the lock up, and waits until the server has said so.
+    /// Releases the lock, and waits until the server has confirmed it.
     ///
     /// # Errors
     /// - `Lost`: the connection had ended before, and the lock with it.

@@ -1,6 +1,6 @@
-//! Which advisory lock: the numbers that the server knows it by.
+//! The key of an advisory lock: the numbers by which the server knows it.
 //!
-//! Both hashes here are kept for ever: whoever computes another number is not kept out.
+//! Both hashes never change: a client that computes another number is not excluded.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use tokio_postgres::types::Type;
 
 use crate::link::Parameter;
 
-/// What ties our numbers to us.
+/// The prefix of the hash for our numbers.
 const OURS: &[u8] = b"holdline advisory lock\0";
-/// What ties sqlx's numbers to sqlx.
+/// The prefix of the hash for sqlx's numbers.
 const OF_SQLX: &[u8] = b"SQLx (Rust) Postgres advisory lock";
 
 /// The number, or the pair of numbers, of an advisory lock. The two kinds never meet.

@@ -30,21 +30,22 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 
 /// An advisory lock of PostgreSQL: held by a connection, for as long as that stands.
 ///
-/// It keeps out whoever takes the same [`AdvisoryKey`] in the same database, in whatever language:
-/// that is what it is for. It promises less than a lock of the table:
+/// It excludes all programs, in any language, that take the same [`AdvisoryKey`] in the same
+/// database. It promises less than a lock of the lock table:
 ///
 /// - There is no lease. A holder that hangs holds on; one that dies frees the lock when the server
 ///   notices: at once if its kernel still lives, else after 10 s.
-/// - A connection that breaks is a lock that is lost, and the next one gets it at once. The holder
-///   hears of it when its kernel does, 5 s after the last sign at most; nobody waits for that.
+/// - If the connection breaks, the lock is lost, and the next contender gets it at once. The holder
+///   is notified when its kernel detects that, at most 5 s later; the next holder does not wait for
+///   it.
 /// - A restart or a failover of the server ends all of them.
-/// - The order in which the server serves those who wait is its own; we promise none.
+/// - The server decides the order of waiters; none is promised.
 /// - A child by `fork` alone has the connection's socket too. Dropping or releasing the guard here
 ///   ends the connection for both; but if this process dies, the lock is held for as long as the
 ///   child lives. A program that is executed has nothing of it.
-/// - Behind a pooler it is refused: the pooler would give our session, lock and all, to others. It
-///   is known by its telling another number for our session than the server's process has; one
-///   that passed that number on and shared connections all the same would go unnoticed.
+/// - Behind a pooler it is refused: the pooler would give the session, with its lock, to other
+///   clients. A pooler is recognised because it reports another process id than the server; a
+///   pooler that passed the server's id on would not be noticed.
 ///
 /// The fencing token comes from the sequence of the lease table, so it orders our own holders, of
 /// these locks and of those. Other programs that take the key draw none.
@@ -93,7 +94,7 @@ impl AdvisoryLock {
         Ok(AdvisoryLock(Arc::new(Inner { options: options.clone(), clock, key, name })))
     }
 
-    /// Returns which lock it is.
+    /// Returns the key of the lock.
     pub fn key(&self) -> AdvisoryKey {
         self.0.key
     }
@@ -101,20 +102,20 @@ impl AdvisoryLock {
     /// Takes the lock if it is free.
     ///
     /// # Errors
-    /// - `Busy`: somebody else holds it. Nothing of ours is left.
+    /// - `Busy`: another session holds it. The attempt leaves nothing behind.
     /// - `Refused`: the server does not let us in, a pooler is in between, or the schema with the
     ///   fencing tokens is missing and this role may not make it. Nothing is left.
-    /// - `Unavailable`: no answer, or no fencing token while somebody raises the fence. The
+    /// - `Unavailable`: no answer, or no fencing token while an operator raises the fence. The
     ///   connection is closed, and what it may hold ends with it.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection: nothing is held and nobody waits.
+    /// Dropping the future closes the connection: nothing is held and no waiter is left.
     pub async fn try_lock(&self) -> Result<AdvisoryGuard, LockError> {
         self.acquire(Sharing::Exclusive, None).await
     }
 
-    /// Waits until the lock is ours or `wait`, counted from now, has passed. The server holds the
-    /// place in its own line; nothing is asked again meanwhile.
+    /// Waits until this client holds the lock, or until `wait` from now has passed. The waiter is
+    /// in the server's own queue; there is no polling.
     ///
     /// # Errors
     /// As [`AdvisoryLock::try_lock`], but `TimedOut` for `Busy`; `Invalid` for a `wait` beyond 24
@@ -179,7 +180,7 @@ impl AdvisoryLock {
         Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
     }
 
-    /// Asks for the lock; `false` when somebody else held it throughout.
+    /// Requests the lock; `false` if another session held it throughout.
     async fn ask_for(
         &self,
         session: &Session,
@@ -208,11 +209,11 @@ impl AdvisoryLock {
         }
     }
 
-    /// Draws the fencing token of a lock that is held. Whoever raises the fence keeps all others
-    /// from drawing meanwhile.
+    /// Draws the fencing token of a held lock. While an operator raises the fence, no token can be
+    /// drawn.
     async fn draw(&self, session: &Session, limit: Duration) -> Result<FencingToken, LockError> {
         let Inner { options, clock, .. } = &*self.0;
-        // The server gives up before we do.
+        // The server's timeout is shorter than ours.
         let millis = (limit * 8 / 10).as_millis().clamp(1, i32::MAX as u128).to_string();
         let schema = quoted(options.schema());
         let ask = format!(
@@ -222,8 +223,8 @@ impl AdvisoryLock {
         let asked = session.ask(&ask, &[(&millis, Type::TEXT)], limit, &**clock).await?;
         let rows = asked.ok_or_else(|| {
             let message = format!(
-                "the lock was free, but no fencing token could be drawn within {limit:?}: somebody \
-                 raises the fence, or alters its sequence"
+                "the lock was free, but no fencing token could be drawn within {limit:?}: another \
+                 session raises the fence, or alters its sequence"
             );
             unavailable(message, Certainty::NotApplied)
         })?;

@@ -1,17 +1,17 @@
-//! A connection of a lock's own.
+//! The connection of one advisory lock.
 //!
-//! - Invariant V1: a session that is dropped ends its connection at once, from any thread, whether
-//!   or not a runtime runs; in a copy of the process by fork it touches nothing.
-//! - Invariant V2: whoever stops waiting for a session gets none, and none is left.
-//! - Invariant V3: a session goes to the server itself, never through a pooler: the server would
-//!   keep the lock for whoever is given its process next.
+//! - Invariant V1: a dropped session ends its connection at once, from any thread, whether or not a
+//!   runtime runs. In a forked process it does nothing.
+//! - Invariant V2: a caller that stops waiting for a session gets none, and no session is left.
+//! - Invariant V3: a session connects to the server itself, never through a pooler: the server
+//!   would keep the lock for the next client of the same process.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason};
-use holdline_net::home::Home;
+use holdline_net::runtime::RuntimeHandle;
 use rustix::net::{Shutdown, sockopt};
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::config::SslMode;
@@ -19,21 +19,21 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::error::{ENGINE, of_command, of_greeting, refused, unavailable};
-use crate::link::{Parameter, dial_and, greet, refusal};
+use crate::error::{ENGINE, of_command, of_handshake, refused, unavailable};
+use crate::link::{Parameter, dial_and, handshake, refusal};
 use crate::options::PostgresOptions;
 use crate::schema;
 
-/// How long a connection may be idle before our kernel asks for the server, how often it asks,
-/// and after how long it gives up. The server's own limits are longer: we know first.
+/// TCP keepalive of our side: idle time, interval, and timeout. The server's own limits are longer,
+/// so that the holder notices first.
 const IDLE: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_secs(1);
 const SILENT: Duration = Duration::from_secs(5);
-/// The same of the server for us, in its own units, and that it ends no session of itself.
+/// The server's keepalive settings for this session, in its own units, and no idle timeouts.
 const FOR_US: &str = "set tcp_keepalives_idle = 6; set tcp_keepalives_interval = 2; \
     set tcp_keepalives_count = 2; set tcp_user_timeout = 10000; \
     set idle_session_timeout = 0; set statement_timeout = 0";
-/// Whoever waits and is gone is noticed within this. Not every server's machine can.
+/// Within which time the server notices that a waiter is gone. Not every system supports it.
 const NOTICE: &str = "set client_connection_check_interval = 1000";
 
 /// A connection to the server, until it is dropped.
@@ -88,18 +88,18 @@ impl Session {
         options: &PostgresOptions,
         clock: &Arc<dyn Clock>,
     ) -> Result<Session, LockError> {
-        let home = Home::find(None)
+        let runtime = RuntimeHandle::find(None)
             .map_err(|error| refused(format!("no thread for the connection: {error}")))?;
-        let (told, made) = oneshot::channel();
-        let work = serve(options.clone(), clock.clone(), told);
-        home.spawn(Box::pin(work));
+        let (reply, made) = oneshot::channel();
+        let work = serve(options.clone(), clock.clone(), reply);
+        runtime.spawn(Box::pin(work));
         made.await.unwrap_or_else(|_| {
             Err(unavailable("the runtime of the connection ended", Certainty::NotApplied))
         })
     }
 
-    /// Asks one thing, within a limit; `None` when the server's own limit for locks passed. After
-    /// an error the session is of no more use.
+    /// Sends one statement, with a timeout; `None` if the server's own lock timeout passed. After
+    /// an error the session is unusable.
     pub(super) async fn ask(
         &self,
         statement: &str,
@@ -138,8 +138,8 @@ impl Session {
         self.ask(set, &[(&millis, Type::TEXT)], limit, clock).await.map(drop)
     }
 
-    /// Tells whether the connection stands, as far as we have heard.
-    pub(super) fn stands(&self) -> bool {
+    /// Returns whether the connection is open, as far as this process knows.
+    pub(super) fn is_connected(&self) -> bool {
         self.socket.is_ours()
             && !self.client.is_closed()
             && self.end.borrow().is_none()
@@ -161,14 +161,14 @@ impl Session {
 async fn serve(
     options: PostgresOptions,
     clock: Arc<dyn Clock>,
-    mut told: oneshot::Sender<Result<Session, LockError>>,
+    mut reply: oneshot::Sender<Result<Session, LockError>>,
 ) {
     let limit = options.connect_timeout();
     let late = clock.sleep_until(clock.now().after(limit));
     let (ended, end) = watch::channel(None);
     let made = tokio::select! {
         biased;
-        () = told.closed() => return,
+        () = reply.closed() => return,
         made = connect(&options, &*clock, end) => made,
         () = late => {
             let message = format!("{}: no answer within {limit:?}", options.address());
@@ -176,11 +176,11 @@ async fn serve(
         }
     };
     match made {
-        // Whoever wanted it may be gone: it ends then.
-        Err(error) => drop(told.send(Err(error))),
+        // The caller may be gone; then the session ends.
+        Err(error) => drop(reply.send(Err(error))),
         Ok((session, connection)) => {
             let _ends_with_us = session.socket.clone();
-            drop(told.send(Ok(session)));
+            drop(reply.send(Ok(session)));
             let why = match connection.await {
                 Ok(()) => "the connection was closed".to_owned(),
                 Err(error) => of_command(&error).kind().to_string(),
@@ -220,15 +220,15 @@ async fn connect(
     let connected = config.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
     let mut connection: Connection = Box::pin(connection);
-    let greeted = tokio::select! {
+    let opened = tokio::select! {
         biased;
-        greeted = prepare(&client, options, clock) => greeted,
+        opened = prepare(&client, options, clock) => opened,
         why = &mut connection => {
             let why = why.err().map_or_else(|| "closed".to_owned(), |error| error.to_string());
             Err(unavailable(format!("the server went away: {why}"), Certainty::NotApplied))
         }
     };
-    greeted.map(|()| (Session { client, socket, end }, connection))
+    opened.map(|()| (Session { client, socket, end }, connection))
 }
 
 async fn prepare(
@@ -236,7 +236,7 @@ async fn prepare(
     options: &PostgresOptions,
     clock: &dyn Clock,
 ) -> Result<(), LockError> {
-    let facts = greet(client, options, clock).await?;
+    let facts = handshake(client, options, clock).await?;
     if facts.pooled {
         return Err(refused(
             "a pooler is between us and the server, and an advisory lock lives in a session: name \
@@ -255,10 +255,10 @@ async fn prepare(
     if facts.version >= 170_000 {
         text.push_str("; set transaction_timeout = 0");
     }
-    client.batch_execute(&text).await.map_err(|error| of_greeting(&error))
+    client.batch_execute(&text).await.map_err(|error| of_handshake(&error))
 }
 
-/// What a lock that its session has lost is told.
+/// Returns the error for a lock whose session has ended.
 pub(super) fn lost(reason: LostReason) -> LockError {
     LockError::new(ENGINE, ErrorKind::Lost { reason }, Certainty::NotApplied)
 }

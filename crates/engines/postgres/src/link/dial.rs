@@ -1,7 +1,7 @@
-//! Opening a stream to the server, and TLS on it.
+//! Opens a stream to the server, with TLS.
 //!
-//! TLS is asked for and spoken here, not by the client crate: so each way to fail has words of its
-//! own.
+//! TLS is negotiated here, not by the client crate, so that errors have the same text as in all
+//! engines.
 
 use std::error::Error;
 use std::io;
@@ -10,16 +10,16 @@ use std::path::PathBuf;
 
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
-use holdline_net::tls::{Speaker, TlsFiles};
+use holdline_net::tls::{TlsContext, TlsFiles};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::error::{ENGINE, of_greeting, refused, unavailable};
+use crate::error::{ENGINE, of_handshake, refused, unavailable};
 use crate::options::{Address, PostgresOptions};
 
-/// How a client asks for TLS: the length of the message, and a number of its own.
+/// The SSLRequest message: its length, and its code.
 const TLS_WANTED: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
-const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "sslmode=disable" };
+const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
 
 /// A stream of bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -31,7 +31,7 @@ pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, L
     dial_and(options, |_| Ok(())).await
 }
 
-/// Opens a stream, and shows its socket before anything is said.
+/// Opens a stream, and passes its socket to a callback first.
 pub(crate) async fn dial_and(
     options: &PostgresOptions,
     show: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
@@ -75,15 +75,14 @@ async fn with_tls(
     }
 }
 
-/// What a failure to sign in means. Whether the server accepts our certificate it tells only after
-/// the handshake.
+/// Converts a failed sign-in. The server rejects a client certificate only after the TLS handshake.
 pub(crate) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match (cause, options.tls(), options.address()) {
         (Some(cause), Some(files), Address::Tcp { host, .. }) => {
             SPEAKER.failure(cause, host, files)
         }
-        _ => of_greeting(error),
+        _ => of_handshake(error),
     }
 }
 

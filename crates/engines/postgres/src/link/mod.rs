@@ -1,18 +1,19 @@
-//! One server: how a statement travels to it and what comes back.
+//! The connection to one server: how a statement is sent and how its reply comes back.
 //!
-//! One connection for each engine, and no pool. A task of its own makes it, drives it, hears its
-//! notifications, and makes it anew when it is lost.
+//! There is one connection for each engine, and no pool. A task opens it, drives it, receives its
+//! notifications, and opens it again when it is lost.
 //!
 //! - Invariant N1: no statement is ever sent twice.
-//! - Invariant N2: an error tells whether the statement may have left: what still waited for a
-//!   connection was *not applied*; what was sent is *unknown* unless the server has said otherwise.
+//! - Invariant N2: an error says whether the statement may have been sent. A statement that waited
+//!   for a connection is *not applied*; one that was sent is *unknown* unless the server has
+//!   reported otherwise.
 //! - Invariant N3: dropping the link ends its task and its connection.
-//! - Invariant N4: a connection on which a statement missed its deadline is given up.
+//! - Invariant N4: a connection is closed if a statement missed its deadline.
 //!
-//! Read next: `supervisor` for how connections come and go, `greet` for what is said first.
+//! Read next: `supervisor` for reconnecting, `handshake` for the first statements.
 
 mod dial;
-mod greet;
+mod handshake;
 mod supervisor;
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
-use holdline_net::home::{Home, Task};
+use holdline_net::runtime::{RuntimeHandle, Task};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
@@ -35,33 +36,33 @@ use crate::options::PostgresOptions;
 use crate::schema::{self, Found};
 
 pub(crate) use dial::{dial_and, refusal};
-pub(crate) use greet::{Facts, greet};
+pub(crate) use handshake::{Facts, handshake};
 
-/// How much longer than a try to connect its outcome is waited for.
+/// How much longer than one attempt to connect its outcome is awaited.
 const HEARD_OUT: Duration = Duration::from_millis(500);
 
 /// A parameter of a statement, and its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// A connection that is good, until its end is told.
+/// A usable connection, until its end is signalled.
 pub(crate) struct Live {
     client: Client,
     facts: Arc<Facts>,
-    /// Notifications of our inbox come.
+    /// Whether it listens for notifications.
     listens: AtomicBool,
-    /// The schema is there, with all that we call.
+    /// Whether the schema and its functions exist.
     has_store: AtomicBool,
-    /// One task at a time makes it.
+    /// Only one task at a time creates it.
     making: tokio::sync::Mutex<()>,
-    /// What was sent before, by its text: the server has read and planned it.
+    /// The prepared statements, by their text.
     prepared: Mutex<HashMap<String, Statement>>,
     end: CancellationToken,
 }
 
-/// How it stands with the connection.
+/// The state of the connection.
 #[derive(Clone, Default)]
-enum Stand {
-    /// There is none; the error is why the last try failed.
+enum ConnectionState {
+    /// Not connected; the error is why the last attempt failed.
     #[default]
     Making,
     Failed(LockError),
@@ -72,14 +73,14 @@ enum Stand {
 struct Shared {
     options: PostgresOptions,
     clock: Arc<dyn Clock>,
-    home: Home,
-    stand: watch::Sender<Stand>,
+    runtime: RuntimeHandle,
+    state: watch::Sender<ConnectionState>,
     closed: CancellationToken,
     watches: Arc<Watches>,
     inbox: u64,
-    /// A new connection looks for the schema.
+    /// Whether a new connection checks the schema.
     looks: bool,
-    /// Somebody wants to be told: each new connection listens.
+    /// Whether there are watches: each new connection listens.
     listen: AtomicBool,
     moves: AtomicU32,
     process: u32,
@@ -104,12 +105,12 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Makes a link, which begins to dial at once; `looks` is whether a new connection looks for
-    /// the schema, and is refused by what is not ours. Its task runs in the current runtime;
-    /// outside of any, on a thread of its own.
+    /// Makes a link, which begins to connect at once. `looks` is whether a new connection checks
+    /// the schema, and fails if it is foreign. Its task runs in the current runtime; without one,
+    /// on a thread of its own.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+    /// `Invalid`: options contradict each other. `Refused`: the process gets no thread.
     pub(crate) fn new(
         options: &PostgresOptions,
         clock: Arc<dyn Clock>,
@@ -121,18 +122,18 @@ impl Link {
             let address = options.address();
             tracing::warn!(%address, "who listens in can read along: write `sslmode=verify-full`");
         }
-        let home = Home::find(None).map_err(|error| {
+        let runtime = RuntimeHandle::find(None).map_err(|error| {
             let message = format!("no thread for the connection: {error}");
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
         })?;
         let shared = Arc::new(Shared {
             options: options.clone(),
             clock,
-            home,
-            stand: watch::Sender::default(),
+            runtime,
+            state: watch::Sender::default(),
             closed: CancellationToken::new(),
             watches,
-            // Never zero, which stands for who hears nothing.
+            // Never zero, which stands for no inbox.
             inbox: rand::random::<u64>() | 1,
             looks,
             listen: AtomicBool::new(false),
@@ -146,29 +147,29 @@ impl Link {
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<Facts>, LockError> {
         let limit = self.shared().options.connect_timeout().saturating_add(HEARD_OUT);
-        // The first try that fails tells more than that nothing came.
+        // The error of the first failed attempt says more than a timeout.
         Ok(self.found_within(limit, |_| true).await?.facts.clone())
     }
 
-    /// Tells whether the schema is there: where it is not, nobody holds anything.
+    /// Returns whether the schema exists: without it there are no holders.
     pub(crate) async fn has_store(&self) -> Result<bool, LockError> {
         let live = self.live_within(self.shared().options.command_timeout()).await?;
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(true);
         }
-        // Somebody else may have made it meanwhile.
+        // Another client may have created it meanwhile.
         let rows = self.ask(schema::LOOK, &[(&self.shared().options.schema(), Type::TEXT)]).await?;
         match schema::found(&rows, self.shared().options.schema())? {
             Found::Missing | Found::Empty { .. } => Ok(false),
             Found::Ours(_) => {
-                // Where another version made it, what we call is added.
+                // If another version created it, the functions of this version are added.
                 self.make_store().await?;
                 Ok(true)
             }
         }
     }
 
-    /// Sees to it that the schema is there.
+    /// Creates the schema if it is missing.
     pub(crate) async fn make_store(&self) -> Result<(), LockError> {
         let shared = self.shared();
         let limit = shared.options.connect_timeout();
@@ -176,7 +177,7 @@ impl Link {
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(());
         }
-        // Nothing else is asked meanwhile, and nothing is left of it if it is given up.
+        // No other statement is sent meanwhile. After an interruption nothing is left.
         let _turn = live.making.lock().await;
         if live.has_store.load(Ordering::SeqCst) {
             return Ok(());
@@ -199,7 +200,7 @@ impl Link {
     /// Sends a statement, once.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer only: the statement may be carried out.
+    /// Dropping the future loses only the reply: the statement may be carried out.
     pub(crate) async fn ask(
         &self,
         statement: &str,
@@ -209,7 +210,7 @@ impl Link {
         let limit = shared.options.command_timeout();
         let end = shared.clock.now().after(limit);
         let live = self.live_within(limit).await?;
-        // The server ends what takes long before we do; then it is certain that nothing was done.
+        // The server's timeout is shorter than ours; after its error nothing was applied.
         let answered = tokio::select! {
             biased;
             answered = live.query(statement, parameters) => answered,
@@ -221,22 +222,24 @@ impl Link {
         };
         answered.map_err(|error| {
             if is_schema_gone(&error) {
-                // The next connection looks what is there, and makes it anew if it may.
+                // The next connection checks the schema, and creates it if it may.
                 live.end.cancel();
             }
             of_command(&error)
         })
     }
 
-    /// Returns the inbox to be told in: 0 when nothing would be heard there. A connection that is
-    /// still to come listens before anything is asked on it.
+    /// Returns the inbox for notifications: 0 if nothing can be received. A new connection listens
+    /// before its first command.
     pub(crate) fn inbox(&self) -> u64 {
         let shared = self.shared();
-        let hears = match &*shared.stand.borrow() {
-            Stand::Live(live) => live.listens.load(Ordering::SeqCst),
-            Stand::Making | Stand::Failed(_) => shared.listen.load(Ordering::SeqCst),
+        let listens = match &*shared.state.borrow() {
+            ConnectionState::Live(live) => live.listens.load(Ordering::SeqCst),
+            ConnectionState::Making | ConnectionState::Failed(_) => {
+                shared.listen.load(Ordering::SeqCst)
+            }
         };
-        if hears { shared.inbox } else { 0 }
+        if listens { shared.inbox } else { 0 }
     }
 
     /// Begins to listen, and returns the inbox as [`Link::inbox`].
@@ -247,7 +250,7 @@ impl Link {
             let end = shared.clock.now().after(limit);
             let listening = async {
                 if let Ok(live) = self.live_within(limit).await {
-                    greet::listen(&live, shared).await;
+                    handshake::listen(&live, shared).await;
                 }
             };
             tokio::select! {
@@ -266,26 +269,26 @@ impl Link {
         }
         let shared = self.shared().clone();
         self.spawn(Box::pin(async move {
-            let live = match &*shared.stand.borrow() {
-                Stand::Live(live) => live.clone(),
+            let live = match &*shared.state.borrow() {
+                ConnectionState::Live(live) => live.clone(),
                 // A connection that is being made listens from its beginning.
                 _ => return,
             };
-            greet::listen(&live, &shared).await;
+            handshake::listen(&live, &shared).await;
         }));
     }
 
     /// Runs a task where the connection's own task runs.
     pub(crate) fn spawn(&self, task: Task<()>) {
-        self.shared().home.spawn(task);
+        self.shared().runtime.spawn(task);
     }
 
     fn shared(&self) -> &Arc<Shared> {
         &self.0.0
     }
 
-    /// Waits for a connection. A server that refuses us is told at once; one that cannot be
-    /// reached may be back within the limit.
+    /// Waits for a connection. If the server refuses it, the call fails at once; an unreachable
+    /// server may be back within the limit.
     async fn live_within(&self, limit: Duration) -> Result<Arc<Live>, LockError> {
         let refuses = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
         self.found_within(limit, refuses).await
@@ -302,21 +305,21 @@ impl Link {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }
-        let mut stand = shared.stand.subscribe();
-        let settled = |stand: &Stand| match stand {
-            Stand::Live(live) => !live.client.is_closed() && !live.end.is_cancelled(),
-            Stand::Failed(error) => ends(error),
-            Stand::Making => false,
+        let mut state = shared.state.subscribe();
+        let settled = |state: &ConnectionState| match state {
+            ConnectionState::Live(live) => !live.client.is_closed() && !live.end.is_cancelled(),
+            ConnectionState::Failed(error) => ends(error),
+            ConnectionState::Making => false,
         };
         let end = shared.clock.now().after(limit);
         let found = tokio::select! {
             biased;
-            found = stand.wait_for(settled) => found.ok().map(|found| found.clone()),
+            found = state.wait_for(settled) => found.ok().map(|found| found.clone()),
             () = shared.clock.sleep_until(end) => None,
         };
-        match found.unwrap_or_else(|| shared.stand.borrow().clone()) {
-            Stand::Live(live) if !live.client.is_closed() => Ok(live),
-            Stand::Failed(error) => Err(error),
+        match found.unwrap_or_else(|| shared.state.borrow().clone()) {
+            ConnectionState::Live(live) if !live.client.is_closed() => Ok(live),
+            ConnectionState::Failed(error) => Err(error),
             _ => {
                 let message =
                     format!("{}: no connection within {limit:?}", shared.options.address());
@@ -327,14 +330,14 @@ impl Link {
 }
 
 impl Live {
-    /// Sends a statement; the first time on this connection the server reads it before.
+    /// Sends a statement; it is prepared the first time on this connection.
     async fn query(
         &self,
         text: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
         if self.facts.pooled {
-            // Another process of the server would not know it the next time.
+            // Another process of the server would not know a prepared statement.
             return self.client.query_typed(text, parameters).await;
         }
         let known = self.prepared.lock().get(text).cloned();
@@ -351,7 +354,7 @@ impl Live {
         self.client.query(&statement, &values).await
     }
 
-    /// Asks in the greeting, where nobody else asks.
+    /// Sends a statement during the handshake, before other callers use the connection.
     async fn listen_on(&self, inbox: u64) -> Result<(), tokio_postgres::Error> {
         self.client.batch_execute(&format!("listen {}", keys::channel(inbox))).await?;
         self.listens.store(true, Ordering::SeqCst);

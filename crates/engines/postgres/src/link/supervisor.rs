@@ -1,10 +1,10 @@
-//! Keeps one good connection: dials, drives, dials again.
+//! Keeps one good connection: connects, drives, reconnects.
 //!
-//! - Invariant S1: no statement is ever sent again by us.
-//! - Invariant S2: pauses between tries grow with full jitter. A server that refuses us is asked
-//!   seldom; whoever sends a command meanwhile is told why at once. A connection that breaks soon
-//!   after it was made counts as a failed try.
-//! - Invariant S3: after each new connection that listens, whoever watches is told to look again.
+//! - Invariant S1: the client never sends a statement again.
+//! - Invariant S2: pauses between attempts grow, with full jitter. If a server refuses the
+//!   connection, attempts are rare, and commands meanwhile fail at once with the reason. A
+//!   connection that breaks soon after it was made counts as a failed attempt.
+//! - Invariant S3: after each new connection that listens, all watches are notified to look again.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
-use holdline_net::home::Task;
+use holdline_net::runtime::Task;
 use parking_lot::Mutex;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::NoTlsStream;
@@ -23,27 +23,27 @@ use tokio_postgres::{AsyncMessage, Config, Connection, NoTls};
 use tokio_util::sync::CancellationToken;
 
 use super::dial::{Stream, dial, refusal};
-use super::greet::{greet, listen};
-use super::{Live, Shared, Stand};
+use super::handshake::{handshake, listen};
+use super::{ConnectionState, Live, Shared};
 use crate::error::unavailable;
 use crate::schema::{self, Found, Functions};
 
-/// Pauses between tries, while the server cannot be reached.
+/// Pauses between attempts while the server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Pauses while it refuses us: somebody must mend something first.
+/// Pauses while the server refuses the connection: somebody must change something first.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
-/// How often the task moves before the link is left alone: only one that panics comes here.
+/// How often the task is restarted after a panic.
 const MOST_MOVES: u32 = 8;
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
     let work: Task<()> = Box::pin(supervise(shared.clone()));
-    shared.home.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
+    shared.runtime.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
 }
 
-/// The supervisor's task: when it is dropped before its end, it moves.
+/// The supervisor's task: if its runtime drops it before its end, it moves to another one.
 struct Watch {
     shared: Arc<Shared>,
     work: Option<Task<()>>,
@@ -67,9 +67,9 @@ impl Drop for Watch {
         if self.work.take().is_none() || self.shared.closed.is_cancelled() {
             return;
         }
-        self.shared.stand.send_replace(Stand::Making);
+        self.shared.state.send_replace(ConnectionState::Making);
         let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
-        if moves < MOST_MOVES && self.shared.home.leave() {
+        if moves < MOST_MOVES && self.shared.runtime.move_to_thread() {
             tracing::debug!("the runtime of a connection ended: it moves to a thread");
             start(&self.shared);
         } else {
@@ -86,7 +86,7 @@ async fn supervise(shared: Arc<Shared>) {
         () = closed.cancelled() => {}
         () = keep_connected(&shared) => {}
     }
-    shared.stand.send_replace(Stand::Making);
+    shared.state.send_replace(ConnectionState::Making);
 }
 
 async fn keep_connected(shared: &Arc<Shared>) {
@@ -109,7 +109,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
                 let backoff = if refused { &mut far } else { &mut near };
                 let pause = backoff.next_pause(rand::random());
                 tracing::debug!(%error, ?pause, "no connection to the server");
-                shared.stand.send_replace(Stand::Failed(error));
+                shared.state.send_replace(ConnectionState::Failed(error));
                 pause
             }
         };
@@ -121,20 +121,20 @@ async fn keep_connected(shared: &Arc<Shared>) {
 async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
     let end = live.end.clone();
     if live.listens.load(Ordering::SeqCst) {
-        shared.watches.tell_all();
+        shared.watches.notify_all();
     }
-    shared.stand.send_replace(Stand::Live(live));
+    shared.state.send_replace(ConnectionState::Live(live));
     tokio::select! {
         biased;
         () = end.cancelled() => tracing::debug!("a connection is given up"),
         why = &mut driver => tracing::debug!(?why, "a connection is lost"),
     }
-    // From here on nothing more is sent on it, and all that was is answered as unknown.
-    shared.stand.send_replace(Stand::Making);
-    shared.watches.tell_all();
+    // From here on nothing more is sent on it, and outstanding statements are unknown.
+    shared.state.send_replace(ConnectionState::Making);
+    shared.watches.notify_all();
 }
 
-/// Makes a connection: dials, signs in, says the first words.
+/// Makes a connection: connects, signs in, sets the session up.
 async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError> {
     let options = &shared.options;
     let stream = dial(options).await?;
@@ -147,8 +147,8 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
     let connected = config.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
     let mut driver = Driver { connection, watches: shared.watches.clone() };
-    let greeting = async {
-        let facts = Arc::new(greet(&client, options, &*shared.clock).await?);
+    let initial = async {
+        let facts = Arc::new(handshake(&client, options, &*shared.clock).await?);
         let found = match shared.looks {
             true => schema::find(&client, options.schema()).await?,
             false => Found::Missing,
@@ -169,7 +169,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
     };
     tokio::select! {
         biased;
-        greeted = greeting => Ok((Arc::new(greeted?), driver)),
+        opened = initial => Ok((Arc::new(opened?), driver)),
         why = &mut driver => {
             let why = why.map_or_else(|| "closed".to_owned(), |error| error.to_string());
             Err(unavailable(format!("the server went away: {why}"), Certainty::NotApplied))
@@ -177,7 +177,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
     }
 }
 
-/// Gives a piece of work the time that a connection may take.
+/// Limits a piece of work to the connect timeout.
 async fn within<T>(
     shared: &Shared,
     work: impl Future<Output = Result<T, LockError>>,
@@ -206,8 +206,8 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
             match ready!(self.connection.poll_message(context)) {
-                Some(Ok(AsyncMessage::Notification(told))) => {
-                    self.watches.deliver(told.payload().as_bytes());
+                Some(Ok(AsyncMessage::Notification(reply))) => {
+                    self.watches.deliver(reply.payload().as_bytes());
                 }
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(Some(error)),

@@ -1,8 +1,8 @@
-//! URLs that are read, and what bad ones are told.
+//! URLs that are accepted, and the errors for bad ones.
 
 use super::*;
 
-fn told(url: &str) -> String {
+fn message_of(url: &str) -> String {
     PostgresOptions::from_url(url).expect_err("refused").to_string()
 }
 
@@ -21,7 +21,7 @@ fn a_url_is_read() {
 }
 
 #[test]
-fn what_is_left_out_is_as_elsewhere() {
+fn omitted_parameters_have_defaults() {
     let options = PostgresOptions::from_url("postgres://ann@db").expect("a good URL");
     assert_eq!(options.address(), &Address::Tcp { host: "db".to_owned(), port: 5432 });
     assert_eq!((options.database(), options.schema()), ("ann", "holdline"));
@@ -53,13 +53,13 @@ fn tls_is_on_or_off_and_nothing_between() {
         ("sslmode=require&cert=/c", "both"),
         ("sslmode=require&host=/run", "unix socket"),
     ] {
-        let told = tls(parameters).expect_err("refused").to_string();
-        assert!(told.contains(says), "{parameters}: {told}");
+        let error = tls(parameters).expect_err("refused").to_string();
+        assert!(error.contains(says), "{parameters}: {error}");
     }
 }
 
 #[test]
-fn a_bad_url_is_told_without_its_password() {
+fn errors_about_urls_do_not_show_the_password() {
     for (url, says) in [
         ("mysql://ann:hers@db/x", "must begin with"),
         ("postgres://db/x", "names no user"),
@@ -81,8 +81,8 @@ fn a_bad_url_is_told_without_its_password() {
         ("postgres://ann:he%rs@db/x", "hex digits"),
         ("postgres://ann:hers@db/x?password_file=/no/where", "/no/where"),
     ] {
-        let told = told(url);
-        assert!(told.contains(says) && !told.contains("hers"), "{url}: {told}");
+        let reply = message_of(url);
+        assert!(reply.contains(says) && !reply.contains("hers"), "{url}: {reply}");
     }
 }
 
@@ -90,8 +90,8 @@ fn a_bad_url_is_told_without_its_password() {
 fn names_of_schemas_that_could_leave_a_text_are_refused() {
     for name in ["it's", "a$$b", "a\\b"] {
         let options = PostgresOptions::from_url("postgres://ann@db").expect("a good URL");
-        let told = options.with_schema(name).validate().expect_err("refused").to_string();
-        assert!(told.contains("schema"), "{told}");
+        let error = options.with_schema(name).validate().expect_err("refused").to_string();
+        assert!(error.contains("schema"), "{error}");
     }
-    assert!(told("postgres://ann@db?schema=a%27b").contains("schema"));
+    assert!(message_of("postgres://ann@db?schema=a%27b").contains("schema"));
 }

@@ -1,5 +1,5 @@
-//! The parts of a PostgreSQL URL. No message here shows more than the part that is wrong, and
-//! never what stands before an `@`.
+//! The parts of a PostgreSQL URL. An error shows only the wrong part, and never the text before an
+//! `@`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
         let rest = ["postgres://", "postgresql://"].iter().find_map(|s| url.strip_prefix(s));
         let rest = rest.ok_or_else(|| bad("must begin with `postgres://` or `postgresql://`"))?;
-        let (Credentials { user, password, place }, parameters) = URL.split(rest)?;
+        let (Credentials { user, password, rest: place }, parameters) = URL.split(rest)?;
         let of = |key: &str| parameters.iter().find(|(k, _)| k == key).map(|(_, value)| value);
         let no_user = || bad("names no user: write `postgres://USER@HOST/DATABASE`");
         let user = user.ok_or_else(no_user)?;

@@ -1,4 +1,4 @@
-//! Advisory locks against real servers: who is kept out, and that nothing is left behind.
+//! Advisory locks against real servers: they exclude the right clients, and leave nothing behind.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -32,10 +32,10 @@ fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
 
 /// A lock whose limits no busy machine meets.
 fn lock(server: &PostgresServer, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
-    lock_at(&patient(&server.url()), key)
+    lock_at(&waiting_renewals(&server.url()), key)
 }
 
-fn patient(url: &str) -> String {
+fn waiting_renewals(url: &str) -> String {
     let joint = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joint}command_timeout_ms=60000&connect_timeout_ms=60000")
 }
@@ -67,7 +67,7 @@ async fn one_holds_at_a_time_and_tokens_grow() {
     let before = held.fencing_token();
     let (next, released) = tokio::join!(other.lock(LONG), async {
         let waits = || server.sql(LOCKS).iter().any(|row| row.ends_with("|f"));
-        eventually("somebody waits", waits).await;
+        eventually("a session waits", waits).await;
         held.release().await
     });
     released.expect("released");
@@ -88,15 +88,14 @@ async fn a_drop_ends_a_connection_with_tls_too() {
         cert.display(),
         key.display()
     );
-    let lock = lock_at(&patient(&url), 1);
+    let lock = lock_at(&waiting_renewals(&url), 1);
     drop(lock.try_lock().await.expect("let in"));
     await_nothing(&server).await;
     lock.lock(LONG).await.expect("free").release().await.expect("released");
     await_nothing(&server).await;
 }
 
-/// Does something in a copy of this process, which then dies without a word, and tells whether it
-/// went well there.
+/// Runs `work` in a forked process, which then exits without cleanup, and returns its result.
 fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
     let (mut here, mut there) = UnixStream::pair().expect("a pair");
     match fork().expect("a copy") {
@@ -109,15 +108,15 @@ fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
         }
         Fork::Parent(copy) => {
             drop(there);
-            let mut told = Vec::new();
-            here.read_to_end(&mut told).expect("told");
+            let mut reply = Vec::new();
+            here.read_to_end(&mut reply).expect("told");
             waitpid(copy).expect("our copy");
-            told == [1]
+            reply == [1]
         }
     }
 }
 
-/// The copy's drop ends nothing, and it can neither believe nor release.
+/// The copy's drop ends nothing, and it neither considers itself the holder nor can release.
 #[test]
 fn a_copy_of_the_process_costs_its_parent_nothing() {
     // In a process of its own: a copy has only the thread that made it.
@@ -125,14 +124,14 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
     let Some(_network) = PrivateNetwork::enter(name) else { return };
     let server = PostgresServer::start(PostgresConfig::default());
     let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
-    let options = PostgresOptions::from_url(&patient(&server.url())).expect("a good URL");
+    let options = PostgresOptions::from_url(&waiting_renewals(&server.url())).expect("a good URL");
     let lock = AdvisoryLock::new(&options, 1, Arc::new(clock)).expect("good options");
     let mut held = Some(drive(lock.try_lock()).expect("free"));
     let copied = in_a_copy(|| {
         let held = held.take().expect("a guard");
         !held.is_valid() && drive(held.release()).is_err()
     });
-    assert!(copied, "the copy believed, or released");
+    assert!(copied, "the copy was the holder, or released");
     let mut held = held.take();
     assert!(in_a_copy(|| held.take().is_some()), "the copy's drop went wrong");
     let held = held.expect("this process has its own");
@@ -151,11 +150,11 @@ async fn a_newer_server_does_the_same() {
     assert!(busy(&lock.try_lock().await.expect_err("held")));
     let error = lock.lock(Duration::from_millis(50)).await.expect_err("held");
     assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
-    // A waiter that is dropped leaves the line there too.
+    // A waiter that is dropped leaves the server's queue too.
     let in_line = eventually("it waits", || server.sql(LOCKS).len() == 2);
     tokio::select! {
         biased;
-        done = lock.lock(LONG) => panic!("somebody else holds it: {done:?}"),
+        done = lock.lock(LONG) => panic!("another session holds it: {done:?}"),
         () = in_line => {}
     }
     eventually("only the holder is left", || server.sql(LOCKS).len() == 1).await;
@@ -164,7 +163,7 @@ async fn a_newer_server_does_the_same() {
 }
 
 #[tokio::test]
-async fn those_who_share_keep_only_the_others_out() {
+async fn shared_holders_exclude_only_exclusive_ones() {
     let server = PostgresServer::start(PostgresConfig::default());
     let lock = lock(&server, (1, -2));
     let (one, two) = (lock.try_lock_shared().await, lock.lock_shared(LONG).await);
@@ -225,12 +224,13 @@ async fn a_role_with_usage_alone_can_draw_its_token() {
     drop(lock(&server, 1).try_lock().await.expect("the schema is made"));
     server.sql("create role locker login; grant usage on schema holdline to locker");
     server.sql("create role stranger login");
-    let held = lock_at(&patient(&server.url_of("locker", "postgres")), 2)
+    let held = lock_at(&waiting_renewals(&server.url_of("locker", "postgres")), 2)
         .try_lock()
         .await
         .expect("let in");
     held.release().await.expect("released");
-    let refused = lock_at(&patient(&server.url_of("stranger", "postgres")), 2).try_lock().await;
+    let refused =
+        lock_at(&waiting_renewals(&server.url_of("stranger", "postgres")), 2).try_lock().await;
     let error = refused.expect_err("no right");
     assert!(error.to_string().contains("GRANT USAGE"), "{error}");
     await_nothing(&server).await;
@@ -241,7 +241,7 @@ async fn a_pooler_is_refused() {
     let server = PostgresServer::start(PostgresConfig::default());
     let pooler = PgBouncer::start(&server, 2);
     for wait in [None, Some(LONG)] {
-        let lock = lock_at(&patient(&pooler.url()), 1);
+        let lock = lock_at(&waiting_renewals(&pooler.url()), 1);
         let error = match wait {
             None => lock.try_lock().await,
             Some(wait) => lock.lock(wait).await,
@@ -255,7 +255,7 @@ async fn a_pooler_is_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_is_a_lock_that_is_lost_and_told() {
+async fn a_lock_is_lost_with_its_connection_and_the_holder_is_notified() {
     let server = PostgresServer::start(PostgresConfig::default());
     let lock = lock(&server, 1);
     let held = lock.try_lock().await.expect("free");
@@ -283,7 +283,7 @@ async fn a_connection_that_ends_is_a_lock_that_is_lost_and_told() {
 
 /// A sequence reserves 32 numbers by one record of the log, and its commit may not be flushed.
 #[tokio::test]
-async fn a_crash_takes_no_token_back_that_somebody_else_had_reserved() {
+async fn a_crash_reissues_no_token_that_another_session_had_reserved() {
     let server = PostgresServer::start(PostgresConfig::default());
     let lock = lock_at(&server.url(), 7);
     lock.try_lock().await.expect("free").release().await.expect("released");
@@ -300,12 +300,12 @@ async fn a_crash_takes_no_token_back_that_somebody_else_had_reserved() {
     assert!(lock.lock(LONG).await.expect("free").fencing_token() > before);
 }
 
-/// `holdline fence bump` keeps others from drawing tokens; so may whoever alters the sequence.
+/// `holdline fence bump` keeps others from drawing tokens; so may an `ALTER SEQUENCE`.
 #[tokio::test]
-async fn a_free_lock_whose_token_cannot_be_drawn_is_not_told_as_busy() {
+async fn a_free_lock_whose_token_cannot_be_drawn_is_not_busy() {
     let server = PostgresServer::start(PostgresConfig::default());
-    let patient = lock(&server, 1);
-    patient.try_lock().await.expect("free").release().await.expect("released");
+    let waiting_renewals = lock(&server, 1);
+    waiting_renewals.try_lock().await.expect("free").release().await.expect("released");
     let raises = sign_in(server.address(), "postgres").await;
     let raise = "begin; alter sequence holdline.fence no cycle";
     raises.batch_execute(raise).await.expect("altered");
@@ -322,9 +322,9 @@ async fn a_free_lock_whose_token_cannot_be_drawn_is_not_told_as_busy() {
         assert!(error.to_string().contains("no fencing token"), "{error}");
         await_nothing(&server).await;
     }
-    // Who may wait gets it when the fence is raised.
+    // A waiter gets it when the fence is raised.
     let waiting = "select count(*) from pg_locks where not granted and locktype = 'relation'";
-    let (held, ()) = tokio::join!(patient.lock(LONG), async {
+    let (held, ()) = tokio::join!(waiting_renewals.lock(LONG), async {
         eventually("it waits for its token", || server.sql(waiting) == ["1"]).await;
         raises.batch_execute("commit").await.expect("raised");
     });
@@ -379,7 +379,7 @@ fn a_drop_needs_no_runtime() {
     let held = runtime.block_on(lock.try_lock()).expect("free");
     drop(held);
     drive(await_nothing(&server));
-    // The end of the runtime is the end of the lock, and is told.
+    // The end of the runtime ends the lock, and the guard is notified.
     let held = runtime.block_on(lock.try_lock()).expect("free");
     drop(runtime);
     drive(await_nothing(&server));
@@ -387,7 +387,7 @@ fn a_drop_needs_no_runtime() {
     assert!(matches!(drive(held.lost()), LostReason::StoreGone(_)));
     // Outside of any runtime, on the thread of the process.
     let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
-    let options = PostgresOptions::from_url(&patient(&server.url())).expect("a good URL");
+    let options = PostgresOptions::from_url(&waiting_renewals(&server.url())).expect("a good URL");
     let lock = AdvisoryLock::new(&options, 1, Arc::new(clock)).expect("good options");
     let held = drive(lock.try_lock()).expect("free");
     assert_eq!(server.sql(LOCKS).len(), 1);
@@ -421,9 +421,9 @@ async fn an_attempt_can_be_dropped_at_every_await() {
     assert!(dropped > 3, "only {dropped} were dropped");
 }
 
-/// Somebody else holds it: whoever is dropped may have come into the server's line.
+/// Another session holds it: a dropped waiter may have been in the server's queue.
 #[tokio::test]
-async fn whoever_waits_can_be_dropped_at_every_await() {
+async fn a_waiter_can_be_dropped_at_every_await() {
     let server = PostgresServer::start(PostgresConfig::default());
     let lock = lock(&server, 1);
     let held = lock.try_lock().await.expect("free");
@@ -432,7 +432,7 @@ async fn whoever_waits_can_be_dropped_at_every_await() {
     for times in growing() {
         tokio::select! {
             biased;
-            done = lock.lock(LONG) => panic!("somebody else holds it: {done:?}"),
+            done = lock.lock(LONG) => panic!("another session holds it: {done:?}"),
             () = yields(times) => {}
         }
         seen_waiting += usize::from(server.sql(LOCKS).len() == 2);
@@ -441,11 +441,11 @@ async fn whoever_waits_can_be_dropped_at_every_await() {
             break;
         }
     }
-    // Seen in the line for certain, and then dropped.
+    // Seen in the queue, and then dropped.
     let in_line = eventually("it waits", || server.sql(LOCKS).len() == 2);
     tokio::select! {
         biased;
-        done = lock.lock_shared(LONG) => panic!("somebody else holds it: {done:?}"),
+        done = lock.lock_shared(LONG) => panic!("another session holds it: {done:?}"),
         () = in_line => {}
     }
     eventually("only the holder is left", alone).await;

@@ -1,4 +1,4 @@
-//! What `doctor` finds on real servers. It makes nothing.
+//! The findings of `doctor` on real servers. It creates nothing.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) fn ill(checkup: &Checkup) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_fit_has_nothing_to_tell() {
+async fn a_good_server_has_no_findings() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync());
     take(&engine(&server).await, &request("made")).await;
     let found = look(&server.url()).await;
@@ -45,7 +45,7 @@ async fn a_server_that_is_fit_has_nothing_to_tell() {
 }
 
 #[tokio::test]
-async fn weaknesses_are_told_and_nothing_is_made() {
+async fn weaknesses_are_reported_and_nothing_is_made() {
     let config = PostgresConfig::default().with_line("idle_session_timeout = 60000");
     let server = PostgresServer::start(config);
     let found = look(&server.url()).await;
@@ -59,7 +59,7 @@ async fn weaknesses_are_told_and_nothing_is_made() {
 }
 
 #[tokio::test]
-async fn pages_that_a_crash_may_tear_are_told() {
+async fn pages_that_a_crash_may_tear_are_reported() {
     let config = PostgresConfig::default().with_fsync().with_line("full_page_writes = off");
     let server = PostgresServer::start(config);
     let found = look(&server.url()).await;
@@ -67,7 +67,7 @@ async fn pages_that_a_crash_may_tear_are_told() {
 }
 
 #[tokio::test]
-async fn a_cache_of_tokens_and_a_wrong_clock_are_told() {
+async fn a_cache_of_tokens_and_a_wrong_clock_are_reported() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
     take(&engine(&server).await, &request("made")).await;
     server.sql("alter sequence holdline.fence cache 20");
@@ -77,7 +77,7 @@ async fn a_cache_of_tokens_and_a_wrong_clock_are_told() {
 }
 
 #[tokio::test]
-async fn an_old_transaction_is_told() {
+async fn an_old_transaction_is_reported() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
     take(&engine(&server).await, &request("made")).await;
     let mut dump = sign_in(server.address(), "postgres").await;
@@ -97,7 +97,7 @@ async fn an_old_transaction_is_told() {
 }
 
 #[tokio::test]
-async fn who_cannot_be_reached_is_a_finding() {
+async fn an_unreachable_server_is_a_finding() {
     let found = look("postgres://ann@127.0.0.1:1/x?connect_timeout_ms=200").await;
     assert_eq!(ill(&found), ["reachable"]);
 }
@@ -112,9 +112,9 @@ async fn a_standby_is_an_error_with_the_way_out() {
     assert!(found.findings()[0].found().contains("name the primary"), "{found:?}");
 }
 
-/// Whoever takes the stream of changes is a standby to the server.
+/// To the server, a client of the replication stream is a standby.
 #[tokio::test]
-async fn a_standby_that_no_commit_waits_for_is_told() {
+async fn a_standby_that_no_commit_waits_for_is_reported() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync());
     let stream = server.stream_changes();
     let found = look(&server.url()).await;

@@ -1,8 +1,8 @@
-//! The server's clock is set, or runs at another rate.
+//! The server's clock is stepped, or runs at another rate.
 //!
-//! Leases end by the server's time of day. While its *rate* stays within the drift that is allowed
-//! for, nobody believes too long; where it is set forward, exclusion ends and the fencing token is
-//! what is left.
+//! Leases end by the server's time of day. While its *rate* stays within the allowed drift,
+//! validity ends before the lease. After a step forward, exclusion ends and only fencing tokens
+//! protect.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use holdline::{ErrorKind, Keep, LockName, LostReason, Operation};
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::people::{
-    Referee, clean, client, lease, patient, queued, release, renewed, soon, take, try_take,
+    Referee, clean, client, lease, queued, release, renewed, soon, take, try_take, waiting_renewals,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -37,19 +37,19 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
     let name = LockName::new("a").expect("a good name");
     let revoke = Operation::Revoke { name, token, reason: "its holder is gone".into(), now: true };
     soon("an answer", other.operate(&revoke)).await.expect("revoked");
-    let next = take(&other, "a", &patient()).await;
+    let next = take(&other, "a", &waiting_renewals()).await;
     assert!(next.fencing_token() > token, "tokens are counted on while the clock is behind");
     release(next).await;
 }
 
-/// Outside the promise of exclusion: the token tells who came later.
+/// Outside the promise of exclusion: the later token is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_clock_set_forward_ends_leases_and_the_token_tells_who_came_later() {
+async fn a_server_clock_set_forward_ends_leases_and_tokens_order_the_holders() {
     let server = server_with_clock();
     let (holder, other) = (client(&server).await, client(&server).await);
-    let guard = take(&holder, "a", &patient()).await;
+    let guard = take(&holder, "a", &waiting_renewals()).await;
     server.clock().step_forward(HOUR);
-    let next = take(&other, "a", &patient()).await;
+    let next = take(&other, "a", &waiting_renewals()).await;
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(soon("the loss", guard.lost()).await, LostReason::Missing);
     drop(guard);
@@ -58,14 +58,14 @@ async fn a_server_clock_set_forward_ends_leases_and_the_token_tells_who_came_lat
     clean(&server, &[&holder, &other]).await;
 }
 
-/// Who waits is woken by no message then: the heartbeat finds that it is its turn, or its place
-/// gone and taken anew.
+/// No message wakes the waiter then: its heartbeat finds the hand-off, or that its entry was
+/// removed, and it queues again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_while_the_clock_is_set_gets_its_turn() {
+async fn a_waiter_gets_its_turn_when_the_clock_is_set() {
     for back in [false, true] {
         let server = server_with_clock();
         let (holder, other) = (client(&server).await, client(&server).await);
-        let guard = take(&holder, "a", &patient()).await;
+        let guard = take(&holder, "a", &waiting_renewals()).await;
         let waiting = queued(&server, &other, "a").await;
         match back {
             true => server.clock().step_back(HOUR),
@@ -85,7 +85,7 @@ async fn whoever_waits_while_the_clock_is_set_gets_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_within_the_drift_let_nobody_believe_too_long() {
+async fn rates_within_the_drift_end_validity_before_the_lease() {
     for rate in [0.991, 1.009] {
         let server = server_with_clock();
         let (holder, other) = (client(&server).await, client(&server).await);
@@ -93,8 +93,8 @@ async fn rates_within_the_drift_let_nobody_believe_too_long() {
         let referee = Referee::default();
         let guard = take(&holder, "a", &lease(2_000).with_keep(Keep::Fixed)).await;
         referee.granted(&guard);
-        // The referee looks whether the first still believes when the second is granted.
-        let next = take(&other, "a", &patient()).await;
+        // The checker looks whether the first is still valid when the second is granted.
+        let next = take(&other, "a", &waiting_renewals()).await;
         referee.granted(&next);
         assert_eq!(soon("the loss", guard.lost()).await, LostReason::RanOut);
         drop(guard);

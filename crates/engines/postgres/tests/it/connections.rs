@@ -1,4 +1,4 @@
-//! Connections that break, servers that stand still, crash and come back.
+//! Connections that break, servers that freeze, crash and come back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ async fn a_backend_that_is_terminated_costs_no_lease() {
 }
 
 #[tokio::test]
-async fn a_watch_hears_over_a_new_connection() {
+async fn a_watch_continues_on_a_new_connection() {
     let server = PostgresServer::start(PostgresConfig::default());
     let (one, other) = (engine(&server).await, engine(&server).await);
     let (held, waits) = (request("a"), request("a"));
@@ -118,7 +118,7 @@ async fn a_crash_right_after_a_claim_takes_neither_the_grant_nor_its_token_back(
 }
 
 #[tokio::test]
-async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
+async fn a_frozen_server_costs_a_timeout_and_the_outcome_is_unknown() {
     let server = PostgresServer::start(PostgresConfig::default());
     let url = format!("{}?command_timeout_ms=2000&connect_timeout_ms=2000", server.url());
     take(&engine(&server).await, &request("made")).await;
@@ -143,7 +143,7 @@ async fn a_frozen_server_costs_a_limit_and_what_was_asked_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
+async fn a_locked_row_costs_a_timeout_and_nothing_is_done() {
     let server = Arc::new(PostgresServer::start(PostgresConfig::default()));
     let url = format!("{}?command_timeout_ms=2000", server.url());
     let held = request("a");
@@ -168,7 +168,7 @@ async fn a_row_that_somebody_locks_costs_a_limit_and_nothing_is_done() {
 }
 
 #[tokio::test]
-async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
+async fn a_holder_that_is_cut_off_loses_the_name_when_its_lease_ends_and_is_notified() {
     let server = PostgresServer::start(PostgresConfig::default());
     let proxy = FaultProxy::start(server.address());
     let url = format!("postgres://postgres@{}/postgres?command_timeout_ms=5000", proxy.address());
@@ -189,19 +189,19 @@ async fn who_is_cut_off_loses_the_name_at_its_leases_end_and_is_told() {
                 waits.known = true;
                 tokio::time::sleep(next_look).await; // event: as long as the store has said
             }
-            // It was silent for too long, on a machine that stood still.
+            // It was silent for too long, on a machine that was paused.
             AcquireReply::Unknown => waits = request("a"),
             reply => panic!("{reply:?}"),
         }
     };
     assert!(larger > token);
     proxy.accept();
-    let told = loop {
-        if let Ok(told) = renew(&cut_off, &held, Purpose::Keep(hold)).await {
-            break told;
+    let answer = loop {
+        if let Ok(answer) = renew(&cut_off, &held, Purpose::Keep(hold)).await {
+            break answer;
         }
     };
-    assert_eq!(told, RenewReply::Unknown);
+    assert_eq!(answer, RenewReply::Unknown);
 }
 
 /// Each request and each reply is cut off once: wherever it happens, giving up leaves nothing.

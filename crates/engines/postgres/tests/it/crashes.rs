@@ -1,5 +1,5 @@
-//! What a crash of the server may take back, and what not: the server is killed with all its
-//! processes, while its own writer of the log sleeps. What did not wait for the disk is then gone.
+//! What a crash of the server may undo, and what not. The server is killed with all its processes
+//! while its WAL writer sleeps, so commits that were not flushed are lost.
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ async fn a_reload_that_lets_commits_not_wait_for_the_disk_takes_no_grant_back() 
 /// Undone, it would keep the name from everybody until the end of a lease that was released, and
 /// that may be far away.
 #[tokio::test]
-async fn a_hand_off_of_a_long_or_detached_lease_is_flushed_before_it_is_told() {
+async fn a_hand_off_of_a_long_or_detached_lease_is_flushed_before_the_reply() {
     let server = server();
     let engine = engine(&server).await;
     for hold in [LONG, DETACHED] {
@@ -84,7 +84,7 @@ async fn a_hand_off_of_a_long_or_detached_lease_is_flushed_before_it_is_told() {
     }
 }
 
-/// A hand-off does not wait for the disk; whoever is told of it does.
+/// A hand-off is not flushed; a reply that shows it is.
 #[tokio::test]
 async fn a_hand_off_that_was_shown_is_not_taken_back() {
     let server = server();

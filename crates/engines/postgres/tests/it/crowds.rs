@@ -9,7 +9,7 @@ use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::support::{connect, let_go, queue, request, sign_in, take};
 
-/// How many wait, and how many lines a batch of heartbeats has.
+/// How many wait, and how many items a batch of heartbeats has.
 const WAITERS: usize = 10_000;
 const BATCH: usize = 128;
 
@@ -40,7 +40,7 @@ fn id(number: usize) -> String {
     format!(r"'\x{number:032x}'::bytea")
 }
 
-/// Puts a held name there with so many who wait for it, of whom each hundredth then left.
+/// Creates a held name with so many waiters, of which every hundredth was then removed.
 fn crowd(server: &PostgresServer) {
     let held = id(0);
     server.sql(&format!(
@@ -88,8 +88,8 @@ async fn heartbeats_of_ten_thousand_waiters_read_a_bounded_part_of_the_queue() {
     let most = i64::try_from(places.len()).expect("small") * 100;
     assert!(read < most, "{read} entries were read for {} heartbeats", places.len());
     // Near the head it is exact; behind it is no less than it is, and in order.
-    for (ahead, told) in places.iter().enumerate() {
-        assert!(*told >= ahead && (*told == ahead || ahead >= 32), "{told} in place of {ahead}");
+    for (ahead, reply) in places.iter().enumerate() {
+        assert!(*reply >= ahead && (*reply == ahead || ahead >= 32), "{reply} in place of {ahead}");
     }
     assert!(places.is_sorted());
 }

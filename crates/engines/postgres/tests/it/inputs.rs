@@ -1,4 +1,4 @@
-//! What is typed wrong, or set up wrong: each is told with what to do, and nothing is written.
+//! Wrong input and wrong setup: each error says what to do, and nothing is written.
 
 use holdline_core::{Certainty, Engine, ErrorKind, ListRequest, LockError, ReleaseReply};
 use holdline_services::{PostgresConfig, PostgresServer};
@@ -16,7 +16,7 @@ async fn refused(url: &str) -> LockError {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told_and_nothing_is_written() {
+async fn a_refusal_of_the_server_is_reported_and_nothing_is_written() {
     let server = PostgresServer::start(PostgresConfig::default().with_passwords());
     server.sql("create role ann login password 'hers'");
     let at = server.address();
@@ -31,7 +31,7 @@ async fn what_the_server_refuses_is_told_and_nothing_is_written() {
         assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{url}: {error}");
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
-    // Whoever only looks makes nothing; a role that may not make the schema cannot lock.
+    // A read creates nothing; a role that may not create the schema cannot lock.
     let engine = connect(&format!("postgres://ann:hers@{at}/postgres")).await.expect("let in");
     let (asked, all) = (request("a"), ListRequest { limit: 9, ..ListRequest::default() });
     assert!(!engine.inspect(&asked.name).await.expect("shown").is_held());
@@ -45,7 +45,7 @@ async fn what_the_server_refuses_is_told_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_server_is_told_within_the_limit() {
+async fn a_host_without_a_server_is_reported_within_the_limit() {
     let server = PostgresServer::start(PostgresConfig::default());
     let address = server.address();
     drop(server);

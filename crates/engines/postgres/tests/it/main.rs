@@ -1,4 +1,4 @@
-//! The PostgreSQL engine against real servers: what only it can meet.
+//! The PostgreSQL engine against real servers: tests that only this engine needs.
 
 mod advisory;
 mod checkup;

@@ -1,6 +1,6 @@
-//! A queue of notifications that is nearly full: one session that listens and stays in a
-//! transaction keeps the server from emptying it. A full queue is 8 GB, so the test lowers the
-//! limit in the schema, and fills 2 MB.
+//! A notification queue that is nearly full: one session that listens and stays in a transaction
+//! keeps the server from emptying it. A full queue is 8 GB, so the test lowers the limit in the
+//! schema, and fills 2 MB.
 
 use futures_util::StreamExt;
 use holdline_core::{AcquireRequest, Engine, Hint, Purpose, RenewReply};
@@ -24,7 +24,7 @@ async fn fill(server: &PostgresServer) -> Client {
 }
 
 #[tokio::test]
-async fn a_queue_of_notifications_that_is_nearly_full_costs_the_message_and_no_hand_off() {
+async fn a_nearly_full_notification_queue_costs_the_message_and_no_hand_off() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let (held, waits) = (request("a"), request("a"));
@@ -41,8 +41,8 @@ async fn a_queue_of_notifications_that_is_nearly_full_costs_the_message_and_no_h
     let first = hints.next().await;
     assert_ne!(first, Some(Hint::LookAgain), "the hand-off sent a message");
     // The heartbeat finds it.
-    let told = renew(&engine, &waits, Purpose::Wait).await.expect("heard");
-    assert!(matches!(told, RenewReply::Handed { .. }), "{told:?}");
+    let reply = renew(&engine, &waits, Purpose::Wait).await.expect("heard");
+    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
     // The session that kept the queue full is gone: messages are sent again.
     let emptied = "select pg_notification_queue_usage() < 0.0001";

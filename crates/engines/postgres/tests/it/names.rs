@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use holdline::{ErrorKind, ListRequest};
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::people::{clean, client, patient, release, soon, take};
+use crate::people::{clean, client, release, soon, take, waiting_renewals};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_name_is_refused_or_its_own_lock() {
@@ -54,7 +54,7 @@ async fn every_name_is_refused_or_its_own_lock() {
     ];
     let mut guards = Vec::new();
     for name in good {
-        guards.push(take(&client, name, &patient()).await);
+        guards.push(take(&client, name, &waiting_renewals()).await);
     }
     let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert_eq!(tokens.len(), good.len(), "no two of them are one lock");

@@ -1,5 +1,5 @@
-//! Packets that are lost, and peers that vanish without a word: what only the kernel's network can
-//! do. Each test runs in a network of its own; by its socket the server can be asked all the same.
+//! Lost packets, and peers that disappear silently: faults that only the kernel's network can
+//! produce. Each test has a network of its own; the server's socket is still reachable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use holdline_postgres::{AdvisoryLock, PostgresOptions};
 use holdline_services::{Loss, PostgresConfig, PostgresServer, PrivateNetwork};
 
 use crate::people::{
-    Referee, by_socket, clean, client, client_at, lease, nothing_left, patient, queued, reached,
-    release, renewed, soon, take, try_take,
+    Referee, by_socket, clean, client, client_at, lease, nothing_left, queued, reached, release,
+    renewed, soon, take, try_take, waiting_renewals,
 };
 use crate::support::{LIMIT, eventually};
 
@@ -26,7 +26,7 @@ async fn lost_packets_cost_time_and_no_lease() {
     let server = server();
     let referee = Arc::new(Referee::default());
     let holder = client(&server).await;
-    let kept = take(&holder, "kept", &patient()).await;
+    let kept = take(&holder, "kept", &waiting_renewals()).await;
     network.lose(Loss::Percent(10));
     let tasks = (0..4).map(|_| {
         let (url, referee) = (by_socket(&server), referee.clone());
@@ -37,7 +37,7 @@ async fn lost_packets_cost_time_and_no_lease() {
             for client in [&client, &lossy] {
                 let mut held = 0;
                 while held < 3 {
-                    let mutex = client.mutex_with("a", &patient()).expect("a good lock");
+                    let mutex = client.mutex_with("a", &waiting_renewals()).expect("a good lock");
                     // A command may meet its limit; then it is asked for anew.
                     let Ok(guard) = soon("an end", mutex.lock_owned()).await else { continue };
                     referee.granted(&guard);
@@ -57,12 +57,12 @@ async fn lost_packets_cost_time_and_no_lease() {
     clean(&server, &[&holder]).await;
 }
 
-/// One direction is cut, or both. The holder is told in time, whether the server still hears it or
-/// not; who is next gets in by another way, and never beside it.
+/// One direction is cut, or both. The holder is notified in time, whether or not the server
+/// still receives its requests; the next one connects by another way, and never holds beside it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in() {
+async fn a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds() {
     let name =
-        "network::a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_gets_in";
+        "network::a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let at = server.address();
@@ -91,36 +91,36 @@ async fn a_holder_whose_requests_or_replies_are_lost_is_told_before_the_next_get
 
 /// What a kernel kept is sent again after the heal, late: the request, and then its undo.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late() {
-    let name = "network::what_was_given_up_in_a_cut_leaves_nothing_when_it_comes_late";
+async fn a_request_that_was_given_up_leaves_nothing_when_it_arrives_late() {
+    let name = "network::a_request_that_was_given_up_leaves_nothing_when_it_arrives_late";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let server = server();
     let client = client(&server).await;
     for cut in [Loss::To(server.address()), Loss::From(server.address())] {
         reached(&client).await;
-        release(take(&client, "first", &patient()).await).await;
+        release(take(&client, "first", &waiting_renewals()).await).await;
         network.lose(cut);
         let error = try_take(&client, "limited").await.expect_err("nobody answers");
         assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{cut:?}: {error:?}");
         assert_eq!(error.certainty(), Certainty::Unknown, "{cut:?}: {error:?}");
         network.heal();
         reached(&client).await;
-        release(take(&client, "first", &patient()).await).await;
+        release(take(&client, "first", &waiting_renewals()).await).await;
         network.lose(cut);
-        let mutex = client.mutex_with("dropped", &patient()).expect("a good lock");
+        let mutex = client.mutex_with("dropped", &waiting_renewals()).expect("a good lock");
         let dropped = tokio::time::timeout(Duration::from_millis(200), mutex.lock()).await;
         assert!(dropped.is_err(), "nobody answers");
         network.heal();
         nothing_left(&server).await;
         for name in ["limited", "dropped"] {
-            release(take(&client, name, &patient()).await).await;
+            release(take(&client, name, &waiting_renewals()).await).await;
         }
     }
     clean(&server, &[&client]).await;
 }
 
-/// Nobody says that the machine is gone. The holder of an advisory lock hears of it from its own
-/// kernel, and the server from its: the next one gets the lock. Whoever waited there is forgotten.
+/// A machine disappears silently. The holder of an advisory lock learns of it from its own kernel,
+/// and the server from its: the next one gets the lock. A waiter of that machine is removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free() {
     let name = "network::an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free";

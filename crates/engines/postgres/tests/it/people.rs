@@ -1,4 +1,4 @@
-//! Clients of the library, and a referee who sees every grant.
+//! Clients of the library, and a checker that sees every grant.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(crate) fn lease(millis: u64) -> LockOptions {
 }
 
 /// The lease of those who are to survive what happens to others.
-pub(crate) fn patient() -> LockOptions {
+pub(crate) fn waiting_renewals() -> LockOptions {
     lease(30_000).with_renew_interval(Duration::from_millis(500))
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn queued(
     name: &'static str,
 ) -> JoinHandle<Guard> {
     let client = client.clone();
-    let waiting = tokio::spawn(async move { take(&client, name, &patient()).await });
+    let waiting = tokio::spawn(async move { take(&client, name, &waiting_renewals()).await });
     let ask = format!("select count(*) from holdline.waiters where name = '{name}'");
     eventually("it is queued", || server.sql(&ask) == ["1"]).await;
     waiting
@@ -59,7 +59,7 @@ pub(crate) async fn queued(
 
 /// Asks once.
 pub(crate) async fn try_take(client: &Client, name: &str) -> Result<Guard, LockError> {
-    let mutex = client.mutex_with(name, &patient()).expect("a good lock");
+    let mutex = client.mutex_with(name, &waiting_renewals()).expect("a good lock");
     soon("an answer", mutex.try_lock()).await
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Sees the grants of one exclusive name: nobody believes beside another, tokens grow.
+/// Sees the grants of one exclusive name: at most one is valid, and tokens grow.
 #[derive(Default)]
 pub(crate) struct Referee(Mutex<(Vec<Held>, u64)>);
 
@@ -115,7 +115,7 @@ impl Referee {
         let mut seen = self.0.lock();
         let (held, last) = &mut *seen;
         held.retain(Held::is_valid);
-        assert!(held.is_empty(), "two believe: {held:?} and {guard:?}");
+        assert!(held.is_empty(), "two are valid: {held:?} and {guard:?}");
         let token = guard.fencing_token().get();
         assert!(token > *last, "token {token} after {last}");
         *last = token;

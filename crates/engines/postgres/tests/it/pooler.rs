@@ -11,7 +11,7 @@ use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
 use crate::support::{connect, let_go, queue, renew, request, take};
 
 #[tokio::test]
-async fn a_pooler_is_told_by_doctor() {
+async fn a_pooler_is_reported_by_doctor() {
     let server = PostgresServer::start(PostgresConfig::default());
     let pooler = PgBouncer::start(&server, 2);
     for (url, health) in [(pooler.url(), Health::Warning), (server.url(), Health::Ok)] {
@@ -23,7 +23,7 @@ async fn a_pooler_is_told_by_doctor() {
 }
 
 #[tokio::test]
-async fn who_waits_behind_a_pooler_finds_the_hand_off_by_its_heartbeat() {
+async fn a_waiter_behind_a_pooler_finds_the_hand_off_by_its_heartbeat() {
     let server = PostgresServer::start(PostgresConfig::default());
     let pooler = PgBouncer::start(&server, 2);
     let one = connect(&pooler.url()).await.expect("connected");
@@ -33,8 +33,8 @@ async fn who_waits_behind_a_pooler_finds_the_hand_off_by_its_heartbeat() {
     queue(&other, &waits).await;
     assert_eq!(server.sql("select inbox from holdline.waiters"), ["0"]);
     let_go(&one, &held).await;
-    let told = renew(&other, &waits, Purpose::Wait).await.expect("asked");
-    assert!(matches!(told, RenewReply::Handed { .. }), "{told:?}");
+    let reply = renew(&other, &waits, Purpose::Wait).await.expect("asked");
+    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
     take(&other, &AcquireRequest { known: true, ..waits.clone() }).await;
     let_go(&other, &waits).await;
 }
@@ -84,6 +84,6 @@ async fn sessions_that_others_use_are_left_as_they_are() {
         pg_listening_channels())";
     let mut psql = std::process::Command::new("psql");
     let done = psql.args(["-X", "-A", "-t", "-c", ask, "-d", &pooler.url()]).output();
-    let told = done.expect("psql comes with postgresql");
-    assert_eq!(String::from_utf8_lossy(&told.stdout).trim(), "0000", "{told:?}");
+    let reply = done.expect("psql comes with postgresql");
+    assert_eq!(String::from_utf8_lossy(&reply.stdout).trim(), "0000", "{reply:?}");
 }

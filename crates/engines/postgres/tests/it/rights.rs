@@ -1,4 +1,4 @@
-//! The least that a role needs.
+//! The privileges that a role needs at least.
 
 use holdline_core::{Engine, ErrorKind, ListRequest, Operation, OperationReply};
 use holdline_services::{PostgresConfig, PostgresServer};
@@ -24,19 +24,19 @@ async fn a_role_with_usage_alone_locks_and_sees_no_lease_id() {
     engine.release(&ending(&waits, true)).await.expect("given up");
     let (name, reason) = (held.name.clone(), "because".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    let told = engine.operate(&revoke).await.expect("told");
-    assert!(matches!(told, OperationReply::Told { .. }), "{told:?}");
+    let reply = engine.operate(&revoke).await.expect("told");
+    assert!(matches!(reply, OperationReply::Notified { .. }), "{reply:?}");
     engine.operate(&Operation::RaiseFence { to: token }).await.expect("raised");
     let_go(&engine, &held).await;
     take(&owner, &theirs).await;
     for table in ["heads", "waiters"] {
-        let told = server.try_sql("postgres", &format!("set role locker; table holdline.{table}"));
-        assert!(told.as_ref().is_err_and(|says| says.contains("permission denied")), "{told:?}");
+        let reply = server.try_sql("postgres", &format!("set role locker; table holdline.{table}"));
+        assert!(reply.as_ref().is_err_and(|says| says.contains("permission denied")), "{reply:?}");
     }
 }
 
 #[tokio::test]
-async fn a_role_without_usage_is_told_what_it_lacks() {
+async fn a_role_without_usage_learns_what_it_lacks() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql("create role stranger login");
@@ -46,7 +46,7 @@ async fn a_role_without_usage_is_told_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn a_role_that_takes_no_writes_is_told_so() {
+async fn a_read_only_role_is_reported() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql(

@@ -62,12 +62,12 @@ fn kind<T: std::fmt::Debug>(outcome: Outcome<T>) -> ErrorKind {
 }
 
 #[tokio::test]
-async fn what_the_body_writes_is_committed_while_nobody_else_can() {
+async fn writes_of_the_body_are_committed_under_the_lock() {
     let server = with_jobs(2);
     let (mut one, mut other) = (client(&server).await, client(&server).await);
     let rows = RowLock::new("select id from jobs where id = 1 -- the first", &[]);
     let done: Outcome<i32> = row_lock(&mut one, &rows, &MachineClock, async |work, found| {
-        // Held by this transaction: others are told so, each in its way, and another row is free.
+        // Held by this transaction: others get their error, and another row is free.
         assert_eq!(kind(mark(&mut other, 1, RowWait::Never, "x").await), busy());
         assert_eq!(kind(mark(&mut other, 1, RowWait::SkipLocked, "x").await), busy());
         let late = kind(mark(&mut other, 1, RowWait::AtMost(SHORT), "x").await);
@@ -86,7 +86,7 @@ fn busy() -> ErrorKind {
     ErrorKind::Busy { holder: None }
 }
 
-/// Each of them is had in time, all of them together are not.
+/// Each row is locked in time, all of them together are not.
 #[tokio::test]
 async fn a_wait_for_one_row_after_another_times_out_and_is_no_silent_server() {
     let server = with_jobs(12);
@@ -133,7 +133,7 @@ async fn a_missing_row_is_no_locked_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_gets_the_row_as_the_last_one_left_it() {
+async fn a_waiter_reads_the_row_as_the_last_holder_left_it() {
     let server = with_jobs(1);
     let tasks = (0..8).map(|_| {
         let address = server.address();
@@ -151,7 +151,7 @@ async fn whoever_waits_gets_the_row_as_the_last_one_left_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_that_skip_what_others_do_do_each_job_once() {
+async fn workers_that_skip_locked_jobs_do_each_job_once() {
     let server = with_jobs(40);
     let tasks = (0..4).map(|_| {
         let address = server.address();
@@ -183,7 +183,7 @@ async fn workers_that_skip_what_others_do_do_each_job_once() {
 
 /// But not its details, which quote the rows.
 #[tokio::test]
-async fn a_body_that_the_server_refused_is_told_in_its_words() {
+async fn a_refused_body_returns_the_servers_error() {
     let server = with_jobs(1);
     let mut client = client(&server).await;
     server.sql("create unique index once on jobs (state)");
@@ -239,7 +239,7 @@ async fn a_body_that_fails_is_rolled_back_and_so_is_one_that_hides_it() {
 }
 
 #[tokio::test]
-async fn a_refused_commit_and_a_wrong_query_say_that_nothing_was_done() {
+async fn a_refused_commit_and_a_wrong_query_are_not_applied() {
     let server = with_jobs(1);
     server.sql(
         "create table parts (job int references jobs deferrable initially deferred); \
@@ -275,11 +275,11 @@ async fn the_body_waits_as_its_session_does() {
     let ask =
         "select current_setting('lock_timeout') || ' ' || current_setting('statement_timeout')";
     let rows = RowLock::new("select from jobs", &[]).with_wait(RowWait::AtMost(SHORT));
-    let told: Outcome<String> = row_lock(&mut client, &rows, &MachineClock, async |work, _| {
+    let reply: Outcome<String> = row_lock(&mut client, &rows, &MachineClock, async |work, _| {
         Ok(work.query_one(ask, &[]).await?.get(0))
     })
     .await;
-    assert_eq!(told.expect("committed"), "7s 1h");
+    assert_eq!(reply.expect("committed"), "7s 1h");
     let after = client.query_one(ask, &[]).await.expect("told");
     assert_eq!(after.get::<_, String>(0), "7s 1h");
 }
@@ -372,7 +372,7 @@ async fn it_can_be_dropped_at_every_await() {
 
 /// The wait goes on in the server until its limit, and then nothing is left of it.
 #[tokio::test]
-async fn whoever_waits_for_a_row_and_is_dropped_leaves_nothing() {
+async fn a_dropped_waiter_for_a_row_leaves_nothing() {
     let server = with_jobs(1);
     let (mut one, mut other) = (client(&server).await, client(&server).await);
     let rows = RowLock::new("select from jobs", &[]);
@@ -394,7 +394,7 @@ async fn whoever_waits_for_a_row_and_is_dropped_leaves_nothing() {
 }
 
 #[test]
-fn an_error_tells_what_is_certain() {
+fn an_error_reports_its_certainty() {
     let failed = LockError::invalid("postgres", "query", "wrong");
     let failed: RowLockError<std::fmt::Error> = failed.into();
     assert_eq!(failed.certainty(), Certainty::NotApplied);

@@ -1,4 +1,4 @@
-//! How the schema comes into being, and what is not ours.
+//! How the schema is created, and what happens to foreign ones.
 
 use holdline_core::{Engine, ErrorKind, Purpose, RenewReply};
 use holdline_services::{PostgresConfig, PostgresServer};
@@ -26,7 +26,7 @@ async fn many_that_find_nothing_make_it_once() {
 }
 
 #[tokio::test]
-async fn a_client_that_came_before_the_schema_sees_what_others_hold() {
+async fn a_client_that_came_before_the_schema_sees_other_holders() {
     let server = PostgresServer::start(PostgresConfig::default());
     let (early, holder) = (engine(&server).await, engine(&server).await);
     assert!(!early.inspect(&name("a")).await.expect("shown").is_held());
@@ -58,7 +58,7 @@ async fn schemas_are_stores_of_their_own() {
 }
 
 #[tokio::test]
-async fn what_others_keep_there_is_foreign_and_left() {
+async fn foreign_data_is_reported_and_left() {
     let server = PostgresServer::start(PostgresConfig::default());
     server.sql(
         "create schema theirs; create table theirs.heads (a int); insert into theirs.heads values \
@@ -131,7 +131,7 @@ async fn functions_of_an_older_version_are_brought_up_to_date_by_many_at_once() 
     for one in at_work.collect::<Vec<_>>() {
         one.await.expect("no panic");
     }
-    // Whoever was connected before goes on, and the rows stay.
+    // Connected clients continue, and the rows stay.
     let_go(&early, &held).await;
     let definer = format!("select p.prosecdef {WHERE} 'release_1'");
     assert_eq!(server.sql(&definer), ["t"]);
@@ -150,15 +150,15 @@ async fn functions_of_the_same_revision_with_another_text_are_replaced() {
             $$ begin outcome := 'nothing'; end $$; \
          comment on function holdline.now_1() is 'Holdline: text 0123456789abcdef'",
     );
-    // Who may not replace them uses them: they are of its revision.
+    // A role that may not replace them uses them: they are of its revision.
     let app = connect(&server.url_of("app", "postgres")).await.expect("let in");
     take(&app, &request("b")).await;
     let definer = format!("select p.prosecdef {WHERE} 'release_1'");
     assert_eq!(server.sql(&definer), ["f"]);
-    let mended = engine(&server).await;
-    take(&mended, &request("c")).await;
+    let repaired = engine(&server).await;
+    take(&repaired, &request("c")).await;
     assert_eq!(server.sql(&definer), ["t"]);
-    let_go(&mended, &held).await;
+    let_go(&repaired, &held).await;
 }
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn functions_of_a_newer_version_are_used_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_bring_functions_up_to_date_is_told_who_may() {
+async fn a_role_that_may_not_replace_functions_learns_which_role_may() {
     let server = PostgresServer::start(PostgresConfig::default());
     server.sql(
         "create role owner login; alter database postgres owner to owner; \
@@ -197,18 +197,18 @@ async fn a_role_that_may_not_bring_functions_up_to_date_is_told_who_may() {
     let error = connect(&app).await.expect_err("older");
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
     assert!(error.to_string().contains("by this version as the role `owner`"), "{error}");
-    // Whoever is a member of it acts for it: all of it stays with one owner.
+    // A member acts for the owner: all objects keep one owner.
     let held = request("a");
-    let mended = connect(&deputy).await.expect("let in");
-    take(&mended, &held).await;
-    let_go(&mended, &held).await;
+    let repaired = connect(&deputy).await.expect("let in");
+    take(&repaired, &held).await;
+    let_go(&repaired, &held).await;
     let owners = "select distinct pg_get_userbyid(p.proowner) from pg_proc p \
         where p.pronamespace = 'holdline'::regnamespace";
     assert_eq!(server.sql(owners), ["owner"]);
     take(&connect(&app).await.expect("let in"), &request("b")).await;
 }
 
-/// Its functions could do anything with the rights of whoever calls them.
+/// Its functions run with the rights of every client.
 #[tokio::test]
 async fn a_schema_that_a_stranger_made_is_foreign() {
     let server = PostgresServer::start(PostgresConfig::default());
@@ -237,7 +237,7 @@ async fn a_schema_that_a_stranger_made_is_foreign() {
         ),
         [""; 0]
     );
-    // Who says that mallory keeps the locks makes it a member.
+    // To trust mallory, a role becomes a member of it.
     server.sql(
         "grant mallory to app; set role mallory; revoke create on schema holdline from public",
     );
@@ -252,7 +252,7 @@ async fn a_schema_that_a_stranger_made_is_foreign() {
 }
 
 #[tokio::test]
-async fn a_schema_that_was_dropped_is_made_anew_and_the_holder_is_told() {
+async fn a_dropped_schema_is_made_anew_and_the_holder_is_notified() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let held = request("a");
@@ -260,13 +260,13 @@ async fn a_schema_that_was_dropped_is_made_anew_and_the_holder_is_told() {
     server.sql("drop schema holdline cascade");
     let error = engine.inspect(&name("a")).await.expect_err("gone");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
-    let told = renew(&engine, &held, Purpose::Keep(HOLD)).await;
-    assert_eq!(told.expect("asked"), RenewReply::Unknown);
+    let reply = renew(&engine, &held, Purpose::Keep(HOLD)).await;
+    assert_eq!(reply.expect("asked"), RenewReply::Unknown);
     take(&engine, &request("a")).await;
 }
 
 #[tokio::test]
-async fn names_that_nobody_uses_leave_no_rows() {
+async fn unused_names_leave_no_rows() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     for number in 0..300 {

@@ -1,4 +1,4 @@
-//! What the store makes of what it is asked, seen from behind.
+//! The effect of requests on the stored data, read directly from the server.
 
 use futures_util::StreamExt;
 use holdline_core::{Engine, FencingToken, Operation};
@@ -24,7 +24,7 @@ async fn a_busy_name_costs_no_token_and_a_free_one_is_one_update() {
 }
 
 #[tokio::test]
-async fn notifications_are_sent_only_to_who_waits() {
+async fn notifications_are_sent_only_to_waiters() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let (held, waits) = (request("a"), request("a"));
@@ -64,7 +64,7 @@ async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
 }
 
 #[tokio::test]
-async fn after_an_old_copy_was_put_back_the_operator_raises_the_fence() {
+async fn after_a_restored_old_copy_the_operator_raises_the_fence() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync());
     let engine = engine(&server).await;
     let first = request("a");
@@ -105,14 +105,14 @@ fn calls(server: &PostgresServer, verb: &str) -> u64 {
     server.sql(&ask).last().and_then(|calls| calls.parse().ok()).expect("a number")
 }
 
-/// A hand-off is three statements (queue, release, claim) whoever else waits.
+/// A hand-off is three statements (queue, release, claim), however many wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
     const ROUNDS: u64 = 4;
     let server =
         PostgresServer::start(PostgresConfig::default().with_line("track_functions = all"));
     for waiters in [2_u64, 64] {
-        // On a machine that stands still whoever misses its claim asks and queues once more.
+        // On a paused machine a contender may miss its claim, and queues once more.
         let mut asked_more = Vec::new();
         for _ in 0..5 {
             let (acquires, releases) = (calls(&server, "acquire"), calls(&server, "release"));
@@ -132,7 +132,7 @@ async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
             }
             drop(client);
             let grants = waiters * ROUNDS;
-            // What a session has counted is told at its end at the latest.
+            // A session's counters are reported at its end at the latest.
             while calls(&server, "release") < releases + grants {}
             assert_eq!(calls(&server, "release") - releases, grants);
             let asked = calls(&server, "acquire") - acquires;

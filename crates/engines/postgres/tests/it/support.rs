@@ -1,4 +1,4 @@
-//! What the tests share: engines of one server, and contenders.
+//! Shared by the tests: engines of one server, and contenders.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -94,7 +94,7 @@ async fn planted_functions_do_not_run_for_row_locks() {
 
 /// What sets its own search path can be called by anybody; what does not, by the owner alone.
 #[tokio::test]
-async fn functions_without_a_search_path_of_their_own_are_called_by_nobody_else() {
+async fn functions_without_a_search_path_of_their_own_are_called_only_by_the_owner() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&connect(&server.url()).await.expect("connected"), &request("a")).await;
     let open = "select proname from pg_proc where pronamespace = 'holdline'::regnamespace \

@@ -1,4 +1,4 @@
-//! What a command does that waited for the row of its name: it counts from when it has it.
+//! Commands that waited for the row of their name: durations count from when they have the row.
 
 use holdline_core::{
     AcquireRequest, Certainty, Engine, ErrorKind, ListRequest, Purpose, RenewReply, RenewRequest,
@@ -8,13 +8,13 @@ use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::support::{HOLD, engine, eventually, let_go, queue, renew, request, sign_in, take};
 
-/// How many wait for a row that somebody else has.
+/// How many wait for a row that another session has locked.
 const WAITING: &str = "select count(*) from pg_locks where not granted";
-/// The server's time, as `now_1` tells it.
+/// The server's time, as `now_1` returns it.
 const NOW: &str = "select holdline.now_1()";
 
-/// Has a command come to the row of the name `a` while somebody else has it, and returns what it
-/// told, and the moment from which it could have the row.
+/// Runs a command that waits for the row of the name `a`, and returns its reply and the moment from
+/// which it could have the row.
 async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = T>) -> (T, i64) {
     let mut session = sign_in(server.address(), "postgres").await;
     let work = session.transaction().await.expect("begun");
@@ -29,7 +29,7 @@ async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = 
     tokio::join!(command, free_from)
 }
 
-/// A name whose holder's lease is over while somebody waits.
+/// A name with a waiter, whose holder's lease has expired.
 async fn over(server: &PostgresServer, engine: &PostgresEngine) -> AcquireRequest {
     let (dead, waits) = (request("a"), request("a"));
     take(engine, &dead).await;
@@ -48,8 +48,8 @@ async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let waits = over(&server, &engine).await;
-    let (told, free) = after_a_wait(&server, renew(&engine, &waits, Purpose::Wait)).await;
-    assert!(matches!(told, Ok(RenewReply::Handed { .. })), "{told:?}");
+    let (reply, free) = after_a_wait(&server, renew(&engine, &waits, Purpose::Wait)).await;
+    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
     let handed = handed_at(&server);
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
@@ -69,9 +69,9 @@ async fn a_look_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let_go(&engine, &waits).await;
 }
 
-/// What several lines of a batch find on their names, one of which somebody else has locked.
+/// A batch of several items, one of which has a locked row.
 #[tokio::test]
-async fn a_row_that_somebody_locks_costs_a_batch_one_line() {
+async fn a_locked_row_costs_a_batch_one_item() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let held = ["a", "b", "c"].map(request);
@@ -80,45 +80,45 @@ async fn a_row_that_somebody_locks_costs_a_batch_one_line() {
     }
     let (waits, lost) = (request("a"), request("d"));
     queue(&engine, &waits).await;
-    let mut lines: Vec<RenewRequest> =
-        held.iter().map(|one| line(one, Purpose::Keep(HOLD))).collect();
-    lines.extend([line(&waits, Purpose::Wait), line(&lost, Purpose::Keep(HOLD))]);
+    let mut batch: Vec<RenewRequest> =
+        held.iter().map(|one| item(one, Purpose::Keep(HOLD))).collect();
+    batch.extend([item(&waits, Purpose::Wait), item(&lost, Purpose::Keep(HOLD))]);
     for locked in ["a", "b", "c"] {
         let mut session = sign_in(server.address(), "postgres").await;
         let work = session.transaction().await.expect("begun");
         let lock = format!("select from holdline.heads where name = '{locked}' for update");
         assert_eq!(work.execute(&lock, &[]).await.expect("taken"), 1);
-        let told = engine.renew(&lines).await;
-        for (line, told) in std::iter::zip(&lines, told) {
-            match told {
-                Err(error) if line.name.as_str() == locked => {
+        let reply = engine.renew(&batch).await;
+        for (item, reply) in std::iter::zip(&batch, reply) {
+            match reply {
+                Err(error) if item.name.as_str() == locked => {
                     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
                     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
                 }
-                Ok(told) if line.name.as_str() != locked => {
-                    let expected = match line.lease_id {
-                        id if id == waits.lease_id => matches!(told, RenewReply::Queued { .. }),
-                        id if id == lost.lease_id => told == RenewReply::Unknown,
-                        _ => matches!(told, RenewReply::Renewed { .. }),
+                Ok(reply) if item.name.as_str() != locked => {
+                    let expected = match item.lease_id {
+                        id if id == waits.lease_id => matches!(reply, RenewReply::Queued { .. }),
+                        id if id == lost.lease_id => reply == RenewReply::Unknown,
+                        _ => matches!(reply, RenewReply::Renewed { .. }),
                     };
-                    assert!(expected, "{line:?}: {told:?}");
+                    assert!(expected, "{item:?}: {reply:?}");
                 }
-                told => panic!("{line:?} while {locked} is locked: {told:?}"),
+                reply => panic!("{item:?} while {locked} is locked: {reply:?}"),
             }
         }
         // Nor does it cost a listing.
         let all = ListRequest { limit: 10, ..ListRequest::default() };
         assert_eq!(engine.list(&all).await.expect("listed").names.len(), 3);
         work.commit().await.expect("committed");
-        for told in engine.renew(&lines).await {
-            told.expect("nobody has locked anything");
+        for reply in engine.renew(&batch).await {
+            reply.expect("nobody has locked anything");
         }
     }
 }
 
 /// A row that is free again soon is waited for.
 #[tokio::test]
-async fn the_lines_of_one_name_wait_for_its_row_and_are_one_command() {
+async fn the_items_of_one_name_wait_for_its_row_and_are_one_command() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let waits = over(&server, &engine).await;
@@ -132,14 +132,14 @@ async fn the_lines_of_one_name_wait_for_its_row_and_are_one_command() {
          from holdline.waiters; \
          update holdline.heads set queued = 2, next_place = next_place + 1 where name = 'a'"
     ));
-    let lines = [line(&waits, Purpose::Wait), line(&second, Purpose::Wait)];
-    let (told, free) = after_a_wait(&server, engine.renew(&lines)).await;
-    assert!(matches!(told[0], Ok(RenewReply::Handed { .. })), "{told:?}");
-    assert!(matches!(told[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{told:?}");
+    let batch = [item(&waits, Purpose::Wait), item(&second, Purpose::Wait)];
+    let (reply, free) = after_a_wait(&server, engine.renew(&batch)).await;
+    assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{reply:?}");
     assert!(handed_at(&server) >= free);
 }
 
-fn line(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
+fn item(asked: &AcquireRequest, purpose: Purpose) -> RenewRequest {
     let (name, lease_id, client) = (asked.name.clone(), asked.lease_id, asked.client);
     RenewRequest { name, lease_id, client, purpose }
 }

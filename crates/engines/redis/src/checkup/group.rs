@@ -1,4 +1,4 @@
-//! What `doctor` looks at above a server: its sentinels, and the replicas that they know.
+//! What `doctor` checks of the sentinels, and of the replicas that they know.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,50 +10,50 @@ use super::info::{Config, Info};
 use super::settings::is_older;
 use crate::node::{Node, Value};
 use crate::options::RedisOptions;
-use crate::sentinel::Seen;
+use crate::sentinel::MasterView;
 
-const SENTINELS: &str = "they agree on a failover and tell where the master is: a majority of them \
-                         must be there for it";
+const SENTINELS: &str = "they agree on a failover and name the master: that needs a majority of \
+                         them";
 const REPLICAS: &str = "one of them takes over when the master is lost";
-const ISOLATION: &str = "a master that is cut off must stop, or some clients hold there what \
-                         others hold with the new one";
+const ISOLATION: &str = "a partitioned master must stop, or two clients can hold one lock, there \
+                         and on the new master";
 
-const DOWN_AFTER: &str = "a master that is silent for so long is replaced: until then nobody is \
-                          granted anything, and each replacement costs a time without grants";
+const DOWN_AFTER: &str = "a master that is silent for this long is replaced: until then no lock \
+                          is granted, and each failover costs a time without grants";
 const RIGHTS: &str = "without one of these commands a master is not found, or found late";
 
-/// What the user must be allowed at a sentinel, besides what was asked already.
+/// The rights that the user needs at a sentinel, besides those that were used already.
 const NEEDED: [&str; 2] = ["SENTINEL MASTERS", "SUBSCRIBE +switch-master"];
-/// A master that is silent for less is well: machines stand still now and then.
+/// A master may be silent for less: machines freeze now and then.
 const SHORTEST_MS: u64 = 1_000;
-/// Nobody wants to wait longer for a master that is dead.
+/// Clients should not wait longer for a dead master.
 const LONGEST_MS: u64 = 60_000;
-/// How much later than `min-replicas-max-lag` a master that is cut off may still take writes.
+/// How much later than `min-replicas-max-lag` a partitioned master may still accept writes.
 const NOTICED_MS: u64 = 2_000;
 const USUAL_LAG_S: u64 = 10;
 
-/// What the sentinels say, each by itself.
-pub(super) struct Group {
-    each: Vec<Result<Told, LockError>>,
-    /// How long a master that was replaced is allowed for, in ms.
+/// The reports of the sentinels.
+pub(super) struct Sentinels {
+    each: Vec<Result<SentinelReport, LockError>>,
+    /// How long a replaced master may still accept writes, in ms.
     old_master: u64,
-    /// For how long nothing is granted after a promotion.
+    /// How long no lock is granted after a promotion.
     quarantine: Duration,
 }
 
-/// What one of them says.
-struct Told {
-    seen: Seen,
+/// The report of one sentinel.
+struct SentinelReport {
+    seen: MasterView,
     down_after: u64,
-    /// What only `doctor` asks, and a user may lack the right to.
+    /// What only `doctor` queries, for which a user may lack the rights.
     listed: Result<Listed, LockError>,
-    /// What we may not do there.
+    /// The commands that we may not send there.
     lacks: Result<Vec<&'static str>, LockError>,
 }
 
-/// Whom a sentinel finds there.
+/// The servers that a sentinel can reach.
 struct Listed {
-    /// How many sentinels, itself too.
+    /// How many sentinels, including itself.
     living: u64,
     /// The replicas.
     there: Vec<(String, u16)>,
@@ -61,12 +61,12 @@ struct Listed {
     well: u64,
 }
 
-impl Group {
-    /// Asks all sentinels that the options name; `None` where they name none.
+impl Sentinels {
+    /// Queries all sentinels that the options name; `None` where they name none.
     pub(super) async fn ask(
         options: &RedisOptions,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Option<Group>, LockError> {
+    ) -> Result<Option<Sentinels>, LockError> {
         let Some(group) = options.group() else { return Ok(None) };
         let mut each = Vec::new();
         for sentinel in options.sentinels() {
@@ -76,7 +76,7 @@ impl Group {
         }
         let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
         let quarantine = group.max_lease().saturating_add(group.old_master());
-        Ok(Some(Group { each, old_master, quarantine }))
+        Ok(Some(Sentinels { each, old_master, quarantine }))
     }
 
     pub(super) fn quarantine(&self) -> Duration {
@@ -91,14 +91,14 @@ impl Group {
         found
     }
 
-    /// The replicas that all who answer find there.
+    /// Returns the replicas that every answering sentinel can reach.
     pub(super) fn replicas_there(&self) -> Vec<(String, u16)> {
         let all = |place: &(String, u16)| self.listed().all(|listed| listed.there.contains(place));
         let first = self.listed().next().map_or(&[][..], |listed| &listed.there);
         first.iter().filter(|place| all(place)).cloned().collect()
     }
 
-    fn answered(&self) -> impl Iterator<Item = &Told> {
+    fn answered(&self) -> impl Iterator<Item = &SentinelReport> {
         self.each.iter().flatten()
     }
 
@@ -106,12 +106,12 @@ impl Group {
         self.answered().filter_map(|told| told.listed.as_ref().ok())
     }
 
-    /// Why one that answers does not say whom it finds there.
+    /// Returns why an answering sentinel does not list the servers.
     fn unlisted(&self) -> Option<&LockError> {
         self.answered().find_map(|told| told.listed.as_ref().err())
     }
 
-    fn most(&self, of: impl Fn(&Told) -> u64) -> u64 {
+    fn most(&self, of: impl Fn(&SentinelReport) -> u64) -> u64 {
         self.answered().map(of).max().unwrap_or(0)
     }
 
@@ -119,12 +119,12 @@ impl Group {
         let (named, answer) = (self.each.len(), self.answered().count());
         let known = self.most(|told| told.seen.sentinels);
         let quorum = self.most(|told| told.seen.quorum);
-        // Whoever is cut off sees few of them.
+        // A partitioned sentinel reaches few of them.
         let living = self.listed().map(|listed| listed.living).max();
-        let there = living.map_or("nobody tells how many".to_owned(), |count| count.to_string());
+        let there = living.map_or("an unknown number".to_owned(), |count| count.to_string());
         let living = living.unwrap_or(known);
         let found = format!(
-            "{answer} of {named} answer, {known} are known, of which {there} are there, quorum \
+            "{answer} of {named} answer, {known} are known, of which {there} are up, quorum \
              {quorum}"
         );
         let finding = Finding::ok("sentinels", SENTINELS, found);
@@ -132,28 +132,28 @@ impl Group {
         match silent {
             Some(error) if answer == 0 => finding.fail(match error.kind() {
                 ErrorKind::Refused { .. } => {
-                    format!("let this user ask them as docs/redis.md says: {error}")
+                    format!("allow this user the commands that docs/redis.md lists: {error}")
                 }
                 _ => format!("start or name sentinels: {error}"),
             }),
             _ if quorum > known => {
-                finding.fail("set the quorum to a majority: so many sentinels there are not")
+                finding.fail("set the quorum to a majority: it exceeds the number of sentinels")
             }
             _ if living < quorum || 2 * living <= known => finding.fail(format!(
-                "start those that are away: {living} of {known} agree on no failover"
+                "start those that are down: {living} of {known} agree on no failover"
             )),
             _ if !self.agree() => finding.warn(
-                "let them watch the same servers: some name another master (cut off, or set up \
-                 for themselves)",
+                "have them monitor the same servers: some name another master (partitioned, or \
+                 configured differently)",
             ),
-            _ if known < 3 => finding.warn("run three sentinels: of these none may be lost"),
+            _ if known < 3 => finding.warn("run three sentinels: with fewer, none may fail"),
             _ if 2 * quorum <= known => {
-                finding.warn("set the quorum to a majority: so few may be wrong about the master")
+                finding.warn("set the quorum to a majority: fewer may be wrong about the master")
             }
-            Some(error) => finding.warn(format!("see to the one that does not answer: {error}")),
+            Some(error) => finding.warn(format!("check the one that does not answer: {error}")),
             None if self.unlisted().is_some() => finding.warn(self.let_us_ask()),
             None if living < known => finding.warn(
-                "start those that are away, or have the others forget them (SENTINEL RESET): they \
+                "start those that are down, or have the others forget them (SENTINEL RESET): they \
                  count for the majority",
             ),
             None => finding,
@@ -162,7 +162,7 @@ impl Group {
 
     fn let_us_ask(&self) -> String {
         let why = self.unlisted().map_or_else(String::new, |error| format!(": {error}"));
-        format!("let this user ask the sentinels what `doctor` asks, as docs/redis.md says{why}")
+        format!("allow this user the commands at the sentinels that docs/redis.md lists{why}")
     }
 
     fn agree(&self) -> bool {
@@ -181,8 +181,8 @@ impl Group {
         let finding = Finding::ok("down_after", DOWN_AFTER, found);
         if least < SHORTEST_MS {
             return finding.warn(
-                "set down-after-milliseconds to at least 1000: a machine that stands still for a \
-                 moment is no dead one",
+                "set down-after-milliseconds to at least 1000: a machine that freezes for a \
+                 moment is not dead",
             );
         }
         if most > LONGEST_MS {
@@ -201,11 +201,11 @@ impl Group {
         let unknown = self.answered().find_map(|told| told.lacks.as_ref().err());
         let finding = |found: String| Finding::ok("sentinel_rights", RIGHTS, found);
         match (lacks.first(), unknown) {
-            (Some(_), _) => finding(format!("we may not: {}", lacks.join(", "))).warn(
-                "give the sentinels' user the rights that docs/redis.md lists: a failover is \
-                 noticed late without them",
+            (Some(_), _) => finding(format!("not permitted: {}", lacks.join(", "))).warn(
+                "give the sentinels' user the rights that docs/redis.md lists: without them, a \
+                 failover is noticed late",
             ),
-            (None, Some(error)) => finding(format!("may not be asked: {error}"))
+            (None, Some(error)) => finding(format!("is not permitted: {error}"))
                 .warn("allow ACL WHOAMI and ACL DRYRUN to the sentinels' user"),
             (None, None) => finding("all that is needed".to_owned()),
         }
@@ -214,27 +214,26 @@ impl Group {
     fn replicas(&self) -> Finding {
         let known = self.most(|told| told.seen.replicas);
         let Some(well) = self.listed().map(|listed| listed.well).max() else {
-            let found = format!("{known}; whether they are well is not known");
+            let found = format!("{known}; their state is unknown");
             let finding = Finding::ok("replicas", REPLICAS, found);
             return match self.answered().next() {
                 Some(_) => finding.warn(self.let_us_ask()),
                 None => finding.warn("start or name sentinels: no other knows the replicas"),
             };
         };
-        let finding =
-            Finding::ok("replicas", REPLICAS, format!("{known}, of which {well} are well"));
+        let finding = Finding::ok("replicas", REPLICAS, format!("{known}, of which {well} follow"));
         match (known, well) {
             (_, 0) => finding.fail("give the master a replica: without one nothing takes over"),
             _ if well < known => finding.warn(
-                "see to those that are away or do not follow, or have the sentinels forget them \
-                 (SENTINEL RESET): with `replicas=all` nothing is granted while they are missed",
+                "check those that are down or do not follow, or have the sentinels forget them \
+                 (SENTINEL RESET): with `replicas=all`, no lock is granted while one is missing",
             ),
             _ => finding,
         }
     }
 
-    /// Whether a master that is cut off stops. Before 7.0 Redis let scripts write on one that has
-    /// too few replicas (pull request 10160), and all that we write is by scripts.
+    /// Checks whether a partitioned master stops. Before 7.0, Redis let scripts write with too few
+    /// replicas (pull request 10160), and all our writes are in scripts.
     pub(super) fn isolation(
         &self,
         info: &Result<Info, LockError>,
@@ -244,12 +243,13 @@ impl Group {
         let set = match config {
             Ok(config) => config.number("min-replicas-to-write").unwrap_or(0),
             Err(error) => {
-                let finding = Finding::ok("isolation", ISOLATION, format!("not told: {error}"));
+                let finding =
+                    Finding::ok("isolation", ISOLATION, format!("is not permitted: {error}"));
                 return finding.warn("allow CONFIG GET to this user");
             }
         };
         if self.answered().next().is_none() {
-            let found = format!("min-replicas-to-write {set}, of how many is not known");
+            let found = format!("min-replicas-to-write {set}, of an unknown number");
             let finding = Finding::ok("isolation", ISOLATION, found);
             return finding.warn("start or name sentinels: no other knows the replicas");
         }
@@ -257,25 +257,25 @@ impl Group {
         let stops_within = lag.unwrap_or(USUAL_LAG_S).saturating_mul(1_000) + NOTICED_MS;
         let found = format!("min-replicas-to-write {set} of {known}");
         let finding = Finding::ok("isolation", ISOLATION, found);
-        // With it a majority of the servers, and so of sentinels that stand beside them.
+        // With the master that is a majority of the servers, and of sentinels on their machines.
         let enough = known.div_ceil(2);
         match set {
             _ if set > known => finding.fail(format!(
                 "set min-replicas-to-write {enough}: with fewer replicas it takes no writes"
             )),
             _ if info.as_ref().is_ok_and(|info| is_older(info, (7, 0))) => finding.warn(
-                "use Redis 7.0 or newer: an older one stops no scripts, so a master that is cut \
-                 off goes on, whatever min-replicas-to-write says",
+                "use Redis 7.0 or newer: an older one does not stop scripts, so a partitioned \
+                 master continues, whatever min-replicas-to-write says",
             ),
             0 => finding.warn(format!(
-                "set min-replicas-to-write {enough}: nothing stops a master that is cut off"
+                "set min-replicas-to-write {enough}: nothing stops a partitioned master"
             )),
             _ if set < enough => finding.warn(format!(
-                "set min-replicas-to-write {enough}: a master that is cut off together with {set} \
-                 replicas goes on"
+                "set min-replicas-to-write {enough}: a master partitioned together with {set} \
+                 replicas continues"
             )),
             _ if set == known => finding.warn(format!(
-                "a failover brings nothing: the next master has a replica less, and takes no \
+                "a failover does not help: the next master has one replica fewer, and accepts no \
                  writes until the lost server is back. Run at least two replicas and set \
                  min-replicas-to-write to half of them, rounded up ({enough} of {known}), with \
                  the sentinels on the machines of the servers"
@@ -289,15 +289,15 @@ impl Group {
     }
 }
 
-async fn told(probe: &Probe, service: &str) -> Result<Told, LockError> {
+async fn told(probe: &Probe, service: &str) -> Result<SentinelReport, LockError> {
     let address = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
     let fields = probe.ask(&["SENTINEL", "MASTER", service]).await?;
-    let seen = Seen::read(&address, &fields)
-        .ok_or_else(|| crate::error::protocol("what came is no answer of a sentinel"))?;
+    let seen = MasterView::parse(&address, &fields)
+        .ok_or_else(|| crate::error::protocol("invalid reply of a sentinel"))?;
     let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
     let down_after = down_after.unwrap_or(0);
     let (listed, lacks) = (listed(probe, service).await, lacks(probe).await);
-    Ok(Told { seen, down_after, listed, lacks })
+    Ok(SentinelReport { seen, down_after, listed, lacks })
 }
 
 async fn listed(probe: &Probe, service: &str) -> Result<Listed, LockError> {
@@ -319,7 +319,7 @@ fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
     found.and_then(|[_, value]| value.as_text())
 }
 
-/// Tells whether a sentinel finds a server of this kind there: of one that is away it says more.
+/// Tells whether a sentinel reaches a server of this kind: one that is down has more flags.
 fn is_there(server: &Value, kind: &str) -> bool {
     field(server, "flags") == Some(kind)
 }
@@ -328,7 +328,7 @@ fn place(server: &Value) -> Option<(String, u16)> {
     Some((field(server, "ip")?.to_owned(), field(server, "port")?.parse().ok()?))
 }
 
-/// Asks a sentinel what we may not do there.
+/// Asks a sentinel which of the needed commands we may not send.
 async fn lacks(probe: &Probe) -> Result<Vec<&'static str>, LockError> {
     let user = probe.text(&["ACL", "WHOAMI"]).await?;
     let mut lacks = Vec::new();
@@ -343,143 +343,4 @@ async fn lacks(probe: &Probe) -> Result<Vec<&'static str>, LockError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use holdline_core::{Certainty, Health};
-
-    use super::*;
-
-    fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> Told {
-        let host = "h".to_owned();
-        let seen = Seen { host, port: 1, sentinels, quorum, replicas, ..Seen::default() };
-        let there = (0..well).map(|port| ("h".to_owned(), port)).collect();
-        let (living, well) = (sentinels, u64::from(well));
-        let listed = Ok(Listed { living, there, well });
-        Told { seen, down_after: 5_000, listed, lacks: Ok(Vec::new()) }
-    }
-
-    fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Group {
-        let one = || told(sentinels, quorum, replicas, well);
-        let error = || crate::error::unavailable("away", Certainty::NotApplied);
-        let each = (0..3).map(|at| if at < silent { Err(error()) } else { Ok(one()) });
-        Group { each: each.collect(), old_master: 12_000, quarantine: Duration::ZERO }
-    }
-
-    #[test]
-    fn what_one_says_otherwise_is_told() {
-        let changed = |change: fn(&mut Told)| {
-            let mut group = group(3, 2, 2, 2, 0);
-            group.each.last_mut().and_then(|one| one.as_mut().ok()).map(change).expect("one");
-            group
-        };
-        let other = changed(|told| told.seen.port = 2).sentinels();
-        assert_eq!(other.health(), Health::Warning, "{other:?}");
-        for (expected, millis) in [
-            (Health::Ok, 1_000),
-            (Health::Ok, 60_000),
-            (Health::Warning, 999),
-            (Health::Warning, 60_001),
-        ] {
-            let mut group = group(3, 2, 2, 2, 0);
-            let Some(Ok(told)) = group.each.first_mut() else { panic!("one") };
-            told.down_after = millis;
-            assert_eq!(group.down_after().health(), expected, "{millis}");
-        }
-        let lacking = changed(|told| told.lacks = Ok(vec![NEEDED[1]])).rights();
-        assert_eq!(lacking.health(), Health::Warning, "{lacking:?}");
-        assert!(lacking.found().contains("SUBSCRIBE"), "{lacking:?}");
-        let no = || crate::error::unavailable("no", Certainty::NotApplied);
-        let mut mute = group(3, 2, 2, 2, 0);
-        mute.each[0] = Ok(Told { lacks: Err(no()), ..told(3, 2, 2, 2) });
-        assert_eq!(mute.rights().health(), Health::Warning);
-        let away = changed(|told| {
-            told.listed.iter_mut().for_each(|listed| listed.there.truncate(1));
-        });
-        assert_eq!(away.replicas_there(), [("h".to_owned(), 0)]);
-        // What one does not tell the others do.
-        let unasked = |told: &mut Told| {
-            told.listed = Err(crate::error::unavailable("no", Certainty::NotApplied));
-        };
-        let some = changed(unasked);
-        assert_eq!(some.replicas_there().len(), 2);
-        assert_eq!(some.replicas().health(), Health::Ok);
-        let mut all = group(3, 2, 2, 2, 0);
-        all.each.iter_mut().flatten().for_each(unasked);
-        for group in [all, group(3, 2, 2, 2, 3)] {
-            let config = Ok(Config::of(&[("min-replicas-to-write", "1")]));
-            let isolation = group.isolation(&Ok(Info::parse("redis_version:7.0.15")), &config);
-            assert_ne!(group.sentinels().health(), Health::Ok);
-            assert_eq!(group.replicas().health(), Health::Warning);
-            assert!(isolation.fix().is_none_or(|fix| !fix.contains("write 0")), "{isolation:?}");
-        }
-    }
-
-    #[test]
-    fn sentinels_and_replicas_are_judged() {
-        for (expected, sentinels, quorum, silent) in [
-            (Health::Ok, 3, 2, 0),
-            (Health::Ok, 5, 3, 0),
-            (Health::Warning, 3, 2, 1),
-            (Health::Error, 3, 2, 3),
-            (Health::Error, 3, 4, 0),
-            (Health::Warning, 3, 1, 0),
-            (Health::Warning, 2, 2, 0),
-        ] {
-            let found = group(sentinels, quorum, 2, 2, silent).sentinels();
-            assert_eq!(found.health(), expected, "{found:?}");
-        }
-        for (expected, known, quorum, living) in [
-            (Health::Ok, 3, 2, 3),
-            (Health::Warning, 3, 2, 2),
-            (Health::Error, 3, 2, 1),
-            (Health::Warning, 5, 2, 3),
-            (Health::Error, 5, 2, 2),
-            (Health::Error, 5, 4, 3),
-        ] {
-            let mut group = group(known, quorum, 2, 2, 0);
-            let listed = |told: &mut Told| {
-                told.listed.iter_mut().for_each(|listed| listed.living = living);
-            };
-            group.each.iter_mut().flatten().for_each(listed);
-            let found = group.sentinels();
-            assert_eq!(found.health(), expected, "{found:?}");
-        }
-        for (expected, known, well) in [
-            (Health::Ok, 2, 2),
-            (Health::Warning, 2, 1),
-            (Health::Error, 2, 0),
-            (Health::Error, 0, 0),
-        ] {
-            let found = group(3, 2, known, well, 0).replicas();
-            assert_eq!(found.health(), expected, "{found:?}");
-        }
-    }
-
-    #[test]
-    fn a_master_must_stop_when_it_is_cut_off() {
-        let of = |known: u64, set: &str, lag: &str| {
-            let config =
-                Ok(Config::of(&[("min-replicas-to-write", set), ("min-replicas-max-lag", lag)]));
-            group(3, 2, known, 2, 0).isolation(&Ok(Info::parse("redis_version:7.0.15")), &config)
-        };
-        for (expected, known, set, lag) in [
-            (Health::Warning, 2, "0", "10"),
-            (Health::Ok, 2, "1", "10"),
-            (Health::Warning, 2, "1", "11"),
-            (Health::Warning, 2, "2", "10"),
-            (Health::Error, 2, "3", "10"),
-            (Health::Warning, 4, "1", "10"),
-            (Health::Ok, 4, "2", "10"),
-            (Health::Ok, 4, "3", "10"),
-            (Health::Warning, 1, "1", "10"),
-        ] {
-            assert_eq!(of(known, set, lag).health(), expected, "{set} of {known}, {lag} s");
-        }
-        let (good, old) = (Info::parse("redis_version:7.0.0"), Info::parse("redis_version:6.2.14"));
-        let mute = Err(crate::error::unavailable("no", Certainty::NotApplied));
-        assert_eq!(group(3, 2, 2, 2, 0).isolation(&Ok(good), &mute).health(), Health::Warning);
-        // It would be well, if the server kept to it in scripts.
-        let set = Config::of(&[("min-replicas-to-write", "1"), ("min-replicas-max-lag", "10")]);
-        let found = group(3, 2, 2, 2, 0).isolation(&Ok(old), &Ok(set));
-        assert_eq!(found.health(), Health::Warning, "{found:?}");
-    }
-}
+mod tests;

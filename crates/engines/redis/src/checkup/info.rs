@@ -1,4 +1,4 @@
-//! What a server tells about itself: `INFO` and `CONFIG GET`.
+//! The reports of a server about itself: `INFO` and `CONFIG GET`.
 
 use std::collections::BTreeMap;
 

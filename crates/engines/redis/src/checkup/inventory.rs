@@ -1,4 +1,4 @@
-//! What stands under our keys. A bounded look, by `SCAN`.
+//! Counts the keys under our names, by a bounded `SCAN`.
 
 use holdline_core::{FencingToken, Finding, LockError};
 
@@ -6,14 +6,14 @@ use super::Probe;
 use crate::keys::Layout;
 use crate::options::{Dialect, RedisOptions};
 
-const KEYS: &str = "a key without an end is never freed by itself, and one that is not ours keeps \
-                    its name from us";
-/// How many keys of the server one checkup looks at: a large server is not stopped for it.
-const MOST_STEPS: usize = 50;
+const KEYS: &str = "a key without an expiry is never freed, and a key that is not ours blocks \
+                    its name";
+/// How many `SCAN`s one checkup sends: it must not slow a large server down.
+const MAX_STEPS: usize = 50;
 const STEP: &str = "1000";
-/// How many of ours are looked at closely.
-const MOST_OURS: usize = 500;
-/// The longest lease, and the margin by which keys outlive what they hold.
+/// How many of our keys are inspected.
+const MAX_OURS: usize = 500;
+/// The longest lease, and the margin by which keys outlast it.
 const LONGEST_MS: i64 = 24 * 3_600_000 + 60_000;
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,14 +22,14 @@ struct Inventory {
     endless: usize,
     too_long: usize,
     foreign: usize,
-    /// There is more than was looked at.
+    /// There are more keys than were inspected.
     more: bool,
 }
 
-/// Looks at the keys that match the template.
+/// Inspects the keys that match the template.
 pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
     if options.dialect() == Dialect::Plain {
-        return Finding::ok("keys", KEYS, "not looked at: nothing marks a plain key as a lock");
+        return Finding::ok("keys", KEYS, "not inspected: nothing marks a plain key as a lock");
     }
     let layout = Layout::of(options);
     let looked =
@@ -37,21 +37,21 @@ pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
     match looked.await {
         Ok((true, inventory)) => judge(&inventory),
         Ok((false, _)) => {
-            let found = "the counter of fencing tokens holds what cannot be counted on";
+            let found = "the counter of fencing tokens has an invalid value";
             Finding::ok("keys", KEYS, found).fail(
                 "no lock can be taken: find out who wrote to the counter, DEL it, and then run \
                  `holdline fence bump` if its tokens were ahead of the server's clock",
             )
         }
-        Err(error) => Finding::ok("keys", KEYS, format!("may not be asked: {error}"))
-            .warn("allow SCAN, TYPE and PTTL to this user, or look with another"),
+        Err(error) => Finding::ok("keys", KEYS, format!("is not permitted: {error}"))
+            .warn("allow SCAN, TYPE and PTTL to this user, or use another user"),
     }
 }
 
 /// Tells whether the next token can be drawn from the counter, or there is none yet.
 async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
     if layout.has_counters() {
-        // One that is no counter keeps its own name from us, and that is told of it.
+        // An invalid counter blocks its own name only, and is reported there.
         return Ok(true);
     }
     let ask = |command: &str| vec![command.as_bytes().to_vec(), layout.counter()];
@@ -68,13 +68,13 @@ async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
 
 async fn take(probe: &Probe, layout: &Layout) -> Result<Inventory, LockError> {
     let (mut inventory, mut cursor) = (Inventory::default(), b"0".to_vec());
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let words =
             [b"SCAN", &cursor[..], b"MATCH", &layout.pattern(""), b"COUNT", STEP.as_bytes()];
         let page = probe.ask_bytes(words.iter().map(|word| word.to_vec()).collect()).await?;
         let Some([next, keys]) = page.as_array() else { break };
         for key in keys.as_array().unwrap_or_default() {
-            if inventory.seen == MOST_OURS {
+            if inventory.seen == MAX_OURS {
                 inventory.more = true;
                 return Ok(inventory);
             }
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_should_not_be_there_is_told() {
+    fn unexpected_keys_are_reported() {
         let well = || Inventory { seen: 3, more: true, ..Inventory::default() };
         assert_eq!(judge(&well()).health(), Health::Ok);
         assert!(judge(&well()).found().contains("and more"));

@@ -1,4 +1,4 @@
-//! The way to the server, and its clock beside ours.
+//! The round trip to the server, and its clock compared with ours.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -6,13 +6,13 @@ use holdline_core::{Clock, Finding, LockError};
 
 use super::Probe;
 
-/// The server's clock may be this far from ours before it is worth a word: leases do not compare
-/// the two, only tokens that must grow over a server that forgot do.
+/// How far the server's clock may be from ours. Leases do not compare the two; only tokens that
+/// must grow after a loss of data do.
 pub(super) const FAR: i128 = 1_000_000;
 const TRIPS: usize = 5;
 
-const CLOCK: &str = "after the server forgot, fencing tokens go on from its clock: set back, they \
-                     would be smaller than before";
+const CLOCK: &str = "after a loss of data, fencing tokens continue from the server's clock: if \
+                     that was set back, they are smaller than before";
 
 /// Measures the shortest of a few round trips.
 pub(super) async fn round_trip(probe: &Probe, clock: &dyn Clock) -> Result<Duration, LockError> {
@@ -28,9 +28,9 @@ pub(super) async fn round_trip(probe: &Probe, clock: &dyn Clock) -> Result<Durat
 /// How far a server's clock is from ours, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offset {
-    /// Of the server's clock, less ours.
+    /// The server's clock minus ours.
     pub(super) ahead: i128,
-    /// How wrong that may be, either way.
+    /// The possible error, in both directions.
     pub(super) error: i128,
 }
 
@@ -38,16 +38,16 @@ pub(super) struct Offset {
 pub(super) async fn clock(probe: &Probe) -> Finding {
     match offset(probe).await {
         Ok(Some(offset)) => judge(offset),
-        Ok(None) => Finding::ok("clock", CLOCK, "TIME answers what it must not")
-            .fail("find out what stands between us and the server"),
+        Ok(None) => Finding::ok("clock", CLOCK, "the reply to TIME is invalid")
+            .fail("find out what is between us and the server"),
         Err(error) => {
-            let found = format!("may not be asked: {error}");
+            let found = format!("is not permitted: {error}");
             Finding::ok("clock", CLOCK, found).warn("allow TIME to this user")
         }
     }
 }
 
-/// Measures how far the server's clock is from ours; `None` where its answer is none.
+/// Measures how far the server's clock is from ours; `None` if its reply is invalid.
 pub(super) async fn offset(probe: &Probe) -> Result<Option<Offset>, LockError> {
     let before = micros_now();
     let reply = probe.ask(&["TIME"]).await?;
@@ -79,7 +79,7 @@ fn judge(offset: Offset) -> Finding {
     if ahead.abs() - error <= FAR {
         return finding;
     }
-    finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
+    finding.warn("synchronize both clocks (NTP), slewed and not stepped")
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with three digits")]

@@ -1,19 +1,19 @@
-//! What `doctor` looks at on a Redis server.
+//! What `doctor` checks on a Redis server.
 //!
-//! It only asks: nothing is written, no key is touched. What the user may not ask is told as that,
-//! never taken for well.
+//! It only reads: no key is changed. A query that the user may not send is reported as such, and
+//! never counts as a good result.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels above it, `replicas` for those that may take a master's place,
-//! `cluster` for the masters of one, `rights` for what the user may do, `inventory` for what stands
-//! under our keys, `quorum` for servers that are a quorum.
+//! `group` for the sentinels, `replicas` for the replicas that may be promoted, `cluster` for the
+//! masters of one, `rights` for the user's rights, `inventory` for the keys under our names,
+//! `quorum` for the servers of a quorum.
 
-mod alike;
 mod cluster;
 mod group;
 mod info;
 mod inventory;
 mod machine;
+mod merge;
 mod quorum;
 mod replicas;
 mod rights;
@@ -31,9 +31,9 @@ use info::{Config, Info};
 
 pub use quorum::quorum_checkup;
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer, no lock can be acquired, and held ones expire";
 
-/// Looks how the server of these options stands.
+/// Checks the server of these options.
 ///
 /// Takes a few round trips; a server that does not answer costs the time limits of the options.
 ///
@@ -43,11 +43,11 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     if options.is_of_cluster() {
         return cluster::checkup(options, clock).await;
     }
-    let node = Node::new(&options.only_looking(), clock.clone())?;
+    let node = Node::new(&options.read_only(), clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);
-    let group = group::Group::ask(options, &clock).await?;
-    for finding in group.iter().flat_map(group::Group::findings) {
+    let group = group::Sentinels::ask(options, &clock).await?;
+    for finding in group.iter().flat_map(group::Sentinels::findings) {
         checkup.add(finding);
     }
     let trip = match machine::round_trip(&probe, clock.as_ref()).await {

@@ -1,7 +1,5 @@
-//! What `doctor` looks at on the servers of a quorum.
-//!
-//! First how they stand together, then each by itself. What is alike on several servers is told
-//! once, with their addresses.
+//! What `doctor` checks on the servers of a quorum: first together, then each. Equal findings of
+//! several servers are merged, with their addresses.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,7 +7,7 @@ use std::sync::Arc;
 use holdline_core::quorum::majority;
 use holdline_core::{Checkup, Clock, Finding, LockError};
 
-use super::alike::alike;
+use super::merge::merge;
 use super::{Probe, machine, rights, settings};
 use crate::checkup::info::{Config, Info};
 use crate::node::Node;
@@ -18,20 +16,20 @@ use crate::quorum::{ENGINE, NodeState, NodeStatus, QuorumAdmin, QuorumOptions, Q
 
 const SERVERS: &str = "a majority of independent servers must answer for each lock";
 const SET: &str = "servers that are not one set, agreed by all of them, give no votes";
-const MARGIN: &str = "fewer than half of the servers may be lost at any time, and what is lost \
-                      already counts";
-const VOTES: &str = "a server that does not vote counts like one that is lost";
+const MARGIN: &str = "fewer than half of the servers may be down at any time, including those \
+                      that are down now";
+const VOTES: &str = "a server that does not vote counts as down";
 /// The check of a server that does not answer.
 const SILENT: &str = "votes";
-const CLOCKS: &str = "leases do not compare clocks; but fencing tokens follow the one in the \
-                      middle, and lean on it when all servers have forgotten";
-const PERSISTENCE: &str = "a server that has lost its memory gives no vote for the longest lease; \
-                           when a majority loses it at once, no lock can be had for so long";
-/// How far a server's clock may be from the one in the middle, in microseconds. A server follows a
+const CLOCKS: &str = "leases do not compare clocks; but fencing tokens follow the median, and \
+                      depend on it when all servers have lost their data";
+const PERSISTENCE: &str = "a server that has lost its data does not vote for the longest lease; \
+                           if a majority loses it at once, no lock is granted for that long";
+/// How far a server's clock may be from the median, in microseconds. A server follows a
 /// proposed token no further ahead than this.
 const FAR: u64 = 1_000_000;
 
-/// Looks how the servers of these options stand, together and each by itself.
+/// Checks the servers of these options, together and each.
 ///
 /// Takes some round trips to each; one that does not answer costs the time limits of the options.
 ///
@@ -49,7 +47,7 @@ pub async fn quorum_checkup(
         }
         let is_silent = |findings: &[Finding]| findings.iter().any(|one| one.check() == SILENT);
         let silent = each.iter().filter(|(_, findings)| is_silent(findings)).count();
-        for finding in [vec![servers(each.len(), silent)], alike(&each)].concat() {
+        for finding in [vec![servers(each.len(), silent)], merge(&each)].concat() {
             checkup.add(finding);
         }
         return Ok(checkup);
@@ -64,13 +62,13 @@ pub async fn quorum_checkup(
             each.push((address, alone(node, &clock).await?));
         }
     }
-    for finding in alike(&each) {
+    for finding in merge(&each) {
         checkup.add(finding);
     }
     Ok(checkup)
 }
 
-/// What is to be said of the servers as a set.
+/// The findings about the servers as a set.
 fn together(status: &QuorumStatus) -> Vec<Finding> {
     let silent = status.nodes.iter().filter(|node| node.state == NodeState::Down).count();
     let mut findings = vec![servers(status.nodes.len(), silent), set(status), margin(status)];
@@ -87,10 +85,10 @@ fn servers(count: usize, silent: usize) -> Finding {
         _ if count - silent < needed => {
             finding.fail("start those that do not answer; until then nothing can be locked")
         }
-        1 | 2 => finding.warn("name at least three servers: of these none may be lost"),
-        _ if silent > 0 => finding.warn("see to those that do not answer, named below"),
+        1 | 2 => finding.warn("name at least three servers: with fewer, none may fail"),
+        _ if silent > 0 => finding.warn("check those that do not answer, named below"),
         _ if count.is_multiple_of(2) => {
-            finding.warn("take one away or add one: an even number survives no more losses")
+            finding.warn("remove one or add one: an even number survives no more failures")
         }
         _ => finding,
     }
@@ -108,11 +106,11 @@ fn set(status: &QuorumStatus) -> Finding {
 
 fn margin(status: &QuorumStatus) -> Finding {
     let QuorumStatus { votes, may_lose, nodes, .. } = status;
-    let found = format!("{votes} of {} vote, {may_lose} more may be lost", nodes.len());
+    let found = format!("{votes} of {} vote, {may_lose} more may fail", nodes.len());
     let finding = Finding::ok("margin", MARGIN, found);
     match may_lose {
-        _ if !status.works() => finding.fail("see to the servers that do not vote, named below"),
-        0 if nodes.len() > 2 => finding.warn("see to the servers that do not vote, named below"),
+        _ if !status.works() => finding.fail("check the servers that do not vote, named below"),
+        0 if nodes.len() > 2 => finding.warn("check the servers that do not vote, named below"),
         _ => finding,
     }
 }
@@ -127,7 +125,7 @@ fn vote(node: &NodeStatus, status: &QuorumStatus) -> Option<Finding> {
     let fix = match (node.state, &node.fix) {
         (_, Some(fix)) => fix.clone(),
         (NodeState::Blank, None) => "`holdline quorum init` sets all of them up".to_owned(),
-        _ => "do what is said of it".to_owned(),
+        _ => "follow the advice for that server".to_owned(),
     };
     let finding = Finding::ok("votes", VOTES, found);
     Some(if status.works() { finding.warn(fix) } else { finding.fail(fix) })
@@ -137,10 +135,9 @@ fn clocks(status: &QuorumStatus) -> Finding {
     let nodes = status.nodes.iter();
     let offsets = nodes.filter_map(|node| Some((node.clock_offset_us?, &node.address)));
     let Some((furthest, address)) = offsets.max_by_key(|(offset, _)| offset.unsigned_abs()) else {
-        return Finding::ok("clocks", CLOCKS, "none was heard of");
+        return Finding::ok("clocks", CLOCKS, "no clock is known");
     };
-    let found =
-        format!("at most {} ms from the one in the middle", furthest.unsigned_abs() / 1_000);
+    let found = format!("at most {} ms from the median", furthest.unsigned_abs() / 1_000);
     let finding = Finding::ok("clocks", CLOCKS, found);
     if furthest.unsigned_abs() <= FAR {
         return finding;
@@ -148,14 +145,14 @@ fn clocks(status: &QuorumStatus) -> Finding {
     finding.warn(format!("set the clock of {address} right (NTP), slewed and not stepped"))
 }
 
-/// Servers that forget are allowed for; one that forgets among others that do not was overlooked.
+/// Servers without persistence are supported; one among others that have it is an oversight.
 fn persistence(status: &QuorumStatus) -> Finding {
     let nodes = status.nodes.iter();
     let known: Vec<_> = nodes.filter_map(|node| Some((&*node.address, node.durable?))).collect();
     let forget: Vec<&str> =
         known.iter().filter(|(_, keeps)| !keeps).map(|(address, _)| *address).collect();
     let (all, keep) = (known.len(), known.len() - forget.len());
-    let found = format!("{keep} of {all} keep all that they answer (appendfsync always)");
+    let found = format!("{keep} of {all} persist every reply (appendfsync always)");
     let finding = Finding::ok("persistence", PERSISTENCE, found);
     match (keep, forget.as_slice()) {
         (0, _) | (_, []) => finding,
@@ -166,7 +163,7 @@ fn persistence(status: &QuorumStatus) -> Finding {
     }
 }
 
-/// What is to be said of one server, whatever set it belongs to.
+/// The findings about one server, whichever set it belongs to.
 async fn alone(options: &RedisOptions, clock: &Arc<dyn Clock>) -> Result<Vec<Finding>, LockError> {
     let node = Node::new(options, clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };

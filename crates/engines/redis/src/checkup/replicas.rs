@@ -1,4 +1,4 @@
-//! What `doctor` looks at on the replicas of a master: one of them is the next.
+//! What `doctor` checks on the replicas of a master: any of them can be promoted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::machine::{self, FAR, Offset, seconds};
 use crate::node::Node;
 use crate::options::RedisOptions;
 
-const ALIKE: &str = "whichever is promoted goes by its own settings";
-const LINKS: &str = "a replica that does not follow lacks what the master has granted, and may be \
-                     promoted all the same";
-const CLOCKS: &str = "the one that is promoted ends leases by its own clock, and its fencing \
-                      tokens go on from there if it lacks the newest";
-/// So much of the stream may be on its way, in bytes.
+const ALIKE: &str = "a promoted replica uses its own settings";
+const LINKS: &str = "a replica that does not follow lacks the master's grants, and may still be \
+                     promoted";
+const CLOCKS: &str = "a promoted replica ends leases by its own clock, and continues fencing \
+                      tokens from it if it lacks the newest";
+/// How much of the replication stream may be in flight, in bytes.
 const ON_ITS_WAY: u64 = 1 << 20;
 
-/// What of a server's settings counts when it is the master.
+/// The settings of a server that matter when it is the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings(Vec<(&'static str, Option<String>)>);
 
@@ -28,16 +28,16 @@ impl Settings {
         info: &Result<Info, LockError>,
         config: &Result<Config, LockError>,
     ) -> Settings {
-        let told = |field| info.as_ref().ok().map(|info| info.text(field).to_owned());
+        let info_field = |field| info.as_ref().ok().map(|info| info.text(field).to_owned());
         let set = config.as_ref().ok().and_then(|config| config.text("min-replicas-to-write"));
         Settings(vec![
-            ("maxmemory-policy", told("maxmemory_policy")),
-            ("appendonly", told("aof_enabled")),
+            ("maxmemory-policy", info_field("maxmemory_policy")),
+            ("appendonly", info_field("aof_enabled")),
             ("min-replicas-to-write", set.map(str::to_owned)),
         ])
     }
 
-    /// The settings in which another differs, as far as both are known.
+    /// Returns the settings in which another server differs, as far as both are known.
     fn unlike(&self, other: &Settings) -> Vec<&'static str> {
         let both = self.0.iter().zip(&other.0);
         let differ = both.filter(|((_, one), (_, other))| {
@@ -47,7 +47,7 @@ impl Settings {
     }
 }
 
-/// What a replica tells.
+/// The report of a replica.
 #[derive(Debug)]
 pub(super) struct Replica {
     place: String,
@@ -57,23 +57,23 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Where it is.
+    /// Returns its address.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// Why it is not there; `None` for one that answers, also that it may not be asked.
+    /// Returns why it does not answer; `None` for one that does, even if it refuses the query.
     pub(super) fn silence(&self) -> Option<&LockError> {
         let is_silence = |error: &&LockError| matches!(error.kind(), ErrorKind::Unavailable { .. });
         self.info.as_ref().err().filter(is_silence)
     }
 
-    /// What keeps it from having all that its master has written.
+    /// Returns why it may lack writes of its master.
     fn trouble(&self, written: u64) -> Option<String> {
         let place = &self.place;
         match &self.info {
             Ok(info) if info.text("role") == "master" => {
-                Some(format!("{place} believes to be a master"))
+                Some(format!("{place} considers itself a master"))
             }
             Ok(info) if info.text("master_link_status") != "up" => {
                 Some(format!("{place} does not reach its master"))
@@ -84,13 +84,13 @@ impl Replica {
             }
             Err(error) => match self.silence() {
                 Some(error) => Some(format!("{place} does not answer: {error}")),
-                None => Some(format!("{place} may not be asked: {error}")),
+                None => Some(format!("{place} is not permitted: {error}")),
             },
         }
     }
 }
 
-/// A master, as it told of itself, and its replicas.
+/// The report of a master, and of its replicas.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) info: Result<Info, LockError>,
@@ -99,7 +99,7 @@ pub(super) struct Shard {
     pub(super) replicas: Vec<Replica>,
 }
 
-/// Asks each of the replicas.
+/// Queries each of the replicas.
 pub(super) async fn ask(
     options: &RedisOptions,
     places: &[(String, u16)],
@@ -125,7 +125,7 @@ pub(super) async fn ask(
     Ok(each)
 }
 
-/// Whether all are set as their master.
+/// Checks whether all have the settings of their master.
 pub(super) fn alike(shards: &[Shard]) -> Finding {
     let unlike = shards.iter().flat_map(|shard| {
         let master = Settings::of(&shard.info, &shard.config);
@@ -138,13 +138,13 @@ pub(super) fn alike(shards: &[Shard]) -> Finding {
     let unlike: Vec<String> = unlike.collect();
     let count = shards.iter().map(|shard| shard.replicas.len()).sum::<usize>();
     match unlike.is_empty() {
-        true => Finding::ok("alike", ALIKE, format!("{count} set as the master is")),
+        true => Finding::ok("alike", ALIKE, format!("{count} have the settings of the master")),
         false => Finding::ok("alike", ALIKE, unlike.join("; "))
-            .warn("set it as it is at the master, or the other way round"),
+            .warn("use the same value on the master and on the replica"),
     }
 }
 
-/// Whether all follow. A master was asked before its replicas.
+/// Checks whether all follow. A master was queried before its replicas.
 pub(super) fn links(shards: &[Shard]) -> Finding {
     let mut troubles = Vec::new();
     for shard in shards {
@@ -155,12 +155,12 @@ pub(super) fn links(shards: &[Shard]) -> Finding {
     match troubles.is_empty() {
         true => Finding::ok("links", LINKS, format!("{count} follow")),
         false => Finding::ok("links", LINKS, troubles.join("; "))
-            .warn("see to its link: `masterauth`, the network, its log"),
+            .warn("check its link: `masterauth`, the network, its log"),
     }
 }
 
-/// Whether all have the same time. Tokens may fall over a failover where clocks are further apart
-/// than `safe`.
+/// Checks whether all clocks agree. If they differ by more than `safe`, tokens may decrease at a
+/// failover.
 pub(super) fn clocks(shards: &[Shard], safe: Duration) -> Finding {
     let of = |shard: &Shard| {
         let replicas = shard.replicas.iter().map(|replica| &replica.offset);
@@ -174,17 +174,17 @@ pub(super) fn clocks(shards: &[Shard], safe: Duration) -> Finding {
     let finding = Finding::ok("clocks", CLOCKS, found);
     match apart {
         apart if apart > i128::try_from(safe.as_micros()).unwrap_or(i128::MAX) => finding.fail(
-            "let all machines keep the same time (NTP) at once: over a failover fencing tokens \
-             may fall",
+            "synchronize all clocks (NTP) at once: at a failover, fencing tokens may \
+             decrease",
         ),
         apart if apart > FAR => {
-            finding.warn("let all machines keep the same time (NTP), slewed and not stepped")
+            finding.warn("synchronize all clocks (NTP), slewed and not stepped")
         }
         _ => finding,
     }
 }
 
-/// How far apart the clocks are, at least.
+/// Returns the least possible difference between the clocks.
 fn apart(clocks: &[Offset]) -> i128 {
     let earliest = clocks.iter().map(|clock| clock.ahead + clock.error).min();
     let latest = clocks.iter().map(|clock| clock.ahead - clock.error).max();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_follow_is_told() {
+    fn a_replica_that_does_not_follow_is_reported() {
         let up = "role:slave";
         let master = Ok(Info::parse("master_repl_offset:9000000"));
         let (follows, newest) = ("master_link_status:up", "slave_repl_offset:8999000");
@@ -232,7 +232,7 @@ mod tests {
         }
         for (error, says) in [
             (unavailable("no", Certainty::NotApplied), "does not answer"),
-            (protocol("no"), "may not be asked"),
+            (protocol("no"), "is not permitted"),
         ] {
             let mute = Replica { info: Err(error), ..replica(&[], 0) };
             let found = links(&[shard(&master, vec![mute])]);

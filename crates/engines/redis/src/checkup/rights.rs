@@ -1,4 +1,4 @@
-//! What the user may do, and how well the way there is guarded.
+//! The user's rights, and how well the server is protected.
 
 use holdline_core::{Finding, LockError, LockName};
 
@@ -9,10 +9,10 @@ use crate::options::{Address, Dialect, RedisOptions, Replicas, is_near};
 use crate::plain::Keys;
 
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
-const GUARD: &str = "whoever can write to the server can take and free every lock";
+const GUARD: &str = "any client that can write to the server can take and free every lock";
 
-/// The commands of the scripts with as many arguments as they need, `K` for the lock key; and
-/// those that we send ourselves, with `C` for the counter and `I` for an inbox.
+/// The commands of the scripts with the arguments that they need, `K` for the lock key; and those
+/// that we send ourselves, with `C` for the counter and `I` for an inbox.
 const NEEDED: [&str; 33] = [
     "DEL K",
     "EVAL text 1 K",
@@ -48,7 +48,7 @@ const NEEDED: [&str; 33] = [
     "ZSCORE K m",
     "PING",
 ];
-/// The same for the plain dialect with tokens; the marks of lease ids stand beside the counter.
+/// The same for the plain dialect with tokens; the marks of lease ids share the counter's prefix.
 const NEEDED_PLAIN: [&str; 16] = [
     "DEL K",
     "EVAL text 1 K",
@@ -81,10 +81,10 @@ const NEEDED_BARE: [&str; 11] = [
     "TYPE K",
     "PING",
 ];
-/// What the list that tells of a release needs.
+/// What the list of releases needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
-/// The same for a server of a quorum, with `N` for what the node keeps and `W` for the channel that
-/// tells of a release.
+/// The same for a server of a quorum, with `N` for the state of the node and `W` for the channel of
+/// releases.
 const NEEDED_QUORUM: [&str; 21] = [
     "DEL K",
     "EVAL text 1 K",
@@ -108,23 +108,23 @@ const NEEDED_QUORUM: [&str; 21] = [
     "TYPE K",
     "PING",
 ];
-/// What a cluster needs besides, or in another form.
+/// What a cluster needs in addition, or in another form.
 const NEEDED_CLUSTER: [&str; 4] = ["ASKING", "CLUSTER INFO", "CLUSTER SLOTS", "SET C 1 PX 1 GET"];
 /// What it does not need.
 const NOT_IN_CLUSTER: [&str; 2] = ["GETSET C 1", "SET C 1"];
-/// What a server that sentinels watch is asked besides, with `R` for what is kept of the masters.
+/// What a server with sentinels needs in addition, with `R` for the master term.
 const NEEDED_GROUP: [&str; 4] = ["HMGET R f", "HSET R f v", "INFO", "ROLE"];
-/// What counts replicas.
+/// What counts acknowledgements of replicas.
 const NEEDED_COPIES: &str = "WAIT 1 1";
-/// What `ls` needs besides.
+/// What `ls` needs in addition.
 const FOR_LISTS: &str = "SCAN 0";
 
-/// Looks what the user may do.
+/// Checks the user's rights.
 pub(super) async fn findings(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
     of(probe, options, needed(options)).await
 }
 
-/// Looks what the user may do on a server of a quorum.
+/// Checks the user's rights on a server of a quorum.
 pub(super) async fn of_member(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
     let forms = NEEDED_QUORUM.to_vec();
     let needed = match options.fencing() {
@@ -148,16 +148,16 @@ struct Needed {
     forms: Vec<&'static str>,
     /// Names can be listed, which takes another command.
     lists: bool,
-    /// Where the rights are written down.
+    /// The page that lists the rights.
     document: &'static str,
 }
 
 fn unknown(error: &LockError) -> Finding {
-    Finding::ok("rights", RIGHTS, format!("may not be asked: {error}"))
+    Finding::ok("rights", RIGHTS, format!("is not permitted: {error}"))
         .warn("allow ACL WHOAMI and ACL DRYRUN (Redis 7) to this user, or try a lock")
 }
 
-/// The keys that the forms of commands stand for.
+/// The keys for which the letters in the forms stand.
 struct Places {
     lock: Vec<u8>,
     counter: Vec<u8>,
@@ -177,7 +177,7 @@ impl Places {
             inbox: layout.inbox("0000000000000000"),
             signal: Vec::new(),
             node: layout.node(),
-            reign: layout.reign(),
+            reign: layout.master_term(),
             wake: layout.wake(name),
         };
         if options.dialect() == Dialect::Plain {
@@ -190,7 +190,7 @@ impl Places {
     }
 }
 
-/// Returns the forms of what is needed, and where they are written down.
+/// Returns the needed commands, and the page that lists them.
 fn needed(options: &RedisOptions) -> Needed {
     if options.is_of_cluster() {
         let mut forms = NEEDED.to_vec();
@@ -239,7 +239,7 @@ async fn rights(probe: &Probe, user: &str, options: &RedisOptions, needed: Neede
     }
 }
 
-/// Asks the server whether the user may send a command. It is not carried out.
+/// Asks the server whether the user may send a command, without executing it.
 async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<bool, LockError> {
     let words = form.split(' ').map(|word| match word {
         "K" => places.lock.clone(),
@@ -257,16 +257,17 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
 }
 
 async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
-    // Where sentinels tell where the server is, they have told by now.
+    // If sentinels name the server, they have done so by now.
     let told = probe.node.watcher().and_then(|watcher| watcher.known());
     let place = told.map(|seen| options.at(&seen.host, seen.port));
     let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
-    // Whoever we are: with a user of our own the door of all others may still stand open.
+    // Even if we have a user of our own, `default` may be open to everybody.
     let open = match probe.ask(&["ACL", "GETUSER", "default"]).await {
         Ok(entry) => lets_everybody_in(&entry) && frees(probe, "default", options).await,
         Err(_) if user == Some("default") => false,
         Err(_) => {
-            let found = format!("{way}; whether others need a password may not be asked");
+            let found =
+                format!("{way}; we are not permitted to ask whether others need a password");
             return Finding::ok("guard", GUARD, found);
         }
     };
@@ -284,13 +285,13 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
     }
 }
 
-/// Tells whether a user can free locks, as long as nothing says otherwise.
+/// Tells whether a user can free locks; assumes so if that is unknown.
 async fn frees(probe: &Probe, user: &str, options: &RedisOptions) -> bool {
     let Ok(name) = LockName::new("doctor") else { return true };
     may(probe, user, &Places::of(options, &name), "DEL K").await.unwrap_or(true)
 }
 
-/// Reads what `ACL GETUSER` tells of a user: whether it is on, and needs no password.
+/// Reads the reply to `ACL GETUSER`: whether the user is on, and needs no password.
 fn lets_everybody_in(entry: &Value) -> bool {
     let parts = entry.as_array().unwrap_or_default();
     let flags: Vec<&str> = parts
@@ -302,7 +303,7 @@ fn lets_everybody_in(entry: &Value) -> bool {
     flags.contains(&"on") && flags.contains(&"nopass")
 }
 
-/// Says how the server is reached, and whether that stays on this machine.
+/// Describes how the server is reached, and tells whether that stays on this machine.
 fn way(address: &Address) -> (String, bool) {
     match address {
         Address::Unix(_) => ("by a socket of this machine".to_owned(), true),
@@ -316,93 +317,8 @@ fn way(address: &Address) -> (String, bool) {
 
 fn by_network(is_near: bool, tls: bool) -> (String, bool) {
     let place = if is_near { "on this machine" } else { "over the network" };
-    (format!("{place}, {}", if tls { "encrypted" } else { "in the clear" }), is_near)
+    (format!("{place}, {}", if tls { "encrypted" } else { "unencrypted" }), is_near)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn whatever_a_script_calls_is_asked_for() {
-        let scripts = concat!(
-            include_str!("../../scripts/acquire.fast.lua"),
-            include_str!("../../scripts/acquire.lua"),
-            include_str!("../../scripts/common.lua"),
-            include_str!("../../scripts/draw.lua"),
-            include_str!("../../scripts/head.lua"),
-            include_str!("../../scripts/inspect.lua"),
-            include_str!("../../scripts/operate.lua"),
-            include_str!("../../scripts/raise.lua"),
-            include_str!("../../scripts/release.fast.lua"),
-            include_str!("../../scripts/release.lua"),
-            include_str!("../../scripts/renew.fast.lua"),
-            include_str!("../../scripts/renew.lua"),
-        );
-        assert_eq!(called(scripts), asked(&NEEDED));
-        let scripts = concat!(
-            include_str!("../../scripts/head.lua"),
-            include_str!("../../scripts/quorum_acquire.lua"),
-            include_str!("../../scripts/quorum_acquire_fast.lua"),
-            include_str!("../../scripts/quorum_common.lua"),
-            include_str!("../../scripts/quorum_greet.lua"),
-            include_str!("../../scripts/quorum_heal.lua"),
-            include_str!("../../scripts/quorum_inspect.lua"),
-            include_str!("../../scripts/quorum_node.lua"),
-            include_str!("../../scripts/quorum_plain.lua"),
-            include_str!("../../scripts/quorum_raise.lua"),
-            include_str!("../../scripts/quorum_record.lua"),
-            include_str!("../../scripts/quorum_release.lua"),
-            include_str!("../../scripts/quorum_release_fast.lua"),
-            include_str!("../../scripts/quorum_renew.lua"),
-            include_str!("../../scripts/quorum_renew_fast.lua"),
-            include_str!("../../scripts/quorum_revoke.lua"),
-            include_str!("../../scripts/quorum_tell.lua"),
-            include_str!("../../scripts/quorum_write_back.lua"),
-        );
-        assert_eq!(called(scripts), asked(&NEEDED_QUORUM));
-        let first_words = called(include_str!("../../scripts/reign.lua"));
-        let known: BTreeSet<_> = asked(&NEEDED).into_iter().chain(["INFO"]).collect();
-        assert!(first_words.is_subset(&known), "{first_words:?}");
-    }
-
-    #[test]
-    fn whatever_a_script_calls_in_a_cluster_is_asked_for() {
-        let options = RedisOptions::from_url("redis-cluster://a,b").expect("a good URL");
-        let scripts = crate::native::texts_of_cluster();
-        assert_eq!(called(&scripts), asked(&needed(&options).forms));
-    }
-
-    fn called(scripts: &str) -> BTreeSet<&str> {
-        scripts.split("call('").skip(1).filter_map(|rest| rest.split('\'').next()).collect()
-    }
-
-    /// The commands of scripts; those that we send ourselves are left out.
-    fn asked(forms: &[&'static str]) -> BTreeSet<&'static str> {
-        let ours = ["ASKING", "CLUSTER", "EVAL", "EVALSHA", "INFO", "PING", "SUBSCRIBE"];
-        let commands = forms.iter().filter_map(|form| form.split(' ').next());
-        commands.filter(|command| !ours.contains(command)).collect()
-    }
-
-    #[test]
-    fn what_stays_on_this_machine_is_known() {
-        let tcp = |host: &str, tls| Address::Tcp { host: host.to_owned(), port: 1, tls };
-        let cluster = |hosts: &[&str]| {
-            let seeds = hosts.iter().map(|host| ((*host).to_owned(), 1)).collect();
-            Address::Cluster { seeds, tls: false }
-        };
-        for (address, told) in [
-            (tcp("127.0.0.1", false), ("on this machine, in the clear", true)),
-            (tcp("::1", true), ("on this machine, encrypted", true)),
-            (tcp("example.org", true), ("over the network, encrypted", false)),
-            (tcp("10.0.0.1", false), ("over the network, in the clear", false)),
-            (cluster(&["::1", "localhost"]), ("on this machine, in the clear", true)),
-            (cluster(&["127.0.0.1", "h"]), ("over the network, in the clear", false)),
-        ] {
-            let (way, is_near) = way(&address);
-            assert_eq!((way.as_str(), is_near), told);
-        }
-    }
-}
+mod tests;

@@ -5,26 +5,26 @@ use holdline_core::{Finding, Health, LockError};
 use super::info::{Config, Info};
 
 const SERVER: &str = "scripts, expiry and messages must work as we know them";
-const ROLE: &str = "only a master takes writes, and a replica that takes over may lack the newest \
+const ROLE: &str = "only a master accepts writes, and a promoted replica may lack the newest \
                     grants";
-const EVICTION: &str = "a server that evicts keys drops held locks: they are just the keys that it \
-                        evicts first";
+const EVICTION: &str = "a server that evicts keys drops held locks: keys with an expiry are the \
+                        first to be evicted";
 const MEMORY: &str = "a full server refuses new locks; renewals and releases still work";
-const PERSISTENCE: &str = "a server that restarts without its data grants again what is held; \
-                           tokens go on growing by its clock";
-const MESSAGES: &str = "those who wait are woken by messages; a connection that is cut off for its \
-                        backlog waits for the next heartbeat instead";
+const PERSISTENCE: &str = "a server that restarts without its data grants held locks again; \
+                           tokens still grow, by its clock";
+const MESSAGES: &str = "waiters are woken by messages; a subscriber that is disconnected for its \
+                        backlog waits for its next heartbeat instead";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
                     which costs time";
-const UPTIME: &str = "a server that has just restarted may have forgotten leases that holders \
-                      still believe";
+const UPTIME: &str = "a server that has just restarted may have lost leases on which holders \
+                      still rely";
 
-/// Below this, a burst of wake-ups may cut a subscriber off.
+/// Below this, a burst of notifications may disconnect a subscriber.
 const BACKLOG: u64 = 1 << 20;
-/// No grant starts longer than this, so what a restart forgot is over by then.
+/// No grant starts with a longer lease, so grants that a restart has lost have expired by then.
 const LONGEST_FIRST_LEASE: u64 = 30;
 
-/// Judges what the server has told, or that it may not be asked.
+/// Judges the server's reports, or that they are not permitted.
 pub(super) fn findings(
     info: &Result<Info, LockError>,
     config: &Result<Config, LockError>,
@@ -47,8 +47,7 @@ pub(super) fn findings(
     found
 }
 
-/// The same for a server of a quorum, which stands for nothing alone: what it may forget, and
-/// whether it has replicas, is for the quorum to judge.
+/// The same for a server of a quorum: its persistence and its replicas are judged with the quorum.
 pub(super) fn of_member(
     info: &Result<Info, LockError>,
     config: &Result<Config, LockError>,
@@ -64,7 +63,7 @@ pub(super) fn of_member(
     found
 }
 
-/// The same for a master of a cluster: its role is for the cluster to judge.
+/// The same for a master of a cluster: its role is judged with the cluster.
 pub(super) fn of_master(
     info: &Result<Info, LockError>,
     config: &Result<Config, LockError>,
@@ -80,17 +79,17 @@ pub(super) fn of_master(
     found
 }
 
-/// A counter is drawn from and given its end by one command, which came with 6.2.
+/// One command draws from a counter and sets its expiry; Redis has it since 6.2.
 fn version_in_cluster(info: &Info) -> Finding {
     let (name, version) = name_and_version(info);
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
     match is_older(info, (6, 2)) {
-        true => finding.fail("use Redis 6.2 or newer: a counter and its end are one command there"),
+        true => finding.fail("use Redis 6.2 or newer: older ones lack SET with PX and GET"),
         false => finding,
     }
 }
 
-/// Tells whether the server is older than this version; not known is not older.
+/// Tells whether the server is known to be older than this version.
 pub(super) fn is_older(info: &Info, than: (u32, u32)) -> bool {
     let (_, version) = name_and_version(info);
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -106,7 +105,7 @@ fn name_and_version(info: &Info) -> (&'static str, &str) {
 }
 
 fn mute(error: &LockError) -> Finding {
-    let found = format!("may not be asked: {error}");
+    let found = format!("is not permitted: {error}");
     Finding::ok("server", SERVER, found).warn("allow INFO to this user")
 }
 
@@ -114,7 +113,7 @@ fn connections(config: &Result<Config, LockError>) -> Vec<Finding> {
     match config {
         Ok(config) => vec![messages(config), idle(config)],
         Err(error) => {
-            let text = format!("may not be asked: {error}");
+            let text = format!("is not permitted: {error}");
             vec![Finding::ok("settings", MESSAGES, text).warn("allow CONFIG GET to this user")]
         }
     }
@@ -125,7 +124,7 @@ fn server(info: &Info) -> Finding {
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
     let major: u32 = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
     match info.text("redis_mode") {
-        "sentinel" => finding.fail("this is a Sentinel: name the server that it watches"),
+        "sentinel" => finding.fail("this is a Sentinel: name the server that it monitors"),
         "cluster" => finding.fail("this is a node of a cluster: write `redis-cluster://`"),
         _ if info.number("loading") != 0 => finding.warn("wait until it has read its data"),
         _ if major < 6 => finding.warn("use Redis 6.2 or newer: nothing older is tested"),
@@ -136,7 +135,7 @@ fn server(info: &Info) -> Finding {
 fn role(info: &Info, config: &Config) -> Finding {
     let role = info.text("role");
     if role != "master" {
-        let fix = "name its master: a replica takes no writes";
+        let fix = "name its master: a replica accepts no writes";
         return Finding::ok("role", ROLE, role).fail(fix);
     }
     let replicas = info.number("connected_slaves");
@@ -152,8 +151,8 @@ fn role(info: &Info, config: &Config) -> Finding {
         );
     }
     finding.warn(format!(
-        "set min-replicas-to-write {replicas}, so that a master that is cut off stops; and use \
-         fencing tokens, for a failover may lose the newest grants"
+        "set min-replicas-to-write {replicas}, so that a partitioned master stops; and use \
+         fencing tokens, as a failover may lose the newest grants"
     ))
 }
 
@@ -177,7 +176,7 @@ fn memory(info: &Info) -> Finding {
     let finding = Finding::ok("memory", MEMORY, found);
     match percent {
         0..=80 => finding,
-        81..=99 => finding.warn("raise maxmemory, or take other data elsewhere"),
+        81..=99 => finding.warn("raise maxmemory, or move other data elsewhere"),
         _ => finding.fail("raise maxmemory now: new locks are refused"),
     }
 }
@@ -197,7 +196,9 @@ fn persistence(info: &Info, config: &Config) -> Finding {
     }
     match (appends, fsync) {
         (true, "always") => finding,
-        (true, _) => finding.warn("a power cut may take the last seconds back: appendfsync always"),
+        (true, _) => {
+            finding.warn("a power failure may lose the last seconds: set appendfsync always")
+        }
         (false, _) => finding.warn(
             "set appendonly yes and appendfsync always where a restart must not free held locks; \
              otherwise let the resources check fencing tokens",
@@ -226,7 +227,9 @@ fn messages(config: &Config) -> Finding {
         Some(1..BACKLOG) => {
             finding.warn("raise client-output-buffer-limit pubsub to the default, 32mb 8mb 60")
         }
-        _ if clients > 0 => finding.warn("maxmemory-clients may cut subscribers off: set it to 0"),
+        _ if clients > 0 => {
+            finding.warn("maxmemory-clients may disconnect subscribers: set it to 0")
+        }
         _ => finding,
     }
 }
@@ -251,99 +254,4 @@ fn idle(config: &Config) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn info(lines: &[&str]) -> Info {
-        Info::parse(&lines.join("\r\n"))
-    }
-
-    #[test]
-    fn every_setting_is_judged() {
-        let none = Config::of(&[]);
-        let of = |finding: Finding| finding.health();
-        for (expected, version) in
-            [(Health::Ok, "redis_version:7.0.15"), (Health::Warning, "redis_version:5.0.1")]
-        {
-            assert_eq!(of(server(&info(&[version]))), expected);
-        }
-        for (expected, version) in
-            [(Health::Ok, "redis_version:6.2.0"), (Health::Error, "redis_version:6.0.16")]
-        {
-            assert_eq!(of(version_in_cluster(&info(&[version]))), expected);
-        }
-        let valkey = server(&info(&["redis_version:7.2.4", "valkey_version:9.1.0"]));
-        assert_eq!(valkey.found(), "Valkey 9.1.0");
-        for (expected, lines) in [
-            (Health::Error, ["redis_version:7.0.1", "redis_mode:sentinel"]),
-            (Health::Error, ["redis_version:7.0.1", "redis_mode:cluster"]),
-            (Health::Warning, ["redis_version:7.0.1", "loading:1"]),
-        ] {
-            assert_eq!(of(server(&info(&lines))), expected, "{lines:?}");
-        }
-        for (expected, policy) in [
-            (Health::Ok, "maxmemory_policy:noeviction"),
-            (Health::Error, "maxmemory_policy:volatile-lru"),
-            (Health::Error, "maxmemory_policy:allkeys-lru"),
-        ] {
-            assert_eq!(of(eviction(&info(&[policy]))), expected, "{policy}");
-        }
-        for (expected, used) in [
-            (Health::Ok, "used_memory:80"),
-            (Health::Warning, "used_memory:81"),
-            (Health::Error, "used_memory:100"),
-        ] {
-            assert_eq!(of(memory(&info(&["maxmemory:100", used]))), expected, "{used}");
-        }
-        for (expected, lines) in [
-            (Health::Error, ["role:slave", ""]),
-            (Health::Ok, ["role:master", "connected_slaves:0"]),
-            (Health::Warning, ["role:master", "connected_slaves:1"]),
-        ] {
-            assert_eq!(of(role(&info(&lines), &none)), expected, "{lines:?}");
-        }
-    }
-
-    #[test]
-    fn persistence_is_judged_by_what_a_crash_takes_back() {
-        let fsync = |how| Config::of(&[("appendfsync", how)]);
-        for (expected, lines, config) in [
-            (Health::Warning, ["aof_enabled:0", ""], fsync("always")),
-            (Health::Warning, ["aof_enabled:1", ""], fsync("everysec")),
-            (Health::Ok, ["aof_enabled:1", "aof_last_write_status:ok"], fsync("always")),
-            (Health::Error, ["aof_enabled:1", "aof_last_write_status:err"], fsync("always")),
-            (Health::Error, ["aof_enabled:0", "rdb_last_bgsave_status:err"], Config::of(&[])),
-            (
-                Health::Warning,
-                ["aof_enabled:0", "rdb_last_bgsave_status:err"],
-                Config::of(&[("stop-writes-on-bgsave-error", "no")]),
-            ),
-        ] {
-            let finding = persistence(&info(&lines), &config);
-            assert_eq!(finding.health(), expected, "{lines:?} {config:?}");
-        }
-        assert_eq!(uptime(&info(&["uptime_in_seconds:3"])).health(), Health::Warning);
-        assert_eq!(uptime(&info(&["uptime_in_seconds:30"])).health(), Health::Ok);
-    }
-
-    #[test]
-    fn connections_are_judged() {
-        let limits = |text| Config::of(&[("client-output-buffer-limit", text)]);
-        for (expected, config) in [
-            (
-                Health::Ok,
-                limits("normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"),
-            ),
-            (Health::Ok, limits("normal 0 0 0 pubsub 0 0 0")),
-            (Health::Warning, limits("pubsub 1024 1024 1")),
-            (Health::Ok, limits("odd")),
-            (Health::Warning, Config::of(&[("maxmemory-clients", "1048576")])),
-        ] {
-            assert_eq!(messages(&config).health(), expected, "{config:?}");
-        }
-        for (expected, timeout) in [(Health::Ok, "0"), (Health::Warning, "10"), (Health::Ok, "300")]
-        {
-            assert_eq!(idle(&Config::of(&[("timeout", timeout)])).health(), expected);
-        }
-    }
-}
+mod tests;

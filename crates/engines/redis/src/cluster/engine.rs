@@ -1,4 +1,4 @@
-//! The engine: the verbs of one server, each sent to the master that serves the name's slot.
+//! The engine: the verbs of one server, each sent to the master of the name's slot.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,21 +13,21 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
-use super::router::{Ask, Router};
+use super::router::{ClusterRouter, SlotRequest};
 use super::slots::slot_of;
-use crate::ears::Ears;
 use crate::engine::{MAX_SHOWN, capabilities};
 use crate::error::{protocol, unavailable};
+use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
-use crate::listing::{Ahead, Listings, Scan, Shelf, Shown, Steps};
-use crate::native::{self, Asker};
+use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
+use crate::native::{self, RequestContext};
 use crate::node::{Call, Value};
 use crate::options::RedisOptions;
-use crate::quorum::race::Race;
+use crate::quorum::in_flight::InFlight;
 
-/// Which part of the shortest lease of a batch those that answered wait for the others.
-const PART: u32 = 12;
-const SHORTEST_GRACE: Duration = Duration::from_millis(20);
+/// For which part of the shortest lease in a batch the replies that are there wait for the others.
+const GRACE_PART: u32 = 12;
+const MIN_GRACE: Duration = Duration::from_millis(20);
 
 /// The engine of a Redis Cluster. Clones share its connections.
 #[derive(Clone)]
@@ -35,10 +35,10 @@ pub struct ClusterEngine(Arc<Inner>);
 
 struct Inner {
     capabilities: Capabilities,
-    router: Router,
-    asker: Asker,
+    router: ClusterRouter,
+    context: RequestContext,
     watches: Arc<Watches>,
-    ears: Ears,
+    inbox: ProcessInbox,
     listings: Listings,
     clock: Arc<dyn Clock>,
 }
@@ -50,26 +50,32 @@ impl ClusterEngine {
     /// # Errors
     /// `Invalid`: an option is wrong, or names no cluster.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<ClusterEngine, LockError> {
-        let router = Router::new(options, clock.clone())?;
+        let router = ClusterRouter::new(options, clock.clone())?;
         let layout = Layout::of(options);
-        let scout = router.scout().clone();
-        // Never all zeros, which is the inbox of those who hear nothing.
-        let inbox = format!("{:08x}{:08x}", scout.random(), scout.random() | 1);
+        let control = router.control().clone();
+        // Never all zeros, which stands for no inbox.
+        let inbox_id = format!("{:08x}{:08x}", control.random(), control.random() | 1);
         let watches = Arc::new(Watches::default());
-        let ears = Ears::new(scout, clock.clone(), layout.inbox(&inbox), watches.clone());
+        let inbox =
+            ProcessInbox::new(control, clock.clone(), layout.inbox(&inbox_id), watches.clone());
         let listings = Listings::new(clock.clone());
-        let scripts = &*native::CLUSTER;
-        let asker = Asker { layout, scripts, inbox, deadline: options.command_timeout() };
+        let scripts = &native::CLUSTER;
+        let context = RequestContext {
+            layout,
+            scripts,
+            inbox: inbox_id,
+            deadline: options.command_timeout(),
+        };
         let capabilities = capabilities(options);
-        let inner = Inner { capabilities, router, asker, watches, ears, listings, clock };
+        let inner = Inner { capabilities, router, context, watches, inbox, listings, clock };
         Ok(ClusterEngine(Arc::new(inner)))
     }
 
-    /// Makes an engine and waits until a node has told who serves which slot.
+    /// Makes an engine and waits until a node has reported the table of slots.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: no node can be reached. `Refused`: it does not
-    /// let us in, or is of no cluster. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: no node can be reached. `Refused`: the node
+    /// does not let us in, or is not in a cluster. Nothing is held after any of them.
     pub async fn connect(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
@@ -89,9 +95,9 @@ impl Verbs for ClusterEngine {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let replies = self.0.renew(lines).await;
-        self.0.ears.forget_ended(lines, &replies);
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let replies = self.0.renew(renewals).await;
+        self.0.inbox.forget_ended(renewals, &replies);
         Ok(replies)
     }
 
@@ -109,7 +115,7 @@ impl Verbs for ClusterEngine {
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        self.0.ears.watch(lease_id)
+        self.0.inbox.watch(lease_id)
     }
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
@@ -134,161 +140,169 @@ impl Verbs for ClusterEngine {
 }
 
 impl Inner {
-    /// Asks about one name what must see all of it.
-    async fn ask(
+    /// Sends a script that needs all keys of one name.
+    async fn send(
         &self,
         name: &LockName,
-        whole: impl Fn() -> Call + Send + Sync,
+        full: impl Fn() -> Call + Send + Sync,
     ) -> Result<Value, LockError> {
-        self.ask_or_alone(name, whole, || None).await
+        self.send_or_lock_key_only(name, full, || None).await
     }
 
-    /// Asks about one name; while its slot moves, by its lock key alone.
-    async fn ask_or_alone(
+    /// The same; while the slot migrates, a script that needs the lock key only.
+    async fn send_or_lock_key_only(
         &self,
         name: &LockName,
-        whole: impl Fn() -> Call + Send + Sync,
-        alone: impl Fn() -> Option<Call> + Send + Sync,
+        full: impl Fn() -> Call + Send + Sync,
+        lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Value, LockError> {
-        let (slot, deadline) = (slot_of(name), self.asker.deadline);
-        self.router.ask(Ask { slot, deadline, whole: &whole, alone: &alone }).await
+        let (slot, deadline) = (slot_of(name), self.context.deadline);
+        self.router
+            .send(SlotRequest { slot, deadline, full: &full, lock_key_only: &lock_key_only })
+            .await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let limit = self.capabilities.max_waiters;
-        let ask = |hears| async move {
-            let whole = || native::acquire(&self.asker, request, hears, limit);
-            let alone = || native::alone::acquire(&self.asker, request);
-            let reply = self.ask_or_alone(&request.name, whole, alone).await;
+        let send = |subscribed| async move {
+            let full = || native::acquire(&self.context, request, subscribed, limit);
+            let lock_key_only = || native::lock_key_only::acquire(&self.context, request);
+            let reply = self.send_or_lock_key_only(&request.name, full, lock_key_only).await;
             reply.and_then(|reply| native::acquired(&reply, request, limit))
         };
-        self.ears.acquire(request, self.asker.deadline, ask).await
+        self.inbox.acquire(request, self.context.deadline, send).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        let whole = || native::release(&self.asker, request);
-        let alone = || native::alone::release(&self.asker, request);
-        let reply = self.ask_or_alone(&request.name, whole, alone).await?;
+        let full = || native::release(&self.context, request);
+        let lock_key_only = || native::lock_key_only::release(&self.context, request);
+        let reply = self.send_or_lock_key_only(&request.name, full, lock_key_only).await?;
         native::released(&reply)
     }
 
-    /// Renews each name by itself, all at once.
-    async fn renew(&self, lines: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
+    /// Renews each name by a call of its own, all concurrently.
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
         let mut names: BTreeMap<&LockName, Vec<usize>> = BTreeMap::new();
-        for (at, line) in lines.iter().enumerate() {
-            names.entry(&line.name).or_default().push(at);
+        for (at, renewal) in renewals.iter().enumerate() {
+            names.entry(&renewal.name).or_default().push(at);
         }
-        let hears = self.ears.hears();
-        let mut race = Race::with_room(names.len());
+        let subscribed = self.inbox.is_subscribed();
+        let mut in_flight = InFlight::with_capacity(names.len());
         let groups: Vec<Vec<usize>> = names.into_values().collect();
-        for (number, places) in groups.iter().enumerate() {
-            let of_name: Vec<&RenewRequest> = places.iter().map(|at| lines[*at]).collect();
-            race.add(number, self.renew_name(of_name, hears));
+        for (number, indexes) in groups.iter().enumerate() {
+            let of_name: Vec<&RenewRequest> = indexes.iter().map(|at| renewals[*at]).collect();
+            in_flight.push(number, self.renew_name(of_name, subscribed));
         }
-        let silent = || {
+        let no_reply = || {
             let message = "the node did not answer while others did";
             Err(unavailable(message, Certainty::Unknown))
         };
-        let mut answers: Vec<_> = lines.iter().map(|_| silent()).collect();
-        let grace = self.grace(lines);
-        let mut answered = false;
-        while let Some((number, replies)) = self.next(&mut race, answered.then_some(grace)).await {
-            answered = true;
+        let mut results: Vec<_> = renewals.iter().map(|_| no_reply()).collect();
+        let grace = self.grace(renewals);
+        let mut some_answered = false;
+        while let Some((number, replies)) =
+            self.next(&mut in_flight, some_answered.then_some(grace)).await
+        {
+            some_answered = true;
             for (at, reply) in groups[number].iter().zip(replies) {
-                answers[*at] = reply;
+                results[*at] = reply;
             }
         }
-        answers
+        results
     }
 
-    /// Renews the lines of one name.
+    /// Renews the grants of one name.
     async fn renew_name(
         &self,
-        lines: Vec<&RenewRequest>,
-        hears: bool,
+        renewals: Vec<&RenewRequest>,
+        subscribed: bool,
     ) -> Vec<Result<RenewReply, LockError>> {
-        let Some(name) = lines.first().map(|line| &line.name) else { return Vec::new() };
-        let whole = || native::renew(&self.asker, &lines, hears);
-        let alone = || native::alone::renew(&self.asker, &lines, hears);
-        let reply = self.ask_or_alone(name, whole, alone).await;
-        match reply.and_then(|reply| native::renewed(&reply, lines.len())) {
+        let Some(name) = renewals.first().map(|renewal| &renewal.name) else { return Vec::new() };
+        let full = || native::renew(&self.context, &renewals, subscribed);
+        let lock_key_only = || native::lock_key_only::renew(&self.context, &renewals, subscribed);
+        let reply = self.send_or_lock_key_only(name, full, lock_key_only).await;
+        match reply.and_then(|reply| native::renewed(&reply, renewals.len())) {
             Ok(replies) => replies,
-            Err(error) => lines.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => renewals.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    /// The next answer; none when nobody answers for so long, if that is given.
-    async fn next<T>(&self, race: &mut Race<'_, T>, grace: Option<Duration>) -> Option<(usize, T)> {
-        let Some(grace) = grace else { return race.next().await };
+    /// Returns the next reply; `None` when none comes within the grace, if there is one.
+    async fn next<T>(
+        &self,
+        in_flight: &mut InFlight<'_, T>,
+        grace: Option<Duration>,
+    ) -> Option<(usize, T)> {
+        let Some(grace) = grace else { return in_flight.next().await };
         let end = self.clock.now().after(grace);
         tokio::select! {
             biased;
-            next = race.next() => next,
+            next = in_flight.next() => next,
             () = self.clock.sleep_until(end) => None,
         }
     }
 
-    /// How long those that were answered wait for a node that is silent: a small part of the
-    /// shortest lease, but several round trips; of a heartbeat no more than half, as nobody waits
-    /// for an answer to it until the next.
-    fn grace(&self, lines: &[&RenewRequest]) -> Duration {
-        let lease = |line: &&RenewRequest| match line.purpose {
+    /// Returns how long the replies that are there wait for a silent node: a small part of the
+    /// shortest lease, but several round trips. For heartbeats it is half an interval, as their
+    /// replies are not needed before the next one.
+    fn grace(&self, renewals: &[&RenewRequest]) -> Duration {
+        let lease = |renewal: &&RenewRequest| match renewal.purpose {
             Purpose::Keep(hold) => hold.duration(),
             Purpose::Wait => None,
         };
-        let shortest = lines.iter().filter_map(lease).min();
-        let longest = self.asker.deadline / 4;
+        let shortest = renewals.iter().filter_map(lease).min();
+        let longest = self.context.deadline / 4;
         let trips = self.router.slowest_trip().saturating_mul(4).min(longest);
         match shortest {
-            Some(lease) => (lease / PART).min(longest).max(SHORTEST_GRACE).max(trips),
+            Some(lease) => (lease / GRACE_PART).min(longest).max(MIN_GRACE).max(trips),
             None => longest.min(QUEUE_HEARTBEAT / 2),
         }
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         let names = std::slice::from_ref(name);
-        let reply = self.ask(name, || native::inspect(&self.asker, names, MAX_SHOWN)).await;
+        let reply = self.send(name, || native::inspect(&self.context, names, MAX_SHOWN)).await;
         let mut shown = native::inspected(&reply?, names)?;
-        shown.pop().unwrap_or_else(|| Err(protocol("a name was asked for and not shown")))
+        shown.pop().unwrap_or_else(|| Err(protocol("a requested name is not in the reply")))
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         let Some(name) = operation.name() else {
-            return Err(self.capabilities.lacks("what concerns all names at once"));
+            return Err(self.capabilities.lacks("an operation on all names at once"));
         };
-        let reply = self.ask(name, || native::operate(&self.asker, operation)).await;
+        let reply = self.send(name, || native::operate(&self.context, operation)).await;
         native::operated(&reply?)
     }
 }
 
-impl Shelf for Inner {
-    /// Looks at the keys of all masters.
+impl NameSource for Inner {
+    /// Scans the keys of all masters.
     async fn names_after(
         &self,
         prefix: &str,
         after: Option<&LockName>,
-        steps: &mut Steps,
-    ) -> Result<Ahead, LockError> {
-        let mut ahead = Ahead::default();
-        let scan = Scan { layout: &self.asker.layout, deadline: self.asker.deadline };
+        budget: &mut ScanBudget,
+    ) -> Result<NextNames, LockError> {
+        let mut next_names = NextNames::default();
+        let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
         let table = self.router.table();
         if table.shards().is_empty() {
             self.router.ready().await?;
         }
-        for place in self.router.table().masters() {
-            let node = self.router.node(place).await?;
-            let add = &mut |name| ahead.add(name);
-            scan.names_after(&node, (prefix, after), steps, add).await?;
+        for host_port in self.router.table().masters() {
+            let node = self.router.node(host_port).await?;
+            let add = &mut |name| next_names.add(name);
+            scan.names_after(&node, (prefix, after), budget, add).await?;
         }
-        Ok(ahead)
+        Ok(next_names)
     }
 
     async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {
-        let mut race = Race::with_room(names.len());
-        names.iter().enumerate().for_each(|(at, name)| race.add(at, self.inspect(name)));
-        let missing = || Err(protocol("a name was asked for and not shown"));
+        let mut in_flight = InFlight::with_capacity(names.len());
+        names.iter().enumerate().for_each(|(at, name)| in_flight.push(at, self.inspect(name)));
+        let missing = || Err(protocol("a requested name is not in the reply"));
         let mut shown: Vec<Shown> = names.iter().map(|_| missing()).collect();
-        while let Some((at, one)) = race.next().await {
+        while let Some((at, one)) = in_flight.next().await {
             shown[at] = one;
         }
         Ok(shown)

@@ -1,31 +1,32 @@
-//! A Redis Cluster: each name lives in the slot that it makes, and the slot with the master that
-//! serves it now.
+//! A Redis Cluster: each name hashes to a slot, and the slot's current master has its keys.
 //!
 //! ```text
-//! engine ── router: whose slot? ── node: the supervised connection to one master
+//! engine ── router: who serves the slot? ── node: the supervised connection to one master
 //!              │
-//!            scout: a connection to any node, which tells the slots and hears the messages
+//!            control connection: to any node; reports the slots and receives messages
 //! ```
 //!
-//! - Invariant C1: what a node redirects or refuses at the door it has not carried out, so it is
-//!   asked elsewhere or again. What a node may have carried out is never asked again.
-//! - Invariant C2: a script is let in only where all keys of its name are: each call names one key
-//!   that is never there, so that a node whose slot moves refuses it at the door (`TRYAGAIN`).
-//!   What can be done by the lock key alone is then asked of that one.
-//! - Invariant C3: a name's keys make its slot by what stands between the braces, and nothing else.
+//! - Invariant C1: a call is repeated or redirected only after a node has rejected it before
+//!   execution. A call that may have been carried out is never repeated.
+//! - Invariant C2: a script runs only where all keys of its name are. Each call also names one key
+//!   that never exists, so a node whose slot migrates rejects it before execution (`TRYAGAIN`).
+//!   Operations that need the lock key only are then sent with that key alone.
+//! - Invariant C3: only what is between the braces determines a name's slot.
 //!
-//! Read next: `slots` for who serves what, `router` for the way of a call, `engine` for the verbs.
+//! Read next: `slots` for the table of masters, `router` for the route of a call, `engine` for the
+//! verbs.
 
 mod engine;
 mod redirect;
-mod roster;
+mod refresh;
 mod router;
+mod seed_list;
 mod slots;
 
 pub use engine::ClusterEngine;
-pub(crate) use roster::Roster;
-pub(crate) use router::Router;
-pub(crate) use slots::{SLOTS, Table};
+pub(crate) use router::ClusterRouter;
+pub(crate) use seed_list::SeedList;
+pub(crate) use slots::{SLOTS, SlotTable};
 
 /// Host and port of a node.
-pub(crate) type Place = (String, u16);
+pub(crate) type HostPort = (String, u16);

@@ -1,44 +1,46 @@
-//! What a node says instead of carrying out a command: it belongs elsewhere, or not now.
+//! Error replies that send a command to another node, or postpone it.
 
-use super::Place;
-use crate::error::ServerWords;
+use super::HostPort;
+use crate::error::ServerError;
 
-/// What is to be done with a command that was not carried out.
+/// What to do with a command that was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
-    /// Another node serves the slot from now on.
-    Moved(u16, Place),
-    /// Another node may have the key: the slot moves.
-    Ask(Place),
-    /// The slot moves, and the keys lie on both sides.
+    /// Another node serves the slot now: `MOVED`.
+    Moved(u16, HostPort),
+    /// Another node may have the key, as it imports the slot: `ASK`.
+    Ask(HostPort),
+    /// The slot migrates, and the keys are on both nodes: `TRYAGAIN`.
     TryAgain,
-    /// It may pass: the cluster or the node is not ready, or another takes over.
-    Later,
+    /// Neither the node nor the cluster can serve it now; that may pass.
+    Unavailable,
 }
 
 impl Redirect {
-    /// Reads the words of the node at `teller`; `None` for what is another matter.
-    pub(super) fn of(words: &ServerWords, teller: &Place) -> Option<Redirect> {
-        // Said from inside a script it came behind writes.
-        if words.in_script() {
+    /// Reads an error reply of the node at `source`; `None` for any other error.
+    pub(super) fn parse(reply: &ServerError, source: &HostPort) -> Option<Redirect> {
+        // From inside a script, it may come after writes.
+        if reply.in_script() {
             return None;
         }
-        match words.code.as_str() {
-            "MOVED" => place(&words.rest, teller).map(|(slot, to)| Redirect::Moved(slot, to)),
-            "ASK" => place(&words.rest, teller).map(|(_, to)| Redirect::Ask(to)),
+        match reply.code.as_str() {
+            "MOVED" => host_port(&reply.rest, source).map(|(slot, to)| Redirect::Moved(slot, to)),
+            "ASK" => host_port(&reply.rest, source).map(|(_, to)| Redirect::Ask(to)),
             "TRYAGAIN" => Some(Redirect::TryAgain),
-            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" | "BUSY" => Some(Redirect::Later),
+            "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY" | "BUSY" => {
+                Some(Redirect::Unavailable)
+            }
             _ => None,
         }
     }
 }
 
-/// Reads `3999 127.0.0.1:6381`; without a host it is the teller's.
-fn place(rest: &str, teller: &Place) -> Option<(u16, Place)> {
+/// Reads `3999 127.0.0.1:6381`; without a host it is that of the source.
+fn host_port(rest: &str, source: &HostPort) -> Option<(u16, HostPort)> {
     let (slot, address) = rest.split_once(' ')?;
     let (host, port) = address.trim().rsplit_once(':')?;
     let host = match host.trim_start_matches('[').trim_end_matches(']') {
-        "" | "?" => &teller.0,
+        "" | "?" => &source.0,
         host => host,
     };
     Some((slot.parse().ok()?, (host.to_owned(), port.parse().ok()?)))
@@ -49,16 +51,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirections_are_read_and_nothing_else_is_taken_for_one() {
-        let teller = ("here".to_owned(), 1);
-        let of = |code: &str, rest: &str| Redirect::of(&ServerWords::new(code, rest), &teller);
+    fn redirections_are_parsed_and_no_other_error_is_one() {
+        let source = ("here".to_owned(), 1);
+        let parse =
+            |code: &str, rest: &str| Redirect::parse(&ServerError::new(code, rest), &source);
         let at = |host: &str, port| (host.to_owned(), port);
-        assert_eq!(of("MOVED", "7 10.0.0.1:6"), Some(Redirect::Moved(7, at("10.0.0.1", 6))));
-        assert_eq!(of("MOVED", "7 ::1:6"), Some(Redirect::Moved(7, at("::1", 6))));
-        assert_eq!(of("ASK", "7 :6"), Some(Redirect::Ask(at("here", 6))));
-        assert_eq!(of("TRYAGAIN", "Multiple keys"), Some(Redirect::TryAgain));
+        assert_eq!(parse("MOVED", "7 10.0.0.1:6"), Some(Redirect::Moved(7, at("10.0.0.1", 6))));
+        assert_eq!(parse("MOVED", "7 ::1:6"), Some(Redirect::Moved(7, at("::1", 6))));
+        assert_eq!(parse("ASK", "7 :6"), Some(Redirect::Ask(at("here", 6))));
+        assert_eq!(parse("TRYAGAIN", "Multiple keys"), Some(Redirect::TryAgain));
         for code in ["CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "BUSY"] {
-            assert_eq!(of(code, "no"), Some(Redirect::Later), "{code}");
+            assert_eq!(parse(code, "no"), Some(Redirect::Unavailable), "{code}");
         }
         for (code, rest) in [
             ("MOVED", "7"),
@@ -67,7 +70,7 @@ mod tests {
             ("NOPERM", "no"),
             ("READONLY", "no script: abc, on @user_script:1."),
         ] {
-            assert_eq!(of(code, rest), None, "{code} {rest}");
+            assert_eq!(parse(code, rest), None, "{code} {rest}");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Which node serves which slot.
+//! The table of slots: which master serves which.
 
 use holdline_core::LockName;
 
-use super::Place;
+use super::HostPort;
 use crate::keys::Layout;
 use crate::node::Value;
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;
-const NOBODY: u16 = u16::MAX;
+const UNASSIGNED: u16 = u16::MAX;
 
 /// Returns the slot of a name's keys.
 pub(crate) fn slot_of(name: &LockName) -> u16 {
-    crc16(Layout::tag(name).as_bytes()) % (SLOTS as u16)
+    crc16(Layout::hash_tag(name).as_bytes()) % (SLOTS as u16)
 }
 
-/// The sum that slots are made of: XMODEM's.
+/// The checksum of the slot algorithm: CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |mut sum, byte| {
         sum ^= u16::from(*byte) << 8;
@@ -33,38 +33,42 @@ fn crc16(bytes: &[u8]) -> u16 {
 /// A master and its replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
-    pub(crate) master: Place,
-    pub(crate) replicas: Vec<Place>,
+    pub(crate) master: HostPort,
+    pub(crate) replicas: Vec<HostPort>,
 }
 
-/// Who serves which slot, as one node says.
+/// Which master serves which slot, as one node reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct SlotTable {
     shards: Vec<Shard>,
     owners: Vec<u16>,
-    /// The node says that the cluster is well.
-    pub(crate) is_well: bool,
-    /// How new it is, by the cluster's own count.
+    /// The node reports the state `ok`.
+    pub(crate) is_ok: bool,
+    /// The cluster's epoch: a larger one is newer.
     pub(crate) epoch: u64,
 }
 
-impl Default for Table {
-    fn default() -> Table {
-        Table { shards: Vec::new(), owners: vec![NOBODY; SLOTS], is_well: false, epoch: 0 }
+impl Default for SlotTable {
+    fn default() -> SlotTable {
+        SlotTable { shards: Vec::new(), owners: vec![UNASSIGNED; SLOTS], is_ok: false, epoch: 0 }
     }
 }
 
-impl Table {
-    /// Reads the answers to `CLUSTER SLOTS`, which the node `teller` gave, and to `CLUSTER INFO`,
-    /// where that may be asked; `None` when they are no such answers.
-    pub(crate) fn read(slots: &Value, info: Option<&Value>, teller: &Place) -> Option<Table> {
-        let mut table = Table { is_well: true, ..Table::default() };
+impl SlotTable {
+    /// Reads the replies to `CLUSTER SLOTS` from the node `source`, and to `CLUSTER INFO` if that
+    /// is allowed; `None` when they are invalid.
+    pub(crate) fn parse(
+        slots: &Value,
+        info: Option<&Value>,
+        source: &HostPort,
+    ) -> Option<SlotTable> {
+        let mut table = SlotTable { is_ok: true, ..SlotTable::default() };
         for range in slots.as_array()? {
             let [first, last, master, replicas @ ..] = range.as_array()? else { return None };
             let slot = |value: &Value| usize::try_from(value.as_integer()?).ok();
             let (first, last) = (slot(first)?, slot(last)?);
-            let master = place(master, teller)?;
-            let replicas = replicas.iter().filter_map(|one| place(one, teller)).collect();
+            let master = host_port(master, source)?;
+            let replicas = replicas.iter().filter_map(|one| host_port(one, source)).collect();
             let at = table.shard(Shard { master, replicas })?;
             table.owners.get_mut(first..=last)?.fill(at);
         }
@@ -73,44 +77,44 @@ impl Table {
                 let mut lines = info.lines().filter_map(|line| line.trim_end().split_once(':'));
                 lines.find(|(key, _)| *key == name).map(|(_, value)| value)
             };
-            table.is_well = field("cluster_state")? == "ok";
+            table.is_ok = field("cluster_state")? == "ok";
             table.epoch = field("cluster_current_epoch")?.parse().ok()?;
         }
         Some(table)
     }
 
-    /// The number of a shard, which is added if it is new.
+    /// Returns the index of a shard, which is added if it is new.
     fn shard(&mut self, shard: Shard) -> Option<u16> {
         let known = self.shards.iter().position(|known| known.master == shard.master);
         let at = known.unwrap_or(self.shards.len());
         if known.is_none() {
             self.shards.push(shard);
         }
-        u16::try_from(at).ok().filter(|at| *at < NOBODY)
+        u16::try_from(at).ok().filter(|at| *at < UNASSIGNED)
     }
 
-    /// Who serves a slot; `None` when nobody is known to.
-    pub(crate) fn owner(&self, slot: u16) -> Option<&Place> {
+    /// Returns the master of a slot, if one is known.
+    pub(crate) fn owner(&self, slot: u16) -> Option<&HostPort> {
         let at = *self.owners.get(usize::from(slot))?;
         self.shards.get(usize::from(at)).map(|shard| &shard.master)
     }
 
-    /// All masters that serve anything, each with its replicas.
+    /// Returns all masters that serve slots, each with its replicas.
     pub(crate) fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
-    pub(crate) fn masters(&self) -> impl Iterator<Item = &Place> {
+    pub(crate) fn masters(&self) -> impl Iterator<Item = &HostPort> {
         self.shards.iter().map(|shard| &shard.master)
     }
 
-    /// How many slots somebody serves.
+    /// Returns how many slots have a master.
     pub(crate) fn covered(&self) -> usize {
-        self.owners.iter().filter(|owner| **owner != NOBODY).count()
+        self.owners.iter().filter(|owner| **owner != UNASSIGNED).count()
     }
 
-    /// The same with one slot elsewhere, by the word of the node that had it.
-    pub(crate) fn with_moved(&self, slot: u16, to: Place) -> Table {
+    /// Returns the table with one slot moved, as its former master has reported.
+    pub(crate) fn with_moved(&self, slot: u16, to: HostPort) -> SlotTable {
         let mut table = self.clone();
         let at = table.shard(Shard { master: to, replicas: Vec::new() });
         if let (Some(at), Some(owner)) = (at, table.owners.get_mut(usize::from(slot))) {
@@ -120,11 +124,11 @@ impl Table {
     }
 }
 
-/// A node as `CLUSTER SLOTS` shows it. One that does not know its own host is where it was found.
-fn place(node: &Value, teller: &Place) -> Option<Place> {
+/// Reads a node of `CLUSTER SLOTS`. A node that does not know its own host has that of the source.
+fn host_port(node: &Value, source: &HostPort) -> Option<HostPort> {
     let [host, port, ..] = node.as_array()? else { return None };
     let host = host.as_text().filter(|host| !matches!(*host, "" | "?"));
-    let host = host.unwrap_or(&teller.0).to_owned();
+    let host = host.unwrap_or(&source.0).to_owned();
     Some((host, u16::try_from(port.as_integer()?).ok()?))
 }
 
@@ -146,13 +150,13 @@ mod tests {
         Value::Array(parts)
     }
 
-    fn at(host: &str, port: u16) -> Place {
+    fn at(host: &str, port: u16) -> HostPort {
         (host.to_owned(), port)
     }
 
     #[test]
     fn slots_are_those_of_the_server() {
-        // As `CLUSTER KEYSLOT` answers.
+        // The replies of `CLUSTER KEYSLOT`.
         for (key, slot) in [("123456789", 12_739), ("foo", 12_182), ("a", 15_495)] {
             assert_eq!(slot_of(&LockName::new(key).expect("a good name")), slot, "{key}");
         }
@@ -161,18 +165,18 @@ mod tests {
     }
 
     #[test]
-    fn a_table_tells_who_serves_what() {
+    fn a_table_names_the_master_of_each_slot() {
         let slots = Value::Array(vec![
             range(0, 5, &[node("10.0.0.1", 1), node("10.0.0.2", 2)]),
             range(6, 16_383, &[node("", 3)]),
             range(3, 3, &[node("10.0.0.1", 1)]),
         ]);
         let info = text("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
-        let table = Table::read(&slots, Some(&info), &at("here", 9)).expect("a table");
+        let table = SlotTable::parse(&slots, Some(&info), &at("here", 9)).expect("a table");
         assert_eq!(table.owner(5), Some(&at("10.0.0.1", 1)));
         assert_eq!(table.owner(6), Some(&at("here", 3)), "it does not know its own host");
         assert_eq!(table.owner(16_384), None);
-        assert_eq!((table.covered(), table.epoch, table.is_well), (SLOTS, 7, true));
+        assert_eq!((table.covered(), table.epoch, table.is_ok), (SLOTS, 7, true));
         assert_eq!(table.shards()[0].replicas, [at("10.0.0.2", 2)]);
         let moved = table.with_moved(6, at("10.0.0.2", 2));
         assert_eq!(moved.owner(6), Some(&at("10.0.0.2", 2)));
@@ -181,10 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_not_believed() {
-        let teller = at("here", 9);
-        let odd = |slots: &[Value]| Table::read(&Value::Array(slots.to_vec()), None, &teller);
-        assert_eq!(odd(&[]).map(|table| table.covered()), Some(0));
+    fn an_invalid_table_is_rejected() {
+        let source = at("here", 9);
+        let invalid =
+            |slots: &[Value]| SlotTable::parse(&Value::Array(slots.to_vec()), None, &source);
+        assert_eq!(invalid(&[]).map(|table| table.covered()), Some(0));
         for bad in [
             Value::Nil,
             range(0, 16_384, &[node("a", 1)]),
@@ -192,13 +197,13 @@ mod tests {
             range(0, 1, &[]),
             range(0, 1, &[node("a", 70_000)]),
         ] {
-            assert_eq!(odd(&[bad]), None);
+            assert_eq!(invalid(&[bad]), None);
         }
-        assert_eq!(Table::read(&Value::Nil, None, &teller), None);
+        assert_eq!(SlotTable::parse(&Value::Nil, None, &source), None);
         let fails = text("cluster_state:fail\r\ncluster_current_epoch:1\r\n");
         let slots = Value::Array(vec![]);
-        let table = Table::read(&slots, Some(&fails), &teller).expect("a table");
-        assert!(!table.is_well);
-        assert_eq!(Table::read(&slots, Some(&text("odd")), &teller), None);
+        let table = SlotTable::parse(&slots, Some(&fails), &source).expect("a table");
+        assert!(!table.is_ok);
+        assert_eq!(SlotTable::parse(&slots, Some(&text("odd")), &source), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The server's own words, and what each of them means.
+//! Error replies of servers, and the errors that they become.
 
 use super::*;
 use Certainty::{NotApplied, Unknown};
@@ -12,9 +12,9 @@ enum Kind {
     Protocol,
 }
 
-fn told(line: &str) -> (Kind, Certainty, String) {
+fn explained(line: &str) -> (Kind, Certainty, String) {
     let (code, rest) = line.split_once(' ').unwrap_or((line, ""));
-    let error = refusal(ServerWords::new(code, rest));
+    let error = refusal(ServerError::new(code, rest));
     let kind = match error.kind() {
         ErrorKind::Refused { .. } => Kind::Refused,
         ErrorKind::Unavailable { .. } => Kind::Unavailable,
@@ -64,7 +64,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
     ("ASK 12182 127.0.0.1:7303", Refused, NotApplied, "node of a Redis Cluster"),
     ("CROSSSLOT Keys in request don't hash to the same slot", Refused, NotApplied, "several nodes"),
     ("NOSCRIPT No matching script. Please use EVAL.", Protocol, NotApplied, "NOSCRIPT"),
-    ("NOAUTH Authentication required.", Refused, NotApplied, "wants a password"),
+    ("NOAUTH Authentication required.", Refused, NotApplied, "requires a password"),
     (
         "WRONGPASS invalid username-password pair or user is disabled.",
         Refused,
@@ -76,7 +76,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
          Are you sure your configuration is correct?",
         Refused,
         NotApplied,
-        "knows no password",
+        "has no password",
     ),
     (
         "NOPERM this user has no permissions to run the 'evalsha' command",
@@ -133,7 +133,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         "ERR user_script:12: HOLDLINE-FOREIGN holdline:fence script: e0e1, on @user_script:12.",
         Foreign,
         Unknown,
-        "counter of fencing tokens is no number",
+        "counter of fencing tokens holds no number",
     ),
     (
         "ERR user_script:12: HOLDLINE-SPENT script: e0e1, on @user_script:12.",
@@ -145,7 +145,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         "ERR user_script:12: attempt to compare nil with number script: e0e1, on @user_script:12.",
         Foreign,
         Unknown,
-        "hold what we do not write there",
+        "hold data of another program",
     ),
     (
         "ERR Unknown Redis command called from script script: e0e1, on @user_script:12.",
@@ -174,7 +174,7 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
         Unknown,
         "Wrong number of args",
     ),
-    ("ERR max number of clients reached", Unavailable, NotApplied, "as many clients"),
+    ("ERR max number of clients reached", Unavailable, NotApplied, "accepts no more clients"),
     ("ERR DB index is out of range", Refused, NotApplied, "no such database"),
     ("ERR unknown command 'EVALSHA'", Refused, NotApplied, "does not know a command"),
     ("ERR syntax error", Protocol, NotApplied, "syntax error"),
@@ -185,41 +185,41 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
 #[test]
 fn each_reply_has_its_kind_and_certainty() {
     for (line, kind, certainty, says) in REPLIES {
-        let (told_kind, told_certainty, text) = told(line);
+        let (told_kind, told_certainty, text) = explained(line);
         assert_eq!((&told_kind, &told_certainty), (kind, certainty), "{line}");
         assert!(text.contains(says), "{line}: {text}");
     }
 }
 
 #[test]
-fn what_the_server_quotes_of_ours_is_cut() {
+fn arguments_that_the_server_quotes_are_removed() {
     for line in [
         "ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `u`, `canary`, ",
         "ERR Unknown command 'EVALX', with args beginning with: 'canary' ",
     ] {
-        let (_, _, text) = told(line);
+        let (_, _, text) = explained(line);
         assert!(!text.contains("canary"), "{text}");
     }
     let long = format!("ERR {}", "x".repeat(100_000));
-    assert!(told(&long).2.len() < 1_000);
-    assert!(!told("ERR a\u{1b}[31mb").2.contains('\u{1b}'));
+    assert!(explained(&long).2.len() < 1_000);
+    assert!(!explained("ERR a\u{1b}[31mb").2.contains('\u{1b}'));
 }
 
 #[test]
-fn what_a_script_caught_is_read_like_what_it_raised() {
+fn an_error_that_a_script_caught_is_read_like_one_that_it_raised() {
     for (text, says) in [
         ("WRONGTYPE Operation against a key", "another type"),
         ("-WRONGTYPE Operation against a key", "another type"),
-        ("user_script:12: attempt to index a nil value", "hold what we do not write there"),
+        ("user_script:12: attempt to index a nil value", "hold data of another program"),
         ("user_script:12: HOLDLINE-SPENT", "no fencing token is left"),
     ] {
-        let told = refusal(ServerWords::caught(text));
-        assert!(told.to_string().contains(says), "{told}");
-        let source = std::error::Error::source(&told).map(ToString::to_string);
-        assert!(source.is_none_or(|source| !source.contains("user_script")), "{told}");
-        assert_eq!(told.certainty(), Unknown);
+        let error = refusal(ServerError::from_script(text));
+        assert!(error.to_string().contains(says), "{error}");
+        let source = std::error::Error::source(&error).map(ToString::to_string);
+        assert!(source.is_none_or(|source| !source.contains("user_script")), "{error}");
+        assert_eq!(error.certainty(), Unknown);
     }
-    let long = ServerWords::caught(&"x".repeat(100_000));
+    let long = ServerError::from_script(&"x".repeat(100_000));
     assert!(long.in_script() && long.to_string().len() < 1_000);
-    assert!(!told("ERR odd script: e0e1, on @user_script:1.").2.contains("e0e1"));
+    assert!(!explained("ERR odd script: e0e1, on @user_script:1.").2.contains("e0e1"));
 }

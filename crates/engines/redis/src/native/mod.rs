@@ -1,19 +1,18 @@
-//! The native dialect: our own keys, one script a verb.
+//! The native dialect: our own keys, and one script for each verb.
 //!
-//! A script carries out one step of the lock table, settling and handing over included, while the
-//! server does nothing else. `scripts/common.lua` states the rules; what they share with the
-//! table is what the conformance suite compares.
+//! A script executes one atomic step of the lock table, including settling and hand-off.
+//! `scripts/common.lua` states the rules; the conformance suite compares them with the table.
 
 mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
-use std::sync::LazyLock;
-
 use crate::node::Script;
 
 pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
-pub(crate) use requests::{Asker, acquire, alone, inspect, operate, release, renew};
+pub(crate) use requests::{
+    RequestContext, acquire, inspect, lock_key_only, operate, release, renew,
+};
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {
@@ -31,103 +30,114 @@ pub(crate) struct Scripts {
     operate: Script,
     raise: Script,
     latch: Script,
-    alone: Alone,
+    lock_key_only: LockKeyScripts,
 }
 
-/// The scripts that touch the lock key alone; only a cluster needs them.
+/// The scripts that use the lock key only, for a cluster.
 #[derive(Debug)]
-struct Alone {
+struct LockKeyScripts {
     acquire: Script,
     release: Script,
     renew: Script,
 }
 
-/// For one server.
-pub(crate) static SERVER: Scripts = Scripts {
-    acquire: script!("acquire", "head", "of_one", "acquire.fast", "draw", "common", "acquire"),
-    release: script!("release", "head", "of_one", "release.fast", "draw", "common", "release"),
-    renew: script!("renew", "head", "of_many", "renew.fast", "draw", "common", "renew"),
-    inspect: script!("inspect", "head", "of_many", "draw", "common", "inspect"),
-    operate: script!("operate", "head", "of_one", "draw", "common", "operate"),
-    raise: script!("raise", "raise"),
-    latch: script!("latch", "latch"),
-    alone: Alone {
-        acquire: script!("acquire_alone", "head", "of_one", "acquire_alone"),
-        release: script!("release_alone", "head", "of_one", "release_alone"),
-        renew: script!("renew_alone", "head", "renew.fast"),
-    },
-};
+/// Builds the scripts from fragments. The first two arguments name the fragments that read the
+/// keys: for scripts about one name, and for scripts about many. They also set `CLUSTER`, by which
+/// the other fragments tell a cluster from a server.
+macro_rules! scripts {
+    ($one:literal, $many:literal) => {
+        Scripts {
+            acquire: script!(
+                "acquire",
+                "head",
+                $one,
+                "native",
+                "acquire_fast",
+                "draw",
+                "common",
+                "acquire"
+            ),
+            release: script!(
+                "release",
+                "head",
+                $one,
+                "native",
+                "release_fast",
+                "draw",
+                "common",
+                "release"
+            ),
+            renew: script!(
+                "renew",
+                "head",
+                $many,
+                "native",
+                "renew_fast",
+                "draw",
+                "common",
+                "renew"
+            ),
+            inspect: script!("inspect", "head", $many, "native", "draw", "common", "inspect"),
+            operate: script!("operate", "head", $one, "native", "draw", "common", "operate"),
+            raise: script!("raise", "raise"),
+            latch: script!("latch", "latch"),
+            lock_key_only: LockKeyScripts {
+                acquire: script!("acquire_lock_key", "head", $one, "native", "acquire_lock_key"),
+                release: script!("release_lock_key", "head", $one, "release_lock_key"),
+                renew: script!("renew_lock_key", "head", "renew_fast"),
+            },
+        }
+    };
+}
 
-/// What differs in a cluster: the rules are the same.
-///
-/// A name's counter is its own and ends a day after it was last drawn from (what is put back there
-/// is nobody's, or is drawn from next). Channels stand under what is before it, and how many of the
-/// *node* hear a message says nothing about who hears it in the cluster. The last key of a script
-/// about many names is the one that is never written.
-const IN_CLUSTER: [(&str, &str); 7] = [
-    ("'GETSET', COUNTER, since)", "'SET', COUNTER, since, 'PX', '86400000', 'GET')"),
-    ("call('SET', COUNTER, token)", "call('SET', COUNTER, token, 'PX', '86400000')"),
-    ("sub(COUNTER, 1, -6) .. 'inbox:'", INBOX),
-    ("'l' .. sub(id, 1, 8)) ~= 0 then", "'l' .. sub(id, 1, 8)) then"),
-    ("return heard ~= 0 or asking[sub(record, 1, 32)]", "return heard ~= nil"),
-    ("KEYS[2] or 'holdline:fence'", "KEYS[2]"),
-    ("for at = 2, #KEYS do", "for at = 2, #KEYS - 1 do"),
-];
-const INBOX: &str = "string.match(COUNTER, '^(.-)fence:{') .. 'inbox:'";
+/// For one server.
+pub(crate) static SERVER: Scripts = scripts!("server_one", "server_many");
 
 /// For the nodes of a cluster.
-pub(crate) static CLUSTER: LazyLock<Scripts> = LazyLock::new(|| {
-    let of = |script: &Script| script.with(&IN_CLUSTER);
-    Scripts {
-        acquire: of(&SERVER.acquire),
-        release: of(&SERVER.release),
-        renew: of(&SERVER.renew),
-        inspect: of(&SERVER.inspect),
-        operate: of(&SERVER.operate),
-        raise: of(&SERVER.raise),
-        latch: of(&SERVER.latch),
-        alone: Alone {
-            acquire: of(&SERVER.alone.acquire),
-            release: of(&SERVER.alone.release),
-            renew: of(&SERVER.alone.renew),
-        },
-    }
-});
+///
+/// Three things differ there. Each name has a counter of its own, which expires a day after its
+/// last use. `PUBLISH` counts the subscribers of the *node* only, so its result says nothing about
+/// the cluster's. And the last key of each call never exists.
+pub(crate) static CLUSTER: Scripts = scripts!("cluster_one", "cluster_many");
 
 #[cfg(test)]
 impl Scripts {
-    /// All but the one that a cluster never runs, and that one.
-    fn all(&self) -> ([&Script; 8], &Script) {
-        let Scripts { acquire, release, renew, inspect, operate, raise, alone, .. } = self;
-        let Alone { acquire: claim, release: end, renew: keep } = alone;
-        ([acquire, release, renew, inspect, operate, claim, end, keep], raise)
+    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and `latch`, which
+    /// draws no token.
+    pub(crate) fn texts(&self) -> String {
+        let Scripts { acquire, release, renew, inspect, operate, lock_key_only, .. } = self;
+        let LockKeyScripts { acquire: claim, release: end, renew: keep } = lock_key_only;
+        let all = [acquire, release, renew, inspect, operate, claim, end, keep];
+        all.map(Script::text).join("\n")
     }
-}
-
-/// What the nodes of a cluster are asked to run.
-#[cfg(test)]
-pub(crate) fn texts_of_cluster() -> String {
-    CLUSTER.all().0.map(Script::text).join("\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// In a cluster a counter is never written without an expiry, but where its old value, which is
+    /// not ours or is drawn from next, is restored.
     #[test]
-    fn each_phrase_that_differs_in_a_cluster_is_in_the_scripts_and_none_is_left() {
-        let (server, cluster) = (SERVER.all().0.map(Script::text).join("\n"), texts_of_cluster());
-        for (phrase, other) in IN_CLUSTER {
-            assert!(server.contains(phrase), "{phrase}");
-            let left = cluster.replace(other, "").contains(phrase);
-            assert!(!left && cluster.contains(other), "{phrase}");
+    fn each_write_of_a_counter_has_its_form_for_a_cluster() {
+        let texts = CLUSTER.texts();
+        let lines: Vec<&str> = texts.lines().map(str::trim).collect();
+        let mut writes = 0;
+        for (at, line) in lines.iter().enumerate() {
+            let writes_counter =
+                line.contains("'SET', COUNTER") || line.contains("'GETSET', COUNTER");
+            if !writes_counter || line.contains("COUNTER, last)") {
+                continue;
+            }
+            writes += 1;
+            match line.starts_with("if CLUSTER then") {
+                true => assert!(line.contains("'PX', COUNTER_LIFE"), "{line}"),
+                false => {
+                    assert!(line.starts_with("else "), "{line}");
+                    assert!(lines[at - 1].starts_with("if CLUSTER then"), "{line}");
+                }
+            }
         }
-        assert!(!cluster.contains("GETSET"));
-        // The counter is written with an end, but where what was there is put back, and nothing but
-        // what is named so far makes channels.
-        let back = cluster.matches("call('SET', COUNTER, last)").count();
-        let ends = cluster.matches("'SET', COUNTER,").count() - back;
-        assert_eq!(ends, cluster.matches("'PX', '86400000'").count());
-        assert_eq!(cluster.matches("inbox:").count(), cluster.matches(INBOX).count());
+        assert!(writes > 6, "{writes}");
     }
 }

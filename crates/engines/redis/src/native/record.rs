@@ -1,4 +1,5 @@
-//! A record as the scripts show it: what they keep of a holder or a waiter, with the lease id cut.
+//! A record as the scripts return it: a holder or a waiter, without the secret part of its lease
+//! id.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,45 +9,55 @@ use holdline_core::{
     ShortLeaseId, WaiterView,
 };
 
-/// How long what stands before the terms is, in a record that is shown.
-const HEAD: usize = 80;
+/// Where the fields of a record are, as `scripts/head.lua` lists them. Of the lease id the scripts
+/// return the first eight digits only.
+mod field {
+    use std::ops::Range;
 
-/// What a record tells.
+    pub(super) const SHORT_ID: Range<usize> = 0..8;
+    pub(super) const STATE: usize = 8;
+    pub(super) const HOLD: usize = 10;
+    pub(super) const TOKEN: Range<usize> = 43..59;
+    pub(super) const SINCE: Range<usize> = 59..75;
+    pub(super) const TERMS: usize = 80;
+}
+
+/// A holder, a waiter, or a freeze.
 #[derive(Debug)]
 pub(super) struct Record {
-    short: ShortLeaseId,
+    short_id: ShortLeaseId,
     state: u8,
     detached: bool,
     token: Option<FencingToken>,
     since_us: u64,
     mode: Mode,
-    words: String,
+    metadata_text: String,
 }
 
 impl Record {
-    /// Reads a record; `None` when it is not one.
+    /// Parses a record; `None` when it is invalid.
     pub(super) fn parse(shown: &[u8]) -> Option<Record> {
         let text = std::str::from_utf8(shown).ok()?;
-        let (head, tail) = (text.get(..HEAD)?, text.get(HEAD..)?);
-        let (terms, words) = tail.split_once(';')?;
+        let (head, tail) = text.split_at_checked(field::TERMS)?;
+        let (terms, metadata_text) = tail.split_once(';')?;
         Some(Record {
-            short: short(head.get(..8)?)?,
-            state: *head.as_bytes().get(8)?,
-            detached: head.as_bytes().get(10) == Some(&b'd'),
-            token: head.get(43..59)?.parse().ok(),
-            since_us: head.get(59..75)?.parse().ok()?,
+            short_id: short_id(head.get(field::SHORT_ID)?)?,
+            state: *head.as_bytes().get(field::STATE)?,
+            detached: head.as_bytes().get(field::HOLD) == Some(&b'd'),
+            token: head.get(field::TOKEN)?.parse().ok(),
+            since_us: head.get(field::SINCE)?.parse().ok()?,
             mode: mode(terms.split(' ').next()?)?,
-            words: words.to_owned(),
+            metadata_text: metadata_text.to_owned(),
         })
     }
 
-    /// Tells who holds, at `now_us` by the server's clock and with this much left.
+    /// Returns the holder at `now_us` of the server's clock, with the time that it has left.
     pub(super) fn summary(&self, now_us: u64, left: Duration) -> HolderSummary {
         if self.state == b'f' {
-            return freeze_summary(self.token, &self.words, left);
+            return freeze_summary(self.token, &self.metadata_text, left);
         }
         HolderSummary {
-            lease_id: self.short,
+            lease_id: self.short_id,
             token: self.token,
             mode: self.mode,
             held_for: Some(self.age(now_us)),
@@ -55,7 +66,7 @@ impl Record {
         }
     }
 
-    /// Tells all of a holder; `revoked` is what the operator said, where it was revoked.
+    /// Returns all data of a holder; `revoked` is the operator's reason, if it was revoked.
     pub(super) fn holder(&self, now_us: u64, left: Duration, revoked: String) -> HolderView {
         let state = match self.state {
             b'h' => GrantState::Handed,
@@ -73,7 +84,7 @@ impl Record {
 
     pub(super) fn waiter(&self, now_us: u64) -> WaiterView {
         WaiterView {
-            lease_id: self.short,
+            lease_id: self.short_id,
             mode: self.mode,
             waited: Some(self.age(now_us)),
             metadata: self.metadata(),
@@ -85,8 +96,8 @@ impl Record {
     }
 
     fn metadata(&self) -> Metadata {
-        // Whatever is too long was not written by us, and says nothing.
-        Metadata::from_encoded(&self.words).unwrap_or_default()
+        // Metadata that is too long is not ours.
+        Metadata::from_encoded(&self.metadata_text).unwrap_or_default()
     }
 }
 
@@ -102,17 +113,17 @@ fn freeze_summary(token: Option<FencingToken>, reason: &str, left: Duration) -> 
         mode: Mode::Exclusive,
         held_for: None,
         left: Some(left),
-        // A reason of many escapes may not fit; then the freeze is shown without it.
+        // A reason with many escapes may not fit; then the freeze is shown without it.
         metadata: Metadata::new(&fields).unwrap_or_default(),
     }
 }
 
-fn short(hex: &str) -> Option<ShortLeaseId> {
+fn short_id(hex: &str) -> Option<ShortLeaseId> {
     let whole: LeaseId = format!("{hex:0<32}").parse().ok()?;
     Some(whole.short())
 }
 
-/// Writes a mode as it stands in the terms.
+/// Formats a mode as in the terms.
 pub(super) fn mode_text(mode: Mode) -> Cow<'static, str> {
     match mode {
         Mode::Exclusive => Cow::Borrowed("x"),
@@ -142,7 +153,7 @@ mod tests {
                          00000p2/3 d750;{\"pid\":7}";
 
     #[test]
-    fn a_record_is_read_field_by_field() {
+    fn a_record_is_parsed_field_by_field() {
         let record = Record::parse(SHOWN.as_bytes()).expect("a record");
         let view = record.holder(1_100, Duration::from_millis(5), String::new());
         assert_eq!(view.summary.lease_id.to_string(), "0123abcd");
@@ -154,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn an_invalid_record_is_rejected() {
         for bad in ["", "lock", &SHOWN[..79], &SHOWN.replace(';', ":"), &SHOWN.replace("p2/3", "q")]
         {
             assert!(Record::parse(bad.as_bytes()).is_none(), "{bad}");

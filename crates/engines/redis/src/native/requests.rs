@@ -1,4 +1,4 @@
-//! What is sent: the keys and arguments of each script, as its head lists them.
+//! The keys and arguments of each script, as the head of the script lists them.
 
 use std::time::Duration;
 
@@ -11,83 +11,85 @@ use holdline_core::{
 use super::Scripts;
 use super::record::mode_text;
 use crate::keys::Layout;
-use crate::node::{Call, Tie, Words, digits};
+use crate::node::{Args, Call, RoutingPolicy, digits};
 
-/// Who asks: how keys are made, the inbox that hears, and how long an answer may take.
+/// What all requests share: how keys are made, the inbox of this process, and the deadline.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct RequestContext {
     pub(crate) layout: Layout,
     pub(crate) scripts: &'static Scripts,
-    /// Sixteen hex digits; zeros for a process that hears nothing.
+    /// Sixteen hex digits; zeros stand for no inbox.
     pub(crate) inbox: String,
     pub(crate) deadline: Duration,
 }
 
-/// The inbox of a process that hears nothing.
-const DEAF: &str = "0000000000000000";
-/// How much longer than its claim window a hand-over is kept, in ms: the sum has five digits.
-pub(crate) const LATE: u64 = 9_000;
+/// The inbox of a process that is not subscribed.
+const NO_INBOX: &str = "0000000000000000";
+/// How much longer than its claim window the key of a hand-off lasts, in ms: the sum has five
+/// digits.
+pub(crate) const HAND_OFF_MARGIN: u64 = 9_000;
 
-/// How the commonest acquire is asked for, which the script knows: an exclusive lock, for the first
-/// time, with a queue of the usual length.
-const USUAL: &[u8] = b"x-q 10000";
+/// The most common form of an acquire, which is the script's default: an exclusive lock, with a new
+/// lease id, and a queue of the usual length.
+const USUAL_REQUEST: &[u8] = b"x-q 10000";
 
-/// Room for the keys, or the arguments, that one name commonly takes.
+/// The usual size of the keys, or the arguments, of one name.
 pub(crate) const ROOM: usize = 256;
 
 pub(crate) fn acquire(
-    asker: &Asker,
+    context: &RequestContext,
     request: &AcquireRequest,
-    hears: bool,
+    subscribed: bool,
     max_waiters: usize,
 ) -> Call {
     let id = request.lease_id.hex_digits();
-    let inbox = if hears { asker.inbox.as_str() } else { DEAF };
+    let inbox = if subscribed { context.inbox.as_str() } else { NO_INBOX };
     let kind = kind_of(request.hold);
     let lease = request.hold.duration().map(millis).unwrap_or_default();
     let client = hex_digits(request.client.as_u64());
     let metadata = request.metadata.as_encoded();
     let mode = mode_text(request.mode);
-    let mut arguments = Words::with_room(ROOM + metadata.len());
-    arguments.push_parts(&[&id, b"g-", kind.as_bytes(), &client, inbox.as_bytes()]);
+    let mut arguments = Args::with_capacity(ROOM + metadata.len());
+    arguments.push_concat(&[&id, b"g-", kind.as_bytes(), &client, inbox.as_bytes()]);
     let mut room = [0; 20];
     let (lease_text, metadata) = (digits(lease, &mut room), metadata.as_bytes());
-    let kept = five_digits(millis(request.claim_window) + LATE);
-    let parts = [&kept, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
-    arguments.push_parts(&parts);
+    let margin_ms = five_digits(millis(request.claim_window) + HAND_OFF_MARGIN);
+    let parts = [&margin_ms, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
+    arguments.push_concat(&parts);
     arguments.push_number(lease);
-    let yes = |set: bool, word: u8| if set { word } else { b'-' };
-    let flags = [mode.as_bytes()[0], yes(request.known, b'k'), yes(request.queue, b'q'), b' '];
+    let flag_if = |set: bool, flag: u8| if set { flag } else { b'-' };
+    let flags =
+        [mode.as_bytes()[0], flag_if(request.known, b'k'), flag_if(request.queue, b'q'), b' '];
     let permits = match request.mode {
         Mode::Permits { count, of } => format!(" {count} {of}"),
         Mode::Exclusive | Mode::Shared => String::new(),
     };
     let longest = digits(max_waiters as u64, &mut room);
-    let asked = [&flags, longest, permits.as_bytes()];
-    if !asked.iter().copied().flatten().eq(USUAL) {
-        arguments.push_parts(&asked);
+    let form = [&flags, longest, permits.as_bytes()];
+    if !form.iter().copied().flatten().eq(USUAL_REQUEST) {
+        arguments.push_concat(&form);
     }
     Call {
-        script: &asker.scripts.acquire,
-        keys: keys_of(asker, &request.name),
+        script: &context.scripts.acquire,
+        keys: keys_of(context, &request.name),
         arguments,
-        tie: Tie::Again(*request.lease_id.as_bytes()),
-        deadline: asker.deadline,
+        routing: RoutingPolicy::Retry(*request.lease_id.as_bytes()),
+        deadline: context.deadline,
     }
 }
 
-pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Call {
+pub(crate) fn release(context: &RequestContext, request: &ReleaseRequest) -> Call {
     let id = request.lease_id;
-    let remembered = tombstone_of(request.ending);
-    let mut arguments = Words::with_room(ROOM);
-    arguments.push_parts(&[&id.hex_digits(), b"g-"]);
-    remembered.into_iter().for_each(|remembered| arguments.push_number(millis(remembered)));
+    let tombstone = tombstone_of(request.ending);
+    let mut arguments = Args::with_capacity(ROOM);
+    arguments.push_concat(&[&id.hex_digits(), b"g-"]);
+    tombstone.into_iter().for_each(|tombstone| arguments.push_number(millis(tombstone)));
     Call {
-        script: &asker.scripts.release,
-        keys: keys_of(asker, &request.name),
+        script: &context.scripts.release,
+        keys: keys_of(context, &request.name),
         arguments,
-        tie: Tie::Undo(*id.as_bytes()),
-        deadline: asker.deadline,
+        routing: RoutingPolicy::Undo(*id.as_bytes()),
+        deadline: context.deadline,
     }
 }
 
@@ -97,82 +99,86 @@ pub(crate) fn tombstone_of(ending: Ending) -> Option<Duration> {
     ending.for_good.then(|| lease.max(MIN_TOMBSTONE))
 }
 
-/// Makes one call of many lines; in a cluster they are of one name.
-pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Call {
-    let inbox = if hears { asker.inbox.as_str() } else { DEAF };
-    let mut keys = Words::with_room(ROOM * lines.len());
-    let mut arguments = Words::with_room(ROOM / 2 * lines.len());
-    match lines {
-        [first, ..] => asker.layout.push_counter_of(&mut keys, &first.name),
-        [] => asker.layout.push_counter(&mut keys),
+/// Makes one call that renews many grants; in a cluster all are of one name.
+pub(crate) fn renew(
+    context: &RequestContext,
+    renewals: &[&RenewRequest],
+    subscribed: bool,
+) -> Call {
+    let inbox = if subscribed { context.inbox.as_str() } else { NO_INBOX };
+    let mut keys = Args::with_capacity(ROOM * renewals.len());
+    let mut arguments = Args::with_capacity(ROOM / 2 * renewals.len());
+    match renewals {
+        [first, ..] => context.layout.push_counter_of(&mut keys, &first.name),
+        [] => context.layout.push_counter(&mut keys),
     }
-    for line in lines {
-        asker.layout.push_lock(&mut keys, &line.name);
-        let (kind, lease) = match line.purpose {
+    for renewal in renewals {
+        context.layout.push_lock(&mut keys, &renewal.name);
+        let (kind, lease) = match renewal.purpose {
             Purpose::Keep(hold) => (kind_of(hold), hold.duration()),
             Purpose::Wait => ("w", None),
         };
-        let client = hex_digits(line.client.as_u64());
-        arguments.push_parts(&[&line.lease_id.hex_digits(), b"g"]);
-        arguments.push_parts(&[kind.as_bytes(), &client, inbox.as_bytes()]);
+        let client = hex_digits(renewal.client.as_u64());
+        arguments.push_concat(&[&renewal.lease_id.hex_digits(), b"g"]);
+        arguments.push_concat(&[kind.as_bytes(), &client, inbox.as_bytes()]);
         arguments.push_number(lease.map(millis).unwrap_or_default());
     }
-    lines.first().iter().for_each(|line| asker.layout.push_never(&mut keys, &line.name));
-    let script = &asker.scripts.renew;
-    Call { script, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
+    renewals.first().iter().for_each(|renewal| context.layout.push_guard(&mut keys, &renewal.name));
+    let script = &context.scripts.renew;
+    Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: context.deadline }
 }
 
-/// Makes one call about many names, in a cluster about one, which shows at most so many holders and
-/// waiters of each.
-pub(crate) fn inspect(asker: &Asker, names: &[LockName], most: usize) -> Call {
-    let mut keys = Words::with_room(ROOM * names.len());
+/// Makes one call that inspects many names, or in a cluster one. It shows at most `max_shown`
+/// holders and waiters of each.
+pub(crate) fn inspect(context: &RequestContext, names: &[LockName], max_shown: usize) -> Call {
+    let mut keys = Args::with_capacity(ROOM * names.len());
     match names {
-        [name] => asker.layout.push_counter_of(&mut keys, name),
-        _ => asker.layout.push_counter(&mut keys),
+        [name] => context.layout.push_counter_of(&mut keys, name),
+        _ => context.layout.push_counter(&mut keys),
     }
-    names.iter().for_each(|name| asker.layout.push_lock(&mut keys, name));
-    names.iter().for_each(|name| asker.layout.push_never(&mut keys, name));
-    let arguments = Words::from([most.to_string()]);
-    let script = &asker.scripts.inspect;
-    Call { script, keys, arguments, tie: Tie::Free, deadline: asker.deadline }
+    names.iter().for_each(|name| context.layout.push_lock(&mut keys, name));
+    names.iter().for_each(|name| context.layout.push_guard(&mut keys, name));
+    let arguments = Args::from([max_shown.to_string()]);
+    let script = &context.scripts.inspect;
+    Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: context.deadline }
 }
 
-pub(crate) fn operate(asker: &Asker, operation: &Operation) -> Call {
+pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
     let (name, arguments) = match operation {
         Operation::Revoke { name, token, reason, now } => {
             let when = if *now { "now" } else { "polite" };
-            let words = ["revoke".into(), sixteen(*token), when.into(), reason.clone()];
-            (name, words.to_vec())
+            let args = ["revoke".into(), token_digits(*token), when.into(), reason.clone()];
+            (name, args.to_vec())
         }
         Operation::Freeze { name, duration, reason } => {
-            let words = ["freeze".into(), millis(*duration).to_string(), reason.clone()];
-            (name, words.to_vec())
+            let args = ["freeze".into(), millis(*duration).to_string(), reason.clone()];
+            (name, args.to_vec())
         }
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
-        Operation::RaiseFence { to } => return raise(asker, *to),
-        Operation::Latch { name, command } => return latch(asker, name, *command),
+        Operation::RaiseFence { to } => return raise(context, *to),
+        Operation::Latch { name, command } => return latch(context, name, *command),
     };
     Call {
-        script: &asker.scripts.operate,
-        keys: keys_of(asker, name),
+        script: &context.scripts.operate,
+        keys: keys_of(context, name),
         arguments: arguments.into(),
-        tie: Tie::Free,
-        deadline: asker.deadline,
+        routing: RoutingPolicy::Any,
+        deadline: context.deadline,
     }
 }
 
-fn raise(asker: &Asker, to: FencingToken) -> Call {
+fn raise(context: &RequestContext, to: FencingToken) -> Call {
     Call {
-        script: &asker.scripts.raise,
-        keys: Words::from([asker.layout.counter()]),
-        arguments: Words::from([sixteen(to)]),
-        tie: Tie::Free,
-        deadline: asker.deadline,
+        script: &context.scripts.raise,
+        keys: Args::from([context.layout.counter()]),
+        arguments: Args::from([token_digits(to)]),
+        routing: RoutingPolicy::Any,
+        deadline: context.deadline,
     }
 }
 
 /// A latch has the key and the channel of Redisson's RCountDownLatch: it is the same object.
-fn latch(asker: &Asker, name: &LockName, command: LatchCommand) -> Call {
+fn latch(context: &RequestContext, name: &LockName, command: LatchCommand) -> Call {
     let (verb, by) = match command {
         LatchCommand::Set(count) => ("set", count),
         LatchCommand::CountDown(by) => ("down", by),
@@ -180,81 +186,89 @@ fn latch(asker: &Asker, name: &LockName, command: LatchCommand) -> Call {
     };
     let channel = format!("redisson_countdownlatch__channel__{{{}}}", name.as_str());
     Call {
-        script: &asker.scripts.latch,
-        keys: Words::from([name.as_str()]),
-        arguments: Words::from([verb.to_owned(), by.to_string(), channel]),
-        tie: Tie::Free,
-        deadline: asker.deadline,
+        script: &context.scripts.latch,
+        keys: Args::from([name.as_str()]),
+        arguments: Args::from([verb.to_owned(), by.to_string(), channel]),
+        routing: RoutingPolicy::Any,
+        deadline: context.deadline,
     }
 }
 
-/// The lock key of a name, and the counter's key where the scripts do not know it.
-fn keys_of(asker: &Asker, name: &LockName) -> Words {
-    let mut keys = Words::with_room(ROOM);
-    asker.layout.push_lock(&mut keys, name);
-    if !asker.layout.has_usual_counter() {
-        asker.layout.push_counter_of(&mut keys, name);
+/// Returns the lock key of a name, and the counter's key where it is not the scripts' default.
+fn keys_of(context: &RequestContext, name: &LockName) -> Args {
+    let mut keys = Args::with_capacity(ROOM);
+    context.layout.push_lock(&mut keys, name);
+    if !context.layout.has_default_counter() {
+        context.layout.push_counter_of(&mut keys, name);
     }
-    asker.layout.push_never(&mut keys, name);
+    context.layout.push_guard(&mut keys, name);
     keys
 }
 
-/// What is asked of a name's lock key alone, while the slot of the name moves: the other keys may
-/// lie on another node then.
-pub(crate) mod alone {
+/// Calls that need a name's lock key only: while its slot migrates, the other keys may be on
+/// another node.
+pub(crate) mod lock_key_only {
     use super::*;
 
-    /// Claims what was handed over to who asks; `None` for what needs more keys.
-    pub(crate) fn acquire(asker: &Asker, request: &AcquireRequest) -> Option<Call> {
+    /// Claims a name that was handed to the caller; `None` for a request that needs more keys.
+    pub(crate) fn acquire(context: &RequestContext, request: &AcquireRequest) -> Option<Call> {
         if request.mode != Mode::Exclusive || !request.known {
             return None;
         }
-        let whole = super::acquire(asker, request, false, 0);
-        Some(Call { script: &asker.scripts.alone.acquire, keys: keys(asker, request), ..whole })
+        let full = super::acquire(context, request, false, 0);
+        Some(Call {
+            script: &context.scripts.lock_key_only.acquire,
+            keys: keys(context, request),
+            ..full
+        })
     }
 
     /// Ends a grant that nobody waits for.
-    pub(crate) fn release(asker: &Asker, request: &ReleaseRequest) -> Option<Call> {
+    pub(crate) fn release(context: &RequestContext, request: &ReleaseRequest) -> Option<Call> {
         if tombstone_of(request.ending).is_some() {
             return None;
         }
-        let whole = super::release(asker, request);
-        let mut keys = Words::with_room(ROOM);
-        asker.layout.push_lock(&mut keys, &request.name);
-        Some(Call { script: &asker.scripts.alone.release, keys, ..whole })
+        let full = super::release(context, request);
+        let mut keys = Args::with_capacity(ROOM);
+        context.layout.push_lock(&mut keys, &request.name);
+        Some(Call { script: &context.scripts.lock_key_only.release, keys, ..full })
     }
 
     /// Renews what one holder has alone.
-    pub(crate) fn renew(asker: &Asker, lines: &[&RenewRequest], hears: bool) -> Option<Call> {
-        let [line] = lines else { return None };
-        if matches!(line.purpose, Purpose::Wait) {
+    pub(crate) fn renew(
+        context: &RequestContext,
+        renewals: &[&RenewRequest],
+        subscribed: bool,
+    ) -> Option<Call> {
+        let [renewal] = renewals else { return None };
+        if matches!(renewal.purpose, Purpose::Wait) {
             return None;
         }
-        let whole = super::renew(asker, lines, hears);
-        let mut keys = Words::with_room(ROOM);
-        // In the place of the counter, which the script does not touch.
-        asker.layout.push_lock(&mut keys, &line.name);
-        asker.layout.push_lock(&mut keys, &line.name);
-        Some(Call { script: &asker.scripts.alone.renew, keys, ..whole })
+        let full = super::renew(context, renewals, subscribed);
+        let mut keys = Args::with_capacity(ROOM);
+        // In place of the counter, which the script does not use.
+        context.layout.push_lock(&mut keys, &renewal.name);
+        context.layout.push_lock(&mut keys, &renewal.name);
+        Some(Call { script: &context.scripts.lock_key_only.renew, keys, ..full })
     }
 
-    fn keys(asker: &Asker, request: &AcquireRequest) -> Words {
-        let mut keys = Words::with_room(ROOM);
-        asker.layout.push_lock(&mut keys, &request.name);
+    fn keys(context: &RequestContext, request: &AcquireRequest) -> Args {
+        let mut keys = Args::with_capacity(ROOM);
+        context.layout.push_lock(&mut keys, &request.name);
         keys
     }
 }
 
-pub(crate) fn sixteen(token: FencingToken) -> String {
+pub(crate) fn token_digits(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
-/// Writes a client's number in 16 hex digits.
+/// Formats a client's number in 16 hex digits.
 pub(crate) fn hex_digits(number: u64) -> [u8; 16] {
     std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at)) as usize & 15])
 }
 
-/// Writes a number in five digits, which is as many as it has.
+/// Formats a number of at most five digits in five digits.
 pub(crate) fn five_digits(number: u64) -> [u8; 5] {
     debug_assert!(number < 100_000, "a claim window is shorter");
     std::array::from_fn(|at| b'0' + (number / 10_u64.pow(4 - at as u32) % 10) as u8)
@@ -264,7 +278,7 @@ pub(crate) fn kind_of(hold: Hold) -> &'static str {
     if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
 }
 
-/// Rounds up to whole milliseconds: what the server keeps time in.
+/// Rounds up to whole milliseconds, the server's unit of time.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -281,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_in_as_many_digits_as_their_place_has() {
+    fn numbers_are_padded_to_the_width_of_their_field() {
         for number in [0, 1, 0xab, 1 << 60, u64::MAX - 1] {
             assert_eq!(hex_digits(number), *format!("{number:016x}").as_bytes());
         }

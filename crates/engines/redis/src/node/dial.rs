@@ -1,7 +1,7 @@
 //! Opening a stream to the server.
 //!
-//! A peer that vanished is noticed by the socket ([`holdline_net::socket`]). A frozen server
-//! acknowledges all the same: that is for the deadlines of [`super::lane`] to notice.
+//! The socket's own timers detect a peer that vanished ([`holdline_net::socket`]). A frozen server
+//! still acknowledges packets: the deadlines of [`super::connection`] detect that.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -13,17 +13,17 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
-use holdline_net::tls::Speaker;
+use holdline_net::tls::TlsContext;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 
+use crate::environment::Stream;
 use crate::error::{ENGINE, unavailable};
 use crate::options::{Address, RedisOptions};
-use crate::surroundings::Stream;
 
-/// Whose words the messages of a failed handshake are.
-pub(super) const SPEAKER: Speaker = Speaker { engine: ENGINE, without: "redis://" };
+/// The names in the messages of a failed TLS handshake.
+pub(super) const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "redis://" };
 
 /// A stream, and whether it is to be reset instead of closed when it is dropped.
 pub(super) struct Dialled {
@@ -31,23 +31,23 @@ pub(super) struct Dialled {
     pub(super) reset: Arc<AtomicBool>,
 }
 
-/// How far the making of a connection has come, for whoever must say what it hangs at.
+/// How far connecting has come, for the message when it takes too long.
 #[derive(Debug, Default)]
 pub(super) struct Stage(AtomicU8);
 
 impl Stage {
-    const HANDSHAKE: u8 = 1;
-    const GREETING: u8 = 2;
+    const TLS: u8 = 1;
+    const HANDSHAKE: u8 = 2;
 
     fn reach(&self, stage: u8) {
         self.0.store(stage, Ordering::Relaxed);
     }
 
-    /// What it hangs at.
-    pub(super) fn hangs_at(&self) -> &'static str {
+    /// Describes the step that takes too long.
+    pub(super) fn describe(&self) -> &'static str {
         match self.0.load(Ordering::Relaxed) {
-            Stage::HANDSHAKE => "no TLS handshake (a port without TLS? Then write `redis://`)",
-            Stage::GREETING => "connected, but no answer",
+            Stage::TLS => "no TLS handshake (a port without TLS? Then write `redis://`)",
+            Stage::HANDSHAKE => "connected, but no reply",
             _ => "no connection",
         }
     }
@@ -57,11 +57,11 @@ impl Stage {
 pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialled, LockError> {
     let reset = Arc::new(AtomicBool::new(false));
     let address = options.address();
-    let failed = |error: io::Error| not_reached(address, &error);
-    let stream: Box<dyn Stream> = match (options.surroundings(), address) {
-        (Some(surroundings), _) => surroundings.dial().await.map_err(failed)?,
+    let failed = |error: io::Error| connect_error(address, &error);
+    let stream: Box<dyn Stream> = match (options.environment(), address) {
+        (Some(environment), _) => environment.dial().await.map_err(failed)?,
         (None, Address::Service { .. } | Address::Cluster { .. }) => {
-            let message = "nobody has asked who it is";
+            let message = "its address is not resolved";
             return Err(unavailable(format!("{address}: {message}"), Certainty::NotApplied));
         }
         (None, Address::Unix(path)) => {
@@ -73,18 +73,18 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
             let socket = Socket { stream: socket, reset: reset.clone() };
             match tls {
                 true => {
-                    stage.reach(Stage::HANDSHAKE);
+                    stage.reach(Stage::TLS);
                     Box::new(SPEAKER.wrap(socket, host, options.tls()).await?)
                 }
                 false => Box::new(socket),
             }
         }
     };
-    stage.reach(Stage::GREETING);
+    stage.reach(Stage::HANDSHAKE);
     Ok(Dialled { stream, reset })
 }
 
-fn not_reached(address: &Address, error: &io::Error) -> LockError {
+fn connect_error(address: &Address, error: &io::Error) -> LockError {
     let what = match (address, error.kind()) {
         (_, io::ErrorKind::ConnectionRefused) => "nobody listens there",
         (Address::Unix(_), io::ErrorKind::NotFound) => "there is no such socket",
@@ -94,7 +94,7 @@ fn not_reached(address: &Address, error: &io::Error) -> LockError {
     unavailable(format!("{address}: {what}: {error}"), Certainty::NotApplied)
 }
 
-/// A socket that can be reset: closed with linger 0, so that nothing lingers in the kernel.
+/// A socket that can be reset: closed with linger 0, so that no unsent data stays in the kernel.
 pub(super) struct Socket<S: AsFd> {
     stream: S,
     reset: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ pub(super) struct Socket<S: AsFd> {
 impl<S: AsFd> Drop for Socket<S> {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Acquire) {
-            // On a unix socket it does nothing, and there is nothing that could linger.
+            // On a Unix socket this has no effect, and none is needed.
             let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
         }
     }

@@ -1,38 +1,38 @@
-//! What is put on a connection.
+//! A request, and how it is encoded.
 
-use super::resp::{digits, write_head, write_word};
-use super::{Call, Words};
+use super::resp::{digits, write_arg, write_header};
+use super::{Args, Call};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request<'a> {
-    /// A script by its name; the server may not know it.
-    ByName(&'a Call),
-    /// A script by its text.
+    /// `EVALSHA`; the server may not know the script.
+    BySha1(&'a Call),
+    /// `EVAL`.
     ByText(&'a Call),
-    /// A script by its name, of a node that takes its slot over.
-    AskingByName(&'a Call),
-    /// A script by its text, of a node that takes its slot over.
+    /// The same behind `ASKING`, for a cluster node that imports the slot.
+    AskingBySha1(&'a Call),
+    /// The same behind `ASKING`.
     AskingByText(&'a Call),
-    Words(&'a Words),
+    Command(&'a Args),
     Ping(&'a str),
     Subscribe(&'a [Vec<u8>]),
     Unsubscribe(&'a [Vec<u8>]),
 }
 
-/// A way to run a script.
-pub(super) type Way = fn(&Call) -> Request<'_>;
+/// Makes the request that runs a script in one of the forms.
+pub(super) type MakeRequest = fn(&Call) -> Request<'_>;
 
-pub(super) fn by_name(call: &Call) -> Request<'_> {
-    Request::ByName(call)
+pub(super) fn by_sha1(call: &Call) -> Request<'_> {
+    Request::BySha1(call)
 }
 
 pub(super) fn by_text(call: &Call) -> Request<'_> {
     Request::ByText(call)
 }
 
-pub(super) fn asking_by_name(call: &Call) -> Request<'_> {
-    Request::AskingByName(call)
+pub(super) fn asking_by_sha1(call: &Call) -> Request<'_> {
+    Request::AskingBySha1(call)
 }
 
 pub(super) fn asking_by_text(call: &Call) -> Request<'_> {
@@ -40,12 +40,12 @@ pub(super) fn asking_by_text(call: &Call) -> Request<'_> {
 }
 
 impl Request<'_> {
-    /// Tells whether a word goes before it that has an answer of its own.
-    pub(super) fn asks(&self) -> bool {
-        matches!(self, Request::AskingByName(_) | Request::AskingByText(_))
+    /// Tells whether `ASKING` goes before it, which has a reply of its own.
+    pub(super) fn has_asking_prefix(&self) -> bool {
+        matches!(self, Request::AskingBySha1(_) | Request::AskingByText(_))
     }
 
-    /// How many messages confirm it; none where it is answered by one reply.
+    /// Returns how many pushed messages confirm it; 0 where one reply does.
     pub(super) fn confirmations(&self) -> usize {
         match self {
             Request::Subscribe(channels) | Request::Unsubscribe(channels) => channels.len(),
@@ -54,39 +54,39 @@ impl Request<'_> {
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>) {
-        if self.asks() {
+        if self.has_asking_prefix() {
             super::resp::write(out, &[b"ASKING"]);
         }
         match self {
-            Request::ByName(call) | Request::AskingByName(call) => {
+            Request::BySha1(call) | Request::AskingBySha1(call) => {
                 write_script(out, b"EVALSHA", call.script.sha1(), call);
             }
             Request::ByText(call) | Request::AskingByText(call) => {
                 write_script(out, b"EVAL", call.script.text(), call);
             }
-            Request::Words(words) => {
-                write_head(out, words.count());
-                out.extend_from_slice(words.as_written());
+            Request::Command(args) => {
+                write_header(out, args.count());
+                out.extend_from_slice(args.as_encoded());
             }
             Request::Ping(number) => super::resp::write(out, &[b"PING", number.as_bytes()]),
-            Request::Subscribe(channels) => write_all(out, b"SUBSCRIBE", channels),
-            Request::Unsubscribe(channels) => write_all(out, b"UNSUBSCRIBE", channels),
+            Request::Subscribe(channels) => write_command(out, b"SUBSCRIBE", channels),
+            Request::Unsubscribe(channels) => write_command(out, b"UNSUBSCRIBE", channels),
         }
     }
 }
 
 fn write_script(out: &mut Vec<u8>, verb: &[u8], script: &str, call: &Call) {
     let Call { keys, arguments, .. } = call;
-    write_head(out, 3 + keys.count() + arguments.count());
-    write_word(out, verb);
-    write_word(out, script.as_bytes());
-    write_word(out, digits(keys.count() as u64, &mut [0; 20]));
-    out.extend_from_slice(keys.as_written());
-    out.extend_from_slice(arguments.as_written());
+    write_header(out, 3 + keys.count() + arguments.count());
+    write_arg(out, verb);
+    write_arg(out, script.as_bytes());
+    write_arg(out, digits(keys.count() as u64, &mut [0; 20]));
+    out.extend_from_slice(keys.as_encoded());
+    out.extend_from_slice(arguments.as_encoded());
 }
 
-fn write_all(out: &mut Vec<u8>, verb: &[u8], words: &[Vec<u8>]) {
-    write_head(out, 1 + words.len());
-    write_word(out, verb);
-    words.iter().for_each(|word| write_word(out, word));
+fn write_command(out: &mut Vec<u8>, verb: &[u8], args: &[Vec<u8>]) {
+    write_header(out, 1 + args.len());
+    write_arg(out, verb);
+    args.iter().for_each(|arg| write_arg(out, arg));
 }

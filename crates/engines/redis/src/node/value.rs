@@ -1,22 +1,22 @@
-//! What a server answers.
+//! The value of a reply.
 
-/// A reply. Errors are not among them: they become a `LockError` before anybody sees them.
+/// The value of a reply. Error replies are not values: they become a `LockError`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
-    /// Nothing.
+    /// Null.
     Nil,
-    /// A whole number.
+    /// An integer.
     Integer(i64),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A list; maps come as key, value, key, value.
+    /// An array; a map is an array of key, value, key, value.
     Array(Vec<Value>),
     /// A status such as `OK`.
     Status(String),
 }
 
 impl Value {
-    /// Returns the bytes of a string, a status, or a number written out.
+    /// Returns the bytes of a string or a status.
     pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Bytes(bytes) => Some(bytes),
@@ -38,7 +38,7 @@ impl Value {
         }
     }
 
-    /// Returns the parts of a list.
+    /// Returns the elements of an array.
     pub(crate) fn as_array(&self) -> Option<&[Value]> {
         match self {
             Value::Array(parts) => Some(parts),

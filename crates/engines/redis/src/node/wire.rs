@@ -1,6 +1,6 @@
-//! The bytes of one connection: what is to be written, and what was read and not yet taken.
+//! The buffers of one connection's stream: output, and input that was not parsed yet.
 //!
-//! Requests of many tasks leave in one write, and one read brings the replies of many.
+//! One write sends the requests of many tasks, and one read receives the replies of many.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,30 +9,30 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::ReadBuf;
 
-use super::resp::{self, Frame, Reply, Rubbish, Skim};
-use crate::surroundings::Stream;
+use super::resp::{self, Frame, FrameScanner, InvalidFrame, Reply};
+use crate::environment::Stream;
 
-/// How much room there is for one read at least, and the room of a connection that is idle.
-const LEAST_ROOM: usize = 4 * 1024;
-const USUAL_ROOM: usize = 32 * 1024;
+/// The smallest buffer of one read, and the buffer of an idle connection.
+const MIN_READ: usize = 4 * 1024;
+const USUAL_BUFFER: usize = 32 * 1024;
 
-/// Why there is nothing more to read or write.
+/// Why a connection can no longer be used.
 #[derive(Debug)]
-pub(super) enum Broke {
-    Stream(io::Error),
-    /// What came is no reply.
-    Rubbish,
+pub(super) enum WireError {
+    Io(io::Error),
+    /// The input is not RESP.
+    InvalidFrame,
 }
 
-impl From<io::Error> for Broke {
-    fn from(error: io::Error) -> Broke {
-        Broke::Stream(error)
+impl From<io::Error> for WireError {
+    fn from(error: io::Error) -> WireError {
+        WireError::Io(error)
     }
 }
 
-impl From<Rubbish> for Broke {
-    fn from(Rubbish: Rubbish) -> Broke {
-        Broke::Rubbish
+impl From<InvalidFrame> for WireError {
+    fn from(InvalidFrame: InvalidFrame) -> WireError {
+        WireError::InvalidFrame
     }
 }
 
@@ -40,50 +40,50 @@ pub(super) struct Wire {
     stream: Box<dyn Stream>,
     out: Vec<u8>,
     written: usize,
-    /// Something was written since the stream was last told to send all.
-    unsent: bool,
-    /// Read, from `taken` to `filled`; the rest is room.
+    /// Bytes were written since the last flush.
+    unflushed: bool,
+    /// Input; `taken..filled` was read and not parsed yet.
     read: Vec<u8>,
     taken: usize,
     filled: usize,
-    skim: Skim,
+    scanner: FrameScanner,
 }
 
 impl Wire {
     pub(super) fn new(stream: Box<dyn Stream>) -> Wire {
-        let (out, read) = (Vec::new(), vec![0; USUAL_ROOM]);
-        let skim = Skim::default();
-        Wire { stream, out, written: 0, unsent: false, read, taken: 0, filled: 0, skim }
+        let (out, read) = (Vec::new(), vec![0; USUAL_BUFFER]);
+        let scanner = FrameScanner::default();
+        Wire { stream, out, written: 0, unflushed: false, read, taken: 0, filled: 0, scanner }
     }
 
-    /// Returns where to put what is to be written; `None` while something is being written.
+    /// Returns the output buffer; `None` while it is being written.
     pub(super) fn idle_out(&mut self) -> Option<&mut Vec<u8>> {
         self.out.is_empty().then_some(&mut self.out)
     }
 
-    /// Writes what is to be written, until all of it has left.
-    pub(super) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broke>> {
+    /// Writes the output buffer, until all of it is sent.
+    pub(super) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         while self.written < self.out.len() {
             let rest = &self.out[self.written..];
             match ready!(Pin::new(&mut *self.stream).poll_write(context, rest))? {
                 0 => return Poll::Ready(Err(io::Error::from(io::ErrorKind::WriteZero).into())),
                 count => self.written += count,
             }
-            self.unsent = true;
+            self.unflushed = true;
         }
-        if self.unsent {
+        if self.unflushed {
             ready!(Pin::new(&mut *self.stream).poll_flush(context))?;
-            self.unsent = false;
+            self.unflushed = false;
         }
         self.written = 0;
         self.out.clear();
-        self.out.shrink_to(USUAL_ROOM * 32);
+        self.out.shrink_to(USUAL_BUFFER * 32);
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, as much as there is room for.
-    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Broke>> {
-        self.make_room();
+    /// Reads once, as much as the buffer has room for.
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WireError>> {
+        self.reserve();
         let mut room = ReadBuf::new(&mut self.read[self.filled..]);
         ready!(Pin::new(&mut *self.stream).poll_read(context, &mut room))?;
         match room.filled().len() {
@@ -98,44 +98,44 @@ impl Wire {
         }
     }
 
-    fn make_room(&mut self) {
+    fn reserve(&mut self) {
         if self.taken == self.filled {
             (self.taken, self.filled) = (0, 0);
-            if self.read.len() > USUAL_ROOM {
-                self.read = vec![0; USUAL_ROOM];
+            if self.read.len() > USUAL_BUFFER {
+                self.read = vec![0; USUAL_BUFFER];
             }
         }
-        if self.read.len() - self.filled < LEAST_ROOM {
+        if self.read.len() - self.filled < MIN_READ {
             self.read.copy_within(self.taken..self.filled, 0);
             (self.taken, self.filled) = (0, self.filled - self.taken);
-            // What is longer than the room is read in ever larger pieces.
+            // A frame that is longer than the buffer is read in ever larger pieces.
             if self.filled > self.read.len() / 2 {
                 self.read.resize(self.read.len() * 2, 0);
             }
         }
     }
 
-    /// Takes the next frame out of what was read; `None` when more must come first.
-    fn next(&mut self) -> Result<Option<Frame>, Broke> {
+    /// Parses the next frame; `None` while it is incomplete.
+    fn next(&mut self) -> Result<Option<Frame>, WireError> {
         let read = &self.read[self.taken..self.filled];
-        let Some((frame, length)) = resp::read(read, &mut self.skim)? else { return Ok(None) };
+        let Some((frame, length)) = resp::read(read, &mut self.scanner)? else { return Ok(None) };
         self.taken += length;
         Ok(Some(frame))
     }
 
-    /// Takes all frames out of what was read; those before rubbish as well.
-    pub(super) fn take_in(&mut self, frames: &mut Vec<Frame>) -> Result<(), Broke> {
+    /// Parses all complete frames, also those before an invalid one.
+    pub(super) fn read_frames(&mut self, frames: &mut Vec<Frame>) -> Result<(), WireError> {
         while let Some(frame) = self.next()? {
             frames.push(frame);
         }
         Ok(())
     }
 
-    /// Waits for the next frame; while nobody else reads.
+    /// Waits for the next frame. Nobody else may read meanwhile.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(super) async fn frame(&mut self) -> Result<Frame, Broke> {
+    pub(super) async fn frame(&mut self) -> Result<Frame, WireError> {
         loop {
             if let Some(frame) = self.next()? {
                 return Ok(frame);
@@ -144,14 +144,17 @@ impl Wire {
         }
     }
 
-    /// Sends some commands, while nothing else is written.
-    pub(super) async fn send(&mut self, commands: &[Vec<&[u8]>]) -> Result<(), Broke> {
-        commands.iter().for_each(|words| resp::write(&mut self.out, words));
+    /// Sends some commands. Nobody else may write meanwhile.
+    pub(super) async fn send(&mut self, commands: &[Vec<&[u8]>]) -> Result<(), WireError> {
+        commands.iter().for_each(|args| resp::write(&mut self.out, args));
         poll_fn(|context| self.poll_write(context)).await
     }
 
-    /// Sends some commands and waits for their replies, while nobody else reads.
-    pub(super) async fn ask(&mut self, commands: &[Vec<&[u8]>]) -> Result<Vec<Reply>, Broke> {
+    /// Sends some commands and waits for their replies. Nobody else may use the stream meanwhile.
+    pub(super) async fn request(
+        &mut self,
+        commands: &[Vec<&[u8]>],
+    ) -> Result<Vec<Reply>, WireError> {
         self.send(commands).await?;
         let mut replies = Vec::with_capacity(commands.len());
         while replies.len() < commands.len() {
@@ -169,23 +172,23 @@ mod tests {
 
     use super::*;
 
-    const LONG: usize = USUAL_ROOM * 64;
+    const LONG: usize = USUAL_BUFFER * 64;
 
-    /// One large answer, or one large burst of requests, does not keep its room for ever.
+    /// One large reply, or one large burst of requests, does not keep its buffer for ever.
     #[tokio::test]
-    async fn room_for_what_was_long_is_given_back() {
+    async fn buffers_shrink_after_a_long_frame() {
         let (near, mut far) = tokio::io::duplex(LONG * 2);
         let mut wire = Wire::new(Box::new(near));
         let text = format!("${LONG}\r\n{}\r\n", "x".repeat(LONG));
         far.write_all(text.as_bytes()).await.expect("room");
-        wire.frame().await.expect("a long answer");
-        assert!(wire.read.len() > USUAL_ROOM);
+        wire.frame().await.expect("a long reply");
+        assert!(wire.read.len() > USUAL_BUFFER);
         far.write_all(b"+OK\r\n").await.expect("room");
         wire.frame().await.expect("a short one");
-        assert_eq!(wire.read.len(), USUAL_ROOM);
+        assert_eq!(wire.read.len(), USUAL_BUFFER);
         let long = "x".repeat(LONG);
         wire.send(&[vec![long.as_bytes()]]).await.expect("sent");
-        assert!(wire.out.capacity() <= USUAL_ROOM * 32, "{}", wire.out.capacity());
+        assert!(wire.out.capacity() <= USUAL_BUFFER * 32, "{}", wire.out.capacity());
         let mut read = vec![0; LONG];
         far.read_exact(&mut read).await.expect("all of it");
     }

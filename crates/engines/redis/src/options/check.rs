@@ -1,4 +1,4 @@
-//! What the settings may be, each and together.
+//! The limits of the settings, each and in combination.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::plain::LeaseFormat;
 
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
+const MAX_WAITERS: usize = 100_000;
 
 impl RedisOptions {
     /// Checks the settings against each other.
@@ -29,17 +29,17 @@ impl RedisOptions {
                 return Err(LockError::invalid(ENGINE, field, message));
             }
         }
-        if !(1..=MOST_WAITERS).contains(&self.limits.max_waiters) {
+        if !(1..=MAX_WAITERS).contains(&self.limits.max_waiters) {
             let message =
-                format!("must be from 1 to {MOST_WAITERS}, not {}", self.limits.max_waiters);
+                format!("must be from 1 to {MAX_WAITERS}, not {}", self.limits.max_waiters);
             return Err(LockError::invalid(ENGINE, "max_waiters", message));
         }
         self.validate_layout()?;
         if let Some(group) = &self.group {
             group.validate()?;
             if self.layout.dialect == Dialect::Plain {
-                let message = "is for one server or a quorum: what other libraries do over a \
-                               failover nobody can undo";
+                let message = "is for one server or a quorum: during a failover, other libraries \
+                               give no guarantees";
                 return Err(LockError::invalid(ENGINE, "dialect", message));
             }
         }

@@ -1,7 +1,7 @@
-//! A service that Sentinels look after: who they are, and what is asked of its replicas.
+//! A service that Sentinels monitor: their addresses, and what is required of replicas.
 //!
-//! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://` for
-//! TLS to the sentinels and to the servers.
+//! `redis+sentinel://[user[:password]@]sentinel[:port],…/service[/db]`, and `rediss+sentinel://`
+//! for TLS to the sentinels and to the servers.
 
 use std::fmt;
 use std::path::Path;
@@ -15,9 +15,9 @@ use super::url::Address;
 use super::{RedisOptions, URL, bad};
 use crate::error::ENGINE;
 
-/// Where a sentinel listens unless the URL says otherwise.
+/// The default port of a sentinel.
 const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
-const MOST_PLACES: usize = 15;
+const MAX_PLACES: usize = 15;
 const LEASES: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(86_400);
 /// The least time for a connection to a sentinel.
@@ -41,11 +41,11 @@ pub(crate) enum Replicas {
     /// None: a promotion is followed by a quarantine.
     #[default]
     None,
-    /// So many. A promotion is followed by a quarantine all the same.
+    /// This many. A promotion is still followed by a quarantine.
     Count(u64),
-    /// As many as make a majority with the master; a quarantine all the same.
+    /// As many as make a majority with the master. A promotion is still followed by a quarantine.
     Majority,
-    /// All that the sentinels know, also those that are away.
+    /// All that the sentinels know, also those that are down.
     All,
 }
 
@@ -63,7 +63,8 @@ impl Replicas {
         }
     }
 
-    /// How many that are, of so many that the sentinels know; `None` when that are too few.
+    /// Returns how many that is, of the replicas that the sentinels know; `None` if those are too
+    /// few.
     pub(crate) fn of(self, known: u64) -> Option<u64> {
         let wanted = match self {
             Replicas::None => return Some(0),
@@ -77,7 +78,7 @@ impl Replicas {
 
 /// The sentinels of a service.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct SentinelGroup {
     service: String,
     sentinels: Vec<(String, u16)>,
     user: Option<String>,
@@ -86,10 +87,10 @@ pub(crate) struct Group {
     max_lease: Duration,
     old_master: Duration,
     replicas: Replicas,
-    only_looks: bool,
+    read_only: bool,
 }
 
-impl fmt::Display for Group {
+impl fmt::Display for SentinelGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = self.sentinels.iter().map(|(host, port)| place(host, *port, false).to_string());
         write!(f, "{} of {}", self.service, hosts.collect::<Vec<_>>().join(","))
@@ -118,15 +119,15 @@ pub(super) fn places(
         }
         places.push(one);
     }
-    if places.len() > MOST_PLACES {
-        return Err(bad(format_args!("names more than {MOST_PLACES} {what}s")));
+    if places.len() > MAX_PLACES {
+        return Err(bad(format_args!("names more than {MAX_PLACES} {what}s")));
     }
     Ok(places)
 }
 
-impl Group {
-    /// Reads `host,host:port/service`; what stands behind it is returned.
-    pub(super) fn split(rest: &str, tls: bool) -> Result<(Group, &str), LockError> {
+impl SentinelGroup {
+    /// Reads `host,host:port/service`; returns the rest of the path.
+    pub(super) fn split(rest: &str, tls: bool) -> Result<(SentinelGroup, &str), LockError> {
         let Some((hosts, path)) = rest.split_once('/') else {
             return Err(bad(format_args!("names no service, as in {EXAMPLE}")));
         };
@@ -135,7 +136,7 @@ impl Group {
             return Err(bad(format_args!("must name sentinels and a service, as in {EXAMPLE}")));
         }
         let sentinels = places(hosts, SENTINEL, ("sentinel", EXAMPLE))?;
-        let group = Group {
+        let group = SentinelGroup {
             service: URL.text(service)?,
             sentinels,
             user: None,
@@ -144,7 +145,7 @@ impl Group {
             max_lease: Duration::from_secs(60),
             old_master: Duration::from_secs(12),
             replicas: Replicas::None,
-            only_looks: false,
+            read_only: false,
         };
         Ok((group, db))
     }
@@ -186,7 +187,7 @@ impl Group {
         &self.service
     }
 
-    /// The longest lease that anybody may have here.
+    /// The longest lease that a client may request.
     pub(crate) fn max_lease(&self) -> Duration {
         self.max_lease
     }
@@ -200,18 +201,18 @@ impl Group {
         self.replicas
     }
 
-    /// Tells whether nothing may be written about the group.
-    pub(crate) fn only_looks(&self) -> bool {
-        self.only_looks
+    /// Tells whether nothing may be written to the servers.
+    pub(crate) fn read_only(&self) -> bool {
+        self.read_only
     }
 
-    /// Tells whether passwords would travel a network where others can read them.
+    /// Tells whether passwords would be sent unencrypted over a network.
     pub(super) fn is_open(&self) -> bool {
         !self.tls && self.sentinels.iter().any(|(host, _)| !is_near(host))
     }
 }
 
-/// Tells whether what goes to a host stays on this machine.
+/// Tells whether a host is this machine.
 pub(crate) fn is_near(host: &str) -> bool {
     let parsed = host.parse::<std::net::IpAddr>();
     host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
@@ -223,7 +224,8 @@ impl RedisOptions {
         let Some(group) = &self.group else { return Vec::new() };
         let one = |(host, port): &(String, u16)| {
             let mut options = self.at(host, *port);
-            // What hangs there is to be told before the time for the whole connection is over.
+            // A sentinel that hangs must be reported before the time for the whole connection is
+            // over.
             let limit = &mut options.limits.connect_timeout;
             *limit = (*limit / 2).max(SHORTEST_TRY);
             options.access.user.clone_from(&group.user);
@@ -248,27 +250,27 @@ impl RedisOptions {
     }
 
     /// Host and port, if it has any.
-    pub(crate) fn place(&self) -> Option<(String, u16)> {
+    pub(crate) fn host_port(&self) -> Option<(String, u16)> {
         match &self.access.address {
             Address::Tcp { host, port, .. } => Some((host.clone(), *port)),
             Address::Unix(_) | Address::Service { .. } | Address::Cluster { .. } => None,
         }
     }
 
-    /// The same for one who only looks: nothing is written about the group.
-    pub(crate) fn only_looking(&self) -> RedisOptions {
+    /// The same for a client that only reads: nothing is written to the servers.
+    pub(crate) fn read_only(&self) -> RedisOptions {
         let mut options = self.clone();
-        options.group.iter_mut().for_each(|group| group.only_looks = true);
+        options.group.iter_mut().for_each(|group| group.read_only = true);
         options
     }
 
-    /// Tells whether sentinels say where the server is.
+    /// Tells whether sentinels name the server.
     pub fn has_sentinels(&self) -> bool {
         self.group.is_some()
     }
 
     /// The sentinels, if the URL names any.
-    pub(crate) fn group(&self) -> Option<&Group> {
+    pub(crate) fn group(&self) -> Option<&SentinelGroup> {
         self.group.as_ref()
     }
 }

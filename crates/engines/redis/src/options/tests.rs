@@ -87,7 +87,7 @@ fn parameters_are_read() {
 }
 
 #[test]
-fn what_is_shared_with_other_libraries_is_read() {
+fn settings_of_the_plain_dialect_are_read() {
     let url = "redis://h?dialect=plain&key_template=lock:{name}&signal_template=s:{name}&\
                lease_format=uuid";
     let options = RedisOptions::from_url(url).expect("read");
@@ -101,7 +101,7 @@ fn what_is_shared_with_other_libraries_is_read() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_the_password() {
+fn errors_in_a_url_do_not_show_the_password() {
     for (rest, says) in [
         ("h?dialct=plain", "did you mean `dialect`?"),
         ("h?connect-timeout-ms=3", "did you mean `connect_timeout_ms`?"),
@@ -126,7 +126,7 @@ fn what_is_wrong_is_told_without_the_password() {
         ("::1", "in brackets"),
         ("[::1", "without its `]`"),
         ("h?prefix=%z", "hex digits"),
-        ("h?prefix=%ff", "no text"),
+        ("h?prefix=%ff", "not UTF-8"),
         ("h?password_file=/nowhere/at/all", "/nowhere/at/all"),
         ("h?password_env=HOLDLINE_NO_SUCH", "HOLDLINE_NO_SUCH"),
     ] {
@@ -247,7 +247,7 @@ fn a_url_names_sentinels_and_a_service() {
 }
 
 #[test]
-fn what_is_wrong_with_the_url_of_a_group_is_named() {
+fn errors_in_the_url_of_sentinels_are_named() {
     for (url, says) in [
         ("redis+sentinel://one,two", "names no service"),
         ("redis+sentinel://one,two/", "sentinels and a service"),

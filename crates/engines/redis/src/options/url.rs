@@ -1,5 +1,4 @@
-//! The parts of a Redis URL. No message here shows more than the part that is wrong, and never
-//! what stands before an `@`.
+//! The parts of a Redis URL. Messages show the wrong part only, and never what comes before an `@`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,25 +6,24 @@ use std::path::PathBuf;
 use holdline_core::LockError;
 use holdline_net::url::{Credentials, Server};
 
-use super::group::Group;
+use super::group::SentinelGroup;
 use super::{URL, bad};
 
-/// Where the server is. It shows itself without user and password.
+/// The address of the server. `Display` omits user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A TCP port.
     Tcp { host: String, port: u16, tls: bool },
     /// A unix socket.
     Unix(PathBuf),
-    /// The master of a service, whatever server that is at the time.
+    /// The current master of a service.
     Service { name: String, tls: bool },
-    /// The nodes of a cluster, whichever they are at the time; these tell.
+    /// A cluster, by some of its nodes.
     Cluster { seeds: Vec<(String, u16)>, tls: bool },
 }
 
 impl Address {
-    /// The same with the nodes of a cluster in the order of their names: which of them come first
-    /// makes no other cluster.
+    /// The same with the nodes of a cluster sorted: their order does not make another cluster.
     pub(crate) fn in_order(&self) -> Address {
         let mut address = self.clone();
         if let Address::Cluster { seeds, .. } = &mut address {
@@ -61,7 +59,7 @@ pub(super) struct Parts {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) db: Option<u32>,
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<SentinelGroup>,
     pub(super) parameters: Vec<(String, String)>,
 }
 
@@ -90,7 +88,7 @@ impl Parts {
 
 /// `user:password@host:port/db`.
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let Server { host, port } = URL.server(host)?;
     let db = database(path, "redis://localhost/0")?;
@@ -109,8 +107,8 @@ fn database(path: &str, example: &str) -> Result<Option<u32>, LockError> {
 
 /// `user:password@sentinel:port,…/service/db`.
 fn service(rest: &str, tls: bool) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
-    let (group, db) = Group::split(rest, tls)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
+    let (group, db) = SentinelGroup::split(rest, tls)?;
     let db = database(db, "redis+sentinel://one,two/SERVICE/0")?;
     let address = Address::Service { name: group.service().to_owned(), tls };
     Ok(Parts { address, user, password, db, group: Some(group), parameters: Vec::new() })
@@ -123,7 +121,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
         return Err(bad("has more than one `@`: user and password stand once, before the first \
                         node, and a password's own `@` is written `%40`"));
     }
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
     if !path.is_empty() {
         return Err(bad("names a database: a cluster has none, leave the path out"));
@@ -135,7 +133,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
 
 /// `user:password@/path/of/the/socket`.
 fn socket(rest: &str) -> Result<Parts, LockError> {
-    let Credentials { user, password, place: rest } = URL.credentials(rest)?;
+    let Credentials { user, password, rest } = URL.credentials(rest)?;
     let path = PathBuf::from(URL.text(rest)?);
     if !path.is_absolute() {
         return Err(bad(

@@ -15,9 +15,9 @@ use holdline_core::{
 
 use super::given_up::GivenUp;
 use super::keys::Keys;
-use super::replies::Reading;
-use super::requests::{Asker, remembered};
-use crate::engine::{LAG, MOST_LINES};
+use super::replies::ValueReader;
+use super::requests::{RequestContext, tombstone_of};
+use crate::engine::{LAG, MAX_BATCH};
 use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
@@ -26,9 +26,8 @@ use crate::options::{Dialect, RedisOptions};
 /// The engine of one Redis server that shares its locks with other libraries. Clones share its
 /// connection.
 ///
-/// Holders exclude each other whatever library they use. There is no queue, as other libraries
-/// tell nobody when they release: whoever waits asks again. Only a forced revoke works, and only
-/// for a grant of ours.
+/// Holders exclude each other whichever library they use. There is no queue, as other libraries do
+/// not announce a release: waiters poll. Only a forced revoke works, and only for a grant of ours.
 #[derive(Clone)]
 pub struct PlainEngine(Arc<Inner>);
 
@@ -36,8 +35,8 @@ struct Inner {
     capabilities: Capabilities,
     node: Node,
     clock: Arc<dyn Clock>,
-    asker: Asker,
-    reading: Reading,
+    context: RequestContext,
+    reader: ValueReader,
     given_up: GivenUp,
 }
 
@@ -50,16 +49,16 @@ impl PlainEngine {
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
         options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
         let node = Node::new(options, clock.clone())?;
-        let asker = Asker {
+        let context = RequestContext {
             keys: Keys::of(options),
             format: options.lease_format(),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
-        let reading = Reading { format: asker.format, fencing: asker.fencing };
+        let reader = ValueReader { format: context.format, fencing: context.fencing };
         let capabilities = capabilities(options);
         let given_up = GivenUp::default();
-        Ok(PlainEngine(Arc::new(Inner { capabilities, node, clock, asker, reading, given_up })))
+        Ok(PlainEngine(Arc::new(Inner { capabilities, node, clock, context, reader, given_up })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -87,11 +86,11 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         permits: false,
         queue: false,
         freeze: false,
-        // Nothing tells which keys are locks.
+        // Nothing marks a key as a lock.
         list: false,
         fencing,
         revoke: fencing,
-        // There is no way to tell a holder.
+        // There is no way to notify a holder.
         polite_revoke: false,
         // A bare lease says nothing of its holder.
         metadata: fencing,
@@ -101,7 +100,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: 0,
-        max_batch: MOST_LINES,
+        max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
     }
 }
@@ -112,15 +111,15 @@ impl Verbs for PlainEngine {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        match self.0.asker.fencing {
+        match self.0.context.fencing {
             true => self.0.acquire(request).await,
-            false => self.0.take(request).await,
+            false => self.0.acquire_unfenced(request).await,
         }
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
-        let reply = self.0.node.call(|| self.0.asker.renew(lines)).await;
-        native::renewed(&reply?, lines.len())
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let reply = self.0.node.call(|| self.0.context.renew(renewals)).await;
+        native::renewed(&reply?, renewals.len())
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -128,8 +127,8 @@ impl Verbs for PlainEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let reply = self.0.node.call(|| self.0.asker.inspect(name)).await;
-        self.0.reading.inspected(&reply?, name)
+        let reply = self.0.node.call(|| self.0.context.inspect(name)).await;
+        self.0.reader.inspected(&reply?, name)
     }
 
     async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
@@ -137,7 +136,7 @@ impl Verbs for PlainEngine {
     }
 
     fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
-        Box::pin(Silence)
+        Box::pin(NoHints)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -147,41 +146,42 @@ impl Verbs for PlainEngine {
 
 impl Inner {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let reply = self.node.call(|| self.asker.acquire(request)).await?;
-        self.reading.acquired(&reply, request)
+        let reply = self.node.call(|| self.context.acquire(request)).await?;
+        self.reader.acquired(&reply, request)
     }
 
-    /// Takes by the bare command; looks who holds only when somebody does.
-    async fn take(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+    /// Acquires by the bare command; inspects the lock only if it is held.
+    async fn acquire_unfenced(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let AcquireRequest { name, lease_id, .. } = request;
         if self.given_up.has(*lease_id, || self.clock.now()) {
             return Err(LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied));
         }
-        // No token is given; the smallest of all is refused by whoever has ever seen one.
+        // There is no token: the smallest one is refused by any resource that has seen another.
         let granted = |left| AcquireReply::Granted { token: FencingToken::MIN, left, anchor: None };
         if !request.known {
             let affinity = Some(*lease_id.as_bytes());
-            let command = self.asker.take(request);
-            let reply = self.node.command(command, affinity, self.asker.deadline).await?;
+            let command = self.context.set_nx(request);
+            let reply = self.node.command(command, affinity, self.context.deadline).await?;
             match reply.as_text() {
                 Some("OK") => return Ok(granted(request.hold.duration())),
                 None if reply == crate::node::Value::Nil => {}
-                _ => return Err(protocol("a taken lock was answered neither OK nor nothing")),
+                _ => return Err(protocol("the reply to SET NX is neither OK nor null")),
             }
         }
-        // What was not taken is not held under this id, unless it was asked before.
-        let looked = self.node.call(|| self.asker.inspect(name)).await;
+        // A lock that was not acquired is not held under this id, unless the request is a
+        // repetition.
+        let looked = self.node.call(|| self.context.inspect(name)).await;
         let looked = looked.map_err(|error| match request.known {
             true => error,
             false => error.with_certainty(Certainty::NotApplied),
         });
-        let held = self.reading.looked(&looked?)?;
-        let lease = self.asker.format.write(*lease_id);
+        let held = self.reader.parse_state(&looked?)?;
+        let lease = self.context.format.write(*lease_id);
         Ok(match held {
             Some(held) if held.is(&lease) => granted(held.left),
             _ if request.known => AcquireReply::Unknown,
             Some(held) => held.busy(),
-            // It was freed in between.
+            // It was released in between.
             None => AcquireReply::Busy {
                 holder: None,
                 at_most: Some(Duration::ZERO),
@@ -191,30 +191,31 @@ impl Inner {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        if let (false, Some(memory)) = (self.asker.fencing, remembered(request.ending)) {
+        if let (false, Some(memory)) = (self.context.fencing, tombstone_of(request.ending)) {
             let now = self.clock.now();
             self.given_up.add(request.lease_id, now, now.after(memory));
         }
         let server = self.node.server();
         let ReleaseRequest { name, lease_id, ending } = request;
         let server = server.filter(|_| !ending.for_good);
-        let delete = |server: Arc<ServerFacts>| self.asker.delete(name, *lease_id, &server);
+        let delete =
+            |server: Arc<ServerFacts>| self.context.compare_and_delete(name, *lease_id, &server);
         if let Some(command) = server.and_then(delete) {
             let affinity = Some(*request.lease_id.as_bytes());
-            let reply = self.node.command(command, affinity, self.asker.deadline).await?;
+            let reply = self.node.command(command, affinity, self.context.deadline).await?;
             if reply.as_integer() == Some(1) {
                 return Ok(ReleaseReply::Released { held_for: None });
             }
-            // Nothing was deleted: the script tells why.
+            // Nothing was deleted: the script finds out why.
         }
-        let memory = remembered(*ending);
-        native::released(&self.node.call(|| self.asker.release(name, *lease_id, memory)).await?)
+        let memory = tombstone_of(*ending);
+        native::released(&self.node.call(|| self.context.release(name, *lease_id, memory)).await?)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         match operation {
             Operation::RaiseFence { to } => {
-                native::operated(&self.node.call(|| self.asker.raise(*to)).await?)
+                native::operated(&self.node.call(|| self.context.raise(*to)).await?)
             }
             Operation::Revoke { name, token, reason, .. } => {
                 self.revoke(name, *token, reason).await
@@ -226,26 +227,26 @@ impl Inner {
         }
     }
 
-    /// Finds the grant that has the token, and takes it away if it still has.
+    /// Finds the grant with this token, and revokes it if it still has that.
     async fn revoke(
         &self,
         name: &LockName,
         token: FencingToken,
         reason: &str,
     ) -> Result<OperationReply, LockError> {
-        let looked = self.node.call(|| self.asker.inspect(name)).await?;
-        let held = self.reading.looked(&looked)?;
+        let looked = self.node.call(|| self.context.inspect(name)).await?;
+        let held = self.reader.parse_state(&looked)?;
         let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
         let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
-        let call = || self.asker.revoke(name, lease_id, token, left, reason);
+        let call = || self.context.revoke(name, lease_id, token, left, reason);
         native::operated(&self.node.call(call).await?)
     }
 }
 
-/// The hints of a store that tells nothing.
-pub(crate) struct Silence;
+/// The hints of a store without notifications.
+pub(crate) struct NoHints;
 
-impl futures_core::Stream for Silence {
+impl futures_core::Stream for NoHints {
     type Item = Hint;
 
     fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Hint>> {

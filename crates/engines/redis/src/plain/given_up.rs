@@ -1,14 +1,14 @@
-//! The lease ids that this process has given up, where the server keeps no mark of them.
+//! The lease ids that this process has given up, where the server stores no mark of them.
 //!
-//! With `fencing=off` a lock is taken by a bare `SET … NX`, which looks at nothing but its own key.
-//! So that an id that was given up does not come back, it is refused here, before it leaves.
+//! With `fencing=off` a lock is acquired by a bare `SET … NX`, which checks nothing but its own
+//! key. So an id that was given up is refused here, before anything is sent.
 
 use std::collections::{HashMap, VecDeque};
 
 use holdline_core::{LeaseId, Moment};
 use parking_lot::Mutex;
 
-/// How many are remembered; beyond, the oldest go.
+/// How many are remembered; of more, the oldest are forgotten.
 const ROOM: usize = 65_536;
 
 #[derive(Debug, Default)]
@@ -66,16 +66,16 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_what_is_over_goes_first() {
+    fn memory_is_bounded_and_expired_ids_are_forgotten_first() {
         let given_up = GivenUp::default();
         let rooms = u32::try_from(ROOM).expect("fits");
         for number in 0..rooms + 3 {
             given_up.add(id(number), at(0), at(10));
         }
         assert_eq!(given_up.0.lock().order.len(), ROOM);
-        assert!(!given_up.has(id(2), || at(0)), "the oldest went");
+        assert!(!given_up.has(id(2), || at(0)), "the oldest is forgotten");
         assert!(given_up.has(id(rooms + 2), || at(0)));
         given_up.add(id(0), at(10), at(20));
-        assert_eq!(given_up.0.lock().order.len(), 1, "all others are over");
+        assert_eq!(given_up.0.lock().order.len(), 1, "all others have expired");
     }
 }

@@ -1,19 +1,19 @@
-//! Which keys a lock has in the plain dialect. `docs/keys.md` says what stands in them.
+//! The keys of a lock in the plain dialect. `docs/keys.md` describes their contents.
 //!
-//! The lock key is the template with the name as it is: other libraries must find it. What we
-//! keep besides stands under our own prefix, and only where tokens are given.
+//! The lock key is the template with the name unchanged, so that other libraries find it. Other
+//! keys start with our own prefix, and exist only with fencing.
 
 use holdline_core::{LeaseId, LockName};
 
 use crate::options::RedisOptions;
 
-/// Stands for the name in a template.
-const PLACE: &str = "{name}";
+/// The placeholder of the name in a template.
+const PLACEHOLDER: &str = "{name}";
 
 /// How keys are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    /// What stands before and behind the name.
+    /// The text before and after the name.
     lock: (String, String),
     signal: Option<String>,
     prefix: String,
@@ -21,7 +21,7 @@ pub(crate) struct Keys {
 
 impl Keys {
     fn new(template: &str, signal: Option<&str>, prefix: &str) -> Keys {
-        let (before, after) = template.split_once(PLACE).unwrap_or((template, ""));
+        let (before, after) = template.split_once(PLACEHOLDER).unwrap_or((template, ""));
         let lock = (before.to_owned(), after.to_owned());
         Keys { lock, signal: signal.map(str::to_owned), prefix: prefix.to_owned() }
     }
@@ -40,7 +40,7 @@ impl Keys {
         [&self.lock.0, name.as_str(), &self.lock.1].map(str::as_bytes)
     }
 
-    /// Returns the list that is given an element when the lock is released.
+    /// Returns the list to which a release adds an element.
     pub(crate) fn signal(&self, name: &LockName) -> Option<Vec<u8>> {
         self.signal.as_deref().map(|template| fill(template, name))
     }
@@ -50,7 +50,7 @@ impl Keys {
         format!("{}fence", self.prefix).into_bytes()
     }
 
-    /// Returns the key that remembers that a lease id may not come back under this name.
+    /// Returns the key of the mark that a lease id may not return for this name.
     pub(crate) fn mark(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
         let head = format!("{}1m:{}:", self.prefix, lease_id.to_hex());
         [head.into_bytes(), self.lock(name)].concat()
@@ -58,7 +58,7 @@ impl Keys {
 }
 
 fn fill(template: &str, name: &LockName) -> Vec<u8> {
-    template.replacen(PLACE, name.as_str(), 1).into_bytes()
+    template.replacen(PLACEHOLDER, name.as_str(), 1).into_bytes()
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_keep_besides_is_under_our_prefix() {
+    fn other_keys_start_with_our_prefix() {
         let name = LockName::new("n").expect("a good name");
         let keys = Keys::new("{name}", Some("lock-signal:{name}"), "p:");
         let mark = keys.mark(&name, LeaseId::from_bytes([0xab; 16]));

@@ -1,11 +1,11 @@
-//! How a lease id is written as the value of a key.
+//! The formats of a lease id as the value of a key.
 //!
-//! Other libraries compare values and never read them, so any format shares a lock with any
-//! library. It matters where a value is handed from one program to another.
+//! Other libraries compare values and never parse them, so every format works with every library.
+//! The format matters if one program passes a value to another.
 
 use holdline_core::LeaseId;
 
-/// How a lease id is written as the value of a key.
+/// The format of a lease id as the value of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaseFormat {
     /// 32 lower-case hex digits, as redis-py and npm's `redlock` write theirs.
@@ -30,7 +30,7 @@ impl LeaseFormat {
         }
     }
 
-    /// Reads a lease id; `None` for what this format would not write.
+    /// Parses a lease id; `None` for text that this format would not produce.
     pub(super) fn read(self, value: &[u8]) -> Option<LeaseId> {
         let text = std::str::from_utf8(value).ok()?;
         let id = match self {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_is_written_as_the_libraries_write_and_read_back() {
+    fn every_format_is_written_as_the_libraries_do_and_parsed_back() {
         let id = LeaseId::from_bytes(*b"0123456789abcdef");
         for (format, text) in [
             (LeaseFormat::Hex, "30313233343536373839616263646566"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_format_would_not_write_is_no_lease() {
+    fn text_that_the_format_would_not_produce_is_no_lease() {
         for (format, text) in [
             (LeaseFormat::Hex, "3031323334353637383961626364656"),
             (LeaseFormat::Hex, "30313233-3435-3637-3839-616263646566"),

@@ -1,18 +1,17 @@
-//! The plain dialect: one string key a lock, as `SET key value NX PX` clients of other libraries
-//! have it.
+//! The plain dialect: a lock is one string key, as with other libraries that use `SET key value NX
+//! PX`.
 //!
-//! Who holds is whoever can show the value. Ours is the lease id in the format that was chosen;
-//! where tokens are given, what else we keep of a grant stands behind it
-//! (`scripts/plain_common.lua`). With `fencing=off` taking and releasing are exactly the two
-//! commands of those libraries.
+//! A client that knows the value is the holder. Our value is the lease id in the chosen format;
+//! with fencing, the other data of a grant follow it (`scripts/plain_common.lua`). With
+//! `fencing=off`, acquire and release are exactly the two commands of those libraries.
 //!
 //! - Invariant D1: a value that is not ours is never overwritten, extended or deleted: every script
-//!   compares it in the step in which it acts.
-//! - Invariant D2: nobody is told anything. A holder of another library publishes nothing, so
-//!   there is no queue and waiting is asking again; only the list that python-redis-lock's waiters
-//!   block on is served, where it was named.
+//!   compares it in the same atomic step.
+//! - Invariant D2: there are no notifications and no queue, as holders of other libraries publish
+//!   nothing: waiters poll. The exception is the list on which python-redis-lock's waiters block,
+//!   if the options name it.
 //!
-//! Read next: `engine` for the verbs, `record` for what a value tells.
+//! Read next: `engine` for the verbs, `record` for how a value is read.
 
 mod engine;
 mod given_up;
@@ -24,14 +23,14 @@ mod requests;
 
 use crate::node::Script;
 
+pub(crate) use engine::NoHints;
 pub use engine::PlainEngine;
-pub(crate) use engine::Silence;
 pub(crate) use given_up::GivenUp;
 pub(crate) use keys::Keys;
 pub use lease::LeaseFormat;
 pub(crate) use record::Record;
-pub(crate) use replies::Reading;
-pub(crate) use requests::Asker;
+pub(crate) use replies::ValueReader;
+pub(crate) use requests::RequestContext;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {
@@ -42,7 +41,7 @@ macro_rules! script {
 static ACQUIRE: Script = script!(
     "plain_acquire",
     "head",
-    "of_many",
+    "server_many",
     "draw",
     "plain_acquire_fast",
     "plain_common",

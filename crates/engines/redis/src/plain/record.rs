@@ -1,7 +1,7 @@
-//! What a value tells about its holder, with the lease id cut.
+//! What a value says about its holder, without the secret part of the lease id.
 //!
-//! The value of a lock is the proof of its holder, ours as well as another's: nothing but its first
-//! characters leaves this module.
+//! Whoever knows the value of a lock can release it, ours or another library's. So only its first
+//! characters leave this module.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use holdline_core::{
 
 use super::LeaseFormat;
 
-/// What is told of a holder that is not ours.
+/// The program of a holder that is not ours.
 const FOREIGN: &str = "a foreign client";
 
 /// Who holds a lock.
@@ -25,8 +25,8 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads a value. Where no tokens are given, a lease is all that we write; there a value of
-    /// that format may be another library's as well.
+    /// Reads a value. Without fencing our values are bare leases, and a value of that format may
+    /// also be another library's.
     pub(super) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
         if let Some(record) = Record::fenced(value, format) {
             return record;
@@ -34,12 +34,12 @@ impl Record {
         let bare = format.read(value).filter(|_| !fencing);
         match bare {
             Some(id) => Record::without_token(id, Metadata::default()),
-            None => Record::of_another(value),
+            None => Record::of_other_library(value),
         }
     }
 
-    /// Tells of a holder that is not ours, by the value or its first eight bytes.
-    pub(crate) fn of_another(value: &[u8]) -> Record {
+    /// Describes a holder that is not ours, by the value or its first eight bytes.
+    pub(crate) fn of_other_library(value: &[u8]) -> Record {
         let fields = HolderFields { program: FOREIGN.into(), ..HolderFields::default() };
         Record::without_token(beginning(value), Metadata::new(&fields).unwrap_or_default())
     }
@@ -55,7 +55,7 @@ impl Record {
         let token = fields.next()?.parse().ok()?;
         let since_us = fields.next()?.parse().ok()?;
         let detached = fields.next()?.starts_with('d');
-        // Whatever is too long was not written by us, and says nothing.
+        // Metadata that is too long is not ours.
         let metadata = Metadata::from_encoded(fields.next()?).unwrap_or_default();
         Some(Record { id, token: Some(token), since_us: Some(since_us), detached, metadata })
     }
@@ -65,8 +65,7 @@ impl Record {
         (self.token == Some(token)).then_some(self.id)
     }
 
-    /// Tells who holds, at `now_us` by the server's clock and with this much left; `None` when
-    /// nothing ends it.
+    /// Returns the holder at `now_us` of the server's clock; `left` is `None` if it has no expiry.
     pub(crate) fn summary(&self, now_us: u64, left: Option<Duration>) -> HolderSummary {
         HolderSummary {
             lease_id: self.id.short(),
@@ -80,7 +79,7 @@ impl Record {
         }
     }
 
-    /// Tells all of the holder.
+    /// Returns all data of the holder.
     pub(crate) fn view(&self, now_us: u64, left: Option<Duration>) -> HolderView {
         HolderView {
             summary: self.summary(now_us, left),
@@ -92,8 +91,8 @@ impl Record {
     }
 }
 
-/// The first four bytes of another's value, for people to tell holders apart. Of a value that is
-/// written in hex, they are what its own programs show first.
+/// Returns the first four bytes of another library's value, so that people can tell holders apart.
+/// Of a hex value, these are its first digits.
 fn beginning(value: &[u8]) -> LeaseId {
     let hex: Vec<u8> = value.iter().copied().filter(|digit| *digit != b'-').take(8).collect();
     let padded = format!("{:0<32}", String::from_utf8_lossy(&hex));
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn all_others_are_foreign_and_only_their_beginning_is_shown() {
+    fn other_values_are_foreign_and_only_their_first_bytes_are_shown() {
         for (value, shown) in [
             (HEX, "0123abcd"),
             ("d46dae87-1f34-4c5e-9f5d-0123456789ab", "d46dae87"),

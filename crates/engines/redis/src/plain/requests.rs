@@ -1,4 +1,4 @@
-//! What is sent: the keys and arguments of each script, as its head lists them, and the bare
+//! The keys and arguments of each script, as the head of the script lists them, and the bare
 //! commands of `fencing=off`.
 
 use std::time::Duration;
@@ -10,32 +10,27 @@ use holdline_core::{
 
 use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, LeaseFormat, RAISE, RELEASE, RENEW, REVOKE};
-use crate::node::{Call, Script, ServerFacts, Tie, Words};
+use crate::node::{Args, Call, RoutingPolicy, Script, ServerFacts};
 
-/// How keys and values are made, and how long an answer may take.
+/// What all requests share: how keys and values are made, and the deadline.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct RequestContext {
     pub(crate) keys: Keys,
     pub(crate) format: LeaseFormat,
-    /// Tokens are given, and lease ids that may not come back are marked on the server.
+    /// Grants have tokens, and lease ids that may not return are marked on the server.
     pub(crate) fencing: bool,
     pub(crate) deadline: Duration,
 }
 
-/// Room for the keys, or the arguments, that one name commonly takes.
+/// The usual size of the keys, or the arguments, of one name.
 const ROOM: usize = 256;
 /// How long a revoked lease id is remembered at least.
-const MEMORY: Duration = Duration::from_secs(30);
+const MIN_MEMORY: Duration = Duration::from_secs(30);
 
-impl Asker {
-    fn call(
-        &self,
-        script: &'static Script,
-        keys: impl Into<Words>,
-        words: impl Into<Words>,
-    ) -> Call {
-        let (keys, arguments) = (keys.into(), words.into());
-        Call { script, keys, arguments, tie: Tie::Free, deadline: self.deadline }
+impl RequestContext {
+    fn call(&self, script: &'static Script, keys: impl Into<Args>, args: impl Into<Args>) -> Call {
+        let (keys, arguments) = (keys.into(), args.into());
+        Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: self.deadline }
     }
 
     fn lease(&self, id: LeaseId) -> String {
@@ -47,37 +42,37 @@ impl Asker {
         let keys = [self.keys.counter(), self.keys.lock(name), self.keys.mark(name, *lease_id)];
         let ms = lease_millis(request.hold);
         let metadata = request.metadata.as_encoded();
-        let mut words = Words::with_room(ROOM + metadata.len());
-        words.push(self.lease(*lease_id));
-        words.push_number(ms);
-        words.push(format!("{}{ms}", kind_of(request.hold)));
-        words.push(if request.known { "k" } else { "-" });
-        words.push(metadata);
-        let tie = Tie::Again(*lease_id.as_bytes());
-        Call { tie, ..self.call(&ACQUIRE, keys, words) }
+        let mut args = Args::with_capacity(ROOM + metadata.len());
+        args.push(self.lease(*lease_id));
+        args.push_number(ms);
+        args.push(format!("{}{ms}", kind_of(request.hold)));
+        args.push(if request.known { "k" } else { "-" });
+        args.push(metadata);
+        let routing = RoutingPolicy::Retry(*lease_id.as_bytes());
+        Call { routing, ..self.call(&ACQUIRE, keys, args) }
     }
 
-    /// `SET key value NX PX …`, and nothing besides.
-    pub(crate) fn take(&self, request: &AcquireRequest) -> Words {
-        let mut words = Words::with_room(ROOM);
-        words.push("SET");
-        words.push_parts(&self.keys.lock_parts(&request.name));
-        words.push(self.lease(request.lease_id));
-        words.push("NX");
-        words.push("PX");
-        words.push_number(lease_millis(request.hold));
-        words
+    /// Returns `SET key value NX PX …`, and nothing else.
+    pub(crate) fn set_nx(&self, request: &AcquireRequest) -> Args {
+        let mut args = Args::with_capacity(ROOM);
+        args.push("SET");
+        args.push_concat(&self.keys.lock_parts(&request.name));
+        args.push(self.lease(request.lease_id));
+        args.push("NX");
+        args.push("PX");
+        args.push_number(lease_millis(request.hold));
+        args
     }
 
-    /// `memory`: for how long a mark says that the id was given up; `None` leaves none.
+    /// `tombstone` is for how long a mark says that the id was given up; `None` leaves no mark.
     pub(crate) fn release(
         &self,
         name: &LockName,
         lease_id: LeaseId,
-        memory: Option<Duration>,
+        tombstone: Option<Duration>,
     ) -> Call {
-        let mut keys = Words::with_room(ROOM);
-        keys.push_parts(&self.keys.lock_parts(name));
+        let mut keys = Args::with_capacity(ROOM);
+        keys.push_concat(&self.keys.lock_parts(name));
         if self.fencing {
             keys.push(self.keys.mark(name, lease_id));
         }
@@ -89,22 +84,22 @@ impl Asker {
             (true, true) => "-ms",
         };
         signal.into_iter().for_each(|signal| keys.push(signal));
-        let mut words = Words::with_room(ROOM);
-        words.push(self.lease(lease_id));
-        words.push_number(memory.map(millis).unwrap_or_default());
-        words.push(which);
-        // By the mark it is right in any order; without one, its copy undoes a request that hangs.
-        let tie = Tie::Undo(*lease_id.as_bytes());
-        Call { tie, ..self.call(&RELEASE, keys, words) }
+        let mut args = Args::with_capacity(ROOM);
+        args.push(self.lease(lease_id));
+        args.push_number(tombstone.map(millis).unwrap_or_default());
+        args.push(which);
+        // With a mark it is correct in any order; without one, its copies undo unanswered requests.
+        let routing = RoutingPolicy::Undo(*lease_id.as_bytes());
+        Call { routing, ..self.call(&RELEASE, keys, args) }
     }
 
-    /// The server's own compare-and-delete, where it has one and nothing else is to be done.
-    pub(crate) fn delete(
+    /// Returns the server's own compare-and-delete, if it has one and that is enough.
+    pub(crate) fn compare_and_delete(
         &self,
         name: &LockName,
         lease_id: LeaseId,
         server: &ServerFacts,
-    ) -> Option<Words> {
+    ) -> Option<Args> {
         if self.fencing || self.keys.signal(name).is_some() {
             return None;
         }
@@ -113,38 +108,38 @@ impl Asker {
             ServerFacts { delifeq: true, .. } => ("DELIFEQ", None),
             _ => return None,
         };
-        let mut words = Words::with_room(ROOM);
-        words.push(verb);
-        words.push_parts(&self.keys.lock_parts(name));
-        condition.into_iter().for_each(|condition| words.push(condition));
-        words.push(self.lease(lease_id));
-        Some(words)
+        let mut args = Args::with_capacity(ROOM);
+        args.push(verb);
+        args.push_concat(&self.keys.lock_parts(name));
+        condition.into_iter().for_each(|condition| args.push(condition));
+        args.push(self.lease(lease_id));
+        Some(args)
     }
 
-    /// Makes one call of many lines.
-    pub(crate) fn renew(&self, lines: &[&RenewRequest]) -> Call {
+    /// Makes one call that renews many grants.
+    pub(crate) fn renew(&self, renewals: &[&RenewRequest]) -> Call {
         let width = if self.fencing { 2 } else { 1 };
-        let mut keys = Words::with_room(ROOM * lines.len());
-        let mut words = Words::with_room(ROOM / 2 * lines.len());
-        words.push_number(width);
-        for line in lines {
-            keys.push_parts(&self.keys.lock_parts(&line.name));
+        let mut keys = Args::with_capacity(ROOM * renewals.len());
+        let mut args = Args::with_capacity(ROOM / 2 * renewals.len());
+        args.push_number(width);
+        for renewal in renewals {
+            keys.push_concat(&self.keys.lock_parts(&renewal.name));
             if self.fencing {
-                keys.push(self.keys.mark(&line.name, line.lease_id));
+                keys.push(self.keys.mark(&renewal.name, renewal.lease_id));
             }
-            let (kind, ms) = match line.purpose {
+            let (kind, ms) = match renewal.purpose {
                 Purpose::Keep(hold) => (kind_of(hold), lease_millis(hold)),
                 Purpose::Wait => ("w", 0),
             };
-            words.push(self.lease(line.lease_id));
-            words.push(kind);
-            words.push_number(ms);
+            args.push(self.lease(renewal.lease_id));
+            args.push(kind);
+            args.push_number(ms);
         }
-        self.call(&RENEW, keys, words)
+        self.call(&RENEW, keys, args)
     }
 
     pub(crate) fn inspect(&self, name: &LockName) -> Call {
-        self.call(&INSPECT, [self.keys.lock(name)], Words::default())
+        self.call(&INSPECT, [self.keys.lock(name)], Args::default())
     }
 
     pub(super) fn revoke(
@@ -157,24 +152,24 @@ impl Asker {
     ) -> Call {
         let mut keys = vec![self.keys.lock(name), self.keys.mark(name, lease_id)];
         keys.extend(self.keys.signal(name));
-        let remembered = millis(left.unwrap_or_default().max(MEMORY));
-        let remembered = remembered.to_string();
-        let words = [self.lease(lease_id), sixteen(token), remembered, reason.to_owned()];
-        self.call(&REVOKE, keys, words)
+        let tombstone_of = millis(left.unwrap_or_default().max(MIN_MEMORY));
+        let tombstone_of = tombstone_of.to_string();
+        let args = [self.lease(lease_id), token_digits(token), tombstone_of, reason.to_owned()];
+        self.call(&REVOKE, keys, args)
     }
 
     pub(super) fn raise(&self, to: FencingToken) -> Call {
-        self.call(&RAISE, [self.keys.counter()], [sixteen(to)])
+        self.call(&RAISE, [self.keys.counter()], [token_digits(to)])
     }
 }
 
-/// Returns for how long an ending is remembered; `None` when it is not.
-pub(super) fn remembered(ending: Ending) -> Option<Duration> {
+/// Returns how long the tombstone of a release lasts; `None` when it leaves none.
+pub(super) fn tombstone_of(ending: Ending) -> Option<Duration> {
     let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
     ending.for_good.then(|| lease.max(MIN_TOMBSTONE))
 }
 
-fn sixteen(token: FencingToken) -> String {
+fn token_digits(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
@@ -186,7 +181,7 @@ fn lease_millis(hold: Hold) -> u64 {
     hold.duration().map(millis).unwrap_or_default()
 }
 
-/// Rounds up to whole milliseconds: what the server keeps time in.
+/// Rounds up to whole milliseconds, the server's unit of time.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -196,9 +191,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ending_is_remembered_as_long_as_the_lease_and_half_a_minute_at_least() {
+    fn a_tombstone_lasts_as_long_as_the_lease_and_at_least_half_a_minute() {
         let of = |for_good, secs| {
-            remembered(Ending { for_good, hold: Hold::Leased(Duration::from_secs(secs)) })
+            tombstone_of(Ending { for_good, hold: Hold::Leased(Duration::from_secs(secs)) })
         };
         assert_eq!(of(false, 60), None);
         assert_eq!(of(true, 60), Some(Duration::from_secs(60)));

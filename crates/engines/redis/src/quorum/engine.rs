@@ -11,17 +11,17 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::hints::ReleaseHints;
 use super::member::Member;
 use super::options::QuorumOptions;
-use super::set::Set;
-use super::wake::Wakes;
-use super::{ENGINE, attempt, bare, look, release, renewal};
-use crate::ears::Ears;
-use crate::engine::{LAG, MOST_LINES};
+use super::set::NodeSet;
+use super::{ENGINE, attempt, inspect, known, release, renewal, undo, unfenced};
+use crate::engine::{LAG, MAX_BATCH};
+use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
-use crate::native::Asker;
+use crate::native::RequestContext;
 use crate::options::Dialect;
-use crate::plain::Silence;
+use crate::plain::NoHints;
 
 /// Redlock with fencing tokens over independent Redis servers. Clones share its connections.
 #[derive(Clone)]
@@ -29,22 +29,22 @@ pub struct QuorumEngine(Arc<Inner>);
 
 struct Inner {
     capabilities: Capabilities,
-    set: Arc<Set>,
+    set: Arc<NodeSet>,
     watches: Arc<Watches>,
-    /// What hears, on each node, of what becomes of a holder.
-    ears: Vec<Ears>,
+    /// On each node, the subscription that notifies holders of revocations.
+    inboxes: Vec<ProcessInbox>,
 }
 
 impl QuorumEngine {
-    /// Makes an engine, and waits until it knows how its set stands. `clock` must count the time
-    /// that the machine is suspended, as the servers' do.
+    /// Connects, and waits until the state of the set is known. `clock` must include the time in
+    /// which the machine is suspended, as the servers' clocks do.
     ///
-    /// A set that cannot be used yet (too few nodes answer, nobody has set it up, its nodes wait)
-    /// is no error here: each command tells.
+    /// A set that is not usable yet is no error here: too few nodes answer, it is not initialised,
+    /// or its nodes are in quarantine. Each command reports that.
     ///
     /// # Errors
     /// `Invalid`: an option is wrong. `Refused`: these servers are not one set of independent
-    /// servers, or do not let us in. Nothing is held after any of them.
+    /// servers, or reject our credentials. Nothing is held after either.
     pub async fn connect(
         options: &QuorumOptions,
         clock: Arc<dyn Clock>,
@@ -52,14 +52,17 @@ impl QuorumEngine {
         let mut inner = Inner::new(options, &clock)?;
         let servers = options.nodes().len();
         if servers.is_multiple_of(2) {
-            tracing::warn!(servers, "an even number survives no more losses than one less");
+            tracing::warn!(
+                servers,
+                "an even number of servers tolerates no more failures than one fewer"
+            );
         }
-        if inner.set.bare.is_some() {
-            bare::connect(&inner.set).await?;
+        if inner.set.unfenced.is_some() {
+            unfenced::connect(&inner.set).await?;
             return Ok(QuorumEngine(Arc::new(inner)));
         }
-        match inner.set.roster().await {
-            Ok(roster) => inner.capabilities.lease.max = roster.configuration.max_lease(),
+        match inner.set.view().await {
+            Ok(view) => inner.capabilities.lease.max = view.configuration.max_lease(),
             Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => return Err(error),
             Err(_) => {}
         }
@@ -67,21 +70,21 @@ impl QuorumEngine {
     }
 }
 
-/// How the nodes of a quorum are asked.
-pub(super) fn asker(options: &QuorumOptions) -> Asker {
+/// Makes the context of requests to the nodes.
+pub(super) fn context(options: &QuorumOptions) -> RequestContext {
     let first = &options.nodes()[0];
-    let random = || match first.surroundings() {
-        Some(surroundings) => surroundings.random(),
+    let random = || match first.environment() {
+        Some(environment) => environment.random(),
         None => rand::random(),
     };
     let layout = match first.dialect() {
         Dialect::Native => Layout::new,
         Dialect::Plain => Layout::plain,
     };
-    Asker {
+    RequestContext {
         layout: layout(first.key_template(), first.prefix()),
         scripts: &crate::native::SERVER,
-        // Never all zeros, which is the inbox of those who hear nothing.
+        // Never all zeros, which is the inbox of a client without a subscription.
         inbox: format!("{:08x}{:08x}", random(), random() | 1),
         deadline: first.command_timeout(),
     }
@@ -95,7 +98,7 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
     let place = format!("{}/{}", addresses.join(","), first.db());
     let identity = match first.dialect() {
         Dialect::Native => format!("{place} {} {}", first.key_template(), first.prefix()),
-        // Whoever takes the same key shares the lock, whatever is kept besides.
+        // All clients of the same key share the lock, whatever else they keep.
         Dialect::Plain => format!("{place} plain {}", first.key_template()),
     };
     let mut capabilities = Capabilities {
@@ -112,14 +115,14 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: 0,
-        max_batch: MOST_LINES,
+        max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
     };
     if first.fencing() {
         capabilities.lease.max = DEFAULT_MAX_LEASE;
         return capabilities;
     }
-    // A bare lease says nothing of its holder, and nothing else is kept.
+    // An unfenced lease has no data about its holder, and nothing else is kept.
     Capabilities {
         fencing: false,
         revoke: false,
@@ -137,23 +140,23 @@ impl Verbs for QuorumEngine {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let set = &self.0.set;
-        match (&set.bare, request.known) {
-            (Some(bare), true) => bare::again(set, bare, request).await,
-            (Some(bare), false) => bare::acquire(set, bare, request).await,
-            (None, true) => attempt::again(set, request).await,
+        match (&set.unfenced, request.known) {
+            (Some(unfenced), true) => unfenced::acquire_known(set, unfenced, request).await,
+            (Some(unfenced), false) => unfenced::acquire(set, unfenced, request).await,
+            (None, true) => known::acquire_known(set, request).await,
             (None, false) => self.0.acquire(request).await,
         }
     }
 
-    async fn renew(&self, lines: &[&RenewRequest]) -> Renewed {
+    async fn renew(&self, requests: &[&RenewRequest]) -> Renewed {
         let set = &self.0.set;
-        Ok(match &set.bare {
-            Some(bare) => bare::renew(set, bare, lines).await,
+        Ok(match &set.unfenced {
+            Some(unfenced) => unfenced::renew(set, unfenced, requests).await,
             None => {
-                let replies = renewal::renew(set, lines).await;
-                for (line, reply) in lines.iter().zip(&replies) {
+                let replies = renewal::renew(set, requests).await;
+                for (request, reply) in requests.iter().zip(&replies) {
                     if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                        set.tokens.ended(line.lease_id);
+                        set.tokens.ended(request.lease_id);
                     }
                 }
                 replies
@@ -168,25 +171,25 @@ impl Verbs for QuorumEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        look::inspect(&self.0.set, name).await
+        inspect::inspect(&self.0.set, name).await
     }
 
     async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
         Err(self.0.capabilities.lacks("listing"))
     }
 
-    /// A holder hears of a revoke, a contender of a release.
+    /// Hints of a revocation to a holder, of a release to a contender.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        if self.0.set.bare.is_some() {
-            return Box::pin(Silence);
+        if self.0.set.unfenced.is_some() {
+            return Box::pin(NoHints);
         }
         if !self.0.watches.expects(lease_id) {
-            return Box::pin(Wakes::open(&self.0.set, name));
+            return Box::pin(ReleaseHints::open(&self.0.set, name));
         }
         let stream = Watches::open(&self.0.watches, lease_id);
-        self.0.ears.iter().for_each(Ears::open);
-        // Nothing was heard before: whoever watches has to ask (rule G4).
-        self.0.watches.tell(lease_id, Hint::CheckLease);
+        self.0.inboxes.iter().for_each(ProcessInbox::open);
+        // A message before the subscription is lost, so the watcher must ask first (rule G4).
+        self.0.watches.notify(lease_id, Hint::CheckLease);
         Box::pin(stream)
     }
 
@@ -194,9 +197,9 @@ impl Verbs for QuorumEngine {
         let set = &self.0.set;
         match operation {
             Operation::Revoke { name, token, reason, now } => {
-                look::revoke(set, name, *token, reason, *now).await
+                inspect::revoke(set, name, *token, reason, *now).await
             }
-            Operation::RaiseFence { to } => look::raise(set, *to).await,
+            Operation::RaiseFence { to } => inspect::raise(set, *to).await,
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
@@ -205,22 +208,27 @@ impl Verbs for QuorumEngine {
     }
 
     async fn flush(&self) {
-        release::flush(&self.0.set).await;
+        undo::flush(&self.0.set).await;
     }
 }
 
 impl Inner {
     fn new(options: &QuorumOptions, clock: &Arc<dyn Clock>) -> Result<Inner, LockError> {
         options.validate()?;
-        let set = Set::new(options, asker(options), clock.clone())?;
+        let set = NodeSet::new(options, context(options), clock.clone())?;
         let watches = set.watches.clone();
-        let channel = set.asker.layout.inbox(&set.asker.inbox);
-        let ear = |member: &Member| {
-            Ears::new(member.node().clone(), clock.clone(), channel.clone(), watches.clone())
+        let channel = set.context.layout.inbox(&set.context.inbox);
+        let inbox = |member: &Member| {
+            ProcessInbox::new(
+                member.node().clone(),
+                clock.clone(),
+                channel.clone(),
+                watches.clone(),
+            )
         };
-        let ears = set.members.iter().map(ear).collect();
+        let inboxes = set.members.iter().map(inbox).collect();
         let capabilities = capabilities(options);
-        Ok(Inner { capabilities, set, watches, ears })
+        Ok(Inner { capabilities, set, watches, inboxes })
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {

@@ -1,15 +1,14 @@
-//! How a lease is taken again on nodes that have nothing of it (*healing*), so that a set does not
-//! wear out as its nodes are restarted one by one.
+//! Healing: a lease is taken again on nodes where it is missing, so that a set survives a rolling
+//! restart of its nodes.
 //!
-//! - Invariant H1: a lease is taken again only behind a renewal of it that a majority kept, and
-//!   only with its own token: a node that voted after the decision may have another on record. That
-//!   is the token which this process was granted, else the one that a majority of all nodes has on
-//!   record ([`proven`]). It counts from the next renewal, and never proves a token (Q6).
-//! - Invariant H2: who is slower than that majority is heard out. Else a node that always answers
-//!   last would never be given back what it has lost.
-//! - Invariant H3: nothing is taken again behind a release. Whoever lets a lease go while a
-//!   [`Visit`] goes round for it leaves a tombstone on every node, which a healing that comes late
-//!   finds.
+//! - Invariant H1: a lease is healed only behind a renewal that a majority kept, and only with its
+//!   own token, since a node that voted after the decision may have another on record. That is the
+//!   token which this process was granted, else the one that a majority of all nodes has on record
+//!   ([`proven`]). The healed record counts from the next renewal, and never proves a token (Q6).
+//! - Invariant H2: the answers of nodes slower than that majority are awaited. Otherwise a node
+//!   that always answers last would never be healed.
+//! - Invariant H3: no lease is healed behind its release. A release during a [`RenewalInFlight`]
+//!   leaves a tombstone on every node, which rejects a healing that arrives late.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,31 +18,31 @@ use holdline_core::quorum::proven;
 use holdline_core::{FencingToken, LeaseId, LockName, Purpose, RenewRequest};
 use parking_lot::Mutex;
 
-use super::race::Race;
-use super::renewal::Answered;
-use super::replies::{self, Record, Renewed};
-use super::requests::{self, Pass};
-use super::roster::{Roster, Seat};
-use super::set::Set;
+use super::in_flight::InFlight;
+use super::membership::{Eligibility, MembershipView};
+use super::renewal::BatchReply;
+use super::replies::{self, HolderRecord, NodeRenewal};
+use super::requests::{self, EpochProof};
+use super::set::NodeSet;
 
-/// For how many renewals and healings of each lease messages may be on their way.
+/// How many renewals and healings of each lease may still have messages in flight.
 #[derive(Debug, Default)]
-pub(super) struct Visits(Mutex<BTreeMap<LeaseId, usize>>);
+pub(super) struct RenewalsInFlight(Mutex<BTreeMap<LeaseId, usize>>);
 
-impl Visits {
-    /// Tells whether something that takes a lease again may come yet.
-    pub(super) fn any(&self, lease_id: LeaseId) -> bool {
+impl RenewalsInFlight {
+    /// Returns whether a message that heals this lease may still arrive.
+    pub(super) fn contains(&self, lease_id: LeaseId) -> bool {
         self.0.lock().contains_key(&lease_id)
     }
 
-    /// Tells whether nothing is on its way for any lease.
-    pub(super) fn are_over(&self) -> bool {
+    /// Returns whether no message is in flight for any lease.
+    pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 }
 
-/// The tokens of the leases that were granted to this process and have not ended, as far as it
-/// knows. Where the nodes that kept a lease disagree on its token, this decides.
+/// The tokens of the leases that were granted to this process and, as far as it knows, have not
+/// ended. They decide where the nodes that kept a lease have different tokens on record.
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<BTreeMap<LeaseId, FencingToken>>);
 
@@ -61,158 +60,172 @@ impl Tokens {
     }
 }
 
-/// One renewal of a lease and what comes of it, until all is heard.
-pub(super) struct Visit {
-    set: Arc<Set>,
+/// One renewal of a lease with its healing, until all answers have arrived.
+pub(super) struct RenewalInFlight {
+    set: Arc<NodeSet>,
     lease_id: LeaseId,
 }
 
-impl Visit {
-    /// Begins one, if the line is to be kept: what is only looked at is not taken again.
-    pub(super) fn of(set: &Arc<Set>, request: &RenewRequest) -> Option<Visit> {
+impl RenewalInFlight {
+    /// Starts one for a renewal that keeps the lease: a mere check heals nothing.
+    pub(super) fn of(set: &Arc<NodeSet>, request: &RenewRequest) -> Option<RenewalInFlight> {
         if request.purpose == Purpose::Wait {
             return None;
         }
-        *set.visits.0.lock().entry(request.lease_id).or_default() += 1;
-        Some(Visit { set: set.clone(), lease_id: request.lease_id })
+        *set.renewals_in_flight.0.lock().entry(request.lease_id).or_default() += 1;
+        Some(RenewalInFlight { set: set.clone(), lease_id: request.lease_id })
     }
 }
 
-impl Drop for Visit {
+impl Drop for RenewalInFlight {
     fn drop(&mut self) {
         let set = self.set.clone();
-        let mut visits = set.visits.0.lock();
-        if let Some(count) = visits.get_mut(&self.lease_id) {
+        let mut renewals_in_flight = set.renewals_in_flight.0.lock();
+        if let Some(count) = renewals_in_flight.get_mut(&self.lease_id) {
             *count -= 1;
             if *count == 0 {
-                visits.remove(&self.lease_id);
+                renewals_in_flight.remove(&self.lease_id);
             }
         }
-        drop(visits);
-        set.debts.changed();
+        drop(renewals_in_flight);
+        set.background_undos.changed();
     }
 }
 
-/// A lease that a majority keeps, and where it is to be taken again.
+/// A lease that a majority keeps, and the nodes where it must be healed.
 pub(super) struct Healing {
     name: LockName,
     lease_id: LeaseId,
     lease: Duration,
     /// The nodes that keep it.
-    from: Vec<(usize, Arc<Pass>)>,
-    to: Vec<(usize, Arc<Pass>)>,
-    _visit: Visit,
+    holders: Vec<(usize, Arc<EpochProof>)>,
+    missing: Vec<(usize, Arc<EpochProof>)>,
+    _in_progress: RenewalInFlight,
 }
 
 impl Healing {
-    pub(super) fn new(request: &RenewRequest, lease: Duration, visit: Visit) -> Healing {
+    pub(super) fn new(
+        request: &RenewRequest,
+        lease: Duration,
+        in_progress: RenewalInFlight,
+    ) -> Healing {
         let (name, lease_id) = (request.name.clone(), request.lease_id);
-        Healing { name, lease_id, lease, from: Vec::new(), to: Vec::new(), _visit: visit }
+        Healing {
+            name,
+            lease_id,
+            lease,
+            holders: Vec::new(),
+            missing: Vec::new(),
+            _in_progress: in_progress,
+        }
     }
 
-    /// Notes a node that keeps the lease.
-    pub(super) fn keeps(&mut self, roster: &Roster, node: usize) {
-        self.from.extend(pass(roster, node));
+    /// Adds a node that keeps the lease.
+    pub(super) fn add_holder(&mut self, view: &MembershipView, node: usize) {
+        self.holders.extend(proof_of(view, node));
     }
 
-    /// Notes a node that has nothing of it, and where nobody else has the name.
-    pub(super) fn lacks(&mut self, roster: &Roster, node: usize) {
-        self.to.extend(pass(roster, node));
+    /// Adds a node where the lease is missing and the name is free.
+    pub(super) fn add_missing(&mut self, view: &MembershipView, node: usize) {
+        self.missing.extend(proof_of(view, node));
     }
 
-    /// Takes the lease again where that is still to be done.
-    async fn carry_out(&mut self, set: &Set) {
-        let to = std::mem::take(&mut self.to);
+    /// Heals the lease on the nodes that were added since the last call.
+    async fn carry_out(&mut self, set: &NodeSet) {
+        let missing = std::mem::take(&mut self.missing);
         let Some(record) = self.record(set).await else { return };
         let deadline = set.node_deadline(self.lease);
-        let mut race = Race::with_room(to.len());
-        for (node, pass) in &to {
+        let mut in_flight = InFlight::with_capacity(missing.len());
+        for (node, proof) in &missing {
             let (name, id, record, lease) = (&self.name, self.lease_id, &record, self.lease);
-            race.add(*node, async move {
-                let call =
-                    || requests::heal(&set.asker, pass, name, id, record, lease).within(deadline);
-                let reply = set.members[*node].node().call_of(Some(pass.marker()), call).await?;
-                replies::healed(&reply, pass)
+            in_flight.push(*node, async move {
+                let call = || {
+                    requests::heal(&set.context, proof, name, id, record, lease).within(deadline)
+                };
+                let reply = set.members[*node].node().call_of(Some(proof.marker()), call).await?;
+                replies::healed(&reply, proof)
             });
         }
-        while let Some((node, answer)) = race.next().await {
+        while let Some((node, answer)) = in_flight.next().await {
             let (address, name) = (set.members[node].address(), &self.name);
             match answer {
-                Ok(_) => tracing::debug!(address, %name, "a lease was given back"),
-                Err(error) => tracing::debug!(address, %name, %error, "a lease was not given back"),
+                Ok(_) => tracing::debug!(address, %name, "a lease was healed"),
+                Err(error) => tracing::debug!(address, %name, %error, "a lease was not healed"),
             }
         }
     }
 
     /// Returns a record of the lease with its token, from the nodes that keep it.
-    async fn record(&self, set: &Set) -> Option<Record> {
+    async fn record(&self, set: &NodeSet) -> Option<HolderRecord> {
         let deadline = set.node_deadline(self.lease);
-        let mut race = Race::with_room(self.from.len());
-        for (node, pass) in &self.from {
+        let mut in_flight = InFlight::with_capacity(self.holders.len());
+        for (node, proof) in &self.holders {
             let (name, id) = (&self.name, self.lease_id);
-            race.add(*node, async move {
-                let call = || requests::record(&set.asker, name, id).within(deadline);
-                let reply = set.members[*node].node().call_of(Some(pass.marker()), call).await?;
+            in_flight.push(*node, async move {
+                let call = || requests::record(&set.context, name, id).within(deadline);
+                let reply = set.members[*node].node().call_of(Some(proof.marker()), call).await?;
                 replies::recorded(&reply)
             });
         }
         let mut records = Vec::new();
-        while let Some((_, recorded)) = race.next().await {
-            records.extend(recorded.ok().flatten().filter(Record::heals));
+        while let Some((_, recorded)) = in_flight.next().await {
+            records.extend(recorded.ok().flatten().filter(HolderRecord::heals));
         }
-        let recorded: Vec<_> = records.iter().filter_map(Record::token).collect();
+        let recorded: Vec<_> = records.iter().filter_map(HolderRecord::token).collect();
         let granted = set.tokens.of(self.lease_id);
         let token = granted.or_else(|| proven(&recorded, set.members.len()))?;
         records.into_iter().find(|record| record.token() == Some(token))
     }
 }
 
-fn pass(roster: &Roster, node: usize) -> Option<(usize, Arc<Pass>)> {
-    match &roster.seats[node] {
-        Seat::Votes(pass) => Some((node, pass.clone())),
-        Seat::Waits(_) | Seat::Out(_) => None,
+fn proof_of(view: &MembershipView, node: usize) -> Option<(usize, Arc<EpochProof>)> {
+    match &view.nodes[node] {
+        Eligibility::Votes(proof) => Some((node, proof.clone())),
+        Eligibility::Quarantined(_) | Eligibility::Excluded(_) => None,
     }
 }
 
-/// Takes leases again in the background, line by line of a batch: where it is known that they lack,
-/// and as the slower nodes say so.
+/// Heals leases in the background: first where they are known to be missing, then as the answers of
+/// slower nodes arrive.
 pub(super) fn begin(
-    set: &Arc<Set>,
-    roster: Arc<Roster>,
-    race: Race<'static, Answered>,
+    set: &Arc<NodeSet>,
+    view: Arc<MembershipView>,
+    in_flight: InFlight<'static, BatchReply>,
     healings: Vec<Option<Healing>>,
 ) {
     let kept = || healings.iter().flatten();
-    if kept().all(|healing| healing.to.is_empty() && race.is_empty()) {
+    if kept().all(|healing| healing.missing.is_empty() && in_flight.is_empty()) {
         return;
     }
-    let (set, home) = (set.clone(), set.members[0].node().clone());
-    home.spawn(Box::pin(carry_out(set, roster, race, healings)));
+    let (set, node) = (set.clone(), set.members[0].node().clone());
+    node.spawn(Box::pin(carry_out(set, view, in_flight, healings)));
 }
 
 async fn carry_out(
-    set: Arc<Set>,
-    roster: Arc<Roster>,
-    mut race: Race<'static, Answered>,
+    set: Arc<NodeSet>,
+    view: Arc<MembershipView>,
+    mut in_flight: InFlight<'static, BatchReply>,
     mut healings: Vec<Option<Healing>>,
 ) {
     loop {
-        for healing in healings.iter_mut().flatten().filter(|healing| !healing.to.is_empty()) {
+        for healing in healings.iter_mut().flatten().filter(|healing| !healing.missing.is_empty()) {
             healing.carry_out(&set).await;
         }
-        let Some((node, answer)) = race.next().await else { return };
+        let Some((node, answer)) = in_flight.next().await else { return };
         let replies = match answer {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => {
-                set.ring();
+                set.wake_maintenance();
                 continue;
             }
             Err(_) => continue,
         };
         for (healing, reply) in healings.iter_mut().zip(replies) {
             match (healing, reply) {
-                (Some(healing), Ok(Renewed::Kept { .. })) => healing.keeps(&roster, node),
-                (Some(healing), Ok(Renewed::Gone { free: true })) => healing.lacks(&roster, node),
+                (Some(healing), Ok(NodeRenewal::Kept { .. })) => healing.add_holder(&view, node),
+                (Some(healing), Ok(NodeRenewal::Gone { free: true })) => {
+                    healing.add_missing(&view, node)
+                }
                 _ => {}
             }
         }

@@ -1,47 +1,53 @@
 //! Redlock with fencing tokens: one lock over several independent Redis servers.
 //!
 //! ```text
-//! engine ── attempt, release, renewal, healing, look ── requests, replies: one script a verb
-//!    │            │ Ballot, Tally (core)              │
-//!    └── set: who votes ── member: one node ──────────┘
+//! engine ── attempt, release, renewal, healing, inspect ── requests, replies: one script a verb
+//!    │            │ Ballot, Tally (core)                │
+//!    └── set: membership, maintenance ── member: one node ┘
 //!         │ plan (core)
 //! ```
 //!
-//! The rules are in [`holdline_core::quorum`]: what a vote is, when a token is proven, who belongs
-//! to a set and what becomes of a node that has lost its memory. Here their messages are carried.
-//! - Invariant R1: every request that asks for a vote names the run of the server that was greeted,
-//!   and goes over a connection to that run only; it names the configuration, and a node that has
-//!   another gives none.
-//! - Invariant R2: no answer of one node is waited for while a majority has decided.
+//! The rules are in [`holdline_core::quorum`]: what a vote is, when a token is proven, which nodes
+//! belong to a set, and how a node that lost its data is readmitted. The modules here send and
+//! receive the messages.
+//! - Invariant R1: every request for a vote names the run of the server that the handshake found,
+//!   and goes over a connection to that run only. It also names the configuration, and a node with
+//!   another configuration does not vote.
+//! - Invariant R2: once a majority has decided, no answer of a single node delays the caller.
 //!
-//! In the plain dialect (`?dialect=plain`) the lock keys are those of other Redlock libraries; with
-//! `fencing=off` nothing else is kept (`bare`).
+//! In the plain dialect (`?dialect=plain`) the lock keys are those of other Redlock libraries. With
+//! `fencing=off` the servers keep nothing else (`unfenced`).
 //!
-//! Read next: `attempt` for how a name is had, `set` for who looks after the nodes.
+//! Read next: `attempt` for an acquire, `set` for the maintenance of the nodes.
 
 mod admin;
 mod attempt;
-mod bare;
+mod busy;
 mod engine;
 mod healing;
-mod look;
+mod hints;
+pub(crate) mod in_flight;
+mod inspect;
+mod known;
 mod member;
+mod membership;
+mod node_status;
 mod options;
-pub(crate) mod race;
 mod release;
 mod renewal;
 mod replace;
 mod replies;
 mod requests;
-mod roster;
 mod script;
 mod set;
 #[cfg(test)]
 mod tests;
-mod wake;
+mod undo;
+mod unfenced;
 
-pub use admin::{NodeState, NodeStatus, QuorumAdmin, QuorumStatus};
+pub use admin::QuorumAdmin;
 pub use engine::QuorumEngine;
+pub use node_status::{NodeState, NodeStatus, QuorumStatus};
 pub use options::QuorumOptions;
 pub use replace::Replacement;
 

@@ -1,34 +1,34 @@
-//! What can be set for a quorum, in code or in a URL.
+//! The settings of a quorum, in code or in a URL.
 //!
-//! `redlock://[user[:password]@]host[:port],host[:port],…[/db][?…]`, and `redlocks://` for TLS. User,
-//! password and parameters are those of all nodes alike.
+//! `redlock://[user[:password]@]host[:port],host[:port],…[/db][?…]`, and `redlocks://` for TLS.
+//! User, password and parameters apply to all nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::LockError;
-use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MOST_NODES};
+use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MAX_NODES};
 
 use super::ENGINE;
+use crate::environment::Environment;
 use crate::options::RedisOptions;
 use crate::plain::LeaseFormat;
-use crate::surroundings::Surroundings;
 
-/// How long a node may take to answer unless set. It is never what an acquire waits for while a
-/// majority is well.
+/// The default timeout of a request to one node. An acquire never waits for it while a majority
+/// answers.
 const NODE_DEADLINE: Duration = Duration::from_millis(200);
 
-/// What is in the wrong place there would cost a server its place in the set, or be one's name.
-const CREDENTIALS: &str = "has a user and password for one of its servers: they stand once, before \
-                           the first, and are those of all (`%40` and `%2C` where they hold `@` or \
-                           `,` themselves)";
+/// Rejects credentials in the wrong place: part of a password could be read as a server's name.
+const CREDENTIALS: &str = "has a user and password for one of its servers: give them once, before \
+                           the first server; they apply to all (write `%40` for `@` and `%2C` for \
+                           `,` in them)";
 
 /// The settings of a quorum engine.
 #[derive(Clone, Debug)]
 pub struct QuorumOptions {
     nodes: Vec<RedisOptions>,
     max_lease: Option<Duration>,
-    only_looks: bool,
+    read_only: bool,
 }
 
 impl QuorumOptions {
@@ -37,8 +37,7 @@ impl QuorumOptions {
     /// one node. `max_lease_duration_ms` is [`QuorumOptions::with_max_lease`].
     ///
     /// # Errors
-    /// `Invalid` tells what is wrong with the URL, and never shows its password. No connection was
-    /// made.
+    /// `Invalid`: the URL is wrong. The message never shows its password. No connection was made.
     pub fn from_url(url: &str) -> Result<QuorumOptions, LockError> {
         let (scheme, rest) = match url.split_once("://") {
             Some(("redlock", rest)) => ("redis", rest),
@@ -60,14 +59,14 @@ impl QuorumOptions {
             Some((hosts, db)) => (hosts, Some(db)),
             None => (hosts, None),
         };
-        let (mut max_lease, mut of_each) = (None, Vec::new());
+        let (mut max_lease, mut node_parameters) = (None, Vec::new());
         for parameter in parameters.into_iter().flat_map(|all| all.split('&')) {
             match parameter.strip_prefix(MAX_LEASE) {
                 Some(value) => max_lease = Some(millis(value)?),
-                None => of_each.push(parameter),
+                None => node_parameters.push(parameter),
             }
         }
-        let parameters = (!of_each.is_empty()).then(|| of_each.join("&"));
+        let parameters = (!node_parameters.is_empty()).then(|| node_parameters.join("&"));
         let mut nodes = Vec::new();
         for host in hosts.split(',') {
             if host.is_empty() {
@@ -87,8 +86,8 @@ impl QuorumOptions {
                 url.push('?');
                 url.push_str(parameters);
             }
-            let mut node = RedisOptions::from_url(&url).map_err(of_quorum)?;
-            if !of_each.iter().any(|parameter| is_command_timeout(parameter)) {
+            let mut node = RedisOptions::from_url(&url).map_err(as_quorum_error)?;
+            if !node_parameters.iter().any(|parameter| is_command_timeout(parameter)) {
                 node = node.with_command_timeout(NODE_DEADLINE);
             }
             nodes.push(node);
@@ -100,45 +99,46 @@ impl QuorumOptions {
     /// Makes the settings of a quorum of these servers.
     ///
     /// # Errors
-    /// `Invalid`: there is none, there are too many, or one is named twice.
+    /// `Invalid`: there are no servers, too many, or one is named twice.
     pub fn of(nodes: Vec<RedisOptions>) -> Result<QuorumOptions, LockError> {
-        if nodes.is_empty() || nodes.len() > MOST_NODES {
-            let message = format!("must name 1 to {MOST_NODES} servers, not {}", nodes.len());
+        if nodes.is_empty() || nodes.len() > MAX_NODES {
+            let message = format!("must name 1 to {MAX_NODES} servers, not {}", nodes.len());
             return Err(bad(message));
         }
         for (at, node) in nodes.iter().enumerate() {
-            let place = |node: &RedisOptions| (node.address().clone(), node.db());
-            if let Some(twice) = nodes[..at].iter().find(|other| place(other) == place(node)) {
+            let identity = |node: &RedisOptions| (node.address().clone(), node.db());
+            if let Some(twice) = nodes[..at].iter().find(|other| identity(other) == identity(node))
+            {
                 return Err(bad(format!("names {} twice", twice.address())));
             }
         }
-        Ok(QuorumOptions { nodes, max_lease: None, only_looks: false })
+        Ok(QuorumOptions { nodes, max_lease: None, read_only: false })
     }
 
-    /// Sets the longest lease of a set that is founded by this client; 60 s unless set, 10 min at
-    /// most. A set that is there already keeps its own.
+    /// Sets the longest lease of a set that this client initialises; 60 s unless set, 10 min at
+    /// most. An existing set keeps its own.
     #[must_use]
     pub fn with_max_lease(mut self, max_lease: Duration) -> QuorumOptions {
         self.max_lease = Some(max_lease);
         self
     }
 
-    /// Has this client change nothing of the set, whatever it sees: it takes no server in, and it
-    /// measures no wait. For programs that only show how a name stands.
+    /// Makes this client read-only: it readmits no server and measures no quarantine. For programs
+    /// that only display the state of names.
     #[must_use]
-    pub fn with_only_looking(mut self) -> QuorumOptions {
-        self.only_looks = true;
+    pub fn with_read_only(mut self) -> QuorumOptions {
+        self.read_only = true;
         self
     }
 
     /// Sets the surroundings of each node, in the order of the nodes; for simulators.
     #[must_use]
-    pub fn with_surroundings(
+    pub fn with_environment(
         mut self,
-        surroundings: impl IntoIterator<Item = Arc<dyn Surroundings>>,
+        environment: impl IntoIterator<Item = Arc<dyn Environment>>,
     ) -> QuorumOptions {
-        let nodes = self.nodes.into_iter().zip(surroundings);
-        self.nodes = nodes.map(|(node, one)| node.with_surroundings(one)).collect();
+        let nodes = self.nodes.into_iter().zip(environment);
+        self.nodes = nodes.map(|(node, one)| node.with_environment(one)).collect();
         self
     }
 
@@ -150,25 +150,25 @@ impl QuorumOptions {
         self.max_lease.unwrap_or(DEFAULT_MAX_LEASE)
     }
 
-    pub(super) fn asked_max_lease(&self) -> Option<Duration> {
+    pub(super) fn configured_max_lease(&self) -> Option<Duration> {
         self.max_lease
     }
 
-    pub(super) fn only_looks(&self) -> bool {
-        self.only_looks
+    pub(super) fn read_only(&self) -> bool {
+        self.read_only
     }
 
-    /// Tells whether the servers are a set that is looked after: without tokens they are none.
+    /// Returns whether the servers are a maintained set; without tokens they are not.
     pub(crate) fn is_set(&self) -> bool {
         self.nodes[0].fencing()
     }
 
-    pub(super) fn must_have_set(&self) -> Result<(), LockError> {
+    pub(super) fn require_set(&self) -> Result<(), LockError> {
         if self.is_set() {
             return Ok(());
         }
-        let feature = "looking after a set: with `fencing=off` these servers are none, and there \
-                       is nothing to set up";
+        let feature = "maintaining a set: with `fencing=off` these servers are none, and there \
+                       is nothing to initialise";
         Err(LockError::unsupported(ENGINE, feature))
     }
 
@@ -185,7 +185,7 @@ impl QuorumOptions {
     }
 
     fn validate_layout(&self, node: &RedisOptions) -> Result<(), LockError> {
-        node.validate().map_err(of_quorum)?;
+        node.validate().map_err(as_quorum_error)?;
         let invalid = |field, message| Err(LockError::invalid(ENGINE, field, message));
         if node.signal_template().is_some() {
             let message = "is for one server: no library that locks over several waits on a list";
@@ -208,7 +208,7 @@ impl QuorumOptions {
     }
 }
 
-/// The parameter that is of the set and not of each server.
+/// The parameter that belongs to the set and not to each server.
 const MAX_LEASE: &str = "max_lease_duration_ms=";
 
 fn millis(text: &str) -> Result<Duration, LockError> {
@@ -226,8 +226,8 @@ fn bad(message: impl std::fmt::Display) -> LockError {
     LockError::invalid(ENGINE, "url", message)
 }
 
-/// What is wrong with the URL of one node is wrong with that of all.
-fn of_quorum(error: LockError) -> LockError {
+/// Reports an error in the URL of one node as an error of the whole URL.
+fn as_quorum_error(error: LockError) -> LockError {
     match error.kind() {
         holdline_core::ErrorKind::Invalid { field, message } => {
             LockError::invalid(ENGINE, field, message)
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_without_the_password() {
+    fn errors_never_show_the_password() {
         assert!(refused("redlock://").contains("one,two:7000"));
         assert!(refused("redis://one").contains("redlock://"));
         assert!(refused("redlock://one,,two").contains("one,two:7000"));
@@ -281,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn no_server_is_taken_for_a_part_of_the_password_of_another() {
+    fn a_password_in_the_wrong_place_is_rejected() {
         for url in [
             "redlock://u:s3cret@one,u:s3cret@two,three",
             "redlock://one,two,u:s3cret@three",
             "redlock://one,u@two",
         ] {
-            let told = refused(url);
-            assert!(told.contains("once, before the first"), "{told}");
-            assert!(!told.contains("s3cret"), "{told}");
+            let message = refused(url);
+            assert!(message.contains("once, before the first"), "{message}");
+            assert!(!message.contains("s3cret"), "{message}");
         }
         let options = QuorumOptions::from_url("redlock://u:a%40b%2Cc@one,two").expect("good");
         assert_eq!(options.nodes()[1].password().expose(), Some("a@b,c"));

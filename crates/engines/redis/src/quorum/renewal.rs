@@ -1,151 +1,159 @@
-//! Renewal of leases: a batch goes to all nodes that vote, and each line is counted for itself. A
-//! line that is not to be kept any longer is only looked at: a majority has it, or it is unknown.
+//! Renewal of leases: a batch goes to all nodes that vote, and each renewal is counted separately.
+//! A renewal of a waiter only checks whether a majority holds the lease.
 //!
-//! A majority answers for all; the slower are heard out behind it, since a lease that one of them
-//! has lost is taken again there.
+//! A majority decides. The answers of slower nodes are awaited in the background, since a lease
+//! that is missing there is healed.
 //!
 //! Read next: `healing` for that.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{Kept, Tally, majority};
+use holdline_core::quorum::{RenewalOutcome, Tally, majority};
 use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
 use super::ENGINE;
-use super::attempt::{barred, check_lease, waits};
-use super::healing::{self, Healing, Visit};
-use super::race::Race;
-use super::replies::{self, Admitted, Renewed};
-use super::requests::{self, Pass};
-use super::roster::{Roster, Seat};
-use super::set::Set;
+use super::attempt::check_lease;
+use super::healing::{self, Healing, RenewalInFlight};
+use super::in_flight::InFlight;
+use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_text};
+use super::replies::{self, Admitted, NodeRenewal};
+use super::requests::{self, EpochProof};
+use super::set::NodeSet;
 
-/// What a node answers to a batch.
-pub(super) type Answered = Result<Admitted<Vec<Result<Renewed, LockError>>>, LockError>;
+/// A node's reply to a batch.
+pub(super) type BatchReply = Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError>;
 
-/// The lines of one call.
-pub(super) struct Batch<'a> {
-    set: &'a Set,
+/// The renewals of one call.
+pub(super) struct RenewalBatch<'a> {
+    set: &'a NodeSet,
     began: Moment,
-    lines: Vec<Line<'a>>,
-    /// Of each node, why it said nothing of use.
-    said: Vec<Option<String>>,
+    renewals: Vec<LeaseRenewal<'a>>,
+    /// Why each node gave no usable answer.
+    reasons: Vec<Option<String>>,
 }
 
-/// One line, and what the nodes say of it.
-struct Line<'a> {
+/// One renewal, and the nodes' answers.
+struct LeaseRenewal<'a> {
     request: &'a RenewRequest,
     lease: Duration,
     tally: Tally,
-    /// The operator's words, and how long each node keeps the grant still.
+    /// The operator's reason, and how long each node still keeps the grant.
     revoked: Option<String>,
     left: Vec<Duration>,
-    /// The same of the nodes that keep it as it is.
+    /// How long each node keeps a grant that was not revoked.
     kept: Vec<Duration>,
     error: Option<LockError>,
-    /// What stands there that is not ours.
+    /// Foreign data under the name.
     foreign: Option<LockError>,
     keeps: Vec<usize>,
 }
 
-/// Renews the lines of one call.
+/// Renews the leases of one call.
 pub(super) async fn renew(
-    set: &Arc<Set>,
-    lines: &[&RenewRequest],
+    set: &Arc<NodeSet>,
+    renewals: &[&RenewRequest],
 ) -> Vec<Result<RenewReply, LockError>> {
     let began = set.clock.now();
-    let roster = match set.roster().await {
-        Ok(roster) => roster,
-        Err(error) => return lines.iter().map(|_| Err(error.clone())).collect(),
+    let view = match set.view().await {
+        Ok(view) => view,
+        Err(error) => return renewals.iter().map(|_| Err(error.clone())).collect(),
     };
-    let longest = roster.configuration.max_lease();
-    let mut batch = Batch::new(set, began, lines, longest);
+    let longest = view.configuration.max_lease();
+    let mut batch = RenewalBatch::new(set, began, renewals, longest);
     let deadline = batch.deadline();
     let sent: Arc<[RenewRequest]> = batch.sent().into_iter().cloned().collect();
-    // From before the first of them leaves: a release that comes meanwhile has to know.
-    let visits: Vec<Option<Visit>> = sent.iter().map(|request| Visit::of(set, request)).collect();
-    let mut race = Race::with_room(set.members.len());
-    for (node, seat) in roster.seats.iter().enumerate() {
-        let Some(pass) = voter(set, node, seat, &mut batch.said) else { continue };
+    // Registered before the first request is sent, for a release that comes in between.
+    let in_progress: Vec<Option<RenewalInFlight>> =
+        sent.iter().map(|request| RenewalInFlight::of(set, request)).collect();
+    let mut in_flight = InFlight::with_capacity(set.members.len());
+    for (node, eligibility) in view.nodes.iter().enumerate() {
+        let Some(proof) = proof_for(set, node, eligibility, &mut batch.reasons) else { continue };
         batch.asked(node);
-        let (set, pass, sent) = (set.clone(), pass.clone(), sent.clone());
-        race.add(node, async move {
-            let call = || requests::renew(&set.asker, &pass, &sent).within(deadline);
-            let reply = set.members[node].node().call_of(Some(pass.marker()), call).await;
-            reply.and_then(|reply| replies::renewed(&reply, &pass, sent.len()))
+        let (set, proof, sent) = (set.clone(), proof.clone(), sent.clone());
+        in_flight.push(node, async move {
+            let call = || requests::renew(&set.context, &proof, &sent).within(deadline);
+            let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+            reply.and_then(|reply| replies::renewed(&reply, &proof, sent.len()))
         });
     }
-    batch.hear(&mut race).await;
-    let good = batch.lines.iter().filter(|line| line.error.is_none());
-    let healings = good.zip(visits).map(|(line, visit)| line.healing(&roster, visit?)).collect();
-    healing::begin(set, roster, race, healings);
+    batch.collect(&mut in_flight).await;
+    let renewed = batch.renewals.iter().filter(|renewal| renewal.error.is_none());
+    let healings = renewed
+        .zip(in_progress)
+        .map(|(renewal, in_progress)| renewal.healing(&view, in_progress?))
+        .collect();
+    healing::begin(set, view, in_flight, healings);
     batch.replies()
 }
 
-fn voter<'s>(
-    set: &Set,
+fn proof_for<'s>(
+    set: &NodeSet,
     node: usize,
-    seat: &'s Seat,
-    said: &mut [Option<String>],
-) -> Option<&'s Arc<Pass>> {
-    let line = match seat {
-        Seat::Votes(pass) => match set.members[node].is_well(pass.marker()) {
-            Ok(true) => return Some(pass),
-            Ok(false) => set.members[node].excuse(),
+    eligibility: &'s Eligibility,
+    reasons: &mut [Option<String>],
+) -> Option<&'s Arc<EpochProof>> {
+    let reason = match eligibility {
+        Eligibility::Votes(proof) => match set.members[node].is_connected(proof.marker()) {
+            Ok(true) => return Some(proof),
+            Ok(false) => set.members[node].failure_text(),
             Err(_) => {
-                set.ring();
-                "was started anew".to_owned()
+                set.wake_maintenance();
+                "was restarted".to_owned()
             }
         },
-        Seat::Waits(until) => waits(*until, set.clock.now()),
-        Seat::Out(why) => why.to_string(),
+        Eligibility::Quarantined(until) => quarantine_text(*until, set.clock.now()),
+        Eligibility::Excluded(why) => why.to_string(),
     };
-    said[node] = Some(line);
+    reasons[node] = Some(reason);
     None
 }
 
-impl<'a> Batch<'a> {
-    /// Begins to count. No lease here is longer than `longest`.
+impl<'a> RenewalBatch<'a> {
+    /// Starts counting. Rejects leases that are longer than `longest`.
     pub(super) fn new(
-        set: &'a Set,
+        set: &'a NodeSet,
         began: Moment,
-        lines: &[&'a RenewRequest],
+        renewals: &[&'a RenewRequest],
         longest: Duration,
-    ) -> Batch<'a> {
+    ) -> RenewalBatch<'a> {
         let nodes = set.members.len();
-        let line = |request: &&'a RenewRequest| Line::new(request, nodes, longest);
-        Batch { set, began, lines: lines.iter().map(line).collect(), said: vec![None; nodes] }
+        let renewal = |request: &&'a RenewRequest| LeaseRenewal::new(request, nodes, longest);
+        RenewalBatch {
+            set,
+            began,
+            renewals: renewals.iter().map(renewal).collect(),
+            reasons: vec![None; nodes],
+        }
     }
 
-    /// Returns the lines that are asked for.
+    /// Returns the renewals to send.
     pub(super) fn sent(&self) -> Vec<&'a RenewRequest> {
-        let sent = self.lines.iter().filter(|line| line.error.is_none());
-        sent.map(|line| line.request).collect()
+        let sent = self.renewals.iter().filter(|renewal| renewal.error.is_none());
+        sent.map(|renewal| renewal.request).collect()
     }
 
-    /// How long a node may take.
+    /// Returns the deadline of a request to a node.
     pub(super) fn deadline(&self) -> Duration {
-        let shortest = self.lines.iter().map(|line| line.lease).min();
+        let shortest = self.renewals.iter().map(|renewal| renewal.lease).min();
         self.set.node_deadline(shortest.unwrap_or_default())
     }
 
-    /// Notes that a node is asked now.
+    /// Records that a node is asked now.
     pub(super) fn asked(&mut self, node: usize) {
         let now = self.set.clock.now();
-        self.lines.iter_mut().for_each(|line| line.tally.asked(node, now));
+        self.renewals.iter_mut().for_each(|renewal| renewal.tally.asked(node, now));
     }
 
-    /// Notes why a node is not asked.
-    pub(super) fn spared(&mut self, node: usize, why: String) {
-        self.said[node] = Some(why);
+    /// Records why a node is not asked.
+    pub(super) fn skipped(&mut self, node: usize, why: String) {
+        self.reasons[node] = Some(why);
     }
 
-    /// Hears the nodes until each line is decided: one that is waited for is no reason to leave
-    /// another half decided.
-    pub(super) async fn hear(&mut self, race: &mut Race<'_, Answered>) {
+    /// Collects answers until every renewal is decided.
+    pub(super) async fn collect(&mut self, in_flight: &mut InFlight<'_, BatchReply>) {
         while self.is_open()
-            && let Some((node, answer)) = race.next().await
+            && let Some((node, answer)) = in_flight.next().await
         {
             self.note(node, answer);
         }
@@ -153,42 +161,45 @@ impl<'a> Batch<'a> {
 
     fn is_open(&mut self) -> bool {
         let now = self.set.clock.now();
-        // All are looked at, so that each decision stays.
-        let open =
-            |line: &mut Line<'_>| line.error.is_none() && line.tally.decide(now) == Kept::Open;
-        self.lines.iter_mut().filter_map(|line| open(line).then_some(())).count() > 0
+        // Evaluates all of them, so that each decision is made now.
+        let open = |renewal: &mut LeaseRenewal<'_>| {
+            renewal.error.is_none() && renewal.tally.decide(now) == RenewalOutcome::Pending
+        };
+        self.renewals.iter_mut().filter_map(|renewal| open(renewal).then_some(())).count() > 0
     }
 
-    fn note(&mut self, node: usize, answer: Answered) {
-        let sent = self.lines.iter_mut().filter(|line| line.error.is_none());
+    fn note(&mut self, node: usize, answer: BatchReply) {
+        let sent = self.renewals.iter_mut().filter(|renewal| renewal.error.is_none());
         match answer {
-            Ok(Ok(replies)) => sent.zip(replies).for_each(|(line, reply)| line.note(node, reply)),
+            Ok(Ok(replies)) => {
+                sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply))
+            }
             Ok(Err(why)) => {
-                self.said[node] = Some(barred(why));
-                self.set.ring();
-                sent.for_each(|line| line.tally.unanswered(node));
+                self.reasons[node] = Some(refusal_text(why));
+                self.set.wake_maintenance();
+                sent.for_each(|renewal| renewal.tally.unanswered(node));
             }
             Err(error) => {
-                self.said[node] = Some(error.kind().to_string());
-                sent.for_each(|line| line.tally.unanswered(node));
+                self.reasons[node] = Some(error.kind().to_string());
+                sent.for_each(|renewal| renewal.tally.unanswered(node));
             }
         }
     }
 
     pub(super) fn replies(self) -> Vec<Result<RenewReply, LockError>> {
-        let Batch { set, began, lines, said } = self;
-        lines.into_iter().map(|line| line.reply(set, began, &said)).collect()
+        let RenewalBatch { set, began, renewals, reasons } = self;
+        renewals.into_iter().map(|renewal| renewal.reply(set, began, &reasons)).collect()
     }
 }
 
-impl<'a> Line<'a> {
-    fn new(request: &'a RenewRequest, nodes: usize, longest: Duration) -> Line<'a> {
+impl<'a> LeaseRenewal<'a> {
+    fn new(request: &'a RenewRequest, nodes: usize, longest: Duration) -> LeaseRenewal<'a> {
         let lease = match request.purpose {
             Purpose::Keep(hold) => hold.duration().unwrap_or_default(),
-            // It is only looked whether a majority has it, for however long.
+            // Only checks whether a majority holds it, for any time.
             Purpose::Wait => longest,
         };
-        Line {
+        LeaseRenewal {
             request,
             lease,
             tally: Tally::new(nodes, lease, 0),
@@ -201,15 +212,15 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn note(&mut self, node: usize, reply: Result<Renewed, LockError>) {
+    fn note(&mut self, node: usize, reply: Result<NodeRenewal, LockError>) {
         match reply {
-            Ok(Renewed::Kept { left }) => {
+            Ok(NodeRenewal::Kept { left }) => {
                 self.tally.kept(node);
                 self.keeps.push(node);
                 self.kept.push(left);
             }
-            Ok(Renewed::Gone { free }) => self.tally.gone(node, free),
-            Ok(Renewed::Revoked { reason, left }) => {
+            Ok(NodeRenewal::Gone { free }) => self.tally.gone(node, free),
+            Ok(NodeRenewal::Revoked { reason, left }) => {
                 self.revoked.get_or_insert(reason);
                 self.left.push(left);
                 self.tally.gone(node, false);
@@ -223,57 +234,57 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// What is to be taken again by and by, if the renewal was good.
-    fn healing(&self, roster: &Roster, visit: Visit) -> Option<Healing> {
+    /// Returns the healing that follows, if the renewal succeeded.
+    fn healing(&self, view: &MembershipView, in_progress: RenewalInFlight) -> Option<Healing> {
         if !self.tally.is_good() {
             return None;
         }
-        let mut healing = Healing::new(self.request, self.lease, visit);
-        self.keeps.iter().for_each(|node| healing.keeps(roster, *node));
-        self.tally.to_heal().for_each(|node| healing.lacks(roster, node));
+        let mut healing = Healing::new(self.request, self.lease, in_progress);
+        self.keeps.iter().for_each(|node| healing.add_holder(view, *node));
+        self.tally.to_heal().for_each(|node| healing.add_missing(view, node));
         Some(healing)
     }
 
     fn reply(
         mut self,
-        set: &Set,
+        set: &NodeSet,
         began: Moment,
-        said: &[Option<String>],
+        reasons: &[Option<String>],
     ) -> Result<RenewReply, LockError> {
         if let Some(error) = self.error {
             return Err(error);
         }
         match self.tally.decide(set.clock.now()) {
-            Kept::Yes { .. } if self.request.purpose == Purpose::Wait => {
+            RenewalOutcome::Renewed { .. } if self.request.purpose == Purpose::Wait => {
                 self.kept.sort_unstable_by(|one, other| other.cmp(one));
-                let claim_within = self.kept.get(majority(said.len()) - 1).copied();
+                let claim_within = self.kept.get(majority(reasons.len()) - 1).copied();
                 Ok(RenewReply::Handed { claim_within })
             }
-            Kept::Yes { valid_until } => {
+            RenewalOutcome::Renewed { valid_until } => {
                 let left = began.until(valid_until).min(self.lease);
                 Ok(RenewReply::Renewed { left: Some(left) })
             }
-            Kept::No => Ok(match self.revoked {
+            RenewalOutcome::Lost => Ok(match self.revoked {
                 Some(reason) => {
-                    // A majority keeps it for as long as the last of it does.
+                    // A majority keeps it until the first of its nodes ends it.
                     self.left.sort_unstable_by(|one, other| other.cmp(one));
-                    let needed = majority(said.len());
+                    let needed = majority(reasons.len());
                     let left = self.left.get(needed - 1).copied().unwrap_or_default();
                     RenewReply::Revoked { reason, left: Some(left) }
                 }
                 None => RenewReply::Unknown,
             }),
-            Kept::Open | Kept::Unclear => {
+            RenewalOutcome::Pending | RenewalOutcome::Unknown => {
                 if let Some(error) = self.foreign {
                     return Err(foreign(&error));
                 }
-                Err(set.no_quorum(said).with_certainty(Certainty::Unknown))
+                Err(set.no_quorum(reasons).with_certainty(Certainty::Unknown))
             }
         }
     }
 }
 
-/// What stands there was left as it is, so nothing was done.
+/// Makes the error for foreign data, which was left as it is: nothing was applied.
 pub(super) fn foreign(error: &LockError) -> LockError {
     LockError::new(ENGINE, error.kind().clone(), Certainty::NotApplied)
 }

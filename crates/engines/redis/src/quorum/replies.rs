@@ -1,182 +1,192 @@
-//! What a node answers: each reply of a script becomes a typed value, and what has another shape is
-//! a `Protocol` error. What stands in a key and is not ours is a `Foreign` one.
+//! The replies of a node: each reply of a script becomes a typed value. A reply of another shape is
+//! a `Protocol` error, and foreign data in a key a `Foreign` one.
 
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::quorum::{Barred, Configuration, Gate, NodeId, Stamp, View, Written};
+use holdline_core::quorum::{
+    Configuration, MemberState, NodeId, NodeReport, Stamp, VoteRefusal, WriteBackReply,
+};
 use holdline_core::{Certainty, ErrorKind, FencingToken, HolderSummary, LockError};
 
-use super::requests::Pass;
+use super::requests::EpochProof;
 use crate::error::{ENGINE, protocol};
-use crate::native::replies::Reply;
+use crate::native::replies::ScriptReply;
 use crate::node::Value;
 
 pub(crate) use crate::native::{inspected, operated, released};
 
-/// What only a node that votes for who asks answers; else why it does not.
-pub(crate) type Admitted<T> = Result<T, Barred>;
+/// The answer of a node that votes for this request, or why it does not.
+pub(crate) type Admitted<T> = Result<T, VoteRefusal>;
 
-/// How a node answers who asks for a name.
+/// A node's reply to an acquire.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Voted {
-    /// The name is the contender's, and its counter stands there.
+pub(crate) enum VoteReply {
+    /// The contender holds the name, and the counter stands at `last`.
     Granted { last: FencingToken },
-    /// Another lease id has it, for so long at most; `None` where nothing ends that.
+    /// Another lease id holds it, at most for `left`; `None` if that has no end.
     Busy { holder: Option<Box<HolderSummary>>, left: Option<Duration> },
-    /// The node does not vote for who asks. Nothing was changed.
-    Barred(Barred),
-    /// The name is the contender's since before, for so long, and its counter stands there.
+    /// The node does not vote for this request. Nothing was changed.
+    Refused(VoteRefusal),
+    /// The contender held the name before, still for `left`, and the counter stands at `last`.
     Held { last: FencingToken, left: Duration },
-    /// The name is the contender's because its lease was healed here, for so long. That proves no
+    /// The contender holds the name for `left` because its lease was healed here. That proves no
     /// token.
     Healed { left: Duration },
-    /// The lease id was to be known, and is not.
+    /// The node does not know the lease id of a repeated request.
     Unknown,
-    /// The lease id was given up for good, or, with the operator's words, revoked.
+    /// The lease id was undone for good, or revoked with the operator's reason.
     Cancelled { revoked: Option<String> },
 }
 
-/// How a node answers who renews a lease.
+/// A node's reply to one renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Renewed {
-    /// It is kept for so long.
+pub(crate) enum NodeRenewal {
+    /// The lease is kept for `left`.
     Kept { left: Duration },
-    /// An operator took it away, politely with what is left of it.
+    /// An operator revoked it; `left` is the rest of a polite revocation.
     Revoked { reason: String, left: Duration },
-    /// The node has nothing of it. `free`: nobody else has the name there.
+    /// The node does not hold the lease. `free`: nor does any other lease id.
     Gone { free: bool },
 }
 
-/// All that a node keeps of a holder: proof of the grant.
+/// The record of a holder on a node: proof of the grant.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Record(Vec<u8>);
+pub(crate) struct HolderRecord(Vec<u8>);
 
-/// What a node says of itself.
+/// A node's reply to a handshake.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Greeted {
-    /// `false`: the marker before the last came back, so two servers answer in turn.
+pub(crate) struct HandshakeReply {
+    /// `false`: an earlier marker came back, so two servers answer in turn.
     pub(crate) accepted: bool,
-    pub(crate) view: View,
-    /// What its clock says, in µs.
+    pub(crate) report: NodeReport,
+    /// Its clock, in microseconds.
     pub(crate) time_us: u64,
 }
 
-impl Record {
+impl HolderRecord {
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Its token.
+    /// Returns its token.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         std::str::from_utf8(self.0.get(67..83)?).ok()?.parse().ok()
     }
 
-    /// Tells whether other nodes may take the name by it: not when it was revoked.
+    /// Returns whether other nodes may be healed with it: not if it was revoked.
     pub(crate) fn heals(&self) -> bool {
         self.0.get(32) == Some(&b'g')
     }
 }
 
-impl fmt::Debug for Record {
+impl fmt::Debug for HolderRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Record(…)")
     }
 }
 
 /// Reads the reply to an acquire.
-pub(crate) fn voted(value: &Value, pass: &Pass) -> Result<Voted, LockError> {
-    let reply = Reply::of(value)?;
-    match reply.word {
-        "busy" => Ok(Voted::Busy { holder: reply.blocker(0)?, left: reply.perhaps_millis(2)? }),
-        "barred" => barred(&reply, pass).map(Voted::Barred),
-        "held" => {
-            let last = reply.text(0)?.parse().map_err(|_| reply.odd(0))?;
-            Ok(Voted::Held { last, left: reply.millis(1)? })
+pub(crate) fn voted(value: &Value, proof: &EpochProof) -> Result<VoteReply, LockError> {
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
+        "busy" => {
+            Ok(VoteReply::Busy { holder: reply.blocker(0)?, left: reply.optional_millis(2)? })
         }
-        "healed" => Ok(Voted::Healed { left: reply.millis(0)? }),
-        "unknown" => Ok(Voted::Unknown),
-        "cancelled" => Ok(Voted::Cancelled { revoked: optional(&reply, 0)?.map(str::to_owned) }),
-        _ => Ok(Voted::Granted { last: stands(&reply)? }),
+        "barred" => refusal(&reply, proof).map(VoteReply::Refused),
+        "held" => {
+            let last = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;
+            Ok(VoteReply::Held { last, left: reply.millis(1)? })
+        }
+        "healed" => Ok(VoteReply::Healed { left: reply.millis(0)? }),
+        "unknown" => Ok(VoteReply::Unknown),
+        "cancelled" => {
+            Ok(VoteReply::Cancelled { revoked: optional(&reply, 0)?.map(str::to_owned) })
+        }
+        _ => Ok(VoteReply::Granted { last: counter(&reply)? }),
     }
 }
 
 /// Reads the reply to a write-back.
-pub(crate) fn written(value: &Value, pass: &Pass) -> Result<Admitted<Written>, LockError> {
-    let reply = Reply::of(value)?;
-    match reply.word {
-        "barred" => barred(&reply, pass).map(Err),
-        "nothing" => Ok(Ok(Written::NotYours)),
-        _ => Ok(Ok(Written::Stands(stands(&reply)?))),
+pub(crate) fn written(
+    value: &Value,
+    proof: &EpochProof,
+) -> Result<Admitted<WriteBackReply>, LockError> {
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
+        "barred" => refusal(&reply, proof).map(Err),
+        "nothing" => Ok(Ok(WriteBackReply::NotHeld)),
+        _ => Ok(Ok(WriteBackReply::Counter(counter(&reply)?))),
     }
 }
 
-/// Reads the reply to a renewal of so many lines.
+/// Reads the reply to this many renewals.
 pub(crate) fn renewed(
     value: &Value,
-    pass: &Pass,
-    lines: usize,
-) -> Result<Admitted<Vec<Result<Renewed, LockError>>>, LockError> {
+    proof: &EpochProof,
+    requests: usize,
+) -> Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError> {
     match value.as_array() {
         Some([first, ..]) if first.as_text().is_some() => {
-            let reply = Reply::of(value)?;
-            match reply.word {
-                "barred" => barred(&reply, pass).map(Err),
-                _ => Err(reply.unknown()),
+            let reply = ScriptReply::of(value)?;
+            match reply.status {
+                "barred" => refusal(&reply, proof).map(Err),
+                _ => Err(reply.unknown_status()),
             }
         }
-        Some(replies) if replies.len() == lines => Ok(Ok(replies.iter().map(line).collect())),
-        _ => {
-            Err(protocol(format!("{lines} lines were sent, and the answer is no list of so many")))
-        }
+        Some(replies) if replies.len() == requests => Ok(Ok(replies.iter().map(renewal).collect())),
+        _ => Err(protocol(format!(
+            "{requests} renewals were sent, and the reply has another number"
+        ))),
     }
 }
 
-fn line(value: &Value) -> Result<Renewed, LockError> {
+fn renewal(value: &Value) -> Result<NodeRenewal, LockError> {
     if let Value::Integer(left) = value {
-        let left = u64::try_from(*left).map_err(|_| protocol("a lease has less than no time"))?;
-        return Ok(Renewed::Kept { left: Duration::from_millis(left) });
+        let left =
+            u64::try_from(*left).map_err(|_| protocol("a lease has a negative time left"))?;
+        return Ok(NodeRenewal::Kept { left: Duration::from_millis(left) });
     }
-    let reply = Reply::of(value)?;
-    match reply.word {
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
         "revoked" => {
-            Ok(Renewed::Revoked { reason: reply.text(0)?.to_owned(), left: reply.millis(1)? })
+            Ok(NodeRenewal::Revoked { reason: reply.text(0)?.to_owned(), left: reply.millis(1)? })
         }
-        "gone" => Ok(Renewed::Gone { free: reply.number(0)? == 1 }),
-        _ => Err(reply.unknown()),
+        "gone" => Ok(NodeRenewal::Gone { free: reply.number(0)? == 1 }),
+        _ => Err(reply.unknown_status()),
     }
 }
 
-/// Reads what is kept of a holder; `None` where the lease id has nothing.
-pub(crate) fn recorded(value: &Value) -> Result<Option<Record>, LockError> {
-    let reply = Reply::of(value)?;
-    match reply.word {
+/// Reads the record of a holder; `None` if the lease id holds nothing.
+pub(crate) fn recorded(value: &Value) -> Result<Option<HolderRecord>, LockError> {
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
         "record" => {
-            let record = reply.part(0)?.as_bytes().ok_or_else(|| reply.odd(0))?;
-            Ok(Some(Record(record.to_vec())))
+            let record = reply.part(0)?.as_bytes().ok_or_else(|| reply.unexpected(0))?;
+            Ok(Some(HolderRecord(record.to_vec())))
         }
         "nothing" => Ok(None),
-        _ => Err(reply.unknown()),
+        _ => Err(reply.unknown_status()),
     }
 }
 
-/// Reads whether the name was free, and is the holder's again.
-pub(crate) fn healed(value: &Value, pass: &Pass) -> Result<Admitted<bool>, LockError> {
+/// Reads whether the name was free, and the lease was healed.
+pub(crate) fn healed(value: &Value, proof: &EpochProof) -> Result<Admitted<bool>, LockError> {
     if let Value::Integer(taken) = value {
         return Ok(Ok(*taken == 1));
     }
-    let reply = Reply::of(value)?;
-    match reply.word {
-        "barred" => barred(&reply, pass).map(Err),
-        _ => Err(reply.unknown()),
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
+        "barred" => refusal(&reply, proof).map(Err),
+        _ => Err(reply.unknown_status()),
     }
 }
 
-/// Reads what a node says of itself.
-pub(crate) fn greeted(value: &Value) -> Result<Greeted, LockError> {
-    let reply = Reply::of(value)?;
-    if reply.word != "greeted" {
-        return Err(reply.unknown());
+/// Reads the reply to a handshake.
+pub(crate) fn handshake(value: &Value) -> Result<HandshakeReply, LockError> {
+    let reply = ScriptReply::of(value)?;
+    if reply.status != "greeted" {
+        return Err(reply.unknown_status());
     }
     let time_us = reply.number(1)?;
     let quarantine = match optional(&reply, 7)? {
@@ -186,72 +196,72 @@ pub(crate) fn greeted(value: &Value) -> Result<Greeted, LockError> {
             Some((left, optional(&reply, 8)? == Some("1")))
         }
     };
-    let view = View {
-        id: node_id(&reply, 2)?.ok_or_else(|| reply.odd(2))?,
-        was: node_id(&reply, 3)?,
-        gate: gate(reply.text(4)?).ok_or_else(|| reply.odd(4))?,
+    let report = NodeReport {
+        id: node_id(&reply, 2)?.ok_or_else(|| reply.unexpected(2))?,
+        previous_id: node_id(&reply, 3)?,
+        state: member_state(reply.text(4)?).ok_or_else(|| reply.unexpected(4))?,
         configuration: configuration(&reply)?,
         quarantine,
         measured: Duration::ZERO,
-        before: None,
+        last_seen_id: None,
         largest: reply.number(9)?,
     };
-    Ok(Greeted { accepted: reply.number(0)? == 1, view, time_us })
+    Ok(HandshakeReply { accepted: reply.number(0)? == 1, report, time_us })
 }
 
-/// Reads whether what a node was told fitted how it stands.
-pub(crate) fn told(value: &Value) -> Result<bool, LockError> {
+/// Reads whether a command matched the node's state.
+pub(crate) fn accepted(value: &Value) -> Result<bool, LockError> {
     match value {
-        Value::Integer(fitted) => Ok(*fitted == 1),
-        _ => Err(Reply::of(value)?.unknown()),
+        Value::Integer(accepted) => Ok(*accepted == 1),
+        _ => Err(ScriptReply::of(value)?.unknown_status()),
     }
 }
 
-/// Reads a reply that is the number at which a counter stands.
-fn stands(reply: &Reply<'_>) -> Result<FencingToken, LockError> {
-    match (reply.word.len(), reply.parts) {
-        (16, []) => reply.word.parse().map_err(|_| reply.unknown()),
-        _ => Err(reply.unknown()),
+/// Reads a reply that is the value of a counter.
+fn counter(reply: &ScriptReply<'_>) -> Result<FencingToken, LockError> {
+    match (reply.status.len(), reply.parts) {
+        (16, []) => reply.status.parse().map_err(|_| reply.unknown_status()),
+        _ => Err(reply.unknown_status()),
     }
 }
 
-/// Tells why a node does not vote: the marker, gate and stamp are what it keeps.
-fn barred(reply: &Reply<'_>, pass: &Pass) -> Result<Barred, LockError> {
+/// Derives why a node does not vote from the marker and state that it has.
+fn refusal(reply: &ScriptReply<'_>, proof: &EpochProof) -> Result<VoteRefusal, LockError> {
     match (optional(reply, 0)?, optional(reply, 1)?) {
-        (Some(marker), Some(word)) if marker == pass.marker() => match gate(word) {
-            Some(Gate::Open) => Ok(Barred::Configuration),
-            Some(gate) => Ok(Barred::Gate(gate)),
-            None => Err(reply.odd(1)),
+        (Some(marker), Some(status)) if marker == proof.marker() => match member_state(status) {
+            Some(MemberState::Voting) => Ok(VoteRefusal::Configuration),
+            Some(state) => Ok(VoteRefusal::State(state)),
+            None => Err(reply.unexpected(1)),
         },
-        _ => Ok(Barred::Marker),
+        _ => Ok(VoteRefusal::Marker),
     }
 }
 
-fn optional<'a>(reply: &Reply<'a>, at: usize) -> Result<Option<&'a str>, LockError> {
+fn optional<'a>(reply: &ScriptReply<'a>, at: usize) -> Result<Option<&'a str>, LockError> {
     match reply.part(at)? {
         Value::Nil => Ok(None),
-        value => value.as_text().map(Some).ok_or_else(|| reply.odd(at)),
+        value => value.as_text().map(Some).ok_or_else(|| reply.unexpected(at)),
     }
 }
 
-fn node_id(reply: &Reply<'_>, at: usize) -> Result<Option<NodeId>, LockError> {
+fn node_id(reply: &ScriptReply<'_>, at: usize) -> Result<Option<NodeId>, LockError> {
     let text = optional(reply, at)?;
-    text.map(|text| text.parse().map_err(|_| reply.odd(at))).transpose()
+    text.map(|text| text.parse().map_err(|_| reply.unexpected(at))).transpose()
 }
 
-fn gate(word: &str) -> Option<Gate> {
-    Some(match word {
-        "blank" => Gate::Blank,
-        "proposed" => Gate::Proposed,
-        "open" => Gate::Open,
-        "forgot" => Gate::Forgot,
-        "out" => Gate::Out,
+fn member_state(status: &str) -> Option<MemberState> {
+    Some(match status {
+        "blank" => MemberState::Blank,
+        "proposed" => MemberState::Proposed,
+        "open" => MemberState::Voting,
+        "forgot" => MemberState::Recovering,
+        "out" => MemberState::Replaced,
         _ => return None,
     })
 }
 
-/// Reads the configuration, which must have the stamp that stands beside it.
-fn configuration(reply: &Reply<'_>) -> Result<Option<Configuration>, LockError> {
+/// Reads the configuration, which must match the stamp next to it.
+fn configuration(reply: &ScriptReply<'_>) -> Result<Option<Configuration>, LockError> {
     let Some(text) = optional(reply, 5)? else { return Ok(None) };
     let configuration: Option<Configuration> = text.parse().ok();
     let stamp = optional(reply, 6)?;

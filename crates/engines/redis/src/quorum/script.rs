@@ -1,14 +1,13 @@
-//! What a node of a quorum runs.
+//! The scripts of a quorum's node.
 //!
-//! A script carries out one step of what the core defines (`quorum::node` for what a node keeps of
-//! its set, `quorum::register` for what it keeps of a name) while the server does nothing else.
-//! `scripts/quorum_common.lua` and `scripts/quorum_node.lua` state the rules; the tests beside
-//! this file hold them against the definition.
+//! A script executes one atomic step of the definition in the core: `quorum::node` for the state of
+//! a node in its set, `quorum::register` for the state of a name. `scripts/quorum_common.lua` and
+//! `scripts/quorum_node.lua` state the rules; the tests beside this file compare them with the
+//! definition.
 //!
-//! - S1: a vote is given only to who shows the pass that the node keeps, which is there exactly
-//!   while its gate is open.
-//! - S2: what is not ours is never overwritten: a script looks before it writes, or writes only
-//!   where nothing is.
+//! - S1: a vote needs the proof that the node keeps, which exists exactly while the node votes.
+//! - S2: foreign data is never overwritten: a script reads before it writes, or writes only where
+//!   there is no key.
 
 use crate::keys::Layout;
 use crate::node::Script;
@@ -19,16 +18,22 @@ macro_rules! script {
     };
 }
 
-pub(super) static GREET: Script = script!(
-    "quorum_greet",
+pub(super) static HANDSHAKE: Script = script!(
+    "quorum_handshake",
     "head",
     "quorum_of_node",
     "quorum_common",
     "quorum_node",
-    "quorum_greet"
+    "quorum_handshake"
 );
-pub(super) static TELL: Script =
-    script!("quorum_tell", "head", "quorum_of_node", "quorum_common", "quorum_node", "quorum_tell");
+pub(super) static COMMAND: Script = script!(
+    "quorum_command",
+    "head",
+    "quorum_of_node",
+    "quorum_common",
+    "quorum_node",
+    "quorum_command"
+);
 pub(super) static RAISE: Script = script!(
     "quorum_raise",
     "head",
@@ -38,7 +43,7 @@ pub(super) static RAISE: Script = script!(
     "quorum_raise"
 );
 
-/// The scripts of one dialect about names.
+/// The scripts of one dialect for names.
 #[derive(Debug)]
 pub(super) struct Verbs {
     pub(super) acquire: Script,
@@ -51,7 +56,7 @@ pub(super) struct Verbs {
     pub(super) revoke: Script,
 }
 
-/// Makes the scripts of which the first parts tell the keys, and the last what the rules are.
+/// Makes the scripts: the first fragments read the keys, the last ones are the rules.
 macro_rules! verbs {
     ($of_one:literal, $of_node:literal, $($rules:literal),+) => {
         Verbs {
@@ -95,11 +100,11 @@ macro_rules! verbs {
 }
 
 static NATIVE: Verbs = verbs!("quorum_of_one", "quorum_of_node", "quorum_common");
-/// Where what is not ours is somebody's lock like ours.
+/// For keys where a foreign value is the lock of another client.
 static PLAIN: Verbs =
     verbs!("quorum_plain_of_one", "quorum_plain_of_node", "quorum_common", "quorum_plain");
 
-/// Returns the scripts for keys that look so.
+/// Returns the scripts for a key layout.
 pub(super) fn verbs(layout: &Layout) -> &'static Verbs {
     if layout.is_plain() { &PLAIN } else { &NATIVE }
 }

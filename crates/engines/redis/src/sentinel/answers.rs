@@ -1,39 +1,39 @@
-//! Whom to believe, when sentinels are asked who the master is.
+//! How the sentinels' views of the master are combined.
 //!
 //! - Invariant A1: the newest configuration wins: each failover has a larger epoch.
-//! - Invariant A2: nobody goes back to an older one, unless a majority of the sentinels that we
-//!   were told of says so (they were set up anew). A minority that is cut off with the old master
-//!   would lead us to it.
+//! - Invariant A2: an older configuration is accepted only from a majority of the configured
+//!   sentinels (they were set up again). A minority that is partitioned together with the old
+//!   master would lead us back to it.
 
 use holdline_core::LockError;
 
 use crate::node::Value;
 
-/// What a sentinel says about a service.
+/// A sentinel's view of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct MasterView {
     pub(crate) host: String,
     pub(crate) port: u16,
     /// Grows with each failover.
     pub(crate) epoch: u64,
-    /// How many replicas it knows, also those that are away.
+    /// How many replicas it knows, also those that are down.
     pub(crate) replicas: u64,
-    /// How many sentinels it knows, itself too.
+    /// How many sentinels it knows, including itself.
     pub(crate) sentinels: u64,
-    /// How many of them must find the master dead.
+    /// How many of them must consider the master down.
     pub(crate) quorum: u64,
 }
 
-impl Seen {
-    /// Reads the answers to `GET-MASTER-ADDR-BY-NAME` and `MASTER`.
-    pub(crate) fn read(address: &Value, fields: &Value) -> Option<Seen> {
+impl MasterView {
+    /// Reads the replies to `GET-MASTER-ADDR-BY-NAME` and `MASTER`.
+    pub(crate) fn parse(address: &Value, fields: &Value) -> Option<MasterView> {
         let [host, port] = address.as_array()? else { return None };
         let (pairs, []) = fields.as_array()?.as_chunks::<2>() else { return None };
         let field = |name: &str| {
             let found = pairs.iter().find(|[key, _]| key.as_text() == Some(name));
             found.and_then(|[_, value]| u64::try_from(value.as_integer()?).ok())
         };
-        Some(Seen {
+        Some(MasterView {
             host: host.as_text()?.to_owned(),
             port: u16::try_from(port.as_integer()?).ok()?,
             epoch: field("config-epoch")?,
@@ -49,67 +49,71 @@ impl Seen {
     }
 }
 
-/// What came of asking one sentinel.
+/// The result of querying one sentinel.
 #[derive(Clone, Debug)]
-pub(super) enum Answer {
-    Knows(Seen),
-    /// It watches others, by these names.
-    KnowsOthers(Vec<String>),
+pub(super) enum SentinelAnswer {
+    View(MasterView),
+    /// It monitors other services, by these names.
+    OtherServices(Vec<String>),
     Failed(LockError),
 }
 
-/// Chooses among the answers; `None` when none is to be believed.
-pub(super) fn choose(answers: &[Answer], asked: usize, known: Option<&Seen>) -> Option<Seen> {
-    let seen = || {
+/// Chooses among the views; `None` when none is acceptable.
+pub(super) fn choose(
+    answers: &[SentinelAnswer],
+    queried: usize,
+    known: Option<&MasterView>,
+) -> Option<MasterView> {
+    let view = || {
         answers.iter().filter_map(|answer| match answer {
-            Answer::Knows(seen) => Some(seen),
+            SentinelAnswer::View(view) => Some(view),
             _ => None,
         })
     };
-    let best = seen().max_by_key(|seen| seen.epoch)?;
-    let agreeing = seen().filter(|seen| seen.is_at(&best.host, best.port)).count();
+    let best = view().max_by_key(|view| view.epoch)?;
+    let agreeing = view().filter(|view| view.is_at(&best.host, best.port)).count();
     let older = known.is_some_and(|known| best.epoch < known.epoch);
-    if older && 2 * agreeing <= asked {
+    if older && 2 * agreeing <= queried {
         return None;
     }
-    // Each sentinel finds replicas and others by itself, and some later than others.
-    let most = |of: fn(&Seen) -> u64| seen().map(of).max().unwrap_or_default();
-    let (replicas, sentinels) = (most(|seen| seen.replicas), most(|seen| seen.sentinels));
-    Some(Seen { replicas, sentinels, ..best.clone() })
+    // Each sentinel discovers replicas and other sentinels by itself, some later than others.
+    let most = |of: fn(&MasterView) -> u64| view().map(of).max().unwrap_or_default();
+    let (replicas, sentinels) = (most(|view| view.replicas), most(|view| view.sentinels));
+    Some(MasterView { replicas, sentinels, ..best.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn says(port: u16, epoch: u64, replicas: u64) -> Answer {
+    fn view_of(port: u16, epoch: u64, replicas: u64) -> SentinelAnswer {
         let host = "h".to_owned();
-        Answer::Knows(Seen { host, port, epoch, replicas, sentinels: 3, quorum: 2 })
+        SentinelAnswer::View(MasterView { host, port, epoch, replicas, sentinels: 3, quorum: 2 })
     }
 
-    fn chosen(answers: &[Answer], known: Option<u64>) -> Option<(u16, u64)> {
-        let known = known.map(|epoch| Seen { epoch, ..Seen::default() });
-        choose(answers, 3, known.as_ref()).map(|seen| (seen.port, seen.replicas))
+    fn chosen(answers: &[SentinelAnswer], known: Option<u64>) -> Option<(u16, u64)> {
+        let known = known.map(|epoch| MasterView { epoch, ..MasterView::default() });
+        choose(answers, 3, known.as_ref()).map(|view| (view.port, view.replicas))
     }
 
     #[test]
-    fn the_newest_configuration_wins_and_nobody_goes_back() {
+    fn the_newest_configuration_wins_and_none_returns_to_an_older_one() {
         for (answers, known, expected) in [
             (vec![], None, None),
-            (vec![Answer::KnowsOthers(vec![])], None, None),
-            (vec![says(1, 0, 2)], None, Some((1, 2))),
-            (vec![says(1, 0, 2), says(2, 1, 1), says(1, 0, 0)], None, Some((2, 2))),
-            (vec![says(1, 4, 2)], Some(4), Some((1, 2))),
-            (vec![says(1, 3, 2)], Some(4), None),
-            (vec![says(1, 0, 2), says(1, 0, 2)], Some(4), Some((1, 2))),
-            (vec![says(1, 0, 2), says(2, 0, 2)], Some(4), None),
+            (vec![SentinelAnswer::OtherServices(vec![])], None, None),
+            (vec![view_of(1, 0, 2)], None, Some((1, 2))),
+            (vec![view_of(1, 0, 2), view_of(2, 1, 1), view_of(1, 0, 0)], None, Some((2, 2))),
+            (vec![view_of(1, 4, 2)], Some(4), Some((1, 2))),
+            (vec![view_of(1, 3, 2)], Some(4), None),
+            (vec![view_of(1, 0, 2), view_of(1, 0, 2)], Some(4), Some((1, 2))),
+            (vec![view_of(1, 0, 2), view_of(2, 0, 2)], Some(4), None),
         ] {
             assert_eq!(chosen(&answers, known), expected, "{answers:?} {known:?}");
         }
     }
 
     #[test]
-    fn answers_are_read_and_rubbish_is_not() {
+    fn views_are_parsed_and_invalid_replies_are_not() {
         let text = |text: &&str| Value::Bytes(text.as_bytes().to_vec());
         let list = |parts: &[&str]| Value::Array(parts.iter().map(text).collect());
         let address = list(&["::1", "7000"]);
@@ -125,12 +129,12 @@ mod tests {
             "quorum",
             "2",
         ];
-        let seen = Seen::read(&address, &list(&fields)).expect("good");
-        assert!(seen.is_at("::1", 7000));
-        assert_eq!((seen.epoch, seen.replicas, seen.sentinels, seen.quorum), (4, 2, 3, 2));
-        assert_eq!(Seen::read(&address, &list(&fields[..4])), None);
-        assert_eq!(Seen::read(&address, &list(&fields[..9])), None);
-        assert_eq!(Seen::read(&list(&["h", "70000"]), &list(&fields)), None);
-        assert_eq!(Seen::read(&Value::Nil, &list(&fields)), None);
+        let view = MasterView::parse(&address, &list(&fields)).expect("good");
+        assert!(view.is_at("::1", 7000));
+        assert_eq!((view.epoch, view.replicas, view.sentinels, view.quorum), (4, 2, 3, 2));
+        assert_eq!(MasterView::parse(&address, &list(&fields[..4])), None);
+        assert_eq!(MasterView::parse(&address, &list(&fields[..9])), None);
+        assert_eq!(MasterView::parse(&list(&["h", "70000"]), &list(&fields)), None);
+        assert_eq!(MasterView::parse(&Value::Nil, &list(&fields)), None);
     }
 }

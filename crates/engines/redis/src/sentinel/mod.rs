@@ -1,18 +1,18 @@
-//! Servers that Sentinels look after: who is the master, and who has its grants.
+//! A master that Sentinels monitor: which server it is, and which replicas have its grants.
 //!
 //! ```text
-//! watcher ── asks all sentinels: at each connect, at `+switch-master`, every few seconds
-//!    │           answers: whom to believe, as a pure rule
-//!    └── tells the node, which leaves every connection to another server
-//! copies ── WAIT: how many replicas have what was just written
+//! watcher ── queries all sentinels: at each connect, at `+switch-master`, every few seconds
+//!    │           answers: combines their views, as a pure rule
+//!    └── notifies the node, which closes every connection to another server
+//! replica_acks ── WAIT: how many replicas have what was just written
 //! ```
 //!
-//! What a promoted server may grant is for `node::reign`.
+//! When a promoted server may grant is decided in `node::master_term`.
 
 mod answers;
-mod copies;
+mod replica_acks;
 mod watcher;
 
-pub(crate) use answers::Seen;
-pub(crate) use copies::Copies;
+pub(crate) use answers::MasterView;
+pub(crate) use replica_acks::ReplicaAcks;
 pub(crate) use watcher::Watcher;

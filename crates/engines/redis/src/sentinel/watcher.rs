@@ -1,8 +1,8 @@
-//! Watches who the master is: asks all sentinels, and hears of each switch from all of them.
+//! Tracks the master: queries all sentinels, and subscribes to their announcements of a switch.
 //!
-//! - Invariant W1: what a sentinel tells unasked is a hint only: all are asked then.
-//! - Invariant W2: whoever needs the master asks anew; nobody waits for somebody else's question,
-//!   and what is known stays readable meanwhile.
+//! - Invariant W1: an announcement is a hint only: it makes the watcher query all sentinels.
+//! - Invariant W2: a caller that needs the master starts a query of its own. It never waits for the
+//!   query of another, and the last result stays readable meanwhile.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,50 +15,50 @@ use holdline_core::{Certainty, Clock, ErrorKind, Escaped, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-use super::answers::{Answer, Seen, choose};
+use super::answers::{MasterView, SentinelAnswer, choose};
 use crate::error::{ENGINE, unavailable};
-use crate::node::{Heard, Inbox, Node, Value, Words};
+use crate::node::{Args, Node, Subscription, SubscriptionEvent, Value};
 use crate::options::RedisOptions;
-use crate::quorum::race::Race;
+use crate::quorum::in_flight::InFlight;
 
-/// How often the sentinels are asked although nobody has said anything.
-const POLL: Duration = Duration::from_secs(10);
-/// How often while nobody knows the master, or it is in doubt.
-const SOON: Duration = Duration::from_secs(1);
-/// How long the others are waited for once one has answered.
+/// How often the sentinels are queried without another reason.
+const QUERY_INTERVAL: Duration = Duration::from_secs(10);
+/// How often while the master is unknown or suspected.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long to wait for the others once one has answered.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a failover may take that somebody asks for.
-const FAILOVER: Duration = Duration::from_secs(20);
-const SWITCH: &str = "+switch-master";
+/// How long a requested failover may take.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(20);
+const SWITCH_CHANNEL: &str = "+switch-master";
 
-/// The sentinels of one service, and what they said last.
+/// The sentinels of one service, and their last result.
 pub(crate) struct Watcher {
     service: String,
     sentinels: Vec<(String, Node)>,
     clock: Arc<dyn Clock>,
     limit: Duration,
-    known: Mutex<Option<Seen>>,
-    hearing: Mutex<Hearing>,
-    told: watch::Sender<Option<(String, u16)>>,
-    doubted: Notify,
+    known: Mutex<Option<MasterView>>,
+    query_status: Mutex<QueryStatus>,
+    master: watch::Sender<Option<(String, u16)>>,
+    suspicion: Notify,
 }
 
-/// How asking goes.
+/// Whether the sentinels answer.
 #[derive(Debug, Default)]
-struct Hearing {
-    /// The last time, one was to be believed.
-    well: bool,
-    /// Since when nobody has answered who was asked.
-    asked: Option<Moment>,
+struct QueryStatus {
+    /// The last query returned a master.
+    succeeded: bool,
+    /// Since when a query is unanswered.
+    since: Option<Moment>,
 }
 
-impl Hearing {
-    fn asks(&mut self, now: Moment) {
-        self.asked.get_or_insert(now);
+impl QueryStatus {
+    fn begin(&mut self, now: Moment) {
+        self.since.get_or_insert(now);
     }
 
-    fn is_well(&self, now: Moment) -> bool {
-        self.well && self.asked.is_none_or(|asked| asked.until(now) < SOON)
+    fn is_current(&self, now: Moment) -> bool {
+        self.succeeded && self.since.is_none_or(|since| since.until(now) < RETRY_INTERVAL)
     }
 }
 
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// Makes a watcher, which begins to dial the sentinels at once; `None` where the options name
+    /// Makes a watcher, which starts to dial the sentinels at once; `None` where the options name
     /// none.
     pub(crate) fn new(
         options: &RedisOptions,
@@ -83,91 +83,92 @@ impl Watcher {
             service: group.service().to_owned(),
             sentinels: sentinels.collect::<Result<_, LockError>>()?,
             clock: clock.clone(),
-            // Long enough to hear why a connection to a sentinel fails, within that to the server.
+            // Long enough to learn why a connection to a sentinel fails, and shorter than the time
+            // for the connection to the server.
             limit: options.command_timeout().max(options.connect_timeout() / 4 * 3),
             known: Mutex::default(),
-            hearing: Mutex::default(),
-            told: watch::Sender::new(None),
-            doubted: Notify::new(),
+            query_status: Mutex::default(),
+            master: watch::Sender::new(None),
+            suspicion: Notify::new(),
         }))
     }
 
-    /// What the sentinels said last.
-    pub(crate) fn known(&self) -> Option<Seen> {
+    /// Returns the last result of the sentinels.
+    pub(crate) fn known(&self) -> Option<MasterView> {
         self.known.lock().clone()
     }
 
     /// Tells whether the sentinels name a master, whether that answers or not.
     pub(crate) fn answers(&self) -> bool {
-        self.hearing.lock().is_well(self.clock.now())
+        self.query_status.lock().is_current(self.clock.now())
     }
 
-    /// Where the master is, told at each change.
-    pub(crate) fn told(&self) -> watch::Receiver<Option<(String, u16)>> {
-        self.told.subscribe()
+    /// Returns a receiver of the master's address, which is notified of each change.
+    pub(crate) fn master(&self) -> watch::Receiver<Option<(String, u16)>> {
+        self.master.subscribe()
     }
 
-    /// Asks the sentinels who the master is.
+    /// Queries the sentinels for the master.
     ///
     /// # Errors
-    /// `Unavailable`: none of them answers, or none that is to be believed. `Refused`: they do not
-    /// let us in, or do not know the service.
+    /// `Unavailable`: none of them answers, or no answer is acceptable. `Refused`: they do not let
+    /// us in, or do not know the service.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(crate) async fn look(&self) -> Result<Seen, LockError> {
-        self.hearing.lock().asks(self.clock.now());
-        let answers = self.ask_all().await;
+    pub(crate) async fn query(&self) -> Result<MasterView, LockError> {
+        self.query_status.lock().begin(self.clock.now());
+        let answers = self.query_all().await;
         let mut known = self.known.lock();
         let chosen = choose(&answers, self.sentinels.len(), known.as_ref());
-        *self.hearing.lock() = Hearing { well: chosen.is_some(), asked: None };
-        let Some(seen) = chosen else {
+        *self.query_status.lock() = QueryStatus { succeeded: chosen.is_some(), since: None };
+        let Some(view) = chosen else {
             drop(known);
-            return Err(self.why_not(&answers));
+            return Err(self.explain_failure(&answers));
         };
-        let place = (seen.host.clone(), seen.port);
-        *known = Some(seen.clone());
-        // Under the lock: of two who asked, the later word is told last.
-        self.told.send_if_modified(|told| {
-            let changed = told.as_ref() != Some(&place);
+        let host_port = (view.host.clone(), view.port);
+        *known = Some(view.clone());
+        // Under the lock, so that of two concurrent queries the later result is published last.
+        self.master.send_if_modified(|master| {
+            let changed = master.as_ref() != Some(&host_port);
             if changed {
                 tracing::info!(
                     service = self.service,
-                    host = place.0,
-                    port = place.1,
+                    host = host_port.0,
+                    port = host_port.1,
                     "the master"
                 );
-                *told = Some(place);
+                *master = Some(host_port);
             }
             changed
         });
-        Ok(seen)
+        Ok(view)
     }
 
-    /// Has a sentinel give the master's place to a replica, and waits until that is so.
+    /// Has a sentinel promote a replica, and waits until the sentinels name it as the master.
     pub(crate) async fn fail_over(&self) -> Result<(), LockError> {
-        let before = self.look().await?;
-        let end = self.clock.now().after(FAILOVER);
-        let mut begun = Err(unavailable("nobody was asked", Certainty::NotApplied));
+        let before = self.query().await?;
+        let end = self.clock.now().after(FAILOVER_LIMIT);
+        let mut begun = Err(unavailable("no sentinel was asked", Certainty::NotApplied));
         while self.clock.now() < end {
             if begun.is_err() {
                 begun = self.begin_failover().await;
             }
-            if self.look().await.is_ok_and(|seen| !seen.is_at(&before.host, before.port)) {
+            if self.query().await.is_ok_and(|view| !view.is_at(&before.host, before.port)) {
                 return Ok(());
             }
-            self.clock.sleep_until(self.clock.now().after(SOON / 4)).await;
+            self.clock.sleep_until(self.clock.now().after(RETRY_INTERVAL / 4)).await;
         }
         begun?;
         Err(unavailable("the master is the same as before", Certainty::Unknown))
     }
 
-    /// Asks one after the other: one may have begun already, or know no replica that is well.
+    /// Asks one sentinel after the other: one may have begun already, or know no usable replica.
     async fn begin_failover(&self) -> Result<(), LockError> {
         let mut last = unavailable("the URL names no sentinels", Certainty::NotApplied);
         for (_, sentinel) in &self.sentinels {
-            let words = Words::from(["SENTINEL", "FAILOVER", &self.service]);
-            match sentinel.command(words, None, self.limit).await {
+            let args = Args::from(["SENTINEL", "FAILOVER", &self.service]);
+            match sentinel.command(args, None, self.limit).await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = error,
             }
@@ -175,42 +176,42 @@ impl Watcher {
         Err(last)
     }
 
-    /// Has the sentinels asked soon: the master does not behave as one.
-    pub(crate) fn hurry(&self) {
-        self.doubted.notify_one();
+    /// Makes the watcher query soon: the master does not act as one.
+    pub(crate) fn query_soon(&self) {
+        self.suspicion.notify_one();
     }
 
-    /// Looks whenever there is reason to, for as long as it is polled.
-    pub(crate) async fn watch(&self) {
-        let mut inboxes: Vec<Inbox> = (self.sentinels.iter())
-            .map(|(_, node)| node.listen(SWITCH.as_bytes().to_vec()))
+    /// Queries whenever there is a reason, for as long as it is polled.
+    pub(crate) async fn run(&self) {
+        let mut subscriptions: Vec<Subscription> = (self.sentinels.iter())
+            .map(|(_, node)| node.subscribe(SWITCH_CHANNEL.as_bytes().to_vec()))
             .collect();
         let service = format!("{} ", self.service);
         loop {
-            let pause = if self.known.lock().is_some() { POLL } else { SOON };
+            let pause = if self.known.lock().is_some() { QUERY_INTERVAL } else { RETRY_INTERVAL };
             let now = self.clock.now();
             let end = now.after(pause);
-            let doubt = async {
-                self.doubted.notified().await;
-                self.clock.sleep_until(now.after(SOON)).await;
+            let suspicion = async {
+                self.suspicion.notified().await;
+                self.clock.sleep_until(now.after(RETRY_INTERVAL)).await;
             };
             tokio::select! {
                 biased;
-                () = news(&mut inboxes, service.as_bytes()) => {}
-                () = doubt => {}
+                () = switch_announced(&mut subscriptions, service.as_bytes()) => {}
+                () = suspicion => {}
                 () = self.clock.sleep_until(end) => {}
             }
-            if let Err(error) = self.look().await {
-                tracing::debug!(%error, "the sentinels do not tell the master");
+            if let Err(error) = self.query().await {
+                tracing::debug!(%error, "the sentinels name no master");
             }
         }
     }
 
-    /// Asks all, until all have answered, or some have and the others had time to.
-    async fn ask_all(&self) -> Vec<Answer> {
-        let mut race = Race::with_room(self.sentinels.len());
+    /// Queries all, until all have answered, or one has and the others had time to.
+    async fn query_all(&self) -> Vec<SentinelAnswer> {
+        let mut in_flight = InFlight::with_capacity(self.sentinels.len());
         for (at, (_, node)) in self.sentinels.iter().enumerate() {
-            race.add(at, self.ask(node));
+            in_flight.push(at, self.query_one(node));
         }
         let mut answers = Vec::with_capacity(self.sentinels.len());
         let mut end = None;
@@ -223,27 +224,27 @@ impl Watcher {
             };
             let next = tokio::select! {
                 biased;
-                next = race.next() => next,
+                next = in_flight.next() => next,
                 () = grace => None,
             };
             let Some((_, answer)) = next else { return answers };
-            if matches!(answer, Answer::Knows(_)) && end.is_none() {
+            if matches!(answer, SentinelAnswer::View(_)) && end.is_none() {
                 end = Some(self.clock.now().after(GRACE));
             }
             answers.push(answer);
         }
     }
 
-    async fn ask(&self, node: &Node) -> Answer {
-        match self.ask_one(node).await {
+    async fn query_one(&self, node: &Node) -> SentinelAnswer {
+        match self.try_query_one(node).await {
             Ok(answer) => answer,
-            Err(error) => Answer::Failed(error),
+            Err(error) => SentinelAnswer::Failed(error),
         }
     }
 
-    async fn ask_one(&self, node: &Node) -> Result<Answer, LockError> {
+    async fn try_query_one(&self, node: &Node) -> Result<SentinelAnswer, LockError> {
         let service = self.service.as_str();
-        let say = |words: Vec<&str>| node.command(Words::from(words), None, self.limit);
+        let say = |args: Vec<&str>| node.command(Args::from(args), None, self.limit);
         let address = say(vec!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
         if address == Value::Nil {
             let masters = say(vec!["SENTINEL", "MASTERS"]).await?;
@@ -253,16 +254,16 @@ impl Watcher {
                 found.and_then(|[_, name]| name.as_text().map(str::to_owned))
             };
             let names = masters.as_array().unwrap_or_default().iter().filter_map(of);
-            return Ok(Answer::KnowsOthers(names.collect()));
+            return Ok(SentinelAnswer::OtherServices(names.collect()));
         }
         let fields = say(vec!["SENTINEL", "MASTER", service]).await?;
-        Seen::read(&address, &fields).map(Answer::Knows).ok_or_else(|| {
-            unavailable("what came is no answer of a sentinel", Certainty::NotApplied)
-        })
+        MasterView::parse(&address, &fields)
+            .map(SentinelAnswer::View)
+            .ok_or_else(|| unavailable("invalid reply of a sentinel", Certainty::NotApplied))
     }
 
-    /// Says why nobody is to be believed: what must be mended first, before what may pass.
-    fn why_not(&self, answers: &[Answer]) -> LockError {
+    /// Explains why there is no master: first what an operator must fix, then what may pass.
+    fn explain_failure(&self, answers: &[SentinelAnswer]) -> LockError {
         let refused = |message: String| {
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
         };
@@ -272,31 +273,31 @@ impl Watcher {
             names.collect::<Vec<_>>().join(", ")
         };
         let failed = answers.iter().filter_map(|answer| match answer {
-            Answer::Failed(error) => Some(error),
+            SentinelAnswer::Failed(error) => Some(error),
             _ => None,
         });
-        if let Some(error) = failed.clone().find(|error| !is_passing(error)) {
+        if let Some(error) = failed.clone().find(|error| !is_transient(error)) {
             return refused(advice(error));
         }
         let others = answers.iter().find_map(|answer| match answer {
-            Answer::KnowsOthers(names) => Some(names),
+            SentinelAnswer::OtherServices(names) => Some(names),
             _ => None,
         });
         match others {
             Some(names) if names.is_empty() => refused(format!(
-                "the sentinels watch nobody: tell them to, by SENTINEL MONITOR {service}"
+                "the sentinels monitor no master: add one by SENTINEL MONITOR {service}"
             )),
             Some(names) => {
                 let names: Vec<String> =
                     names.iter().map(|name| Escaped(name).to_string()).collect();
                 let names = names.join(", ");
                 refused(format!(
-                    "the sentinels know no service `{service}`: name one that they watch, as \
+                    "the sentinels know no service `{service}`: name one that they watch, such as \
                      {names}"
                 ))
             }
-            None if answers.iter().any(|answer| matches!(answer, Answer::Knows(_))) => {
-                let message = "too few sentinels answer, and those name a master that was replaced";
+            None if answers.iter().any(|answer| matches!(answer, SentinelAnswer::View(_))) => {
+                let message = "too few sentinels answer, and they name a master that was replaced";
                 unavailable(message, Certainty::NotApplied)
             }
             None => {
@@ -308,8 +309,8 @@ impl Watcher {
     }
 }
 
-/// Tells whether it may be over by itself.
-fn is_passing(error: &LockError) -> bool {
+/// Tells whether an error may end without an operator.
+fn is_transient(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable { .. })
 }
 
@@ -327,20 +328,20 @@ fn advice(error: &LockError) -> String {
     format!("{what} ({says})")
 }
 
-/// Waits until a sentinel tells of a switch, or may have told.
-async fn news(inboxes: &mut [Inbox], service: &[u8]) {
+/// Waits until a sentinel announces a switch, or may have done so unnoticed.
+async fn switch_announced(subscriptions: &mut [Subscription], service: &[u8]) {
     poll_fn(|context| {
-        let mut told = false;
-        for inbox in inboxes.iter_mut() {
-            while let Poll::Ready(Some(heard)) = Pin::new(&mut *inbox).poll_next(context) {
-                told |= match heard {
-                    Heard::Message(message) => message.starts_with(service),
-                    Heard::Resubscribed => true,
-                    Heard::Lost => false,
+        let mut master = false;
+        for inbox in subscriptions.iter_mut() {
+            while let Poll::Ready(Some(event)) = Pin::new(&mut *inbox).poll_next(context) {
+                master |= match event {
+                    SubscriptionEvent::Message(message) => message.starts_with(service),
+                    SubscriptionEvent::Resubscribed => true,
+                    SubscriptionEvent::Lost => false,
                 };
             }
         }
-        if told { Poll::Ready(()) } else { Poll::Pending }
+        if master { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
 }

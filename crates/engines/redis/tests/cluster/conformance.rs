@@ -1,4 +1,4 @@
-//! The suite on a cluster, in real time; its masters are restarted and stay masters.
+//! The conformance suite on a cluster, in real time. Its masters are restarted and stay masters.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use holdline_services::{Flavour, RedisCluster, RedisConfig, Reply};
 use crate::support::{LONG, calm, options};
 
 const FOREIGN: &str = "somebody else's lock";
-/// How many histories suffice where only the server is another.
+/// The number of histories where only the server differs.
 const FEW: usize = 20;
 
 struct Cluster {
@@ -20,13 +20,13 @@ struct Cluster {
     test: &'static str,
     parameters: &'static str,
     histories: usize,
-    /// All clients that were opened: after a restart they have to find the nodes again.
+    /// All open clients: after a restart they must reconnect.
     engines: Mutex<Vec<ClusterEngine>>,
 }
 
 impl Cluster {
     fn start(test: &'static str, flavour: Flavour) -> Cluster {
-        // So that a restart keeps what was granted.
+        // So a restart keeps the grants.
         let servers = RedisConfig::default().with_flavour(flavour).with_appendonly("always");
         let cluster = RedisCluster::start(&calm().with_size(3, 0).with_servers(servers));
         let (parameters, histories) = ("", Scale::quick().histories / 2);
@@ -109,7 +109,7 @@ impl Factory for Cluster {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
+/// One at a time: the suite uses a real clock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! What users name wrongly: each is told with the fix, and nothing is written.
+//! Wrong input: each error names the fix, and nothing is written.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ async fn failure(url: &str) -> LockError {
 async fn refused(url: &str, says: &[&str]) {
     let error = failure(url).await;
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().all(|part| told.contains(part)), "{told}");
+    let reported = error.to_string();
+    assert!(says.iter().all(|part| reported.contains(part)), "{reported}");
 }
 
 fn is_empty(server: &RedisServer) {
@@ -32,7 +32,7 @@ fn is_empty(server: &RedisServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_url_names_wrongly_is_told_with_the_fix() {
+async fn a_wrong_url_is_reported_with_the_fix() {
     let servers = RedisConfig::default()
         .with_password("CANARY-right")
         .with_user("narrow on >CANARY-narrow ~* &* +@all -cluster");
@@ -40,20 +40,20 @@ async fn what_the_url_names_wrongly_is_told_with_the_fix() {
         RedisCluster::start(&ClusterConfig::default().with_size(1, 0).with_servers(servers));
     let alone = RedisServer::start(RedisConfig::default());
     let node = &cluster.nodes()[0];
-    // One server in place of a cluster, and the reverse.
+    // A single server in place of a cluster, and the reverse.
     let server = format!("redis-cluster://{}", alone.address());
     refused(&server, &["no Redis Cluster", "`redis://`"]).await;
     for dialect in ["native", "plain"] {
         let url = format!("{}?dialect={dialect}", node.url());
         refused(&url, &["node of a Redis Cluster", "`redis-cluster://`"]).await;
     }
-    // Who we are, and what we may.
+    // Users and rights.
     let address = node.address();
-    refused(&format!("redis-cluster://{address}"), &["wants a password"]).await;
+    refused(&format!("redis-cluster://{address}"), &["requires a password"]).await;
     refused(&format!("redis-cluster://:CANARY-wrong@{address}"), &["password is wrong"]).await;
     let narrow = format!("redis-cluster://narrow:CANARY-narrow@{address}");
     refused(&narrow, &["its ACL lacks +cluster"]).await;
-    // Nobody there; with one of two there, that one serves.
+    // No server answers; if one of two does, that one serves.
     let nobody = failure("redis-cluster://127.0.0.1:1,127.0.0.1:2?connect_timeout_ms=2000").await;
     assert!(matches!(nobody.kind(), ErrorKind::Unavailable { .. }), "{nobody:?}");
     assert!(nobody.to_string().contains("nobody listens there"), "{nobody}");
@@ -69,7 +69,7 @@ async fn what_the_url_names_wrongly_is_told_with_the_fix() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_foreign_key_is_told_and_left() {
+async fn a_foreign_key_is_reported_and_left() {
     let cluster = RedisCluster::start(&ClusterConfig::default().with_size(1, 0));
     let options = RedisOptions::from_url(&cluster.url()).expect("a good URL");
     let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
@@ -89,7 +89,7 @@ async fn a_foreign_key_is_told_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_tls_the_nodes_are_known_by_their_certificates() {
+async fn with_tls_the_nodes_are_verified_by_their_certificates() {
     let servers = RedisConfig::default().with_tls().with_line("tls-cluster yes");
     let cluster =
         RedisCluster::start(&ClusterConfig::default().with_size(1, 0).with_servers(servers));
@@ -107,9 +107,9 @@ async fn by_tls_the_nodes_are_known_by_their_certificates() {
     take(&engine, &request("a")).await;
 }
 
-/// One server asked about a cluster's node later, when it was not one at first, finds the same.
+/// The engine of a single server detects a cluster node that was none at first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_engine_of_one_server_says_so_when_it_first_asks() {
+async fn the_engine_of_one_server_detects_a_cluster_node_on_its_first_request() {
     let cluster = RedisCluster::start(&ClusterConfig::default().with_size(2, 0));
     let options = RedisOptions::from_url(&cluster.nodes()[0].url()).expect("a good URL");
     let engine = RedisEngine::new(&options, Arc::new(MachineClock)).expect("good options");

@@ -1,5 +1,4 @@
-//! Nodes that refuse for a while what they are asked, and what a replica says: with real nodes, in
-//! their own words.
+//! Nodes that reject requests for a while, and the replies of a replica, on real nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ async fn connect(options: &RedisOptions) -> ClusterEngine {
     ClusterEngine::connect(options, Arc::new(MachineClock)).await.expect("the cluster is there")
 }
 
-/// Who outwaits whatever a test does.
+/// An engine with limits longer than any step of a test.
 async fn patient(cluster: &RedisCluster) -> ClusterEngine {
     connect(&options(cluster, "command_timeout_ms=60000&connect_timeout_ms=60000")).await
 }
@@ -25,15 +24,15 @@ fn owner(cluster: &RedisCluster, name: &str) -> usize {
     cluster.owner(cluster.slot_of(&format!("holdline:{{{name}}}")), 0).expect("somebody serves it")
 }
 
-/// A name that this node serves.
+/// Returns a name that this node serves.
 fn name_of(cluster: &RedisCluster, node: usize) -> String {
     let mut names = (0..).map(|number| format!("n{number}"));
     names.find(|name| owner(cluster, name) == node).expect("one of many")
 }
 
 fn refuses(node: &RedisServer, line: &str, code: &str) -> bool {
-    let told = node.raw().say(line).expect("an answer");
-    told.error().is_some_and(|words| words.starts_with(code))
+    let reported = node.raw().say(line).expect("an answer");
+    reported.error().is_some_and(|words| words.starts_with(code))
 }
 
 async fn until(what: &str, mut so: impl FnMut() -> bool) {
@@ -44,15 +43,15 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// How often a node has refused with this word.
+/// Returns how often a node has replied with this error.
 fn refusals(node: &RedisServer, code: &str) -> u64 {
-    let told = node.raw().say("INFO errorstats").expect("an answer").text().expect("text");
+    let reported = node.raw().say("INFO errorstats").expect("an answer").text().expect("text");
     let line = format!("errorstat_{code}:count=");
-    let count = told.lines().find_map(|told| told.strip_prefix(&line));
+    let count = reported.lines().find_map(|reported| reported.strip_prefix(&line));
     count.map_or(0, |count| count.trim().parse().expect("a number"))
 }
 
-/// Asks, on a task of its own.
+/// Sends an acquire in a task of its own.
 fn asks(
     engine: &ClusterEngine,
     asked: &AcquireRequest,
@@ -61,10 +60,10 @@ fn asks(
     tokio::spawn(async move { engine.try_acquire(&asked).await })
 }
 
-/// `BUSY`: told as not applied at the limit, and outwaited by whoever has longer. Names of other
-/// nodes are granted meanwhile.
+/// `BUSY` is reported as not applied at the limit; a request with a longer limit waits through it.
+/// Names of other nodes are granted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_busy_with_a_script_is_asked_again_and_others_go_on() {
+async fn a_busy_master_is_retried_and_the_others_serve() {
     let cluster = RedisCluster::start(&calm().with_size(3, 0));
     let (patient, node) = (patient(&cluster).await, &cluster.nodes()[1]);
     let hasty = connect(&options(&cluster, "command_timeout_ms=4000")).await;
@@ -74,7 +73,7 @@ async fn a_master_that_is_busy_with_a_script_is_asked_again_and_others_go_on() {
         take(engine, &asked).await;
         let_go(engine, &asked).await;
     }
-    cluster.tell(1, "CONFIG SET busy-reply-threshold 10");
+    cluster.command(1, "CONFIG SET busy-reply-threshold 10");
     let mut script = node.raw();
     script.write(&["EVAL", "while true do end", "0"]).expect("sent");
     until("it is busy", || refuses(node, "DBSIZE", "BUSY")).await;
@@ -92,11 +91,11 @@ async fn a_master_that_is_busy_with_a_script_is_asked_again_and_others_go_on() {
     queue(&hasty, &request(&busy)).await;
 }
 
-/// A node that reads its data says `LOADING` to what names no key, and to what names one that the
-/// cluster is down, for it has not yet heard of it. Both are asked again.
+/// A node that loads its data replies `LOADING` to commands without keys. To commands with keys it
+/// replies that the cluster is down, since it has not joined it yet. Both are retried.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_loads_its_data_is_asked_again() {
-    // It looks at its connections after each 1024 keys: five times a second, for about 2 s.
+async fn a_master_that_loads_its_data_is_retried() {
+    // It serves its connections after each 1024 keys: five times a second, for about 2 s.
     let slow = RedisConfig::default().with_appendonly("always").with_line("key-load-delay 200");
     let config = calm().with_size(3, 0).with_servers(slow.with_start_while_loading());
     let cluster = RedisCluster::start(&config);
@@ -119,13 +118,13 @@ async fn a_master_that_loads_its_data_is_asked_again() {
     assert!(next > token, "{next:?} after {token:?}");
 }
 
-/// A replica said `MOVED` to our calls, and `MASTERDOWN` only to a reader (7.0.15).
-/// So whoever takes it for the master still is sent on, also when it has lost its own.
+/// A replica replies `MOVED` to our calls, and `MASTERDOWN` only to a reader (7.0.15). So a client
+/// that takes it for the master is redirected, even if it has lost its own master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_became_a_replica_sends_calls_on() {
+async fn a_master_that_became_a_replica_redirects_calls() {
     let cluster = RedisCluster::start(&calm());
     let url = options(&cluster, "command_timeout_ms=60000&connect_timeout_ms=60000");
-    // No poll tells it of the change.
+    // No poll reports the change.
     let engine = ClusterEngine::connect(&url, Arc::new(WithoutPolls)).await.expect("there");
     let (old, name) = (&cluster.nodes()[1], name_of(&cluster, 1));
     let key = format!("holdline:{{{name}}}");
@@ -135,15 +134,15 @@ async fn a_master_that_became_a_replica_sends_calls_on() {
     let new = cluster.replica_of(1);
     cluster.fail_over(new, cluster.slot_of(&key), &[0, 1, 2]);
     until("it is a replica", || !old.is_master()).await;
-    cluster.tell(1, "CONFIG SET replica-serve-stale-data no");
-    cluster.tell(1, "CONFIG SET masteruser nobody");
-    cluster.tell(1, "CONFIG SET masterauth wrong");
-    cluster.tell(new, "CLIENT KILL TYPE replica");
+    cluster.command(1, "CONFIG SET replica-serve-stale-data no");
+    cluster.command(1, "CONFIG SET masteruser nobody");
+    cluster.command(1, "CONFIG SET masterauth wrong");
+    cluster.command(new, "CLIENT KILL TYPE replica");
     let mut reader = old.raw();
     reader.say("READONLY").expect("an answer");
     until("it has lost its master", || {
-        let told = reader.say(&format!("GET {key}")).expect("an answer");
-        told.error().is_some_and(|words| words.starts_with("MASTERDOWN"))
+        let reported = reader.say(&format!("GET {key}")).expect("an answer");
+        reported.error().is_some_and(|words| words.starts_with("MASTERDOWN"))
     })
     .await;
     let before = ["MOVED", "READONLY", "MASTERDOWN"].map(|code| refusals(old, code));

@@ -1,4 +1,4 @@
-//! Where calls go while slots move and nodes are away, and what they leave there.
+//! The routing of calls while slots move and nodes are down, and the keys that remain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use holdline_services::{
 
 use crate::support::{calm, engine, options};
 
-/// Three masters; each test has names of its own there.
+/// Three masters; each test uses names of its own.
 fn masters() -> RedisCluster {
     RedisCluster::start(&calm().with_size(3, 0))
 }
@@ -26,16 +26,16 @@ fn key(name: &str) -> String {
     format!("holdline:{{{name}}}")
 }
 
-/// The slot of a name, who serves it, and another master.
+/// Returns the slot of a name, its master, and another master.
 fn place(cluster: &RedisCluster, name: &str) -> (u16, usize, usize) {
     let slot = cluster.slot_of(&key(name));
     let owner = cluster.owner(slot, 0).expect("somebody serves it");
     (slot, owner, (owner + 1) % 3)
 }
 
-/// All keys of a node with what they hold.
+/// Returns all keys of a node with their values.
 fn dump(cluster: &RedisCluster, node: usize) -> BTreeMap<String, String> {
-    let keys = cluster.tell(node, "KEYS *");
+    let keys = cluster.command(node, "KEYS *");
     let keys: Vec<String> = keys.items().expect("a list").iter().filter_map(Reply::text).collect();
     let mut raw = cluster.nodes()[node].raw();
     let mut of = |key: String| {
@@ -72,7 +72,7 @@ fn is_moving<T: std::fmt::Debug>(outcome: Result<T, LockError>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_was_moved_is_followed_with_all_that_is_held_there() {
+async fn a_moved_slot_is_followed_with_its_locks() {
     let cluster = masters();
     let (ours, theirs) = (engine(&cluster).await, engine(&cluster).await);
     let (held, waits) = (request("moved"), request("moved"));
@@ -88,17 +88,17 @@ async fn a_slot_that_was_moved_is_followed_with_all_that_is_held_there() {
     }
     let mut watch = theirs.watch(&waits.name, waits.lease_id);
     let_go(&ours, &held).await;
-    // The message comes by the nodes' own bus, whoever serves the slot.
+    // The message travels on the cluster bus, whichever node serves the slot.
     std::future::poll_fn(|context| watch.as_mut().poll_next(context)).await.expect("a hint");
     let claim = holdline_core::AcquireRequest { known: true, ..waits.clone() };
     assert!(take(&theirs, &claim).await > first);
     assert!(dump(&cluster, from).is_empty(), "nothing stays behind");
 }
 
-/// The slot of a name moves, and its keys lie here and there: nothing changes but what the lock key
-/// alone can tell.
+/// The slot of a name moves, and its keys are split between two nodes: only requests that need the
+/// lock key alone succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_slot_moves_nothing_is_half_done() {
+async fn while_a_slot_moves_no_request_is_applied_in_part() {
     let cluster = masters();
     let (patient, hasty) = (engine(&cluster).await, hasty(&cluster).await);
     let held = request("moves");
@@ -107,7 +107,7 @@ async fn while_a_slot_moves_nothing_is_half_done() {
     queue(&patient, &waits).await;
     let (slot, from, to) = place(&cluster, "moves");
     cluster.begin_move(slot, from, to);
-    let keys = cluster.tell(from, &format!("CLUSTER GETKEYSINSLOT {slot} 10"));
+    let keys = cluster.command(from, &format!("CLUSTER GETKEYSINSLOT {slot} 10"));
     let keys: Vec<String> = keys.items().expect("keys").iter().filter_map(Reply::text).collect();
     assert_eq!(keys.len(), 4, "lock, line, data and counter: {keys:?}");
     for moved in std::iter::once(None).chain(keys.iter().map(Some)) {
@@ -135,13 +135,13 @@ async fn while_a_slot_moves_nothing_is_half_done() {
         assert_eq!([dump(&cluster, from), dump(&cluster, to)], before, "{moved:?}");
     }
     cluster.end_move(slot, from, to);
-    // Whoever waits was not heard for longer than a place lasts.
+    // The waiter sent no heartbeat for longer than its position lasts.
     let_go(&hasty, &held).await;
     assert!(take(&hasty, &request("moves")).await > token);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_a_slot_moves_a_lone_holder_releases_and_who_was_handed_the_name_claims_it() {
+async fn while_a_slot_moves_a_lone_holder_releases_and_a_hand_off_is_claimed() {
     let cluster = masters();
     let engine = engine(&cluster).await;
     let (first, next) = (request("lone"), request("lone"));
@@ -162,9 +162,9 @@ async fn while_a_slot_moves_a_lone_holder_releases_and_who_was_handed_the_name_c
     assert!(take(&engine, &request("lone")).await > token, "the counter has moved too");
 }
 
-/// What is not yet at its new place waits for it, within its own limit.
+/// A request for a key that has not moved yet waits, up to its own limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_while_a_slot_moves_is_answered_when_it_has_moved() {
+async fn a_request_while_a_slot_moves_is_answered_after_the_move() {
     let cluster = masters();
     let engine = engine(&cluster).await;
     let (slot, from, to) = place(&cluster, "soon");
@@ -204,12 +204,12 @@ async fn names_of_all_masters_are_listed_and_each_keeps_its_slot() {
     assert_eq!(listed, names);
     let counts: Vec<usize> = (0..3).map(|node| dump(&cluster, node).len()).collect();
     assert!(counts.iter().all(|count| *count > 0), "each has some: {counts:?}");
-    // Lock, line, data and counter of each.
+    // Lock, queue, data and counter of each.
     assert_eq!(counts.iter().sum::<usize>(), 4 * names.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_counter_of_a_name_ends_by_itself_and_no_other_raises_it() {
+async fn the_counter_of_a_name_expires_and_no_other_name_raises_it() {
     let cluster = masters();
     let engine = engine(&cluster).await;
     let asked = request("counted");
@@ -218,22 +218,22 @@ async fn a_counter_of_a_name_ends_by_itself_and_no_other_raises_it() {
     let (_, owner, _) = place(&cluster, "counted");
     let keys: Vec<String> = dump(&cluster, owner).into_keys().collect();
     assert_eq!(keys, ["holdline:fence:{counted}"], "nothing but the counter outlives its use");
-    let left = cluster.tell(owner, "PTTL holdline:fence:{counted}").integer().expect("a time");
+    let left = cluster.command(owner, "PTTL holdline:fence:{counted}").integer().expect("a time");
     assert!((80_000_000..=86_400_000).contains(&left), "{left}");
     let to = holdline_core::FencingToken::new(7).expect("a token");
     let error = engine.operate(&Operation::RaiseFence { to }).await.expect_err("no such thing");
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error:?}");
-    // A counter that is ahead of the clock is counted on from.
+    // A counter ahead of the clock is incremented.
     let ahead = 8_000_000_000_000_000_u64;
-    cluster.tell(owner, &format!("SET holdline:fence:{{counted}} {ahead}"));
+    cluster.command(owner, &format!("SET holdline:fence:{{counted}} {ahead}"));
     assert_eq!(take(&engine, &request("counted")).await.get(), ahead + 1);
-    let left = cluster.tell(owner, "PTTL holdline:fence:{counted}").integer().expect("a time");
+    let left = cluster.command(owner, "PTTL holdline:fence:{counted}").integer().expect("a time");
     assert!(left > 0, "it ends all the same");
 }
 
-/// A node that stands still delays only what is for it.
+/// A stopped node delays only its own requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_stands_still_keeps_no_other_nodes_renewals() {
+async fn a_stopped_node_does_not_delay_renewals_on_other_nodes() {
     let cluster = masters();
     let options = options(&cluster, "command_timeout_ms=60000");
     let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
@@ -261,17 +261,17 @@ async fn a_node_that_stands_still_keeps_no_other_nodes_renewals() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_nobody_serves_is_told() {
+async fn a_slot_without_a_master_is_reported() {
     let cluster = masters();
     let (slot, owner, _) = place(&cluster, "unserved");
     let patient = engine(&cluster).await;
     take(&patient, &request("unserved")).await;
-    cluster.tell(owner, &format!("CLUSTER DELSLOTS {slot}"));
+    cluster.command(owner, &format!("CLUSTER DELSLOTS {slot}"));
     let error = hasty(&cluster).await.try_acquire(&request("unserved")).await.expect_err("down");
     assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     assert!(error.to_string().contains("slot"), "{error}");
-    cluster.tell(owner, &format!("CLUSTER ADDSLOTS {slot}"));
+    cluster.command(owner, &format!("CLUSTER ADDSLOTS {slot}"));
     cluster.await_well();
     let busy = patient.try_acquire(&request("unserved")).await;
     assert!(matches!(busy, Ok(AcquireReply::Queued { .. })), "{busy:?}");
@@ -282,14 +282,14 @@ fn is_about(event: &Event) -> bool {
         && event.is_frame(Traffic::Requests, "EVAL")
 }
 
-/// A lost reply is told as unknown and never asked for again: neither on this connection nor of
-/// another node.
+/// A lost reply is reported as unknown, and the request is never sent again: neither on this
+/// connection nor to another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_have_been_carried_out_is_never_sent_again() {
+async fn a_request_that_may_have_been_applied_is_never_sent_again() {
     let cluster = RedisCluster::start(&ClusterConfig::default().with_size(1, 0));
     let proxy = FaultProxy::start(cluster.nodes()[0].address());
     let port = proxy.address().port();
-    cluster.tell(0, &format!("CONFIG SET cluster-announce-port {port}"));
+    cluster.command(0, &format!("CONFIG SET cluster-announce-port {port}"));
     let engine = hasty(&cluster).await;
     let asked = request("lost");
     take(&engine, &asked).await;
@@ -309,12 +309,12 @@ async fn what_may_have_been_carried_out_is_never_sent_again() {
     take(&engine, &request("lost")).await;
 }
 
-/// How often the masters ran scripts, and published.
+/// Returns how often the masters ran scripts, and published.
 fn calls(cluster: &RedisCluster) -> [usize; 2] {
     ["evalsha", "publish"].map(|command| {
         let begins = format!("cmdstat_{command}:calls=");
         let of = |node: usize| {
-            let stats = cluster.tell(node, "INFO commandstats").text().expect("text");
+            let stats = cluster.command(node, "INFO commandstats").text().expect("text");
             let calls = stats.lines().find_map(|line| line.strip_prefix(begins.as_str()));
             calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
         };
@@ -325,11 +325,11 @@ fn calls(cluster: &RedisCluster) -> [usize; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_off_takes_three_round_trips_and_one_message() {
     let cluster = masters();
-    // With keys and channels of one's own.
+    // With custom keys and channels.
     let parameters = "command_timeout_ms=10000&prefix=fence:&key_template=app:{name}:x";
     let options = options(&cluster, parameters);
     let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
-    // The scripts are known, and the connections made.
+    // The scripts are loaded, and the connections open.
     for _ in 0..2 {
         let (first, next) = (request("handed"), request("handed"));
         take(&engine, &first).await;

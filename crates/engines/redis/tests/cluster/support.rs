@@ -1,4 +1,4 @@
-//! What the tests of a cluster share.
+//! Helpers of the cluster tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use holdline_conformance::clock::MachineClock;
 use holdline_redis::{ClusterEngine, RedisOptions};
 use holdline_services::{ClusterConfig, RedisCluster};
 
-/// Longer than anything that is to pass without a failover.
+/// Longer than any fault that must not cause a failover.
 pub(crate) const LONG: Duration = Duration::from_secs(90);
 
-/// A cluster that nobody takes for dead.
+/// A cluster without automatic failovers.
 pub(crate) fn calm() -> ClusterConfig {
     ClusterConfig::default().with_node_timeout(LONG)
 }

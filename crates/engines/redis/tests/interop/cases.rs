@@ -1,4 +1,4 @@
-//! The cases, each on a name of its own: ours and the other library's holders on one key.
+//! The cases, each on a name of its own: our holders and the other library's on one key.
 
 use std::time::{Duration, Instant};
 
@@ -6,14 +6,14 @@ use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
 use holdline_services::{Raw, RedisServer, Reply};
 
 use crate::driver::Driver;
-use crate::ours::{Ours, told};
+use crate::ours::{Ours, message_of};
 use crate::peers::Row;
 use crate::storm::Storm;
-use crate::table::{Line, Outcome};
+use crate::table::{Outcome, TableRow};
 
-/// A lease that nothing here outlives.
+/// A lease longer than any case.
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that is outlived on purpose; one library counts whole seconds.
+/// A lease that expires on purpose; one library counts whole seconds.
 const SHORT: Duration = Duration::from_secs(1);
 /// How soon a release must be seen: far before the end of a long lease.
 const SOON: Duration = Duration::from_secs(15);
@@ -22,8 +22,8 @@ const ROUNDS: usize = 3;
 
 type Case = Result<Outcome, String>;
 
-/// A library, our side set for it, and a look behind both.
-struct World<'a> {
+/// A library, our side configured for it, and a raw connection to the server.
+struct CaseRun<'a> {
     row: &'a Row,
     ours: Ours,
     driver: Driver,
@@ -32,11 +32,11 @@ struct World<'a> {
 }
 
 /// Runs all cases against one library.
-pub(crate) fn run(server: &RedisServer, row: &Row) -> Line {
+pub(crate) fn run(server: &RedisServer, row: &Row) -> TableRow {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let mut line = Line { title: row.title("?"), outcomes: Vec::new() };
-        match World::open(server, row).await {
+        let mut line = TableRow { title: row.title("?"), outcomes: Vec::new() };
+        match CaseRun::open(server, row).await {
             Ok(mut world) => {
                 line.title = row.title(&world.driver.version);
                 line.outcomes = world.all().await;
@@ -47,11 +47,11 @@ pub(crate) fn run(server: &RedisServer, row: &Row) -> Line {
     })
 }
 
-impl<'a> World<'a> {
-    async fn open(server: &RedisServer, row: &'a Row) -> Result<World<'a>, String> {
+impl<'a> CaseRun<'a> {
+    async fn open(server: &RedisServer, row: &'a Row) -> Result<CaseRun<'a>, String> {
         let client = row.name("client").replace('/', "-");
         let driver = Driver::start(&row.peer, &[server.url()], &client).await?;
-        Ok(World { row, ours: Ours::open(server, row).await?, driver, raw: server.raw(), client })
+        Ok(CaseRun { row, ours: Ours::open(server, row).await?, driver, raw: server.raw(), client })
     }
 
     async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
@@ -78,36 +78,36 @@ impl<'a> World<'a> {
         self.driver.ask(&format!("{verb} {name} {}", lease.as_millis())).await
     }
 
-    /// Asks, and must be answered so.
-    async fn hears(
+    /// Sends a request, and expects this answer.
+    async fn expect_answer(
         &mut self,
         verb: &str,
         name: &str,
         lease: Duration,
-        answer: &str,
+        expected: &str,
     ) -> Result<(), String> {
-        let heard = self.ask(verb, name, lease).await?;
-        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+        let answer = self.ask(verb, name, lease).await?;
+        ensure!(answer == expected, "`{verb}` was answered `{answer}`, not `{expected}`");
         Ok(())
     }
 
-    /// Lets it take the lock, and returns its value.
+    /// Makes it take the lock, and returns its value.
     async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<String, String> {
-        let heard = self.ask("acquire", name, lease).await?;
-        let value = heard.strip_prefix("held ").map(str::to_owned);
-        value.ok_or_else(|| format!("it asked for a free lock and got `{heard}`"))
+        let answer = self.ask("acquire", name, lease).await?;
+        let value = answer.strip_prefix("held ").map(str::to_owned);
+        value.ok_or_else(|| format!("it asked for a free lock and got `{answer}`"))
     }
 
     /// Waits for the answer to a `wait` that was sent before.
     async fn it_gets_it(&mut self) -> Result<(), String> {
-        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
         Ok(())
     }
 
     fn value(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
-        match self.raw.send(&["GET", &self.row.key(name)]).map_err(told)? {
+        match self.raw.send(&["GET", &self.row.key(name)]).map_err(message_of)? {
             Reply::Bulk(value) => Ok(Some(value)),
             Reply::Nil => Ok(None),
             other => Err(format!("the key holds {other:?}")),
@@ -115,19 +115,19 @@ impl<'a> World<'a> {
     }
 
     fn left(&mut self, name: &str) -> Result<Duration, String> {
-        let reply = self.raw.send(&["PTTL", &self.row.key(name)]).map_err(told)?;
+        let reply = self.raw.send(&["PTTL", &self.row.key(name)]).map_err(message_of)?;
         let left = reply.integer().and_then(|ms| u64::try_from(ms).ok());
         left.map(Duration::from_millis).ok_or_else(|| format!("the key has no end: {reply:?}"))
     }
 
-    /// We ask, and must hear that somebody foreign has it, and for how long.
+    /// We acquire, and expect a foreign holder with its time left.
     async fn we_are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
         let reply = self.ours.attempt(name, LONG).ask().await?;
         let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
             return Err(format!("it holds, and we got {reply:?}"));
         };
         let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
         ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
         ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
         Ok(())
@@ -137,7 +137,7 @@ impl<'a> World<'a> {
         let attempt = self.ours.attempt(name, LONG);
         attempt.take().await?;
         let before = self.value(name)?;
-        self.hears("acquire", name, LONG, "busy").await?;
+        self.expect_answer("acquire", name, LONG, "busy").await?;
         ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
         let released = attempt.release().await?;
         ensure!(matches!(released, ReleaseReply::Released { .. }), "{released:?}");
@@ -155,8 +155,8 @@ impl<'a> World<'a> {
         let locked = self.ours.attempt(name, LONG);
         let released = locked.release().await?;
         ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
-        let lock_name = holdline_core::LockName::new(name).map_err(told)?;
-        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(told)?;
+        let lock_name = holdline_core::LockName::new(name).map_err(message_of)?;
+        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(message_of)?;
         let [holder] = snapshot.holders.as_slice() else {
             return Err(format!("one holds it, and we see {snapshot:?}"));
         };
@@ -171,7 +171,7 @@ impl<'a> World<'a> {
     async fn our_release(&mut self, name: &str) -> Case {
         let attempt = self.ours.attempt(name, LONG);
         attempt.take().await?;
-        self.hears("acquire", name, LONG, "busy").await?;
+        self.expect_answer("acquire", name, LONG, "busy").await?;
         self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
         if self.row.peer.signal.is_some() {
             self.is_blocked()?;
@@ -182,12 +182,13 @@ impl<'a> World<'a> {
         Ok(Outcome::Passed)
     }
 
-    /// Looks until the server says that the library waits on its list: only a push wakes it then.
+    /// Waits until the server shows the library blocked on its list: then only a push wakes it.
     fn is_blocked(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + SOON;
         let name = format!(" name={} ", self.client);
         while Instant::now() < deadline {
-            let clients = self.raw.say("CLIENT LIST").map_err(told)?.text().unwrap_or_default();
+            let clients =
+                self.raw.say("CLIENT LIST").map_err(message_of)?.text().unwrap_or_default();
             let mut ours = clients.lines().filter(|line| line.contains(&name));
             if ours.any(|line| line.contains(" cmd=blpop ")) {
                 return Ok(());
@@ -201,12 +202,12 @@ impl<'a> World<'a> {
         self.we_are_refused(name, LONG).await?;
         let mutex = self.ours.mutex(name)?;
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == "released" || heard == "done", "its release was answered `{heard}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == "released" || answer == "done", "its release was answered `{answer}`");
         let guard = tokio::time::timeout(SOON, waiting).await;
         let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
-        let guard = guard.map_err(told)?.map_err(told)?;
-        self.hears("acquire", name, LONG, "busy").await?;
+        let guard = guard.map_err(message_of)?.map_err(message_of)?;
+        self.expect_answer("acquire", name, LONG, "busy").await?;
         guard.release().await;
         Ok(Outcome::Passed)
     }
@@ -215,12 +216,12 @@ impl<'a> World<'a> {
         let attempt = self.ours.attempt(name, SHORT);
         attempt.take().await?;
         self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
-        // Nobody pushes to the list when a lease ends: that library waits for as long as its own
-        // lease, unless somebody else releases. So we come and go.
+        // No client pushes to the list when a lease ends: that library waits for the length of its
+        // own lease, unless another client releases. So we acquire and release.
         if self.row.peer.signal.is_some() {
             self.is_blocked()?;
             let mutex = self.ours.mutex(name)?;
-            mutex.lock().await.map_err(told)?.release().await;
+            mutex.lock().await.map_err(message_of)?.release().await;
         }
         self.it_gets_it().await?;
         let renewed = attempt.renew(LONG).await?;
@@ -236,12 +237,13 @@ impl<'a> World<'a> {
         self.it_takes(name, SHORT).await?;
         let mutex = self.ours.mutex(name)?;
         let guard = tokio::time::timeout(SOON, mutex.lock()).await;
-        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(told)?;
+        let guard =
+            guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(message_of)?;
         let before = self.value(name)?;
-        let heard = self.ask("extend", name, LONG).await?;
-        ensure!(heard == "lost" || heard == "unsupported", "its late extension: `{heard}`");
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == "lost" || heard == "done", "its late release: `{heard}`");
+        let answer = self.ask("extend", name, LONG).await?;
+        ensure!(answer == "lost" || answer == "unsupported", "its late extension: `{answer}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == "lost" || answer == "done", "its late release: `{answer}`");
         ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
         ensure!(guard.is_valid(), "our lease went");
         guard.release().await;
@@ -255,7 +257,7 @@ impl<'a> World<'a> {
         ensure!(matches!(renewed, RenewReply::Renewed { .. }), "renewing gave {renewed:?}");
         let left = self.left(name)?;
         ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after we extended");
-        self.hears("acquire", name, LONG, "busy").await?;
+        self.expect_answer("acquire", name, LONG, "busy").await?;
         Ok(Outcome::Passed)
     }
 
@@ -264,7 +266,7 @@ impl<'a> World<'a> {
         match self.ask("extend", name, LONG).await?.as_str() {
             "extended" => {}
             "unsupported" => return Ok(Outcome::Lacks),
-            heard => return Err(format!("its extension was answered `{heard}`")),
+            answer => return Err(format!("its extension was answered `{answer}`")),
         }
         let left = self.left(name)?;
         ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after it extended");

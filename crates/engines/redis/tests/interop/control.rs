@@ -1,13 +1,13 @@
-//! The control: contenders that do not share a key must be found out.
+//! The control: contenders that do not share a key must be detected.
 
 use crate::driver::Driver;
-use crate::observer::{Observer, Seen};
+use crate::observer::{Observations, Observer};
 use crate::ours::{Ours, contend};
 use crate::peers::{Peer, Row, rows};
 use holdline_services::{RedisConfig, RedisServer};
 
 #[tokio::test]
-async fn contenders_that_do_not_share_a_key_are_told_apart() {
+async fn contenders_that_do_not_share_a_key_are_detected() {
     let server = RedisServer::start(RedisConfig::default());
     let (_, first) = rows().into_iter().next().expect("there are libraries");
     let astray = Row { peer: Peer { template: "elsewhere:{name}", ..first.peer }, ..first };
@@ -18,5 +18,5 @@ async fn contenders_that_do_not_share_a_key_are_told_apart() {
     let mutex = ours.mutex("name").expect("a mutex");
     contend(mutex, 1, observer.port).await.expect("done");
     assert_eq!(driver.answer().await, Ok("done 1".to_owned()));
-    assert_eq!(observer.seen(), Seen { inside: 0, entered: 2, overlaps: 1 });
+    assert_eq!(observer.seen(), Observations { inside: 0, entered: 2, overlaps: 1 });
 }

@@ -1,4 +1,4 @@
-//! A library behind its driver: one request a line, one answer a line.
+//! A library behind its driver: one request per line, one answer per line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::peers::{Peer, Runtime};
 
-/// How long an answer may take: nothing that is asked here takes that long by itself.
+/// The time limit of an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running driver; killed when dropped.
@@ -22,10 +22,10 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Starts the driver of a library, whose connections have this name where it can name them.
+    /// Starts the driver of a library, and names its connections if the library can.
     ///
     /// # Panics
-    /// The libraries are not there.
+    /// The libraries are not installed.
     pub(crate) async fn start(
         peer: &Peer,
         urls: &[String],
@@ -77,20 +77,20 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // One that has ended already still must be reaped.
+        // A process that has already ended must still be reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where `cargo xtask interop prepare` puts the libraries.
+/// The directory of `cargo xtask interop prepare`.
 fn ground() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     target.expect("cargo's own directory has a parent").join("interop")
 }
 
 fn command(peer: &Peer, urls: &[String], client: &str) -> Command {
-    // What is left in its place once a family is whole.
+    // The marker of a completely installed family.
     let stamp = ground().join(match peer.runtime {
         Runtime::Python => "python/made-of.stamp",
         Runtime::Node => "node/node_modules/made-of.stamp",

@@ -1,7 +1,7 @@
-//! The plain dialect beside the libraries that it shares locks with: the real ones, on the same
-//! keys of one real server, or of five, both ways. `docs/interop.md` tells how to run it.
+//! The plain dialect with the libraries that share its locks: real libraries, on the same keys of
+//! one real server or of five, in both directions. `docs/interop.md` describes how to run it.
 
-/// Ends a case as failed unless something is so.
+/// Fails a case unless a condition holds.
 macro_rules! ensure {
     ($good:expr, $($words:tt)+) => {
         if !$good {
@@ -24,7 +24,7 @@ use std::sync::Mutex;
 
 use holdline_services::{RedisConfig, RedisServer};
 
-/// How many libraries are tried at once.
+/// The number of libraries tested at once.
 const AT_ONCE: usize = 4;
 
 #[test]
@@ -36,7 +36,7 @@ fn every_library_both_ways() {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    // The guard must not live on into the body.
+                    // The guard must be dropped before the body.
                     let next = waiting.lock().expect("no panic holds it").pop();
                     let Some((at, row)) = next else { return };
                     let line = cases::run(&server, &row);

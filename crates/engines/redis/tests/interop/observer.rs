@@ -1,22 +1,22 @@
-//! Whoever is inside a critical section says so here, ours and others' alike: the one place that
-//! sees an overlap.
+//! Contenders of both sides report here when they are inside the critical section: this detects an
+//! overlap.
 //!
-//! A contender enters after it was granted and leaves before it releases, and goes on only when it
-//! is answered. So what is counted here as inside is held, and never longer than that.
+//! A contender enters after its grant and leaves before its release, and continues only after an
+//! answer. So it is counted as inside only while it holds the lock.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     pub(crate) inside: usize,
     pub(crate) entered: usize,
     pub(crate) overlaps: usize,
 }
 
-/// Listens for contenders until the process ends.
+/// Accepts contenders until the process ends.
 #[derive(Clone)]
 pub(crate) struct Observer {
     pub(crate) port: u16,
@@ -24,20 +24,20 @@ pub(crate) struct Observer {
 }
 
 struct State {
-    seen: Mutex<Seen>,
+    seen: Mutex<Observations>,
     entered: Condvar,
-    /// How many must have entered before the first is answered.
+    /// The number of contenders that must enter before the first gets an answer.
     together: usize,
 }
 
 impl Observer {
-    /// Answers everybody at once.
+    /// Answers every contender at once.
     pub(crate) fn start() -> Observer {
         Observer::holding(1)
     }
 
-    /// Answers nobody before so many have entered, which is for ever where they exclude each
-    /// other: for telling that they do not.
+    /// Answers no contender before this many have entered. That never happens if they exclude each
+    /// other, so it detects that they do not.
     pub(crate) fn holding(together: usize) -> Observer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("it listens").port();
@@ -53,13 +53,13 @@ impl Observer {
         Observer { port, state }
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Observations {
         *self.state.lock()
     }
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, Observations> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +69,7 @@ impl State {
             match line.as_str() {
                 "enter" => self.enter(),
                 "leave" => self.lock().inside -= 1,
-                // Not answered: the contender fails with the test.
+                // Without an answer the contender fails with the test.
                 _ => return,
             }
             if writer.write_all(b"ok\n").is_err() {

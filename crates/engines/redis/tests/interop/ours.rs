@@ -1,4 +1,4 @@
-//! Our side: an engine for single steps, a client of the library for whatever waits.
+//! Our side: an engine for single steps, a client for waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,21 +37,22 @@ pub(crate) struct Attempt {
     engine: Arc<dyn Engine>,
 }
 
-pub(crate) fn told(error: impl std::fmt::Display) -> String {
+pub(crate) fn message_of(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 impl Ours {
     pub(crate) async fn open(server: &RedisServer, row: &Row) -> Result<Ours, String> {
         let url = format!("{}?{}", server.url(), row.parameters());
-        let options = RedisOptions::from_url(&url).map_err(told)?;
-        let engine = PlainEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
+        let options = RedisOptions::from_url(&url).map_err(message_of)?;
+        let engine =
+            PlainEngine::connect(&options, Arc::new(MachineClock)).await.map_err(message_of)?;
         Ours::of(Arc::new(engine))
     }
 
-    /// Our side with an engine that is there.
+    /// Our side with an existing engine.
     pub(crate) fn of(engine: Arc<dyn Engine>) -> Result<Ours, String> {
-        let client = Client::new(engine.clone()).map_err(told)?;
+        let client = Client::new(engine.clone()).map_err(message_of)?;
         Ok(Ours { engine, client })
     }
 
@@ -72,20 +73,20 @@ impl Ours {
 
     pub(crate) fn mutex(&self, name: &str) -> Result<Mutex, String> {
         let options = LockOptions::default().with_lease_duration(Duration::from_secs(10));
-        self.client.mutex_with(name, &options).map_err(told)
+        self.client.mutex_with(name, &options).map_err(message_of)
     }
 }
 
-/// Contends as users do: waits, enters, leaves, releases, so many times.
+/// Contends as users do: waits, enters, leaves and releases, this many times.
 pub(crate) async fn contend(mutex: Mutex, rounds: usize, port: u16) -> Result<(), String> {
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(told)?;
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.map_err(message_of)?;
     let mut stream = BufReader::new(stream);
     for _ in 0..rounds {
-        let guard = mutex.lock().await.map_err(told)?;
+        let guard = mutex.lock().await.map_err(message_of)?;
         for word in ["enter\n", "leave\n"] {
-            stream.write_all(word.as_bytes()).await.map_err(told)?;
+            stream.write_all(word.as_bytes()).await.map_err(message_of)?;
             let mut answer = String::new();
-            stream.read_line(&mut answer).await.map_err(told)?;
+            stream.read_line(&mut answer).await.map_err(message_of)?;
             if answer != "ok\n" {
                 return Err(format!("the observer answered {answer:?}"));
             }
@@ -97,7 +98,7 @@ pub(crate) async fn contend(mutex: Mutex, rounds: usize, port: u16) -> Result<()
 
 impl Attempt {
     pub(crate) async fn ask(&self) -> Result<AcquireReply, String> {
-        self.engine.try_acquire(&self.request).await.map_err(told)
+        self.engine.try_acquire(&self.request).await.map_err(message_of)
     }
 
     pub(crate) async fn take(&self) -> Result<(), String> {
@@ -111,7 +112,7 @@ impl Attempt {
         let AcquireRequest { name, lease_id, hold, .. } = &self.request;
         let ending = Ending { for_good: false, hold: *hold };
         let request = ReleaseRequest { name: name.clone(), lease_id: *lease_id, ending };
-        self.engine.release(&request).await.map_err(told)
+        self.engine.release(&request).await.map_err(message_of)
     }
 
     pub(crate) async fn renew(&self, lease: Duration) -> Result<RenewReply, String> {
@@ -120,6 +121,6 @@ impl Attempt {
         let line =
             RenewRequest { name: name.clone(), lease_id: *lease_id, client: *client, purpose };
         let reply = self.engine.renew(&[line]).await.pop();
-        reply.ok_or("no answer to a line of one")?.map_err(told)
+        reply.ok_or("no answer to a line of one")?.map_err(message_of)
     }
 }

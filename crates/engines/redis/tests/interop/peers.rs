@@ -1,6 +1,6 @@
-//! The libraries, and how our side is set for each.
+//! The libraries, and the configuration of our side for each.
 
-/// What runs a library.
+/// The runtime of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Python,
@@ -14,9 +14,9 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) runtime: Runtime,
     pub(crate) template: &'static str,
-    /// The list that its waiters block on.
+    /// The list on which its waiters block.
     pub(crate) signal: Option<&'static str>,
-    /// A format that its own values have not, so that ours and its are told apart without tokens.
+    /// A format that its own values do not have, to distinguish ours without tokens.
     pub(crate) format: &'static str,
 }
 
@@ -39,20 +39,20 @@ const PEERS: [Peer; 9] = [
     peer("redlock", Runtime::Rust, "{name}"),
 ];
 
-/// A library beside our dialect with tokens or without.
+/// A library with our dialect, with tokens or without.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row {
     pub(crate) peer: Peer,
     pub(crate) fencing: bool,
 }
 
-/// All of them, with their places in the table.
+/// Returns all of them, with their positions in the table.
 pub(crate) fn rows() -> Vec<(usize, Row)> {
     let both = |peer| [true, false].map(|fencing| Row { peer, fencing });
     PEERS.into_iter().flat_map(both).enumerate().collect()
 }
 
-/// Those that lock over several servers.
+/// Returns those that lock over several servers.
 pub(crate) fn over_several() -> Vec<(usize, Row)> {
     let several = ["pottery", "redlock4", "redlock5", "redlock-universal", "rslock"];
     let rows = rows().into_iter();
@@ -65,7 +65,7 @@ impl Row {
         format!("{} {version}{tokens}", self.peer.name)
     }
 
-    /// The parameters of our URL.
+    /// Returns the parameters of our URL.
     pub(crate) fn parameters(&self) -> String {
         let Peer { template, signal, format, .. } = self.peer;
         let mut text = format!("dialect=plain&key_template={template}");
@@ -78,7 +78,7 @@ impl Row {
         text
     }
 
-    /// A name of this row alone.
+    /// Returns a name that only this row uses.
     pub(crate) fn name(&self, case: &str) -> String {
         let tokens = if self.fencing { "tokens" } else { "bare" };
         format!("{}/{tokens}/{case}", self.peer.name)

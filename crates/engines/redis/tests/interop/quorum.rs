@@ -1,4 +1,4 @@
-//! The libraries that lock over several servers, and our quorum beside them on the same five.
+//! The libraries that lock over several servers, with our quorum on the same five.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
 use crate::driver::Driver;
-use crate::ours::{Ours, told};
+use crate::ours::{Ours, message_of};
 use crate::peers::{Row, over_several};
 use crate::storm::Storm;
-use crate::table::{self, Line, Outcome};
+use crate::table::{self, Outcome, TableRow};
 
 const SERVERS: usize = 5;
 const LONG: Duration = Duration::from_secs(30);
-/// A lease that is outlived on purpose.
+/// A lease that expires on purpose.
 const SHORT: Duration = Duration::from_secs(3);
-/// How soon what must happen is seen: far before the end of a long lease.
+/// The time limit of an expected event: far before the end of a long lease.
 const SOON: Duration = Duration::from_secs(20);
 const CONTENDERS: usize = 5;
 const ROUNDS: usize = 3;
 
 type Case = Result<Outcome, String>;
 
-/// A library, our side set for it, and the servers behind both.
-struct World<'a> {
+/// A library, our side configured for it, and their servers.
+struct CaseRun<'a> {
     row: &'a Row,
     servers: Vec<RedisServer>,
     ours: Ours,
@@ -34,11 +34,11 @@ struct World<'a> {
 }
 
 /// Runs all cases against one library.
-fn run(row: &Row) -> Line {
+fn run(row: &Row) -> TableRow {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let mut line = Line { title: row.title("?"), outcomes: Vec::new() };
-        match World::open(row).await {
+        let mut line = TableRow { title: row.title("?"), outcomes: Vec::new() };
+        match CaseRun::open(row).await {
             Ok(mut world) => {
                 line.title = row.title(&world.driver.version);
                 line.outcomes = world.all().await;
@@ -49,26 +49,27 @@ fn run(row: &Row) -> Line {
     })
 }
 
-impl<'a> World<'a> {
-    async fn open(row: &'a Row) -> Result<World<'a>, String> {
+impl<'a> CaseRun<'a> {
+    async fn open(row: &'a Row) -> Result<CaseRun<'a>, String> {
         let servers: Vec<RedisServer> =
             (0..SERVERS).map(|_| RedisServer::start(RedisConfig::default())).collect();
         let hosts: Vec<String> =
             servers.iter().map(|server| server.address().to_string()).collect();
-        // These machines are slow: a node that is only late must not look like one that is lost.
+        // These machines are slow: a late node must not count as lost.
         let (hosts, parameters) = (hosts.join(","), row.parameters());
         let url = format!("redlock://{hosts}?command_timeout_ms=5000&{parameters}");
-        let options = QuorumOptions::from_url(&url).map_err(told)?;
+        let options = QuorumOptions::from_url(&url).map_err(message_of)?;
         if row.fencing {
-            let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).map_err(told)?;
-            admin.init().await.map_err(told)?;
-            admin.vouch().await.map_err(told)?;
+            let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).map_err(message_of)?;
+            admin.init().await.map_err(message_of)?;
+            admin.vouch().await.map_err(message_of)?;
         }
-        let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.map_err(told)?;
+        let engine =
+            QuorumEngine::connect(&options, Arc::new(MachineClock)).await.map_err(message_of)?;
         let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
         let client = row.name("quorum").replace('/', "-");
         let driver = Driver::start(&row.peer, &urls, &client).await?;
-        Ok(World { row, servers, ours: Ours::of(Arc::new(engine))?, driver })
+        Ok(CaseRun { row, servers, ours: Ours::of(Arc::new(engine))?, driver })
     }
 
     async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
@@ -90,38 +91,43 @@ impl<'a> World<'a> {
         ]
     }
 
-    /// Asks, and must be answered so.
-    async fn hears(&mut self, verb: &str, name: &str, answer: &str) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
-        ensure!(heard == answer, "`{verb}` was answered `{heard}`, not `{answer}`");
+    /// Sends a request, and expects this answer.
+    async fn expect_answer(
+        &mut self,
+        verb: &str,
+        name: &str,
+        expected: &str,
+    ) -> Result<(), String> {
+        let answer = self.driver.ask(&format!("{verb} {name} {}", LONG.as_millis())).await?;
+        ensure!(answer == expected, "`{verb}` was answered `{answer}`, not `{expected}`");
         Ok(())
     }
 
     async fn it_takes(&mut self, name: &str, lease: Duration) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("acquire {name} {}", lease.as_millis())).await?;
-        ensure!(heard.starts_with("held "), "it asked for a free lock and got `{heard}`");
+        let answer = self.driver.ask(&format!("acquire {name} {}", lease.as_millis())).await?;
+        ensure!(answer.starts_with("held "), "it asked for a free lock and got `{answer}`");
         Ok(())
     }
 
-    /// Lets it release, which not every library confirms.
+    /// Makes it release, which not every library confirms.
     async fn it_releases(&mut self, name: &str, other: &str) -> Result<(), String> {
-        let heard = self.driver.ask(&format!("release {name}")).await?;
-        ensure!(heard == other || heard == "done", "its release was answered `{heard}`");
+        let answer = self.driver.ask(&format!("release {name}")).await?;
+        ensure!(answer == other || answer == "done", "its release was answered `{answer}`");
         Ok(())
     }
 
     /// Waits for the answer to a `wait` that was sent before.
     async fn it_gets_it(&mut self) -> Result<(), String> {
-        let heard = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let heard = heard.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(heard.starts_with("held "), "its wait ended with `{heard}`");
+        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
+        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
+        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
         Ok(())
     }
 
-    /// What stands under the key of a name on each server that runs.
+    /// Returns the value of a name's key on each running server.
     fn values(&self, name: &str) -> Result<Vec<Reply>, String> {
         let key = self.row.key(name);
-        let ask = |server: &RedisServer| server.raw().send(&["GET", &key]).map_err(told);
+        let ask = |server: &RedisServer| server.raw().send(&["GET", &key]).map_err(message_of);
         self.servers.iter().map(ask).collect()
     }
 
@@ -131,7 +137,7 @@ impl<'a> World<'a> {
             return Err(format!("it holds, and we got {reply:?}"));
         };
         let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is told as {program:?}");
+        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
         ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
         ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
         Ok(())
@@ -140,7 +146,7 @@ impl<'a> World<'a> {
     async fn we_hold(&mut self, name: &str) -> Case {
         let attempt = self.ours.attempt(name, LONG);
         attempt.take().await?;
-        self.hears("acquire", name, "busy").await?;
+        self.expect_answer("acquire", name, "busy").await?;
         let renewed = attempt.renew(LONG).await?;
         ensure!(matches!(renewed, RenewReply::Renewed { .. }), "it took from us: {renewed:?}");
         let released = attempt.release().await?;
@@ -159,11 +165,11 @@ impl<'a> World<'a> {
         ensure!(renewed == RenewReply::Unknown, "we renewed its lock: {renewed:?}");
         let released = attempt.release().await?;
         ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
-        let lock_name = holdline_core::LockName::new(name).map_err(told)?;
-        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(told)?;
+        let lock_name = holdline_core::LockName::new(name).map_err(message_of)?;
+        let snapshot = self.ours.engine.inspect(&lock_name).await.map_err(message_of)?;
         ensure!(snapshot.holders.len() == 1, "one holds it, and we see {snapshot:?}");
         let after = self.values(name)?;
-        // It goes on at the majority: the slower servers get its key later.
+        // It continues at a majority: the slower servers get its key later.
         let late = |before: &Reply, after: &Reply| *before == Reply::Nil && taken.contains(&after);
         let kept = before.iter().zip(&after).all(|(one, now)| one == now || late(one, now));
         ensure!(kept, "we changed its keys: {before:?} became {after:?}");
@@ -188,8 +194,8 @@ impl<'a> World<'a> {
         self.it_releases(name, "released").await?;
         let guard = tokio::time::timeout(SOON, waiting).await;
         let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
-        let guard = guard.map_err(told)?.map_err(told)?;
-        self.hears("acquire", name, "busy").await?;
+        let guard = guard.map_err(message_of)?.map_err(message_of)?;
+        self.expect_answer("acquire", name, "busy").await?;
         guard.release().await;
         Ok(Outcome::Passed)
     }
@@ -211,9 +217,10 @@ impl<'a> World<'a> {
         self.it_takes(name, SHORT).await?;
         let mutex = self.ours.mutex(name)?;
         let guard = tokio::time::timeout(SOON, mutex.lock()).await;
-        let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(told)?;
+        let guard =
+            guard.map_err(|_| format!("we still wait after {SOON:?}"))?.map_err(message_of)?;
         self.it_releases(name, "lost").await?;
-        self.hears("acquire", name, "busy").await?;
+        self.expect_answer("acquire", name, "busy").await?;
         ensure!(guard.is_valid(), "our lease went");
         guard.release().await;
         Ok(Outcome::Passed)
@@ -226,13 +233,13 @@ impl<'a> World<'a> {
         Ok(Outcome::Passed)
     }
 
-    /// The last case: a server less. Both go on at a majority, and beside a lost server one that is
-    /// late leaves none that agrees on a holder.
+    /// The last case: one server is down. Both continue at a majority. With another late server, no
+    /// majority agrees on a holder.
     async fn one_is_down(&mut self, name: &str) -> Case {
         self.servers.pop().ok_or("there are servers")?.kill();
         let attempt = self.ours.attempt(name, LONG);
         attempt.take().await?;
-        self.hears("acquire", name, "busy").await?;
+        self.expect_answer("acquire", name, "busy").await?;
         attempt.release().await?;
         self.all_have(name, false).await?;
         self.it_takes(name, LONG).await?;
@@ -241,7 +248,7 @@ impl<'a> World<'a> {
         Ok(Outcome::Passed)
     }
 
-    /// Waits until each server that runs has a key, or none has.
+    /// Waits until each running server has a key, or none has.
     async fn all_have(&self, name: &str, key: bool) -> Result<(), String> {
         let end = Instant::now() + SOON;
         loop {

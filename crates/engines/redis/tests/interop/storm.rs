@@ -5,22 +5,22 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::driver::Driver;
-use crate::observer::{Observer, Seen};
-use crate::ours::{Ours, contend, told};
+use crate::observer::{Observations, Observer};
+use crate::ours::{Ours, contend, message_of};
 
-/// By when all must have had their turns.
+/// The time limit for all turns.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// So many of ours and as many of theirs, each so many times.
+/// The number of contenders of each side, and of their turns.
 pub(crate) struct Storm {
     pub(crate) contenders: usize,
     pub(crate) rounds: usize,
-    /// The lease of theirs.
+    /// The lease of the other side.
     pub(crate) lease: Duration,
 }
 
 impl Storm {
-    /// All enter, and nobody beside another.
+    /// All enter, and no two at once.
     pub(crate) async fn of_both(
         &self,
         name: &str,
@@ -38,15 +38,15 @@ impl Storm {
         }
         let ends = async {
             while let Some(ended) = running.join_next().await {
-                ended.map_err(told)??;
+                ended.map_err(message_of)??;
             }
             Ok::<(), String>(())
         };
         let ended = tokio::time::timeout(LIMIT, ends).await;
         ended.map_err(|_| format!("ours did not end: {:?}", observer.seen()))??;
-        let heard = driver.answer().await?;
-        ensure!(heard == format!("done {}", contenders * rounds), "it ended with `{heard}`");
-        let wanted = Seen { inside: 0, entered: 2 * contenders * rounds, overlaps: 0 };
+        let answer = driver.answer().await?;
+        ensure!(answer == format!("done {}", contenders * rounds), "it ended with `{answer}`");
+        let wanted = Observations { inside: 0, entered: 2 * contenders * rounds, overlaps: 0 };
         ensure!(observer.seen() == wanted, "{:?} instead of {wanted:?}", observer.seen());
         Ok(())
     }

@@ -1,38 +1,38 @@
-//! What the run prints: a line for each library, a column for each case.
+//! The printed table: a row for each library, a column for each case.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// How a case went.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Passed,
-    /// The library has nothing like it.
+    /// The library does not have this feature.
     Lacks,
     Failed(String),
 }
 
 /// A library with its cases.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct TableRow {
     pub(crate) title: String,
     pub(crate) outcomes: Vec<(&'static str, Outcome)>,
 }
 
-/// Prints the table, past what the test harness keeps to itself.
+/// Prints the table, bypassing the capture of the test harness.
 ///
 /// # Panics
 /// A case failed, or a library has not run all of them.
-pub(crate) fn conclude(title: &str, lines: &[Line]) {
+pub(crate) fn conclude(title: &str, lines: &[TableRow]) {
     let (text, failures) = written(title, lines);
-    // Nobody may read any more: the outcome counts all the same.
+    // The output may be closed: the outcome counts nevertheless.
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     let cases = lines.first().map_or(0, |line| line.outcomes.len());
     assert!(cases > 0 && lines.iter().all(|line| line.outcomes.len() == cases), "{text}");
 }
 
-fn written(title: &str, lines: &[Line]) -> (String, Vec<String>) {
+fn written(title: &str, lines: &[TableRow]) -> (String, Vec<String>) {
     let mut text = format!("\n{title:<39}");
     for (case, _) in lines.first().map(|line| line.outcomes.as_slice()).unwrap_or_default() {
         let _ = write!(text, "| {case:<14} ");
@@ -58,9 +58,9 @@ fn written(title: &str, lines: &[Line]) -> (String, Vec<String>) {
 }
 
 #[test]
-fn a_failure_is_shown_and_told() {
+fn a_failure_is_shown_and_counted() {
     let outcomes = vec![("a", Outcome::Passed), ("b", Outcome::Failed("why".into()))];
-    let (text, failures) = written("interop", &[Line { title: "it".into(), outcomes }]);
+    let (text, failures) = written("interop", &[TableRow { title: "it".into(), outcomes }]);
     assert!(text.contains("passed") && text.contains("FAILED"), "{text}");
     assert_eq!(failures, ["it, b: why"]);
 }

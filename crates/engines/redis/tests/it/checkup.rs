@@ -1,4 +1,4 @@
-//! What `doctor` finds on real servers.
+//! `doctor` on real servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use holdline_services::{RedisConfig, RedisServer, Sentinel};
 
 use crate::support::{engine, request, take};
 
-pub(crate) async fn look(url: &str) -> Checkup {
+pub(crate) async fn run_checkup(url: &str) -> Checkup {
     let options = RedisOptions::from_url(url)
         .expect("a good URL")
         .with_connect_timeout(Duration::from_secs(5))
@@ -24,9 +24,9 @@ pub(crate) fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
 }
 
 #[tokio::test]
-async fn a_bare_server_works_and_its_weaknesses_are_told() {
+async fn a_default_server_works_and_its_weaknesses_are_reported() {
     let server = RedisServer::start(RedisConfig::default());
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
     assert_eq!(
         checks,
@@ -56,9 +56,9 @@ async fn a_bare_server_works_and_its_weaknesses_are_told() {
     assert_eq!(found.health(), Health::Warning);
 }
 
-/// Whoever signs in as somebody else may have left the door of `default` open.
+/// A setup with another user may have left the user `default` without a password.
 #[tokio::test]
-async fn a_door_that_stands_open_beside_ours_is_told() {
+async fn a_default_user_without_a_password_is_reported() {
     let config = RedisConfig::default().with_password("canary");
     let server = RedisServer::start(config.with_user("locker on >canary ~* &* +@all"));
     let mut raw = server.raw();
@@ -70,22 +70,22 @@ async fn a_door_that_stands_open_beside_ours_is_told() {
         ("nopass +@all resetkeys", Health::Ok),
         ("nopass +@all allkeys off", Health::Ok),
     ] {
-        let set = raw.say(&format!("ACL SETUSER default {rule}")).expect("told");
+        let set = raw.say(&format!("ACL SETUSER default {rule}")).expect("a reply");
         assert_eq!(set.error(), None, "{rule}");
-        let found = look(&url).await;
+        let found = run_checkup(&url).await;
         assert_eq!(of(&found, "guard").health(), health, "{rule}: {found:?}");
     }
-    let set = raw.say("ACL SETUSER locker -acl|getuser").expect("told");
+    let set = raw.say("ACL SETUSER locker -acl|getuser").expect("a reply");
     assert_eq!(set.error(), None);
-    let found = look(&url).await;
-    assert!(of(&found, "guard").found().contains("may not be asked"), "{found:?}");
+    let found = run_checkup(&url).await;
+    assert!(of(&found, "guard").found().contains("we are not permitted to ask"), "{found:?}");
 }
 
 #[tokio::test]
 async fn a_server_that_evicts_is_an_error() {
     let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru");
     let server = RedisServer::start(config);
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     assert_eq!(of(&found, "eviction").health(), Health::Error, "{found:?}");
     assert_eq!(found.health(), Health::Error);
 }
@@ -95,46 +95,46 @@ async fn a_replica_is_an_error_and_its_master_a_warning() {
     let master = RedisServer::start(RedisConfig::default());
     let config = RedisConfig::default().with_replica_of(master.address());
     let replica = RedisServer::start(config);
-    let found = look(&replica.url()).await;
+    let found = run_checkup(&replica.url()).await;
     assert_eq!(of(&found, "role").health(), Health::Error, "{found:?}");
     let mut raw = master.raw();
     loop {
         // event: the replica has come, which only the master can tell
-        let role = raw.say("INFO replication").expect("told");
+        let role = raw.say("INFO replication").expect("a reply");
         if role.text().is_some_and(|text| text.contains("connected_slaves:1")) {
             break;
         }
     }
-    let found = look(&master.url()).await;
+    let found = run_checkup(&master.url()).await;
     assert_eq!(of(&found, "role").health(), Health::Warning, "{found:?}");
     let fix = of(&found, "role").fix().expect("one");
     assert!(fix.contains("min-replicas-to-write 1"), "{fix}");
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_finding() {
+async fn an_unreachable_server_is_a_finding() {
     let server = RedisServer::start(RedisConfig::default());
     let url = server.url();
     drop(server);
-    let found = look(&url).await;
+    let found = run_checkup(&url).await;
     assert_eq!(found.findings().len(), 1);
     assert_eq!(of(&found, "reachable").health(), Health::Error, "{found:?}");
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_told() {
+async fn a_wrong_clock_is_reported() {
     let server = RedisServer::start(RedisConfig::default().with_clock());
-    let before = look(&server.url()).await;
+    let before = run_checkup(&server.url()).await;
     assert_eq!(of(&before, "clock").health(), Health::Ok, "{before:?}");
     server.clock().step_forward(Duration::from_secs(3_600));
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     assert_eq!(of(&found, "clock").health(), Health::Warning, "{found:?}");
     assert!(of(&found, "clock").found().starts_with("+3"), "{found:?}");
 }
 
-/// One setting after the other is wrong, and the check of each tells it.
+/// Each setting is wrong in turn, and its check reports it.
 #[tokio::test]
-async fn each_setting_that_harms_locks_is_told() {
+async fn each_setting_that_harms_locks_is_reported() {
     let server = RedisServer::start(RedisConfig::default().with_debug_command());
     let say = |line: &str| {
         let reply = server.raw().say(line).expect("an answer");
@@ -149,54 +149,54 @@ async fn each_setting_that_harms_locks_is_told() {
         ("persistence", Health::Warning, "appendfsync everysec", "appendfsync always"),
     ] {
         say(&format!("CONFIG SET {wrong}"));
-        let found = look(&server.url()).await;
+        let found = run_checkup(&server.url()).await;
         assert_eq!(of(&found, check).health(), health, "{wrong}: {found:?}");
         say(&format!("CONFIG SET {right}"));
     }
     let limits = "client-output-buffer-limit";
     server.raw().send(&["CONFIG", "SET", limits, "pubsub 1024 1024 1"]).expect("an answer");
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     assert_eq!(of(&found, "messages").health(), Health::Warning, "{found:?}");
     server.raw().send(&["CONFIG", "SET", limits, "pubsub 32mb 8mb 60"]).expect("an answer");
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     for check in ["eviction", "memory", "messages", "idle", "persistence"] {
         assert_eq!(of(&found, check).health(), Health::Ok, "{found:?}");
     }
-    // A snapshot that cannot be written stops all writes.
+    // A snapshot that fails stops all writes.
     let nowhere = server.directory().join("dump.rdb");
     std::fs::create_dir_all(nowhere.join("in-the-way")).expect("made");
     server.raw().send(&["CONFIG", "SET", "save", "3600 1"]).expect("an answer");
-    // The append-only file of above may still be written anew: it has its turn first.
+    // The append-only file may still be rewritten; that comes first.
     say("BGSAVE SCHEDULE");
     loop {
         // event: the snapshot has failed, which only the server can tell
-        let info = server.raw().say("INFO persistence").expect("told").text().expect("text");
+        let info = server.raw().say("INFO persistence").expect("a reply").text().expect("text");
         if info.contains("rdb_last_bgsave_status:err") {
             break;
         }
     }
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     let reachable = of(&found, "reachable");
     assert_eq!(reachable.health(), Health::Error, "{found:?}");
     assert!(reachable.found().contains("cannot save to disk"), "{found:?}");
 }
 
 #[tokio::test]
-async fn what_is_no_single_server_is_told_as_that() {
+async fn a_server_that_is_not_single_is_reported() {
     let sentinel = Sentinel::idle();
-    let found = look(&format!("redis://{}", sentinel.address())).await;
+    let found = run_checkup(&format!("redis://{}", sentinel.address())).await;
     let server = of(&found, "server");
     assert_eq!(server.health(), Health::Error, "{found:?}");
     assert!(server.fix().is_some_and(|fix| fix.contains("this is a Sentinel")), "{server:?}");
     let node = RedisServer::start(RedisConfig::default().with_line("cluster-enabled yes"));
-    let found = look(&node.url()).await;
+    let found = run_checkup(&node.url()).await;
     let server = of(&found, "server");
     assert_eq!(server.health(), Health::Error, "{found:?}");
     assert!(server.fix().is_some_and(|fix| fix.contains("`redis-cluster://`")), "{server:?}");
 }
 
 #[tokio::test]
-async fn a_user_with_too_few_rights_is_told_which_are_missing() {
+async fn missing_rights_of_a_user_are_reported() {
     let few = "few on >canary-few ~holdline:* &holdline:* +@all -setrange -scan";
     let other = "other on >canary-other ~other:* &* +@all";
     let mute = "mute on >canary-mute ~* &* +ping +hello +client|setname";
@@ -206,37 +206,37 @@ async fn a_user_with_too_few_rights_is_told_which_are_missing() {
         let address = server.address();
         format!("redis://{user}:canary-{user}@{address}")
     };
-    let found = look(&as_user("few")).await;
+    let found = run_checkup(&as_user("few")).await;
     let rights = of(&found, "rights");
     assert_eq!(rights.health(), Health::Error, "{found:?}");
     assert!(rights.found().contains("SETRANGE <lock key>"), "{found:?}");
     assert!(!rights.found().contains("HSET"), "{found:?}");
-    // Its commands are allowed, but not on our keys.
-    let found = look(&as_user("other")).await;
+    // Its commands are allowed, but not our keys.
+    let found = run_checkup(&as_user("other")).await;
     assert_eq!(of(&found, "rights").health(), Health::Error, "{found:?}");
-    // Whoever may not ask is told so, check by check, and nothing is taken for well.
-    let found = look(&as_user("mute")).await;
+    // Without the right to ask, each check reports that, and none counts as passed.
+    let found = run_checkup(&as_user("mute")).await;
     for check in ["server", "settings", "clock", "rights", "keys"] {
         if found.findings().iter().any(|finding| finding.check() == check) {
             let finding = of(&found, check);
             assert_eq!(finding.health(), Health::Warning, "{finding:?}");
-            assert!(finding.found().contains("may not be asked"), "{finding:?}");
+            assert!(finding.found().contains("is not permitted"), "{finding:?}");
         }
     }
     assert!(!format!("{found:?}").contains("canary"), "{found:?}");
 }
 
 #[tokio::test]
-async fn what_stands_under_our_keys_is_counted() {
+async fn data_under_our_keys_is_counted() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     take(&engine, &request("ours")).await;
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     assert_eq!(of(&found, "keys").health(), Health::Ok, "{found:?}");
     let mut raw = server.raw();
     raw.say("SET holdline:{theirs} x PX 60000").expect("set");
     raw.say("SET holdline:{endless} x").expect("set");
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     let keys = of(&found, "keys");
     assert_eq!(keys.health(), Health::Warning);
     assert!(
@@ -246,10 +246,10 @@ async fn what_stands_under_our_keys_is_counted() {
 }
 
 #[tokio::test]
-async fn a_counter_that_cannot_be_counted_on_is_an_error() {
+async fn a_counter_that_cannot_be_incremented_is_an_error() {
     let server = RedisServer::start(RedisConfig::default());
     take(&engine(&server).await, &request("a")).await;
-    assert_eq!(of(&look(&server.url()).await, "keys").health(), Health::Ok);
+    assert_eq!(of(&run_checkup(&server.url()).await, "keys").health(), Health::Ok);
     for plant in [
         &["SET", "holdline:fence", "x"][..],
         &["SET", "holdline:fence", "9007199254740991"],
@@ -258,7 +258,7 @@ async fn a_counter_that_cannot_be_counted_on_is_an_error() {
         let mut raw = server.raw();
         raw.send(&["DEL", "holdline:fence"]).expect("deleted");
         raw.send(plant).expect("planted");
-        let found = look(&server.url()).await;
+        let found = run_checkup(&server.url()).await;
         assert_eq!(of(&found, "keys").health(), Health::Error, "{plant:?}: {found:?}");
     }
 }

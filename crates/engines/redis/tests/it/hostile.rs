@@ -1,4 +1,4 @@
-//! Somebody else writes to our keys: it is told in words, left as it is, and costs no other name.
+//! Foreign data in our keys: it is reported, left as it is, and affects no other name.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const COUNTER: &str = "holdline:fence";
 const LINE: &str = "holdline:{a}:1q";
 const DATA: &str = "holdline:{a}:1d";
 
-/// Asks with every verb that looks at the name `a`.
+/// Calls every verb that reads the name `a`.
 async fn ask_with_all(engine: &RedisEngine) -> Vec<Result<(), LockError>> {
     let asked = request("a");
     vec![
@@ -35,7 +35,7 @@ async fn names_listed(engine: &RedisEngine) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_stands_in_the_place_of_line_or_data_is_reported_and_left() {
+async fn foreign_data_in_place_of_queue_or_data_is_reported_and_left() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     for plant in [
@@ -52,19 +52,19 @@ async fn what_stands_in_the_place_of_line_or_data_is_reported_and_left() {
         take(&engine, &request("b")).await;
         raw(&server, plant);
         let before = raw(&server, &["DUMP", plant[1]]);
-        for told in ask_with_all(&engine).await {
-            let told = told.expect_err("not ours");
-            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
-            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        for reported in ask_with_all(&engine).await {
+            let reported = reported.expect_err("not ours");
+            assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
+            assert_eq!(reported.certainty(), Certainty::NotApplied, "{plant:?}: {reported}");
         }
         assert_eq!(raw(&server, &["DUMP", plant[1]]), before);
-        // What is wrong with one name does not hide the others.
+        // A fault of one name does not hide the others.
         assert_eq!(names_listed(&engine).await, ["b"], "{plant:?}");
     }
 }
 
 #[tokio::test]
-async fn a_script_that_stumbles_over_foreign_data_says_so_in_words() {
+async fn a_script_reports_foreign_data_with_a_clear_error() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, waiter) = (request("a"), request("a"));
@@ -73,18 +73,19 @@ async fn a_script_that_stumbles_over_foreign_data_says_so_in_words() {
     raw(&server, &["HSET", DATA, "r", "junk", &waiter.lease_id.to_hex(), "x"]);
     let mut stumbled = 0;
     let release = engine.release(&ending(&holder, false)).await.map(drop);
-    for told in ask_with_all(&engine).await.into_iter().chain([release]) {
-        let Err(told) = told else { continue };
+    for reported in ask_with_all(&engine).await.into_iter().chain([release]) {
+        let Err(reported) = reported else { continue };
         stumbled += 1;
-        let foreign = matches!(told.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
-        assert!(foreign && !told.to_string().contains("script"), "{told}");
+        let foreign =
+            matches!(reported.kind(), ErrorKind::Foreign { .. } | ErrorKind::Protocol { .. });
+        assert!(foreign && !reported.to_string().contains("script"), "{reported}");
     }
     assert!(stumbled > 2);
     assert!(names_listed(&engine).await.len() <= 1);
 }
 
 #[tokio::test]
-async fn foreign_data_under_one_name_costs_no_other_line_of_a_batch() {
+async fn foreign_data_under_one_name_affects_no_other_item_of_a_batch() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (bad, mut good) = (request("a"), request("b"));
@@ -104,14 +105,14 @@ async fn foreign_data_under_one_name_costs_no_other_line_of_a_batch() {
         raw(&server, &["DEL", DATA]);
         raw(&server, plant);
         let replies = engine.renew(&batch).await;
-        let told = replies[0].as_ref().expect_err("not ours");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
+        let reported = replies[0].as_ref().expect_err("not ours");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
         assert!(matches!(replies[1], Ok(RenewReply::Renewed { .. })), "{plant:?}: {replies:?}");
     }
 }
 
 #[tokio::test]
-async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
+async fn a_counter_that_cannot_be_incremented_costs_no_waiter_its_position() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     for (value, wanted) in
@@ -121,13 +122,13 @@ async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
         take(&engine, &holder).await;
         queue(&engine, &waiter).await;
         raw(&server, &["SET", COUNTER, value]);
-        for told in [
+        for reported in [
             engine.release(&ending(&holder, false)).await.map(drop),
             renew(&engine, &waiter, Purpose::Wait).await.map(drop),
             engine.try_acquire(&request("c")).await.map(drop),
         ] {
-            let told = told.expect_err("no token").to_string();
-            assert!(told.contains(wanted) && !told.contains("script"), "{told}");
+            let reported = reported.expect_err("no token").to_string();
+            assert!(reported.contains(wanted) && !reported.contains("script"), "{reported}");
         }
         assert_eq!(raw(&server, &["GET", COUNTER]).text().as_deref(), Some(value));
         raw(&server, &["DEL", COUNTER]);
@@ -138,7 +139,7 @@ async fn a_counter_that_cannot_be_counted_on_costs_nobody_a_place() {
 }
 
 #[tokio::test]
-async fn a_counter_of_another_type_costs_nobody_a_place() {
+async fn a_counter_of_another_type_costs_no_waiter_its_position() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, waiter) = (request("a"), request("a"));
@@ -146,12 +147,12 @@ async fn a_counter_of_another_type_costs_nobody_a_place() {
     queue(&engine, &waiter).await;
     raw(&server, &["DEL", COUNTER]);
     raw(&server, &["RPUSH", COUNTER, "x"]);
-    for told in [
+    for reported in [
         engine.release(&ending(&holder, false)).await.map(drop),
         renew(&engine, &waiter, Purpose::Wait).await.map(drop),
     ] {
-        let told = told.expect_err("no token");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
+        let reported = reported.expect_err("no token");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported}");
         for key in raw(&server, &["KEYS", "holdline:{a}*"]).items().expect("a list") {
             let key = key.text().expect("a key");
             let left = raw(&server, &["PTTL", &key]).integer();
@@ -164,7 +165,7 @@ async fn a_counter_of_another_type_costs_nobody_a_place() {
 }
 
 #[tokio::test]
-async fn a_permit_that_was_taken_out_of_the_set_is_lost_and_free_for_others() {
+async fn a_permit_deleted_from_the_set_is_lost_and_free_for_others() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let permit = || {
@@ -187,10 +188,10 @@ async fn a_permit_that_was_taken_out_of_the_set_is_lost_and_free_for_others() {
     assert_eq!(keys(&server), [COUNTER]);
 }
 
-/// Nobody knows how long it may be held: at most as long as the longest lease. A holder that lives
-/// goes on, and a name whose holder is dead is not gone for ever.
+/// Its time left is unknown: at most the longest lease. A live holder continues, and the name of a
+/// dead one becomes free.
 #[tokio::test]
-async fn a_lock_whose_end_was_taken_away_gets_one_that_no_lease_outlives() {
+async fn a_lock_without_an_expiry_gets_one_longer_than_any_lease() {
     const DAY: i64 = 86_400_000;
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
@@ -202,12 +203,12 @@ async fn a_lock_whose_end_was_taken_away_gets_one_that_no_lease_outlives() {
     assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
     let mended = raw(&server, &["PTTL", lock]).integer();
     assert!(mended.is_some_and(|left| left > 0 && left <= 30_000), "by its holder: {mended:?}");
-    // A dead holder does nothing; whoever asks or looks does.
+    // A dead holder does nothing; requests and inspections of others repair it.
     for look in [true, false] {
         raw(&server, &["PERSIST", lock]);
         if look {
             let shown = engine.inspect(&holder.name).await.expect("shown");
-            let left = shown.holders[0].summary.left.expect("it is told");
+            let left = shown.holders[0].summary.left.expect("a reply");
             assert!(left.as_secs() > 86_000, "{left:?}");
         } else {
             queue(&engine, &next).await;
@@ -230,7 +231,7 @@ async fn a_lock_whose_end_was_taken_away_gets_one_that_no_lease_outlives() {
 }
 
 #[tokio::test]
-async fn a_permit_whose_record_was_deleted_is_free_when_its_time_is_over() {
+async fn a_permit_without_a_record_is_free_when_its_lease_expires() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let permits = |count: u32, lease: u64| {
@@ -248,7 +249,7 @@ async fn a_permit_whose_record_was_deleted_is_free_when_its_time_is_over() {
     assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
     let reply = renew(&engine, &next, Purpose::Wait).await;
     assert!(matches!(reply, Ok(RenewReply::Queued { .. })), "it may believe yet: {reply:?}");
-    // Its time is over.
+    // Its lease has expired.
     raw(&server, &["ZADD", "holdline:{a}", "1", &gone.lease_id.to_hex()]);
     let reply = renew(&engine, &next, Purpose::Wait).await;
     assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
@@ -256,7 +257,7 @@ async fn a_permit_whose_record_was_deleted_is_free_when_its_time_is_over() {
         let_go(&engine, held).await;
     }
     assert_eq!(keys(&server), [COUNTER]);
-    // The only one there was.
+    // The only permit.
     let alone = permits(2, 30_000);
     take(&engine, &alone).await;
     raw(&server, &["HDEL", DATA, &alone.lease_id.to_hex()]);
@@ -268,7 +269,7 @@ async fn a_permit_whose_record_was_deleted_is_free_when_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn a_freeze_that_can_draw_no_token_leaves_nothing() {
+async fn a_freeze_without_a_token_leaves_no_keys() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let freeze = Operation::Freeze {

@@ -1,13 +1,13 @@
-//! Listings: all names, in order, in few looks at the keys.
+//! Listings: all names, in order, with few scans of the keys.
 
 use holdline_core::{Engine, ListRequest, Purpose, RenewReply};
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::checkup::{look, of};
+use crate::checkup::{of, run_checkup};
 use crate::support::{HOLD, engine, let_go, name, raw, renew, request, take};
 
-/// All names, page by page.
+/// Returns all names, page by page.
 async fn pages(engine: &RedisEngine, limit: usize) -> Vec<String> {
     let mut asked = ListRequest { prefix: String::new(), after: None, limit };
     let mut listed = Vec::new();
@@ -22,14 +22,14 @@ async fn pages(engine: &RedisEngine, limit: usize) -> Vec<String> {
     }
 }
 
-/// How many calls of `SCAN` the server has seen.
+/// Returns the number of `SCAN` calls of the server.
 fn scans(server: &RedisServer) -> usize {
     let stats = raw(server, &["INFO", "commandstats"]).text().expect("text");
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_scan:calls="));
     calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Copies one holder to many names, as their holders would stand there.
+/// Copies one holder to many names.
 fn copy(server: &RedisServer, from: &str, count: usize) {
     const AT_ONCE: usize = 50_000;
     let script = "local value = redis.call('GET', KEYS[1])
@@ -44,7 +44,7 @@ fn copy(server: &RedisServer, from: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn a_listing_steps_over_what_is_not_ours_and_misses_nothing() {
+async fn a_listing_skips_foreign_keys_and_misses_no_name() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     for number in 0..300 {
@@ -56,7 +56,7 @@ async fn a_listing_steps_over_what_is_not_ours_and_misses_nothing() {
 }
 
 #[tokio::test]
-async fn the_pages_of_a_listing_look_at_all_keys_once() {
+async fn the_pages_of_a_listing_scan_all_keys_once() {
     const COUNT: usize = 5_000;
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
@@ -64,14 +64,14 @@ async fn the_pages_of_a_listing_look_at_all_keys_once() {
     copy(&server, "a", COUNT);
     let listed = pages(&engine, 100).await;
     assert!(listed.is_sorted() && listed.len() == COUNT + 1, "{}", listed.len());
-    // A step of a scan looks at about a thousand keys.
+    // A step of a scan reads about a thousand keys.
     assert!(scans(&server) < 10, "{} for 51 pages", scans(&server));
-    // A listing that begins anew sees what is new.
+    // A new listing sees new names.
     take(&engine, &request("b")).await;
     assert_eq!(pages(&engine, 1_000).await[..3], ["a", "b", "n0000001"]);
 }
 
-/// More names than are kept for the pages that follow.
+/// More names than are cached for the following pages.
 #[tokio::test]
 async fn a_listing_of_very_many_names_misses_none() {
     const COUNT: usize = 40_000;
@@ -85,7 +85,7 @@ async fn a_listing_of_very_many_names_misses_none() {
     assert!(scans(&server) < 100, "{} for 41 pages", scans(&server));
 }
 
-/// What they cost is memory: no command about another name, no page and no checkup looks at more.
+/// They cost only memory: no command for another name, no page and no checkup reads more keys.
 #[tokio::test]
 async fn a_million_locks_cost_memory_and_little_else() {
     const COUNT: usize = 1_000_000;
@@ -94,7 +94,7 @@ async fn a_million_locks_cost_memory_and_little_else() {
     take(&engine, &request("a")).await;
     copy(&server, "a", COUNT);
     let info = raw(&server, &["INFO", "memory"]).text().expect("text");
-    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
     let each = used.trim().parse::<usize>().expect("a number") / COUNT;
     assert!(each < 600, "{each} bytes for each");
     let other = request("b");
@@ -109,7 +109,7 @@ async fn a_million_locks_cost_memory_and_little_else() {
     }
     assert!(scans(&server) < 1_200, "{} for ten pages", scans(&server));
     let_go(&engine, &other).await;
-    let found = look(&server.url()).await;
+    let found = run_checkup(&server.url()).await;
     let keys = of(&found, "keys");
     assert!(keys.found().contains("and more that were not looked at"), "{}", keys.found());
 }

@@ -1,10 +1,10 @@
 //! The Redis engine on real servers.
 
-mod ahead;
 mod checkup;
-mod crowd;
+mod fast_paths;
 mod hostile;
 mod listings;
+mod many_waiters;
 mod rights;
 mod scripts;
 mod support;

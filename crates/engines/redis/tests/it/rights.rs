@@ -1,4 +1,4 @@
-//! The users of `docs/redis.md` have just the rights that they need.
+//! The users of `docs/redis.md` have exactly the rights that they need.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::support::{ending, name, request, take};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/redis.md");
 
-/// A server with both users, as the document has them.
+/// A server with both users of the document.
 fn server() -> RedisServer {
     let rule = |user: &str| {
         let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
@@ -35,7 +35,7 @@ async fn engine(server: &RedisServer, user: &str) -> RedisEngine {
 }
 
 #[tokio::test]
-async fn the_locker_can_do_all_that_a_lock_needs() {
+async fn the_locker_has_all_rights_that_a_lock_needs() {
     let server = server();
     let engine = engine(&server, "locker").await;
     let (first, second) = (request("a"), request("a"));
@@ -53,13 +53,13 @@ async fn the_locker_can_do_all_that_a_lock_needs() {
     {
         reply.expect("renewed or heard");
     }
-    assert!(engine.inspect(&name("a")).await.expect("told").is_held());
+    assert!(engine.inspect(&name("a")).await.expect("a reply").is_held());
     engine.release(&ending(&first, false)).await.expect("handed over");
     let claim = holdline_core::AcquireRequest { known: true, ..second.clone() };
     let token = take(&engine, &claim).await;
     let (reason, now) = ("enough".to_owned(), false);
     let revoke = Operation::Revoke { name: name("a"), token, reason: reason.clone(), now };
-    engine.operate(&revoke).await.expect("told");
+    engine.operate(&revoke).await.expect("a reply");
     engine.release(&ending(&second, true)).await.expect("released");
     let duration = Duration::from_secs(1);
     engine.operate(&Operation::Freeze { name: name("a"), duration, reason }).await.expect("frozen");
@@ -69,7 +69,7 @@ async fn the_locker_can_do_all_that_a_lock_needs() {
 }
 
 #[tokio::test]
-async fn the_operator_can_list_and_examine() {
+async fn the_operator_can_list_and_run_doctor() {
     let server = server();
     let engine = engine(&server, "operator").await;
     take(&engine, &request("a")).await;

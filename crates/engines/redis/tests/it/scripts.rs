@@ -1,4 +1,4 @@
-//! The scripts, looked at from behind: what they leave, what they count on, what they refuse.
+//! The scripts, by their keys: what they leave, what they rely on, what they reject.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use holdline_services::{RedisConfig, RedisServer, Reply};
 use crate::support::{HOLD, ending, engine, keys, let_go, name, queue, raw, renew, request, take};
 
 const COUNTER: &str = "holdline:fence";
-/// How often to look for what tells nobody.
+/// The polling interval for events without a notification.
 const LOOK: Duration = Duration::from_millis(5);
 
 #[tokio::test]
-async fn tokens_grow_whatever_the_server_forgets() {
+async fn tokens_grow_whatever_data_the_server_loses() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let mut last = take(&engine, &request("a")).await;
@@ -35,7 +35,7 @@ async fn tokens_grow_whatever_the_server_forgets() {
 }
 
 #[tokio::test]
-async fn a_counter_ahead_of_the_clock_is_counted_on_from() {
+async fn a_counter_ahead_of_the_clock_is_incremented() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let ahead = FencingToken::new(9_000_000_000_000_000 - (1 << 41)).expect("in range");
@@ -43,21 +43,21 @@ async fn a_counter_ahead_of_the_clock_is_counted_on_from() {
     for (text, more) in [("a", 1), ("b", 2), ("c", 3)] {
         assert_eq!(take(&engine, &request(text)).await.get(), ahead.get() + more);
     }
-    // All digits travel, and a lower fence changes nothing.
+    // All digits are kept, and a lower fence changes nothing.
     let lower = FencingToken::new(5).expect("in range");
     engine.operate(&Operation::RaiseFence { to: lower }).await.expect("left as it is");
     assert_eq!(take(&engine, &request("d")).await.get(), ahead.get() + 4);
 }
 
 #[tokio::test]
-async fn a_counter_that_is_not_ours_is_told_and_kept() {
+async fn a_foreign_counter_is_reported_and_kept() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     for (plant, look) in [(&["SET", COUNTER, "hello"][..], &["GET", COUNTER][..])] {
         raw(&server, &["DEL", COUNTER]);
         raw(&server, plant);
-        let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told:?}");
+        let reported = engine.try_acquire(&request("a")).await.expect_err("foreign");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported:?}");
         assert_eq!(raw(&server, look).text().as_deref(), Some("hello"));
         assert_eq!(keys(&server), [COUNTER]);
     }
@@ -77,7 +77,8 @@ async fn nothing_but_the_counter_outlives_its_use() {
         }
     }
     assert_eq!(keys(&server), [COUNTER]);
-    // The same after waiting, sharing, permits, a freeze: but for what is remembered on purpose.
+    // The same after waiting, sharing, permits and a freeze, except for keys that are kept on
+    // purpose.
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, of: 2 }] {
         let mut held: Vec<_> = (0..4).map(|_| request("n")).collect();
         held.iter_mut().for_each(|request| request.mode = mode);
@@ -128,7 +129,7 @@ async fn every_key_but_the_counter_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_plain_client_on_the_key_is_kept_out_and_told() {
+async fn a_plain_client_on_the_key_is_excluded_and_reported() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let ours = request("a");
@@ -137,10 +138,10 @@ async fn a_plain_client_on_the_key_is_kept_out_and_told() {
     assert_eq!(raw(&server, &plain), Reply::Nil);
     let_go(&engine, &ours).await;
     assert_ne!(raw(&server, &plain), Reply::Nil);
-    let told = engine.try_acquire(&request("a")).await.expect_err("foreign");
-    assert_eq!(told.certainty(), Certainty::NotApplied);
-    assert!(told.to_string().contains("a string of 4 bytes"), "{told}");
-    // A frozen name keeps them out as well.
+    let reported = engine.try_acquire(&request("a")).await.expect_err("foreign");
+    assert_eq!(reported.certainty(), Certainty::NotApplied);
+    assert!(reported.to_string().contains("a string of 4 bytes"), "{reported}");
+    // A frozen name excludes them as well.
     raw(&server, &["DEL", "holdline:{a}"]);
     let (duration, reason) = (Duration::from_secs(60), String::new());
     let freeze = Operation::Freeze { name: name("a"), duration, reason };
@@ -149,7 +150,7 @@ async fn a_plain_client_on_the_key_is_kept_out_and_told() {
 }
 
 #[tokio::test]
-async fn whatever_stands_under_the_key_is_reported_and_left() {
+async fn foreign_data_under_the_key_is_reported_and_left() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     for plant in [
@@ -165,11 +166,11 @@ async fn whatever_stands_under_the_key_is_reported_and_left() {
         raw(&server, plant);
         let before = raw(&server, &["DUMP", "holdline:{a}"]);
         let asked = request("a");
-        let foreign = |told: &Result<(), holdline_core::LockError>| {
-            told.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
+        let foreign = |reported: &Result<(), holdline_core::LockError>| {
+            reported.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
         };
         let unfreeze = Operation::Unfreeze { name: name("a") };
-        for told in [
+        for reported in [
             engine.try_acquire(&asked).await.map(drop),
             renew(&engine, &asked, Purpose::Keep(HOLD)).await.map(drop),
             renew(&engine, &asked, Purpose::Wait).await.map(drop),
@@ -177,7 +178,7 @@ async fn whatever_stands_under_the_key_is_reported_and_left() {
             engine.inspect(&asked.name).await.map(drop),
             engine.operate(&unfreeze).await.map(drop),
         ] {
-            assert!(foreign(&told), "{plant:?}: {told:?}");
+            assert!(foreign(&reported), "{plant:?}: {reported:?}");
         }
         assert_eq!(raw(&server, &["DUMP", "holdline:{a}"]), before);
         assert_eq!(keys(&server), ["holdline:{a}"]);
@@ -185,7 +186,7 @@ async fn whatever_stands_under_the_key_is_reported_and_left() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_process_hears_nothing_is_passed_over_at_once() {
+async fn a_waiter_without_a_subscription_is_skipped_at_once() {
     let server = RedisServer::start(RedisConfig::default());
     let (alive, gone) = (engine(&server).await, engine(&server).await);
     let (holder, dead, next) = (request("a"), request("a"), request("a"));
@@ -199,7 +200,7 @@ async fn a_waiter_whose_process_hears_nothing_is_passed_over_at_once() {
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
 
-/// Waits until so many inboxes are heard.
+/// Waits until this many inboxes have a subscriber.
 async fn queue_is_heard(server: &RedisServer, wanted: usize) {
     for _ in 0..1_000 {
         let channels = raw(server, &["PUBSUB", "CHANNELS"]);
@@ -212,9 +213,9 @@ async fn queue_is_heard(server: &RedisServer, wanted: usize) {
 }
 
 #[tokio::test]
-async fn a_waiter_that_asks_is_handed_the_name_though_its_inbox_is_deaf() {
+async fn a_polling_waiter_gets_the_hand_off_without_a_subscription() {
     let server = RedisServer::start(RedisConfig::default());
-    // Who may not publish, and whose inbox nobody hears: heartbeats alone must do.
+    // No right to publish, and an inbox without a subscriber: heartbeats alone must suffice.
     raw(&server, &["ACL", "SETUSER", "default", "resetchannels"]);
     let engine = engine(&server).await;
     let (holder, next) = (request("a"), request("a"));
@@ -225,9 +226,9 @@ async fn a_waiter_that_asks_is_handed_the_name_though_its_inbox_is_deaf() {
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
 
-/// Each hand-off passed it over, for as long as somebody else was subscribed.
+/// Each hand-off skipped it, as long as another waiter was subscribed.
 #[tokio::test]
-async fn a_waiter_that_lost_only_its_subscription_is_served_in_its_turn() {
+async fn a_waiter_that_lost_its_subscription_is_served_in_its_turn() {
     let server = RedisServer::start(RedisConfig::default());
     let (first, second) = (engine(&server).await, engine(&server).await);
     let (holder, next, last) = (request("a"), request("a"), request("a"));
@@ -247,7 +248,7 @@ async fn a_waiter_that_lost_only_its_subscription_is_served_in_its_turn() {
         let record = raw(&server, &["HGET", "holdline:{a}:1d", &id]).text().expect("a record");
         record[51..67].to_owned()
     };
-    // The heartbeats say it as soon as the client knows.
+    // The heartbeats report it as soon as the client knows.
     for look in 0.. {
         let beat = renew(&first, &next, Purpose::Wait).await;
         if beat.is_ok() && inbox() == "0".repeat(16) {
@@ -283,7 +284,7 @@ async fn a_hand_off_publishes_once_however_many_wait() {
         assert_eq!(published(&server), turn as u64 + 1);
         holder = next.clone();
     }
-    // Nothing is published when nobody waits.
+    // Nothing is published without waiters.
     let alone = request("b");
     take(&engine, &alone).await;
     let_go(&engine, &alone).await;
@@ -298,7 +299,7 @@ async fn many_dead_entries_are_removed_a_few_at_a_time() {
     for _ in 0..200 {
         queue(&engine, &request("a")).await;
     }
-    // As if all had been silent for long.
+    // As if all had sent no heartbeat for long.
     let members = raw(&server, &["ZRANGE", "holdline:{a}:1q", "0", "-1"]);
     let members: Vec<String> =
         members.items().expect("a list").iter().filter_map(Reply::text).collect();
@@ -312,7 +313,7 @@ async fn many_dead_entries_are_removed_a_few_at_a_time() {
 }
 
 #[tokio::test]
-async fn readers_whose_set_was_deleted_are_forgotten() {
+async fn readers_whose_set_was_deleted_lose_their_locks() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let mut reader = request("a");
@@ -345,7 +346,7 @@ async fn a_grant_that_was_deleted_is_unknown_and_not_resurrected() {
 }
 
 #[tokio::test]
-async fn a_full_server_refuses_grants_and_takes_releases() {
+async fn a_full_server_rejects_grants_and_accepts_releases() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (plain, for_good, next) = (request("a"), request("b"), request("b"));
@@ -353,19 +354,19 @@ async fn a_full_server_refuses_grants_and_takes_releases() {
     take(&engine, &for_good).await;
     queue(&engine, &next).await;
     raw(&server, &["CONFIG", "SET", "maxmemory", "1"]);
-    let told = engine.try_acquire(&request("c")).await.expect_err("no room");
-    assert!(matches!(told.kind(), ErrorKind::Refused { .. }), "{told:?}");
-    assert_eq!(told.certainty(), Certainty::NotApplied);
+    let reported = engine.try_acquire(&request("c")).await.expect_err("no room");
+    assert!(matches!(reported.kind(), ErrorKind::Refused { .. }), "{reported:?}");
+    assert_eq!(reported.certainty(), Certainty::NotApplied);
     let_go(&engine, &plain).await;
     let reply = engine.release(&ending(&for_good, true)).await.expect("answered");
     assert!(matches!(reply, ReleaseReply::Released { .. }), "{reply:?}");
-    // The name was handed on, too.
+    // The name was handed off, too.
     let shown = engine.inspect(&name("b")).await.expect("shown");
     assert_eq!((shown.holder_count, shown.queue_length), (1, 0));
 }
 
 #[tokio::test]
-async fn a_line_that_was_deleted_is_told_to_who_stood_in_it() {
+async fn a_deleted_queue_is_reported_to_its_waiters() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     take(&engine, &request("a")).await;
@@ -380,7 +381,7 @@ async fn a_line_that_was_deleted_is_told_to_who_stood_in_it() {
 }
 
 #[tokio::test]
-async fn a_frozen_name_that_nobody_waits_for_any_more_is_no_semaphore() {
+async fn a_frozen_name_without_waiters_is_no_semaphore() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (duration, reason) = (Duration::from_secs(60), String::new());
@@ -397,7 +398,7 @@ async fn a_frozen_name_that_nobody_waits_for_any_more_is_no_semaphore() {
 }
 
 #[tokio::test]
-async fn who_queues_right_after_a_hand_off_to_its_own_client_was_heard_since() {
+async fn a_waiter_that_queues_after_a_hand_off_to_its_client_counts_as_alive() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut missing) = (request("a"), request("a"));
@@ -428,7 +429,7 @@ async fn a_release_after_the_server_clock_was_set_back_is_a_release() {
 }
 
 #[tokio::test]
-async fn who_queues_after_the_server_clock_was_set_back_stands_behind_who_waits() {
+async fn after_a_clock_step_back_a_new_waiter_queues_behind_the_others() {
     let server = RedisServer::start(RedisConfig::default().with_clock());
     let engine = engine(&server).await;
     let holder = request("a");
@@ -439,8 +440,8 @@ async fn who_queues_after_the_server_clock_was_set_back_stands_behind_who_waits(
     server.await_clock();
     for (position, next) in waiting.iter().enumerate().skip(1) {
         let reply = engine.try_acquire(next).await.expect("queued");
-        let AcquireReply::Queued { position: told, .. } = reply else { panic!("{reply:?}") };
-        assert_eq!(told, Some(position));
+        let AcquireReply::Queued { position: reported, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(reported, Some(position));
     }
     let mut before = holder;
     for mut next in waiting {

@@ -1,4 +1,4 @@
-//! What the tests of the scripts share: engines of one server, and contenders.
+//! Helpers of these tests: engines of one server, and contenders.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use holdline_conformance::clock::MachineClock;
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
 
-/// How long what must happen may take.
+/// The time limit of an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An engine whose limits a machine that is busy does not meet.
+/// An engine with limits that a busy machine does not reach.
 pub(crate) async fn engine(server: &RedisServer) -> RedisEngine {
     let options = RedisOptions::from_url(&server.url()).expect("a good URL");
     let options = options.with_command_timeout(PATIENCE).with_connect_timeout(PATIENCE);
     RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected")
 }
 
-/// Asks the server behind the engine's back.
+/// Sends a command past the engine.
 pub(crate) fn raw(server: &RedisServer, words: &[&str]) -> Reply {
     server.raw().send(words).expect("the server answers")
 }

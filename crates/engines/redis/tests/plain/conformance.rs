@@ -9,17 +9,17 @@ use holdline_core::{Engine, LockError, LockName};
 use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
-struct Plain {
+struct PlainSetup {
     server: RedisServer,
     parameters: &'static str,
     test: &'static str,
     opened: Mutex<Vec<PlainEngine>>,
 }
 
-impl Plain {
-    fn new(parameters: &'static str, test: &'static str) -> Plain {
+impl PlainSetup {
+    fn new(parameters: &'static str, test: &'static str) -> PlainSetup {
         let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
-        Plain { server, parameters, test, opened: Mutex::default() }
+        PlainSetup { server, parameters, test, opened: Mutex::default() }
     }
 
     fn key(name: &LockName) -> String {
@@ -27,13 +27,13 @@ impl Plain {
     }
 
     fn plant(&self, name: &LockName) -> Reply {
-        // As a lock of Redisson would stand there.
-        let words = ["HSET", &Plain::key(name), "uuid:thread", "1"];
+        // As a lock of Redisson.
+        let words = ["HSET", &PlainSetup::key(name), "uuid:thread", "1"];
         self.server.raw().send(&words).expect("the server answers")
     }
 
-    /// Asks with every client until it has met the new server: a command that was under way on the
-    /// old connection says nothing about what is kept.
+    /// Waits until every client has reconnected: a request on the old connection shows nothing
+    /// about the kept data.
     async fn meet_again(&self) -> Disturbed {
         let opened = self.opened.lock().expect("nobody panics with it").clone();
         let name = LockName::new("met again").expect("a good name");
@@ -49,12 +49,12 @@ impl Plain {
     }
 
     fn planted(&self, name: &LockName) -> Reply {
-        let words = ["HGET", &Plain::key(name), "uuid:thread"];
+        let words = ["HGET", &PlainSetup::key(name), "uuid:thread"];
         self.server.raw().send(&words).expect("the server answers")
     }
 }
 
-impl Factory for Plain {
+impl Factory for PlainSetup {
     fn name(&self) -> String {
         format!("redis, plain dialect ({})", self.parameters)
     }
@@ -104,11 +104,11 @@ impl Factory for Plain {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_tokens() {
-    run(Plain::new("key_template=lock:{name}", "with_tokens")).await.conclude();
+    run(PlainSetup::new("key_template=lock:{name}", "with_tokens")).await.conclude();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_tokens() {
     let parameters = "key_template=lock:{name}&fencing=off&lease_format=uuid";
-    run(Plain::new(parameters, "without_tokens")).await.conclude();
+    run(PlainSetup::new(parameters, "without_tokens")).await.conclude();
 }

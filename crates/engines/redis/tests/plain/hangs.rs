@@ -1,5 +1,5 @@
-//! A connection hangs, and the server does not: attempts and undos go on over another, and what
-//! hangs is undone behind it.
+//! A connection hangs, and the server does not: attempts and undos continue on another connection,
+//! and the hanging request is undone behind it.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Tra
 
 use crate::support::{PATIENCE, at, behind, ending, request, take};
 
-/// How many requests with these words the first connection has brought.
+/// Returns the number of such requests on the first connection.
 fn brought(proxy: &FaultProxy, words: &str) -> u64 {
     let about = |event: &holdline_services::Event| {
         event.connection == 1 && event.is_frame(Traffic::Requests, words)
@@ -24,13 +24,13 @@ async fn until(what: &str, seen: impl Fn() -> bool) {
     }
 }
 
-/// `again`: whether an id may be asked again after it went unanswered.
+/// `again`: whether an id may be requested again after a missing answer.
 async fn goes_on_over_another(parameters: &str, again: bool) {
     let server = RedisServer::start(RedisConfig::default());
     let proxy = FaultProxy::start(server.address());
     let url = format!("redis://{}", proxy.address());
     let engine = at(&url, &format!("command_timeout_ms=4000{parameters}")).await;
-    // The scripts are known by name from here on.
+    // The scripts are loaded from here on.
     let first = request("a");
     take(&engine, &first).await;
     engine.release(&ending(&first, true)).await.expect("released");
@@ -39,7 +39,7 @@ async fn goes_on_over_another(parameters: &str, again: bool) {
     proxy.inject(Frames::requests().containing(&id).nth(1), Fault::Hold);
     let error = engine.try_acquire(&hung).await.expect_err("it hangs");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
-    // A look goes to a good connection only: there is one from here on.
+    // An inspection uses only a healthy connection: there is one from here on.
     engine.inspect(&hung.name).await.expect("another connection");
     let granted = if again {
         hung
@@ -63,11 +63,11 @@ async fn goes_on_over_another(parameters: &str, again: bool) {
 }
 
 #[tokio::test]
-async fn with_tokens_an_attempt_whose_connection_hangs_goes_on_over_another() {
+async fn with_tokens_an_attempt_on_a_hanging_connection_continues_on_another() {
     goes_on_over_another("", true).await;
 }
 
 #[tokio::test]
-async fn without_tokens_an_attempt_whose_connection_hangs_is_made_anew_over_another() {
+async fn without_tokens_an_attempt_on_a_hanging_connection_is_repeated_on_another() {
     goes_on_over_another("&fencing=off", false).await;
 }

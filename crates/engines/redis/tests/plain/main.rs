@@ -1,4 +1,4 @@
-//! The plain dialect on a real server: the conformance suite, and what only this dialect does.
+//! The plain dialect on a real server: the conformance suite, and the specifics of this dialect.
 
 mod conformance;
 mod hangs;

@@ -1,5 +1,5 @@
-//! What only this dialect does: the bare commands, the server's own compare-and-delete, foreign
-//! holders, undoing behind a request, and the rights that it needs.
+//! The specifics of this dialect: plain commands, the server's own compare-and-delete, foreign
+//! holders, undos behind a request, and the required rights.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn keys(server: &RedisServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn without_tokens_taking_and_releasing_are_the_two_commands() {
+async fn without_tokens_acquire_and_release_are_one_command_each() {
     let server = server();
     let engine = engine(&server, "fencing=off").await;
     let attempt = request("a");
@@ -55,7 +55,7 @@ async fn with_tokens_nothing_but_the_counter_outlives_its_use() {
     assert_eq!(keys(&server), ["holdline:fence"]);
 }
 
-/// The server's own compare-and-delete, and what it cannot tell.
+/// The server's own compare-and-delete, and its limits.
 async fn deletes_by(flavour: Flavour, command: &str) {
     let server = RedisServer::start(RedisConfig::default().with_flavour(flavour));
     let engine = engine(&server, "fencing=off").await;
@@ -69,19 +69,19 @@ async fn deletes_by(flavour: Flavour, command: &str) {
     assert_eq!(calls(&server, command), 2);
     assert_eq!(calls(&server, "evalsha") + calls(&server, "eval"), scripts, "no script");
     assert_eq!(keys(&server), Vec::<String>::new());
-    // What is given up must not come back, which only a script could note elsewhere.
+    // An undone id must not come back, which only a script could record elsewhere.
     take(&engine, &stranger).await;
     engine.release(&ending(&stranger, true)).await.expect("answered");
     assert_eq!(calls(&server, command), 2);
 }
 
 #[tokio::test]
-async fn valkey_deletes_by_its_own_command() {
+async fn valkey_deletes_with_its_own_command() {
     deletes_by(Flavour::Valkey, "delifeq").await;
 }
 
 #[tokio::test]
-async fn a_foreign_holder_without_an_end_is_waited_for_and_never_touched() {
+async fn a_foreign_holder_without_an_expiry_is_never_changed() {
     let server = server();
     let engine = engine(&server, "").await;
     behind(&server, "SET lock:a theirs");
@@ -97,9 +97,9 @@ async fn a_foreign_holder_without_an_end_is_waited_for_and_never_touched() {
     assert_eq!(behind(&server, "GET lock:a").text().as_deref(), Some("theirs"));
 }
 
-/// A renewal took "no end" for the whole lease, so the name was gone for ever with its holder.
+/// A renewal took "no end" for the whole lease, so a dead holder kept the name forever.
 #[tokio::test]
-async fn a_lock_whose_end_was_taken_away_gets_one() {
+async fn a_lock_without_an_expiry_gets_one() {
     let server = server();
     for parameters in ["", "fencing=off"] {
         let engine = engine(&server, parameters).await;
@@ -110,7 +110,7 @@ async fn a_lock_whose_end_was_taken_away_gets_one() {
         let reply = asking::renew(&engine, &holder, Purpose::Keep(holder.hold)).await;
         assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
         assert!(ends() > 0, "by its holder: {}", ends());
-        // A dead holder renews no more. What has a token is known to be ours by others, too.
+        // A dead holder does not renew. With tokens, other clients recognise it as ours, too.
         behind(&server, "PERSIST lock:a");
         let busy = engine.try_acquire(&other).await.expect("answered");
         assert!(matches!(busy, AcquireReply::Busy { .. }), "{busy:?}");
@@ -120,7 +120,7 @@ async fn a_lock_whose_end_was_taken_away_gets_one() {
 }
 
 #[tokio::test]
-async fn a_value_that_begins_like_our_lease_is_anothers() {
+async fn a_value_that_begins_like_our_lease_is_foreign() {
     let server = server();
     for parameters in ["", "fencing=off"] {
         let engine = engine(&server, parameters).await;
@@ -165,7 +165,7 @@ async fn a_foreign_holder_is_never_revoked() {
     assert_eq!(behind(&server, "EXISTS lock:a").integer(), Some(1));
 }
 
-/// A request of the holder's that hangs may come a while after its lease.
+/// A hanging request of the holder may arrive after its lease.
 #[tokio::test]
 async fn a_revoked_lease_id_is_remembered_longer_than_a_short_lease() {
     let server = server();
@@ -180,17 +180,17 @@ async fn a_revoked_lease_id_is_remembered_longer_than_a_short_lease() {
     assert!(left > 10_000, "{left} ms");
 }
 
-/// The request waits in a server that stands still; its undo goes behind it.
+/// The request waits in a stopped server; its undo goes behind it.
 #[tokio::test]
-async fn what_was_given_up_while_the_server_stood_still_leaves_nothing() {
-    // Of the two requests, as many are scripts.
+async fn an_attempt_undone_on_a_stopped_server_leaves_no_keys() {
+    // How many of the two requests are scripts.
     for (parameters, scripts) in
         [("command_timeout_ms=100", 2), ("command_timeout_ms=100&fencing=off", 1)]
     {
         let server = server();
         let engine = engine(&server, parameters).await;
-        // The scripts are known to the server: an unknown one is sent again only while somebody
-        // waits for its answer.
+        // The scripts are loaded: the text of an unknown one is sent only while a client waits for
+        // its answer.
         let first = request("a");
         take(&engine, &first).await;
         engine.release(&ending(&first, true)).await.expect("released");
@@ -201,7 +201,7 @@ async fn what_was_given_up_while_the_server_stood_still_leaves_nothing() {
         let error = engine.release(&ending(&attempt, true)).await.expect_err("no answer");
         assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
         server.cont();
-        // The undo came last: once it was carried out, both were.
+        // The undo came last: once it has run, both have.
         let deadline = Instant::now() + Duration::from_secs(10);
         while calls(&server, "evalsha") < before + scripts {
             assert!(Instant::now() < deadline, "the undo was not carried out");
@@ -219,7 +219,7 @@ async fn what_was_given_up_while_the_server_stood_still_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_release_puts_one_element_into_the_list_for_a_second() {
+async fn a_release_pushes_one_element_that_expires_after_a_second() {
     let server = server();
     for parameters in ["", "fencing=off&"] {
         let list = format!("{parameters}signal_template=lock-signal:{{name}}");
@@ -235,7 +235,7 @@ async fn a_release_puts_one_element_into_the_list_for_a_second() {
     }
 }
 
-/// An exclusive lock of the native dialect excludes ours on the same key, and is left alone.
+/// An exclusive lock of the native dialect excludes ours on the same key, and is left as it is.
 #[tokio::test]
 async fn the_native_dialect_is_a_foreign_holder_on_the_same_key() {
     let server = server();
@@ -264,7 +264,7 @@ async fn the_native_dialect_is_a_foreign_holder_on_the_same_key() {
     assert!(matches!(reply, RenewReply::Renewed { .. }), "{reply:?}");
 }
 
-/// A user of the document does all that a lock needs, and a foreign holder besides.
+/// A user of the document can do everything that a lock needs, and handle a foreign holder.
 async fn has_the_rights(user: &str, parameters: &str) {
     let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
     let rule = format!("{user} {}", line.expect("the document's line"));
@@ -297,10 +297,10 @@ async fn has_the_rights(user: &str, parameters: &str) {
     assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error}");
 }
 
-/// What `doctor` needs besides.
+/// The further rights that `doctor` needs.
 const TO_LOOK: &str = "+info +config|get +acl|whoami +acl|dryrun +acl|getuser";
 
-/// What doctor finds about the rights of a user of the document, more or less some.
+/// The findings of doctor about a user of the document, with rights added or removed.
 async fn rights_of(user: &str, more: &str, parameters: &str) -> (Health, String) {
     let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
     let rule = format!("{user} {} {TO_LOOK} {more}", line.expect("the document's line"));
@@ -315,7 +315,7 @@ async fn rights_of(user: &str, more: &str, parameters: &str) -> (Health, String)
 }
 
 #[tokio::test]
-async fn doctor_asks_for_the_rights_of_this_dialect() {
+async fn doctor_checks_the_rights_of_this_dialect() {
     let signal = "signal_template=lock-signal:{name}";
     let (health, found) = rights_of("shared", "", signal).await;
     assert_eq!(health, Health::Ok, "{found}");
@@ -329,11 +329,11 @@ async fn doctor_asks_for_the_rights_of_this_dialect() {
 }
 
 #[tokio::test]
-async fn the_user_with_tokens_has_just_the_rights_that_a_lock_needs() {
+async fn the_user_with_tokens_has_exactly_the_rights_that_a_lock_needs() {
     has_the_rights("shared", "signal_template=lock-signal:{name}").await;
 }
 
 #[tokio::test]
-async fn the_user_without_tokens_has_just_the_rights_that_a_lock_needs() {
+async fn the_user_without_tokens_has_exactly_the_rights_that_a_lock_needs() {
     has_the_rights("bare", "fencing=off&signal_template=lock-signal:{name}").await;
 }

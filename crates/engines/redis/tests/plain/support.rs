@@ -1,4 +1,4 @@
-//! What these tests share: engines of one server, and attempts.
+//! Helpers of these tests: engines of one server, and attempts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
 
-/// How long what must happen may take.
+/// The time limit of an expected event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An engine whose lock key is `lock:NAME`.
@@ -24,7 +24,7 @@ pub(crate) async fn at(url: &str, parameters: &str) -> PlainEngine {
     let options = RedisOptions::from_url(&url).expect("a good URL");
     let options = match parameters.contains("command_timeout_ms") {
         true => options,
-        // A limit that a machine that is busy does not meet.
+        // A limit that a busy machine does not reach.
         false => options.with_command_timeout(PATIENCE),
     };
     let options = options.with_connect_timeout(PATIENCE);
@@ -36,12 +36,12 @@ pub(crate) fn request(text: &str) -> AcquireRequest {
     AcquireRequest { queue: false, claim_window: MIN_CLAIM_WINDOW, ..asking::request(text) }
 }
 
-/// Says something behind the engine's back.
+/// Sends a command past the engine.
 pub(crate) fn behind(server: &RedisServer, line: &str) -> Reply {
     server.raw().say(line).expect("the server answers")
 }
 
-/// How often the server has carried out a command, for whoever asked for it.
+/// Returns how often the server has run a command.
 pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = behind(server, "INFO commandstats").text().expect("a text");
     let head = format!("cmdstat_{command}:calls=");

@@ -1,4 +1,4 @@
-//! What `doctor` finds on servers that are a quorum, each set up wrong in one way.
+//! `doctor` on quorums, one misconfiguration at a time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ async fn of(options: &QuorumOptions) -> Checkup {
     quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options")
 }
 
-async fn look(nodes: &Nodes) -> Checkup {
+async fn run_checkup(nodes: &Nodes) -> Checkup {
     of(&nodes.options("")).await
 }
 
-/// All that was found by one check.
+/// Returns all findings of one check.
 fn by<'a>(checkup: &'a Checkup, check: &str) -> Vec<&'a Finding> {
     let found = checkup.findings().iter().filter(|finding| finding.check() == check);
     let found: Vec<&Finding> = found.collect();
@@ -27,7 +27,7 @@ fn by<'a>(checkup: &'a Checkup, check: &str) -> Vec<&'a Finding> {
     found
 }
 
-/// The one finding of a check.
+/// Returns the only finding of a check.
 fn one<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
     let found = by(checkup, check);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -40,10 +40,10 @@ fn ill(checkup: &Checkup) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn a_set_that_is_well_lacks_only_a_password() {
+async fn a_healthy_set_lacks_only_a_password() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     let checks: Vec<&str> = found.findings().iter().map(Finding::check).collect();
     assert_eq!(
         checks,
@@ -71,11 +71,11 @@ async fn a_set_that_is_well_lacks_only_a_password() {
 #[tokio::test]
 async fn blank_servers_are_an_error_and_stay_blank() {
     let nodes = Nodes::start(3, &RedisConfig::default());
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     assert_eq!(one(&found, "set").health(), Health::Error, "{found:?}");
     assert!(one(&found, "set").fix().is_some_and(|fix| fix.contains("quorum init")), "{found:?}");
     for server in &nodes.servers {
-        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+        assert_eq!(server.raw().say("DBSIZE").expect("a reply").integer(), Some(0));
     }
 }
 
@@ -84,33 +84,33 @@ async fn lost_servers_are_a_warning_until_a_majority_is_lost() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     nodes.servers[2].kill();
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     for check in ["servers", "margin", "votes"] {
         assert_eq!(one(&found, check).health(), Health::Warning, "{found:?}");
     }
     let address = nodes.servers[2].address().to_string();
     assert!(one(&found, "votes").found().starts_with(&address), "{found:?}");
     nodes.servers[1].kill();
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     assert_eq!(one(&found, "servers").health(), Health::Error, "{found:?}");
     assert_eq!(by(&found, "votes").len(), 2, "{found:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_forgot_is_told_with_its_wait() {
+async fn a_server_that_lost_its_data_is_reported_with_its_quarantine() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
     nodes.admin().rejoin().await.expect("the others remember");
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     assert!(one(&found, "votes").found().contains("s more"), "{found:?}");
     assert_eq!(one(&found, "votes").health(), Health::Warning, "{found:?}");
     assert_eq!(one(&found, "margin").health(), Health::Warning, "{found:?}");
 }
 
-/// An old copy is put back: the new run of the server shows it, however it writes.
+/// An old copy is restored: the new run of the server shows it, whatever its persistence.
 #[tokio::test]
-async fn a_server_with_an_old_copy_is_told() {
+async fn a_server_with_an_old_copy_is_reported() {
     for fsync in ["everysec", "always"] {
         let config = RedisConfig::default().with_appendonly(fsync);
         let nodes = Nodes::start(3, &config);
@@ -119,12 +119,12 @@ async fn a_server_with_an_old_copy_is_told() {
         let kept = server.directory().join("appendonlydir");
         let copy = server.directory().join("copy");
         copy_all(&kept, &copy);
-        assert_eq!(ill(&look(&nodes).await), ["guard"]);
+        assert_eq!(ill(&run_checkup(&nodes).await), ["guard"]);
         server.kill();
         std::fs::remove_dir_all(&kept).expect("removed");
         std::fs::rename(&copy, &kept).expect("put back");
         server.restart();
-        let found = look(&nodes).await;
+        let found = run_checkup(&nodes).await;
         assert_eq!(ill(&found), ["margin", "votes", "guard"], "{fsync}: {found:?}");
     }
 }
@@ -139,11 +139,11 @@ fn copy_all(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn sets_that_survive_little_are_told() {
+async fn sets_with_little_redundancy_are_reported() {
     for (count, says) in [(1, "three"), (2, "three"), (4, "even")] {
         let nodes = Nodes::start(count, &RedisConfig::default());
         nodes.init().await;
-        let found = look(&nodes).await;
+        let found = run_checkup(&nodes).await;
         assert_eq!(one(&found, "servers").health(), Health::Warning, "{found:?}");
         assert!(one(&found, "servers").fix().is_some_and(|fix| fix.contains(says)), "{found:?}");
     }
@@ -166,7 +166,7 @@ async fn servers_of_two_sets_are_an_error() {
     nodes.init().await;
     others.init().await;
     nodes.servers.extend(others.servers);
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     let set = one(&found, "set");
     assert_eq!(set.health(), Health::Error, "{found:?}");
     assert!(set.found().contains("not one set"), "{found:?}");
@@ -183,7 +183,7 @@ async fn one_server_of_another_set_among_five_is_a_warning_with_its_address() {
     others.init().await;
     nodes.servers.truncate(4);
     nodes.servers.extend(others.servers);
-    let found = look(&nodes).await;
+    let found = run_checkup(&nodes).await;
     assert_eq!(ill(&found), ["votes", "guard"], "{found:?}");
     assert_eq!(one(&found, "set").health(), Health::Ok, "{found:?}");
     assert!(one(&found, "margin").found().contains("4 of 5 vote, 1 more"), "{found:?}");
@@ -196,18 +196,18 @@ async fn one_server_of_another_set_among_five_is_a_warning_with_its_address() {
 }
 
 #[tokio::test]
-async fn a_replica_is_told_as_that() {
+async fn a_replica_is_reported() {
     let mut nodes = Nodes::start(2, &RedisConfig::default());
     let config = RedisConfig::default().with_replica_of(nodes.servers[0].address());
     nodes.servers.push(RedisServer::start(config));
-    let found = look(&nodes).await;
-    let told = by(&found, "votes");
-    assert!(told.iter().any(|one| one.found().contains("it is a replica")), "{found:?}");
+    let found = run_checkup(&nodes).await;
+    let reported = by(&found, "votes");
+    assert!(reported.iter().any(|one| one.found().contains("it is a replica")), "{found:?}");
     assert_eq!(found.health(), Health::Error);
 }
 
 #[tokio::test]
-async fn what_one_server_lacks_is_told_by_its_address() {
+async fn a_fault_of_one_server_is_reported_with_its_address() {
     let mut nodes = Nodes::start(2, &RedisConfig::default());
     let few = "few on >canary ~holdline:* &holdline:* +@all -setrange";
     let config = RedisConfig::default().with_maxmemory("50mb", "volatile-lru").with_user(few);
@@ -229,9 +229,9 @@ async fn what_one_server_lacks_is_told_by_its_address() {
         ("idle", Health::Warning),
         ("messages", Health::Warning),
     ] {
-        let told = by(&found, check);
-        assert_eq!(told.len(), 2, "{found:?}");
-        let worst = told.iter().find(|one| one.health() == health).expect("told");
+        let reported = by(&found, check);
+        assert_eq!(reported.len(), 2, "{found:?}");
+        let worst = reported.iter().find(|one| one.health() == health).expect("a reply");
         assert!(worst.found().starts_with(&format!("{address}: ")), "{found:?}");
     }
     assert_eq!(one(&found, "clocks").health(), Health::Warning, "{found:?}");
@@ -239,9 +239,9 @@ async fn what_one_server_lacks_is_told_by_its_address() {
     assert!(!format!("{found:?}").contains("canary"), "{found:?}");
 }
 
-/// One server of a set that is otherwise well, set up wrong in one way at a time.
+/// One server of an otherwise healthy set, misconfigured in one way at a time.
 #[tokio::test]
-async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() {
+async fn each_harmful_setting_of_one_server_is_reported_with_its_address() {
     let config = RedisConfig::default().with_password("canary").with_appendonly("always");
     let nodes = Nodes::start(3, &config.with_user("locker on >canary ~* &* +@all"));
     let url = nodes.url().replace("redlock://", "redlock://locker:canary@");
@@ -251,11 +251,12 @@ async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() 
     assert_eq!(ill(&of(&options).await), [""; 0]);
     let server = &nodes.servers[2];
     let (address, mut raw) = (server.address().to_string(), server.raw());
-    // So much that what connections take beside it does not count. A long argument would be counted
-    // twice until the server shrinks the buffer of the connection.
+    // So much that the memory of connections does not matter. A long argument would count twice
+    // until the server shrinks the buffer of the connection.
     raw.say(&format!("SETRANGE ballast {} x", 10 << 20)).expect("set");
-    let told = raw.say("INFO memory").expect("told").text().expect("a text");
-    let used = told.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("told");
+    let reported = raw.say("INFO memory").expect("a reply").text().expect("a text");
+    let used =
+        reported.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a reply");
     let used: u64 = used.parse().expect("a number");
     for (wrong, right, check, health) in [
         (
@@ -295,25 +296,25 @@ async fn each_setting_of_one_server_that_harms_the_set_is_told_by_its_address() 
             Health::Warning,
         ),
     ] {
-        assert_eq!(raw.say(&wrong).expect("told").error(), None, "{wrong}");
+        assert_eq!(raw.say(&wrong).expect("a reply").error(), None, "{wrong}");
         let found = of(&options).await;
         assert_eq!(ill(&found), [check], "{wrong}: {found:?}");
-        let told = by(&found, check);
-        let worst = told.iter().find(|one| one.health() != Health::Ok).expect("told");
+        let reported = by(&found, check);
+        let worst = reported.iter().find(|one| one.health() != Health::Ok).expect("a reply");
         assert_eq!(worst.health(), health, "{wrong}: {found:?}");
         let text = format!("{} {}", worst.found(), worst.fix().unwrap_or_default());
         assert!(text.contains(&address), "{wrong}: {text}");
         let others = nodes.servers[..2].iter().map(|server| server.address().to_string());
         let others: Vec<String> = others.filter(|other| text.contains(other)).collect();
         assert!(others.is_empty(), "{wrong}: {text}");
-        assert_eq!(raw.say(right).expect("told").error(), None, "{right}");
+        assert_eq!(raw.say(right).expect("a reply").error(), None, "{right}");
     }
     assert!(!format!("{:?}", of(&options).await).contains("canary"));
 }
 
-/// Without tokens they are no set, and each is looked at by itself.
+/// Without tokens they are no set, and each is checked separately.
 #[tokio::test]
-async fn servers_without_a_set_are_looked_at_one_by_one() {
+async fn servers_without_a_set_are_checked_one_by_one() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.servers[2].kill();
     let found = of(&nodes.options("&dialect=plain&fencing=off")).await;

@@ -1,5 +1,5 @@
-//! The suite on five real servers, in real time: in the native dialect, and in the plain one with
-//! tokens and without.
+//! The conformance suite on five real servers, in real time: in the native dialect, and in the
+//! plain one with and without tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,48 +13,49 @@ use holdline_services::{RedisConfig, RedisServer, Reply};
 
 use crate::support::{HOLD, Nodes, request};
 
-/// How long a client may take to find servers that are there again.
+/// The time limit of a client to reconnect.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Between two looks at whether it has, of which there are so many in a row.
+/// The interval of the checks, and how many must succeed in a row.
 const PAUSE: Duration = Duration::from_millis(20);
 const LOOKS: usize = 25;
 const FOREIGN: &str = "somebody else's lock";
-/// Where a hash that is no lock of ours has its word.
+/// The field of a foreign hash.
 const FIELD: &str = "uuid:thread";
 
-/// A way to use a quorum.
-struct Form {
+/// A configuration of a quorum.
+struct QuorumForm {
     test: &'static str,
     parameters: &'static str,
     histories: usize,
     plain: bool,
 }
 
-const NATIVE: Form = Form { test: "in_real_time", parameters: "", histories: 60, plain: false };
-const PLAIN: Form = Form {
+const NATIVE: QuorumForm =
+    QuorumForm { test: "in_real_time", parameters: "", histories: 60, plain: false };
+const PLAIN: QuorumForm = QuorumForm {
     test: "plain_with_tokens",
     parameters: "&dialect=plain&key_template=lock:{name}",
     histories: 20,
     plain: true,
 };
-const BARE: Form = Form {
+const BARE: QuorumForm = QuorumForm {
     test: "plain_without_tokens",
     parameters: "&dialect=plain&key_template=lock:{name}&fencing=off&lease_format=uuid",
     ..PLAIN
 };
 
 struct Servers {
-    form: Form,
+    form: QuorumForm,
     nodes: Nodes,
-    /// All clients that were opened: after a restart they have to find the servers again.
+    /// All open clients: after a restart they must reconnect.
     engines: Mutex<Vec<QuorumEngine>>,
-    /// How many names were taken to see whether the servers are reached.
+    /// The number of names used to test the connections.
     probes: AtomicU64,
 }
 
 impl Servers {
-    /// Restarts as many as may be lost: those wait for their votes. Without tokens there is no such
-    /// wait, and all are restarted.
+    /// Restarts a minority of the servers, which are then in quarantine. Without tokens there is no
+    /// quarantine, and all are restarted.
     async fn restart(&self) -> Disturbed {
         let restarted = &self.nodes.servers[..self.form.restarted()];
         std::thread::scope(|scope| {
@@ -68,8 +69,8 @@ impl Servers {
         }
     }
 
-    /// Waits until each client reaches all servers that vote, under the configuration that has the
-    /// new ids of those that were restarted. Before, a request may meet both configurations.
+    /// Waits until each client reaches all servers that vote, under the configuration with the new
+    /// ids of the restarted ones. Before, a request may meet both configurations.
     async fn settled(&self) -> Result<(), String> {
         self.all_reach_all().await?;
         if self.form.test == BARE.test {
@@ -106,9 +107,8 @@ impl Servers {
         Ok(())
     }
 
-    /// Takes a name of nobody's by this client, and looks whether it came to each server. A client
-    /// that has found a majority grants already; whether the next one finds the name free depends
-    /// on which.
+    /// Acquires an unused name with this client, and checks that each server has it. A client that
+    /// has reached a majority grants already, but another client may reach another majority.
     async fn reaches_all(&self, engine: &QuorumEngine) -> Result<(), String> {
         let probe = self.probes.fetch_add(1, Ordering::Relaxed);
         let lease_id = LeaseId::from_bytes(u128::from(probe).to_be_bytes());
@@ -120,7 +120,7 @@ impl Servers {
             let reply = server.raw().send(&["EXISTS", &key]);
             matches!(reply, Ok(Reply::Integer(1)))
         };
-        // Those beyond the majority are asked as well, and may be a moment late.
+        // The servers beyond the majority are asked as well, and may be late.
         for _ in 0..LOOKS {
             if self.nodes.servers.iter().all(there) {
                 break;
@@ -149,8 +149,8 @@ impl Servers {
     }
 }
 
-impl Form {
-    /// How many of the five servers are restarted at once.
+impl QuorumForm {
+    /// Returns how many of the five servers are restarted at once.
     fn restarted(&self) -> usize {
         if self.test == BARE.test { 5 } else { 2 }
     }
@@ -194,7 +194,7 @@ impl Factory for Servers {
     fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
         Box::pin(async move {
             match disturbance {
-                // A string would be somebody's lock there; a hash is as a lock of Redisson stands.
+                // A string would be a lock of another library; a hash is a lock of Redisson.
                 Disturbance::PlantForeign(name) if self.form.plain => {
                     let words = ["HSET", &self.form.key(name), FIELD, FOREIGN];
                     self.on_all(&words, |reply| *reply == Reply::Integer(1))
@@ -216,13 +216,13 @@ impl Factory for Servers {
     }
 }
 
-/// Five servers at a time are enough for a small machine.
+/// One test at a time: five servers are enough for a small machine.
 static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-async fn passes(form: Form) {
+async fn passes(form: QuorumForm) {
     let _alone = ONE_AT_A_TIME.lock().await;
     let nodes = Nodes::start(5, &RedisConfig::default().with_appendonly("always"));
-    // Without tokens nobody sets the servers up.
+    // Without tokens the servers need no initialisation.
     if form.test != BARE.test {
         nodes.init_with(form.parameters).await;
     }

@@ -1,5 +1,5 @@
-//! Somebody else writes to the keys of a node: it is told in words and left as it is. On one node
-//! it costs that node; on all of them every verb says so.
+//! Foreign data in the keys of a node: it is reported and left as it is. On one node it costs that
+//! node's vote; on all of them every verb reports it.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const LOCK: &str = "holdline:{a}";
 const COUNTER: &str = "holdline:{a}:1l";
 const NODE: &str = "holdline:node:1";
 
-/// What may stand under a name's keys.
+/// Foreign data under a name's keys.
 const OF_NAME: [&[&str]; 7] = [
     &["SET", LOCK, "x"],
     &["RPUSH", LOCK, "x"],
@@ -27,7 +27,7 @@ const OF_NAME: [&[&str]; 7] = [
     &["SADD", COUNTER, "x"],
     &["HSET", COUNTER, "f", "v"],
 ];
-/// What may stand under the key of a node: whole, or a field of ours.
+/// Foreign data under the key of a node: the whole key, or one field.
 const OF_NODE: [&[&str]; 4] = [
     &["SET", NODE, "x"],
     &["RPUSH", NODE, "x"],
@@ -49,7 +49,7 @@ fn say(server: &RedisServer, words: &[&str]) -> Reply {
     server.raw().send(words).expect("an answer")
 }
 
-/// What stands under a key, in an order that does not change.
+/// Returns the content of a key, in a stable order.
 fn content(server: &RedisServer, key: &str) -> Vec<String> {
     let fields = say(server, &["HGETALL", key]);
     let Some(fields) = fields.items() else {
@@ -81,13 +81,13 @@ async fn release(engine: &QuorumEngine, id: u8) -> Result<ReleaseReply, LockErro
     engine.release(&ReleaseRequest { name: name(), lease_id: request(id).lease_id, ending }).await
 }
 
-/// The other two lock as if nothing were, and what is not ours stays as it is.
+/// The other two nodes lock normally, and the foreign data stays.
 async fn costs_one_node(nodes: &Nodes, key: &str, id: u8) {
     let before = content(&nodes.servers[0], key);
     let engine = connect(nodes).await;
     let granted = engine.try_acquire(&request(id)).await;
     assert!(matches!(granted, Ok(AcquireReply::Granted { .. })), "{key}: {granted:?}");
-    assert!(engine.inspect(&name()).await.expect("told").is_held(), "{key}");
+    assert!(engine.inspect(&name()).await.expect("a reply").is_held(), "{key}");
     let renewed = renew(&engine, id).await;
     assert!(matches!(renewed, Ok(RenewReply::Renewed { .. })), "{key}: {renewed:?}");
     let released = release(&engine, id).await;
@@ -97,7 +97,7 @@ async fn costs_one_node(nodes: &Nodes, key: &str, id: u8) {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_under_a_name_of_one_node_is_left_and_costs_that_node() {
+async fn foreign_data_under_a_name_of_one_node_is_left_and_costs_that_node() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     for (plant, id) in OF_NAME.into_iter().zip(1..) {
@@ -107,13 +107,13 @@ async fn what_is_not_ours_under_a_name_of_one_node_is_left_and_costs_that_node()
     }
 }
 
-/// Where the mark of a lease id that was given up stands.
+/// Returns the key of the tombstone of a lease id.
 fn mark(id: u8) -> String {
     format!("{LOCK}:1t:{}", request(id).lease_id.to_hex())
 }
 
 #[tokio::test]
-async fn what_is_not_ours_in_the_place_of_a_mark_is_left_and_costs_that_node() {
+async fn foreign_data_in_place_of_a_tombstone_is_left_and_costs_that_node() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     for (plant, id) in [["SET", "x"], ["SET", ""], ["RPUSH", "x"], ["SADD", "x"]].iter().zip(1..) {
@@ -124,7 +124,7 @@ async fn what_is_not_ours_in_the_place_of_a_mark_is_left_and_costs_that_node() {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_in_the_place_of_a_mark_of_all_nodes_is_told_and_left() {
+async fn foreign_data_in_place_of_all_tombstones_is_reported_and_left() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let engine = connect(&nodes).await;
@@ -132,47 +132,47 @@ async fn what_is_not_ours_in_the_place_of_a_mark_of_all_nodes_is_told_and_left()
         say(server, &["SET", &mark(1), "x"]);
     }
     let asked = engine.try_acquire(&request(1)).await.map(drop);
-    for told in [asked, release(&engine, 1).await.map(drop)] {
-        let told = told.expect_err("not ours");
-        assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{told}");
-        assert_eq!(told.certainty(), Certainty::NotApplied, "{told}");
+    for reported in [asked, release(&engine, 1).await.map(drop)] {
+        let reported = reported.expect_err("not ours");
+        assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{reported}");
+        assert_eq!(reported.certainty(), Certainty::NotApplied, "{reported}");
     }
     for server in &nodes.servers {
         assert_eq!(say(server, &["GET", &mark(1)]).text().as_deref(), Some("x"));
         assert_eq!(say(server, &["EXISTS", LOCK]).integer(), Some(0));
     }
-    // Another lease id has a mark of its own.
+    // Another lease id has a tombstone of its own.
     let granted = engine.try_acquire(&request(2)).await;
     assert!(matches!(granted, Ok(AcquireReply::Granted { .. })), "{granted:?}");
 }
 
 #[tokio::test]
-async fn what_is_not_ours_under_the_key_of_a_node_is_left_told_and_costs_that_node() {
+async fn foreign_data_under_the_key_of_a_node_is_reported_and_costs_that_node() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let server = &nodes.servers[0];
     let mut ids = 1..;
     let mut id = || ids.next().expect("enough");
-    // What it kept is put aside, and put back behind each.
+    // Its data is saved, and restored after each case.
     say(server, &["RENAME", NODE, "kept"]);
     for plant in OF_NODE {
         say(server, plant);
         costs_one_node(&nodes, NODE, id()).await;
-        is_told(&nodes).await;
+        is_reported(&nodes).await;
         say(server, &["DEL", NODE]);
     }
     for (field, value) in FIELDS {
         say(server, &["COPY", "kept", NODE, "REPLACE"]);
         say(server, &["HSET", NODE, field, value]);
         costs_one_node(&nodes, NODE, id()).await;
-        is_told(&nodes).await;
+        is_reported(&nodes).await;
     }
     say(server, &["RENAME", "kept", NODE]);
     assert_eq!(nodes.admin().status().await.votes, 3);
 }
 
-/// An operator is told of the first node, in words.
-async fn is_told(nodes: &Nodes) {
+/// An operator gets the error of the first node.
+async fn is_reported(nodes: &Nodes) {
     let status = nodes.admin().status().await;
     assert_eq!(status.votes, 2, "{status:?}");
     let node = &status.nodes[0];
@@ -181,7 +181,7 @@ async fn is_told(nodes: &Nodes) {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_on_all_nodes_is_told_by_every_verb_and_left() {
+async fn foreign_data_on_all_nodes_is_reported_by_every_verb_and_left() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let engine = connect(&nodes).await;
@@ -193,16 +193,16 @@ async fn what_is_not_ours_on_all_nodes_is_told_by_every_verb_and_left() {
         on_all(&["DEL", LOCK, COUNTER]);
         on_all(plant);
         let before = on_all(&["DUMP", plant[1]]);
-        let mut told = vec![engine.try_acquire(&request(1)).await.map(drop)];
+        let mut reported = vec![engine.try_acquire(&request(1)).await.map(drop)];
         if plant[1] == LOCK {
-            told.push(renew(&engine, 2).await.map(drop));
-            told.push(release(&engine, 2).await.map(drop));
-            told.push(engine.inspect(&name()).await.map(drop));
+            reported.push(renew(&engine, 2).await.map(drop));
+            reported.push(release(&engine, 2).await.map(drop));
+            reported.push(engine.inspect(&name()).await.map(drop));
         }
-        for told in told {
-            let told = told.expect_err("not ours");
-            assert!(matches!(told.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {told}");
-            assert_eq!(told.certainty(), Certainty::NotApplied, "{plant:?}: {told}");
+        for reported in reported {
+            let reported = reported.expect_err("not ours");
+            assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
+            assert_eq!(reported.certainty(), Certainty::NotApplied, "{plant:?}: {reported}");
         }
         assert_eq!(on_all(&["DUMP", plant[1]]), before, "{plant:?}");
         assert!(

@@ -1,4 +1,4 @@
-//! Which server has which slot of a set: what clients may change, and what operators say.
+//! The slots of a set: what clients may change, and what only operators decide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use holdline_services::{RedisConfig, RedisServer, Reply};
 
 use crate::support::{Nodes, admin_of, name, request};
 
-/// These servers, by these names for 127.0.0.1.
+/// These servers, by this name for 127.0.0.1.
 fn options(host: &str, servers: &[&RedisServer]) -> QuorumOptions {
     let hosts = servers.iter().map(|one| format!("{host}:{}", one.address().port()));
     let hosts = hosts.collect::<Vec<_>>().join(",");
@@ -28,9 +28,9 @@ async fn connect(options: &QuorumOptions) -> QuorumEngine {
     engine.expect("a set")
 }
 
-/// Who each server is, and what it belongs to.
+/// Returns the id and the configuration of each server.
 fn kept(servers: &[RedisServer]) -> Vec<Reply> {
-    let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("told");
+    let kept = |one: &RedisServer| one.raw().say("HMGET holdline:node:1 m i g c").expect("a reply");
     servers.iter().map(kept).collect()
 }
 
@@ -46,7 +46,7 @@ fn message<T: std::fmt::Debug>(outcome: Result<T, LockError>) -> String {
 
 /// The set is {0, 1, 2}, and a client lists {0, 1, 3}.
 #[tokio::test]
-async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
+async fn one_wrong_server_in_a_list_evicts_no_member_and_is_reported() {
     let nodes = Nodes::start(4, &RedisConfig::default());
     let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
     let right = admin(&[a, b, c]);
@@ -54,7 +54,7 @@ async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
     let before = kept(&nodes.servers[..3]);
     let wrong = options("127.0.0.1", &[a, b, x]);
     let engine = connect(&wrong).await;
-    // Two of the set answer, so names can be had.
+    // Two of the set answer, so names can be acquired.
     for id in 1..=5 {
         let reply = engine.try_acquire(&request(id)).await.expect("two vote");
         let granted = matches!(reply, AcquireReply::Granted { .. });
@@ -70,12 +70,12 @@ async fn one_wrong_server_in_a_list_evicts_nobody_and_is_reported() {
     let fix = status.nodes[2].fix.as_deref().expect("said");
     assert!(fix.contains("quorum replace OLD NEW"), "{fix}");
     admin_of(&wrong).rejoin().await.expect("there is nothing to do");
-    assert_eq!(kept(&nodes.servers[..3]), before, "nobody is told anything");
+    assert_eq!(kept(&nodes.servers[..3]), before, "no node receives a command");
     assert_eq!(right.status().await.votes, 3);
 }
 
 #[tokio::test]
-async fn an_operator_replaces_a_server_and_takes_it_in_again() {
+async fn an_operator_replaces_a_server_and_readmits_it() {
     let nodes = Nodes::start(4, &RedisConfig::default());
     let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
     crate::support::vouched(&admin(&[a, b, c])).await;
@@ -95,29 +95,29 @@ async fn an_operator_replaces_a_server_and_takes_it_in_again() {
         (&[(&*old, &*by), (&*a_at, &*by)], "in one pair only"),
         (&[(&*b_at, &*by)], "1 of 3 servers vote, and 2 must"),
     ] {
-        let told = message(new.plan_replace(pairs).await);
-        assert!(told.contains(says), "{told}");
+        let reported = message(new.plan_replace(pairs).await);
+        assert!(reported.contains(says), "{reported}");
     }
     assert_eq!(kept(&nodes.servers), before, "looking changes nothing");
     let status = new.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(2), 2), "{status:?}");
     assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
-    // The old one has learnt of it, or does as soon as somebody lists it.
+    // The old server knows the change, or learns of it as soon as a client lists it.
     let back = admin(&[a, b, c]);
     let status = back.rejoin().await.expect("nothing is evicted by that");
     assert_eq!(status.nodes[2].state, NodeState::Replaced, "{status:?}");
     assert!(back.plan_rejoin().await.is_empty(), "its slot has another address");
-    // It comes back by the same verb.
+    // The same verb brings it back.
     let planned = back.plan_replace(&[(&by, &old)]).await.expect("two remember");
     let status = back.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(3), 2), "{status:?}");
     assert_eq!(status.nodes[2].state, NodeState::Quarantined, "{status:?}");
-    let evicted = admin(&[a, b, x]).rejoin().await.expect("it is told");
+    let evicted = admin(&[a, b, x]).rejoin().await.expect("a reply");
     assert_eq!(evicted.nodes[2].state, NodeState::Mislisted, "{evicted:?}");
 }
 
 #[tokio::test]
-async fn a_server_of_another_set_is_given_no_slot() {
+async fn a_server_of_another_set_gets_no_slot() {
     let (nodes, other) =
         (Nodes::start(3, &RedisConfig::default()), Nodes::start(1, &RedisConfig::default()));
     let [a, b, c] = &nodes.servers[..] else { panic!("three servers") };
@@ -126,16 +126,16 @@ async fn a_server_of_another_set_is_given_no_slot() {
     let x = &other.servers[0];
     let (old, by) = (c.address().to_string(), x.address().to_string());
     let new = admin(&[a, b, x]);
-    let told = message(new.plan_replace(&[(&old, &by)]).await);
-    assert!(told.contains("delete its key `holdline:node:1`"), "{told}");
+    let reported = message(new.plan_replace(&[(&old, &by)]).await);
+    assert!(reported.contains("delete its key `holdline:node:1`"), "{reported}");
     x.raw().say("DEL holdline:node:1").expect("deleted");
     let planned = new.plan_replace(&[(&old, &by)]).await.expect("two remember");
     assert_eq!(new.replace(&planned).await.expect("agreed").epoch, Some(2));
 }
 
-/// Founded as 127.0.0.1, listed as localhost, and a majority forgets.
+/// Initialised as 127.0.0.1, listed as localhost, and a majority loses its data.
 #[tokio::test]
-async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
+async fn a_majority_without_data_under_other_names_recovers_by_a_running_client() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
@@ -145,7 +145,7 @@ async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
     for server in &servers[..2] {
         server.raw().say("FLUSHALL").expect("flushed");
     }
-    // Whoever asks is refused, looks, and takes them in.
+    // A client that acquires is refused, refreshes its view, and readmits them.
     let mut id = 2;
     loop {
         let status = admin_of(&renamed).status().await;
@@ -161,9 +161,9 @@ async fn a_majority_that_forgot_under_other_names_heals_while_a_client_lives() {
     }
 }
 
-/// The same when no client lives that has seen them.
+/// The same without a running client that has seen them.
 #[tokio::test]
-async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replaces_all() {
+async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_replaces_all() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let servers: Vec<&RedisServer> = nodes.servers.iter().collect();
@@ -171,12 +171,15 @@ async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replac
     for server in &servers[..2] {
         server.raw().say("FLUSHALL").expect("flushed");
     }
-    let told = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
-    assert!(told.contains("quorum replace OLD NEW") && !told.contains("FLUSH"), "{told}");
+    let reported = message(QuorumEngine::connect(&renamed, Arc::new(MachineClock)).await);
+    assert!(
+        reported.contains("quorum replace OLD NEW") && !reported.contains("FLUSH"),
+        "{reported}"
+    );
     for server in &servers {
         let port = server.address().port();
-        assert!(told.contains(&format!("127.0.0.1:{port}")), "{told}");
-        assert!(told.contains(&format!("localhost:{port}")), "{told}");
+        assert!(reported.contains(&format!("127.0.0.1:{port}")), "{reported}");
+        assert!(reported.contains(&format!("localhost:{port}")), "{reported}");
     }
     let operator = admin_of(&renamed);
     let status = operator.status().await;
@@ -187,8 +190,8 @@ async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replac
         (format!("127.0.0.1:{port}"), format!("localhost:{port}"))
     });
     let pairs: Vec<(String, String)> = pairs.collect();
-    let told = message(operator.plan_replace(&pairs[..1]).await);
-    assert!(told.contains(&pairs[1].0), "{told}");
+    let reported = message(operator.plan_replace(&pairs[..1]).await);
+    assert!(reported.contains(&pairs[1].0), "{reported}");
     let planned = operator.plan_replace(&pairs).await.expect("all slots are accounted for");
     let status = operator.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(2), 1), "{status:?}");
@@ -196,37 +199,37 @@ async fn a_majority_that_forgot_under_other_names_is_told_and_an_operator_replac
     assert_eq!(status.votes, 3, "{status:?}");
 }
 
-/// Another client has begun to make them a set, with another longest lease.
+/// Another client has begun to initialise them, with another longest lease.
 #[tokio::test]
-async fn an_init_never_founds_with_another_longest_lease_than_it_was_asked_for() {
+async fn an_init_never_uses_another_longest_lease_than_requested() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let slots = nodes.servers.iter().zip(1..);
     let slots: Vec<(NodeId, String)> =
         slots.map(|(one, id)| (NodeId::from_bytes([id; 16]), one.address().to_string())).collect();
     let named: Vec<(NodeId, &str)> = slots.iter().map(|(id, at)| (*id, at.as_str())).collect();
-    let other = Configuration::founded(&named, Duration::from_secs(90));
+    let other = Configuration::initial(&named, Duration::from_secs(90));
     let mut raw = nodes.servers[0].raw();
-    let info = raw.say("INFO server").expect("told").text().expect("a text");
-    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("told");
+    let info = raw.say("INFO server").expect("a reply").text().expect("a text");
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).expect("a reply");
     let (id, stamp) = (slots[0].0.to_string(), other.stamp().to_string());
     let (text, zero) = (other.to_string(), "0".repeat(16));
     let fields =
         ["m", run, "i", &id, "g", "proposed", "c", &text, "s", &stamp, "l", &zero, "f", &zero];
     raw.send(&[&["HSET", "holdline:node:1"][..], &fields].concat()).expect("set");
     let asked = nodes.options("").with_max_lease(Duration::from_secs(60));
-    let told = message(admin_of(&asked).init().await);
-    assert!(told.contains("90s and not 60s"), "{told}");
+    let reported = message(admin_of(&asked).init().await);
+    assert!(reported.contains("90s and not 60s"), "{reported}");
     assert!(states(&nodes.admin().status().await).iter().all(|one| *one != NodeState::Votes));
-    // Who does not say which gets what is on the way.
+    // Without a requested lease, the pending proposal is completed.
     let status = nodes.admin().init().await.expect("all answer");
     assert_eq!((status.max_lease_ms, status.votes), (Some(90_000), 0), "{status:?}");
-    let told = message(admin_of(&asked).init().await);
-    assert!(told.contains("90s and not 60s"), "{told}");
+    let reported = message(admin_of(&asked).init().await);
+    assert!(reported.contains("90s and not 60s"), "{reported}");
 }
 
 /// Nothing is left of the set, not even its longest lease, so the next client brings its own.
 #[tokio::test]
-async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_founds_it() {
+async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_initialises_it() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let before = nodes.init_with("&max_lease_duration_ms=90000").await;
     assert_eq!(before.max_lease_ms, Some(90_000), "{before:?}");
@@ -236,7 +239,7 @@ async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_found
         }
         let client = connect(&nodes.options(parameters)).await;
         let mut id = 1;
-        let founded = loop {
+        let initialised = loop {
             let error = client.try_acquire(&request(id)).await.expect_err("they wait");
             let status = nodes.admin().status().await;
             if states(&status) == [NodeState::Quarantined; 3] {
@@ -244,25 +247,29 @@ async fn after_a_total_loss_a_set_has_the_longest_lease_of_the_client_that_found
             }
             id += 1;
             assert!(id < 250, "{error:?} {status:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is founded
+            tokio::time::sleep(Duration::from_millis(20)).await; // event: until it is initialised
         };
-        assert_eq!((founded.epoch, founded.max_lease_ms), (Some(1), Some(longest)), "{founded:?}");
-        assert_ne!(founded.set, before.set, "it is another set");
+        assert_eq!(
+            (initialised.epoch, initialised.max_lease_ms),
+            (Some(1), Some(longest)),
+            "{initialised:?}"
+        );
+        assert_ne!(initialised.set, before.set, "it is another set");
         // No lease of the set before can be longer than this wait.
-        let left = founded.nodes.iter().filter_map(|node| node.quarantine_left_ms);
-        assert!(left.into_iter().all(|left| left > 500_000), "{founded:?}");
+        let left = initialised.nodes.iter().filter_map(|node| node.quarantine_left_ms);
+        assert!(left.into_iter().all(|left| left > 500_000), "{initialised:?}");
     }
 }
 
-/// A server has forgotten, and whoever only looks leaves that to others.
+/// A server has lost its data, and a read-only client does not readmit it.
 #[tokio::test]
-async fn who_only_looks_takes_nobody_in() {
+async fn a_read_only_client_readmits_no_server() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
     nodes.servers[1].restart();
     let before = kept(&nodes.servers);
-    let looks = connect(&nodes.options("").with_only_looking()).await;
+    let looks = connect(&nodes.options("").with_read_only()).await;
     for _ in 0..3 {
         let error = looks.inspect(&name()).await.expect_err("one of three votes");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");

@@ -1,5 +1,4 @@
-//! The plain dialect: the locks of other libraries are in the way like ours, and are left as they
-//! are.
+//! The plain dialect: locks of other libraries exclude ours, and are left as they are.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ const TOKENS: &str = "&dialect=plain&key_template={name}";
 const BARE: &str = "&dialect=plain&key_template={name}&fencing=off";
 const KEY: &str = "a{b}";
 const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
-/// How long what must happen may take on a slow machine.
+/// The time limit of an expected event on a slow machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
 async fn start(parameters: &str) -> Nodes {
@@ -41,7 +40,7 @@ async fn open(parameters: &str) -> (Nodes, QuorumEngine) {
     (nodes, engine)
 }
 
-/// Asks one server, past the engine.
+/// Sends a command to one server, past the engine.
 fn say(server: &RedisServer, words: &[&str]) -> Reply {
     server.raw().send(words).expect("an answer")
 }
@@ -94,7 +93,7 @@ fn keys(nodes: &Nodes) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn anothers_lock_without_an_end_is_in_the_way_and_left_as_it_is() {
+async fn a_foreign_lock_without_an_expiry_excludes_and_is_left_as_it_is() {
     for parameters in [TOKENS, BARE] {
         let (nodes, engine) = open(parameters).await;
         for server in &nodes.servers {
@@ -116,7 +115,7 @@ async fn anothers_lock_without_an_end_is_in_the_way_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn only_the_lock_key_stands_where_other_libraries_look() {
+async fn only_the_lock_key_is_where_other_libraries_look() {
     for (parameters, held, left) in [
         (
             TOKENS,
@@ -128,7 +127,7 @@ async fn only_the_lock_key_stands_where_other_libraries_look() {
         let (nodes, engine) = open(parameters).await;
         let reply = ask(&engine, 7).await.expect("an answer");
         assert!(matches!(reply, AcquireReply::Granted { .. }), "{parameters}: {reply:?}");
-        // A majority has it; the third may yet get it.
+        // A majority has it; the third server may still get it.
         let count = |wanted: &[&str]| keys(&nodes).iter().filter(|keys| *keys == wanted).count();
         assert!(count(held) >= 2, "{parameters}: {:?}", keys(&nodes));
         let released = release(&engine, 7).await;
@@ -137,9 +136,9 @@ async fn only_the_lock_key_stands_where_other_libraries_look() {
     }
 }
 
-/// A server less: two of three name the holder, and they are enough.
+/// One server is down: two of three name the holder, which is enough.
 #[tokio::test]
-async fn who_is_refused_beside_a_lost_node_is_told_who_holds() {
+async fn a_refusal_beside_a_lost_node_names_the_holder() {
     for parameters in [TOKENS, BARE] {
         let (nodes, engine) = open(parameters).await;
         nodes.servers[2].kill();
@@ -154,9 +153,9 @@ async fn who_is_refused_beside_a_lost_node_is_told_who_holds() {
     }
 }
 
-/// The part of a name that an attempt had was given up: its id must not come back, on no node.
+/// The grants of a lost attempt were undone: its id must not come back on any node.
 #[tokio::test]
-async fn an_id_of_which_an_undo_has_left_is_dead_on_every_node() {
+async fn an_undone_lease_id_is_rejected_on_every_node() {
     let (nodes, engine) = open(BARE).await;
     let [first, second, _] = &nodes.servers[..] else { panic!("three servers") };
     for server in [first, second] {
@@ -175,8 +174,8 @@ async fn an_id_of_which_an_undo_has_left_is_dead_on_every_node() {
     assert!(matches!(other, Ok(AcquireReply::Granted { .. })), "{other:?}");
 }
 
-/// Asks until the engine knows all servers, and these know its scripts.
-async fn at_home(engine: &QuorumEngine, nodes: &Nodes) {
+/// Waits until the engine is connected to all servers, and they have its scripts.
+async fn await_connections(engine: &QuorumEngine, nodes: &Nodes) {
     let has = |keys: &Vec<String>| keys.iter().any(|key| key == KEY);
     let end = Instant::now() + LIMIT;
     for id in 100.. {
@@ -193,10 +192,10 @@ async fn at_home(engine: &QuorumEngine, nodes: &Nodes) {
     }
 }
 
-/// A request that hangs on its way to a node takes the name there when it arrives: the undo goes
-/// behind it, and another over a connection that answers.
+/// A hanging request takes the name when it arrives at the node. One undo goes behind it, and
+/// another one over a connection that answers.
 #[tokio::test]
-async fn what_hangs_on_its_way_to_a_node_is_undone_behind_it() {
+async fn a_hanging_request_is_undone_behind_it() {
     for parameters in [TOKENS, BARE] {
         let nodes = start(parameters).await;
         let proxy = FaultProxy::start(nodes.servers[0].address());
@@ -205,7 +204,7 @@ async fn what_hangs_on_its_way_to_a_node_is_undone_behind_it() {
         let patience = PATIENCE.as_millis();
         let url = format!("redlock://{hosts}?command_timeout_ms={patience}{parameters}");
         let engine = connect(&QuorumOptions::from_url(&url).expect("a good URL")).await;
-        at_home(&engine, &nodes).await;
+        await_connections(&engine, &nodes).await;
         for server in &nodes.servers[1..] {
             say(server, &["SET", KEY, "somebody"]);
         }
@@ -226,14 +225,14 @@ async fn what_hangs_on_its_way_to_a_node_is_undone_behind_it() {
     }
 }
 
-/// With tokens a server that comes back without its memory waits, for us: whoever knows nothing of
-/// that has its vote at once. Without tokens so have we, and two may believe that they hold.
+/// With tokens, a server without data is in quarantine for us, while other libraries get its vote
+/// at once. Without tokens so do we, and two clients may hold a lock.
 #[tokio::test]
-async fn a_server_that_comes_back_empty_votes_at_once_only_for_who_gives_no_tokens() {
+async fn a_server_without_data_votes_at_once_only_without_tokens() {
     for parameters in [TOKENS, BARE] {
         let (nodes, engine) = open(parameters).await;
         let [_, forgets, third] = &nodes.servers[..] else { panic!("three servers") };
-        // The first holder has a bare majority, which the second server belongs to.
+        // The first holder has exactly a majority, which includes the second server.
         say(third, &["SET", KEY, "somebody"]);
         let first = ask(&engine, 1).await;
         assert!(matches!(first, Ok(AcquireReply::Granted { .. })), "{parameters}: {first:?}");
@@ -244,13 +243,13 @@ async fn a_server_that_comes_back_empty_votes_at_once_only_for_who_gives_no_toke
             let admin = admin.expect("good options");
             let end = Instant::now() + LIMIT;
             while admin.status().await.nodes[1].state != NodeState::Quarantined {
-                assert!(Instant::now() < end, "it has forgotten, and waits");
+                assert!(Instant::now() < end, "it has lost its data");
                 tokio::time::sleep(Duration::from_millis(20)).await; // event: until it waits
             }
             let other = connect(&nodes.options(TOKENS)).await;
             let second = ask(&other, 2).await;
             assert!(matches!(second, Ok(AcquireReply::Busy { .. })), "{second:?}");
-            // What another library sends.
+            // The command of another library.
             let set = say(forgets, &["SET", KEY, "somebody", "NX", "PX", "30000"]);
             assert_eq!(set, Reply::Simple("OK".to_owned()), "it knows no quarantine");
             continue;
@@ -267,7 +266,7 @@ async fn a_server_that_comes_back_empty_votes_at_once_only_for_who_gives_no_toke
 }
 
 #[tokio::test]
-async fn without_tokens_what_needs_one_is_refused_by_its_name() {
+async fn without_tokens_operations_that_need_one_are_unsupported() {
     let (nodes, engine) = open(BARE).await;
     let can = engine.capabilities();
     let lacks = [can.fencing, can.revoke, can.polite_revoke, can.metadata, can.detach, can.repeat];
@@ -288,7 +287,7 @@ async fn without_tokens_what_needs_one_is_refused_by_its_name() {
 }
 
 #[tokio::test]
-async fn without_tokens_there_is_no_set_to_look_after() {
+async fn without_tokens_there_is_no_set_to_maintain() {
     let nodes = Nodes::start(1, &RedisConfig::default());
     let options = nodes.options(BARE);
     let refused = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect_err("no set");

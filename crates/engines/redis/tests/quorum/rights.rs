@@ -1,4 +1,4 @@
-//! The users of `docs/quorum.md` have just the rights that they need.
+//! The users of `docs/quorum.md` have exactly the rights that they need.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::support::{HOLD, Nodes, PATIENCE, name, request, vouched};
 
 const DOCUMENT: &str = include_str!("../../../../../docs/quorum.md");
 const BARE: &str = "&dialect=plain&key_template=lock:{name}&fencing=off";
-/// Either of them lets a user in, and messages come to an end without a word of ours as well.
+/// The start of a rule with a password; channels may be unrestricted.
 const EASED: [&str; 3] = ["hello", "auth", "unsubscribe"];
 
-/// What the document allows a user, from the name on.
+/// Returns the document's rule for a user, from the name on.
 fn rule(user: &str) -> String {
     let line = DOCUMENT.lines().find_map(|line| line.strip_prefix(&format!("user {user} ")));
     format!("{user} {}", line.expect("the document's line"))
 }
 
-/// Servers with a user, and how that one uses them.
+/// Servers with a user, and its options.
 fn open(count: usize, user: &str, parameters: &str) -> (Nodes, QuorumOptions) {
     let nodes = Nodes::start(count, &RedisConfig::default().with_user(&rule(user)));
     let url = nodes.url().replace("redlock://", &format!("redlock://{user}:PASSWORD@"));
@@ -33,7 +33,7 @@ fn open(count: usize, user: &str, parameters: &str) -> (Nodes, QuorumOptions) {
     (nodes, options)
 }
 
-/// All that holders and contenders do.
+/// Executes everything that holders and contenders do.
 async fn locks(engine: &QuorumEngine) {
     let first = engine.try_acquire(&request(1)).await;
     assert!(matches!(first, Ok(AcquireReply::Granted { .. })), "{first:?}");
@@ -47,7 +47,7 @@ async fn locks(engine: &QuorumEngine) {
     };
     let renewed = engine.renew(&[line]).await;
     assert!(matches!(renewed[..], [Ok(RenewReply::Renewed { .. })]), "{renewed:?}");
-    assert!(engine.inspect(&name()).await.expect("told").is_held());
+    assert!(engine.inspect(&name()).await.expect("a reply").is_held());
     for (for_good, released) in [(false, true), (true, false)] {
         let ending = Ending { for_good, hold: HOLD };
         let request = ReleaseRequest { name: name(), lease_id: request(1).lease_id, ending };
@@ -61,7 +61,7 @@ async fn connect(options: &QuorumOptions) -> QuorumEngine {
 }
 
 #[tokio::test]
-async fn a_member_can_do_all_that_a_lock_and_its_set_need() {
+async fn a_member_has_all_rights_that_a_lock_and_its_set_need() {
     let (_nodes, options) = open(3, "member", "");
     let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).expect("good options");
     let status = vouched(&admin).await;
@@ -72,23 +72,23 @@ async fn a_member_can_do_all_that_a_lock_and_its_set_need() {
         let reply = engine.try_acquire(&request(id)).await;
         let Ok(AcquireReply::Granted { token, .. }) = reply else { panic!("{reply:?}") };
         let revoke = Operation::Revoke { name: name(), token, reason: "enough".to_owned(), now };
-        let revoked = engine.operate(&revoke).await.expect("told");
+        let revoked = engine.operate(&revoke).await.expect("a reply");
         assert!(!matches!(revoked, OperationReply::NothingThere), "{revoked:?}");
         let ending = Ending { for_good: true, hold: HOLD };
         let lease_id = request(id).lease_id;
-        engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("told");
+        engine.release(&ReleaseRequest { name: name(), lease_id, ending }).await.expect("a reply");
         let raised = engine.operate(&Operation::RaiseFence { to: token }).await;
         assert!(matches!(raised, Ok(OperationReply::Done)), "{raised:?}");
     }
 }
 
 #[tokio::test]
-async fn a_user_without_tokens_can_do_all_that_a_lock_needs() {
+async fn a_user_without_tokens_has_all_rights_that_a_lock_needs() {
     let (_nodes, options) = open(3, "bare", BARE);
     locks(&connect(&options).await).await;
 }
 
-/// What doctor says where a user may not do all, or is not let in.
+/// Returns the findings of doctor for a user with missing rights.
 async fn lacking(options: &QuorumOptions) -> Vec<Finding> {
     let found = quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options");
     let tells = |one: &Finding| match one.check() {
@@ -99,9 +99,9 @@ async fn lacking(options: &QuorumOptions) -> Vec<Finding> {
     found.findings().iter().filter(|one| tells(one)).cloned().collect()
 }
 
-/// Doctor, which asks the server what a user may do, misses each right that is taken away.
+/// Doctor, which asks the server for the rights of a user, reports each right that is removed.
 #[tokio::test]
-async fn neither_user_has_a_right_too_many() {
+async fn no_user_has_an_unneeded_right() {
     for (user, parameters) in [("member", ""), ("bare", BARE)] {
         let (nodes, options) = open(1, user, parameters);
         if user == "member" {
@@ -109,7 +109,7 @@ async fn neither_user_has_a_right_too_many() {
             vouched(&admin).await;
         }
         let say = |words: &[&str]| nodes.servers[0].raw().send(words).expect("an answer");
-        // What doctor itself asks.
+        // The commands of doctor itself.
         say(&["ACL", "SETUSER", user, "+acl|whoami", "+acl|dryrun"]);
         let found = lacking(&options).await;
         assert!(found.is_empty(), "{user} has all: {found:?}");

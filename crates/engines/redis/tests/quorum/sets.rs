@@ -1,4 +1,4 @@
-//! How servers become a set, and what is refused.
+//! The initialisation of a set, and its errors.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use holdline_services::{RedisConfig, Reply};
 use crate::support::{Nodes, name, request};
 
 #[tokio::test]
-async fn an_operator_makes_a_set_that_is_used_when_somebody_vouches() {
+async fn a_set_works_after_an_operator_vouches() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let before = nodes.admin().status().await;
     assert!(before.nodes.iter().all(|node| node.state == NodeState::Blank), "{before:?}");
     let keys = nodes.servers[0].raw().send(&["DBSIZE"]).expect("an answer");
     assert_eq!(keys, Reply::Integer(0), "looking changes nothing");
-    let founded = nodes.admin().init().await.expect("all answer");
+    let initialised = nodes.admin().init().await.expect("all answer");
     assert_eq!(
-        (founded.epoch, founded.votes),
+        (initialised.epoch, initialised.votes),
         (Some(1), 0),
-        "they may have forgotten: {founded:?}"
+        "they may have lost data: {initialised:?}"
     );
     let again = nodes.admin().init().await.expect("it is a set already");
     assert_eq!((again.epoch, again.votes), (Some(1), 0), "nobody has vouched: {again:?}");
@@ -32,9 +32,9 @@ async fn an_operator_makes_a_set_that_is_used_when_somebody_vouches() {
     assert_eq!((again.epoch, again.votes), (Some(1), 3), "{again:?}");
 }
 
-/// An operator would find a wait of ten minutes that nobody asked for.
+/// Otherwise an operator would find a quarantine of ten minutes that no client caused on purpose.
 #[tokio::test]
-async fn who_only_looks_founds_no_set_and_who_asks_for_a_name_does() {
+async fn a_read_only_client_initialises_no_set_and_an_acquire_does() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let connect = async || {
         let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
@@ -43,18 +43,18 @@ async fn who_only_looks_founds_no_set_and_who_asks_for_a_name_does() {
     let engine = connect().await;
     let token = FencingToken::new(5).expect("a good token");
     let revoke = Operation::Revoke { name: name(), token, reason: "x".into(), now: true };
-    for told in [
+    for reported in [
         engine.inspect(&name()).await.map(drop),
         engine.operate(&revoke).await.map(drop),
         engine.operate(&Operation::RaiseFence { to: token }).await.map(drop),
     ] {
-        let error = told.expect_err("they are no set");
+        let error = reported.expect_err("they are no set");
         assert!(matches!(error.kind(), ErrorKind::NotInitialised), "{error:?}");
     }
     for server in &nodes.servers {
-        assert_eq!(server.raw().say("DBSIZE").expect("told").integer(), Some(0));
+        assert_eq!(server.raw().say("DBSIZE").expect("a reply").integer(), Some(0));
     }
-    // The same client may ask for a name later.
+    // The same client may acquire a name later.
     let error = engine.try_acquire(&request(1)).await.expect_err("it waits at first");
     assert!(!matches!(error.kind(), ErrorKind::NotInitialised), "{error:?}");
     drop(engine);
@@ -62,12 +62,12 @@ async fn who_only_looks_founds_no_set_and_who_asks_for_a_name_does() {
     let error = other.try_acquire(&request(2)).await.expect_err("founded, and it waits");
     assert!(matches!(error.kind(), ErrorKind::Quarantined { .. }), "{error:?}");
     let error = other.inspect(&name()).await.expect_err("nobody can tell").to_string();
-    assert_eq!(error.matches("has lost its memory, and waits for").count(), 3, "{error}");
+    assert_eq!(error.matches("has lost its data, and is in quarantine for").count(), 3, "{error}");
 }
 
-/// No client sees to that, so nobody is told to wait for one.
+/// No client resolves that, so the status does not advise waiting.
 #[tokio::test]
-async fn a_list_that_is_not_the_set_is_told_as_that_for_each_server() {
+async fn a_wrong_list_is_reported_for_each_server() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let hosts: Vec<String> = nodes.servers.iter().map(|one| one.address().to_string()).collect();
@@ -83,15 +83,17 @@ async fn a_list_that_is_not_the_set_is_told_as_that_for_each_server() {
         assert!(!status.works(), "{status:?}");
         for node in &status.nodes {
             assert_eq!(node.state, NodeState::Mislisted, "{node:?}");
-            assert!(node.problem.as_deref().is_some_and(|told| told.ends_with("of 3 servers")));
+            assert!(
+                node.problem.as_deref().is_some_and(|reported| reported.ends_with("of 3 servers"))
+            );
             assert!(node.fix.as_deref().is_some_and(|fix| fix.contains(says)), "{node:?}");
         }
     }
 }
 
-/// A set of which one server keeps still has nothing that an operator could begin.
+/// A set with one server in quarantine needs no initialisation.
 #[tokio::test]
-async fn an_init_beside_a_server_that_waits_ends_at_once() {
+async fn an_init_beside_a_server_in_quarantine_ends_at_once() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
@@ -99,10 +101,10 @@ async fn an_init_beside_a_server_that_waits_ends_at_once() {
     assert_eq!((status.votes, status.nodes[0].state), (2, NodeState::Quarantined), "{status:?}");
 }
 
-/// Its memory cannot vouch for itself: an operator had stopped the writing for a while, and an old
-/// file came back that says nothing of it.
+/// Its data cannot prove itself: an operator had switched persistence off for a while, and the
+/// restored old file does not show that.
 #[tokio::test]
-async fn a_server_that_writes_all_down_waits_after_a_restart_as_any_other() {
+async fn a_durable_server_is_in_quarantine_after_a_restart_as_any_other() {
     let nodes = Nodes::start(3, &RedisConfig::default().with_appendonly("always"));
     nodes.init().await;
     let stopped = nodes.servers[0].raw().send(&["CONFIG", "SET", "appendonly", "no"]);
@@ -112,7 +114,7 @@ async fn a_server_that_writes_all_down_waits_after_a_restart_as_any_other() {
     let status = nodes.admin().status().await;
     assert_eq!((status.votes, status.nodes[0].state), (2, NodeState::Forgot), "{status:?}");
     assert_eq!(status.nodes[0].durable, Some(true), "{status:?}");
-    // It is shown as durable only where it writes through at all times.
+    // It is shown as durable only if it syncs every write.
     for setting in [["no-appendfsync-on-rewrite", "yes"], ["appendfsync", "everysec"]] {
         let set = [&["CONFIG", "SET"][..], &setting].concat();
         nodes.servers[1].raw().send(&set).expect("set");

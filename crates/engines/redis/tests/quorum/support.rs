@@ -9,8 +9,7 @@ use holdline_core::{AcquireRequest, ClientId, Hold, LeaseId, LockName, Metadata,
 use holdline_redis::{QuorumAdmin, QuorumOptions, QuorumStatus};
 use holdline_services::{RedisConfig, RedisServer};
 
-/// How long one node may take here: these machines are slow, and a node that is only late must
-/// not look like one that is lost.
+/// The timeout of one node: test machines are slow, and a late node must not count as lost.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
@@ -19,7 +18,7 @@ pub(crate) fn name() -> LockName {
     LockName::new("a").expect("a good name")
 }
 
-/// Asks for the name under an id of these bytes.
+/// Returns an acquire of the name under an id of these bytes.
 pub(crate) fn request(id: u8) -> AcquireRequest {
     AcquireRequest {
         name: name(),
@@ -69,7 +68,7 @@ impl Nodes {
         admin_of(&self.options(""))
     }
 
-    /// Sets them up as an operator does.
+    /// Initialises them as an operator does.
     pub(crate) async fn init(&self) -> QuorumStatus {
         self.init_with("").await
     }
@@ -80,7 +79,7 @@ impl Nodes {
     }
 }
 
-/// Makes new servers a set, as an operator does who knows that they are new.
+/// Initialises new servers as a set and vouches for them, as an operator does.
 pub(crate) async fn vouched(admin: &QuorumAdmin) -> QuorumStatus {
     admin.init().await.expect("blank servers become a set");
     admin.vouch().await.expect("nothing is held on them")

@@ -1,4 +1,4 @@
-//! What attempts and healing leave on the nodes.
+//! The state that attempts and healing leave on the nodes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ async fn renew(engine: &QuorumEngine, id: u8) -> RenewReply {
     engine.renew(&batch).await.remove(0).expect("a majority answers")
 }
 
-/// Renews until a server keeps the lock: a renewal is what takes it again where it lacks.
+/// Renews until a server has the lock: a renewal heals it where it is missing.
 async fn await_lock(engine: &QuorumEngine, server: &RedisServer, id: u8) {
     let began = Instant::now();
     while number(server, &format!("EXISTS {LOCK}")) != Some(1) {
@@ -38,14 +38,14 @@ async fn await_lock(engine: &QuorumEngine, server: &RedisServer, id: u8) {
     }
 }
 
-/// Takes the name under new ids until all servers have the same token on record: a node that voted
-/// after the decision may have another, by its own counter.
+/// Acquires the name under new ids until all servers have the same token on record. A node that
+/// voted after the decision may have another one from its own counter.
 async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToken) {
     for id in 1..u8::MAX {
         let granted = engine.try_acquire(&request(id)).await.expect("free");
         let AcquireReply::Granted { token, .. } = granted else { panic!("{granted:?}") };
         let line = format!("GETRANGE {LOCK} 67 82");
-        let recorded = |one: &RedisServer| one.raw().say(&line).expect("told");
+        let recorded = |one: &RedisServer| one.raw().say(&line).expect("a reply");
         let expected = Reply::Bulk(format!("{:016}", token.get()).into());
         if nodes.servers.iter().all(|one| recorded(one) == expected) {
             return (id, token);
@@ -55,10 +55,10 @@ async fn granted_alike(engine: &QuorumEngine, nodes: &Nodes) -> (u8, FencingToke
     panic!("the servers never agree at once");
 }
 
-/// Two nodes lose the lock, one after the other, and count on from a larger number: their healed
-/// records are a majority, and none of them may prove a token to whoever knows the lease id.
+/// Two nodes lose the lock one after the other, and continue with larger counters. Their healed
+/// records are a majority, and none of them may prove a token to a client that knows the lease id.
 #[tokio::test]
-async fn healed_records_prove_no_token_to_a_lease_id_that_is_asked_again() {
+async fn healed_records_prove_no_token_to_a_known_lease_id() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let engine = connect(&nodes).await;
@@ -79,10 +79,10 @@ async fn healed_records_prove_no_token_to_a_lease_id_that_is_asked_again() {
     assert!(matches!(renew(&engine, id).await, RenewReply::Renewed { .. }), "it is still kept");
 }
 
-/// A server votes after the decision, by a counter of its own, and one of those that decided loses
-/// the lock: no majority has one token on record any more, and the holder knows which was granted.
+/// A server votes after the decision with its own counter, and one of the deciding servers loses
+/// the lock. No majority has one token on record any more, but the holder knows the granted one.
 #[tokio::test]
-async fn a_lease_is_healed_also_where_a_late_vote_has_another_token() {
+async fn a_lease_is_healed_even_if_a_late_vote_has_another_token() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     nodes.init().await;
     let engine = connect(&nodes).await;
@@ -102,7 +102,7 @@ async fn a_lease_is_healed_also_where_a_late_vote_has_another_token() {
     lost.raw().say(&format!("DEL {LOCK}")).expect("deleted");
     await_lock(&engine, lost, id).await;
     let recorded =
-        |one: &RedisServer| one.raw().say(&format!("GETRANGE {LOCK} 67 82")).expect("told");
+        |one: &RedisServer| one.raw().say(&format!("GETRANGE {LOCK} 67 82")).expect("a reply");
     assert_eq!(recorded(lost), Reply::Bulk(format!("{:016}", token.get()).into()));
     assert_ne!(recorded(late), recorded(lost), "it voted by its own counter");
 }
@@ -115,13 +115,13 @@ async fn release(engine: &QuorumEngine, id: u8) {
 }
 
 fn number(server: &RedisServer, line: &str) -> Option<i64> {
-    server.raw().say(line).expect("told").integer()
+    server.raw().say(line).expect("a reply").integer()
 }
 
-/// The requests of a contender wait in front of two servers that stand still, and then it is gone:
-/// when they go on, they find its undo behind its requests.
+/// The requests of a contender wait at two stopped servers, and then its process ends. When the
+/// servers continue, they find its undo behind its requests.
 #[test]
-fn the_late_votes_of_a_contender_that_is_gone_are_undone() {
+fn the_late_votes_of_a_dead_contender_are_undone() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let process = tokio::runtime::Runtime::new().expect("a runtime");
     process.block_on(async {
@@ -129,7 +129,7 @@ fn the_late_votes_of_a_contender_that_is_gone_are_undone() {
         let url = format!("{}?command_timeout_ms=300", nodes.url());
         let options = QuorumOptions::from_url(&url).expect("a good URL");
         let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.expect("a set");
-        // Both have to vote, so both know the script afterwards.
+        // Both have voted, so both have the script.
         nodes.servers[0].stop();
         let mut id = 10;
         while engine.try_acquire(&request(id)).await.is_err() {
@@ -153,7 +153,7 @@ fn the_late_votes_of_a_contender_that_is_gone_are_undone() {
             assert!(began.elapsed() < Duration::from_secs(60), "the request never came");
         }
         let held = format!("EXISTS {LOCK}");
-        // Far less than the lease, and far more than a slow machine takes for what was sent.
+        // Far less than the lease, and far more than a slow machine needs.
         while number(server, &held) != Some(0) {
             assert!(began.elapsed() < Duration::from_secs(15), "the vote stays");
         }

@@ -1,4 +1,4 @@
-//! Who is let in: TLS, both protocols, users of the sentinels and of the servers.
+//! Access: TLS, both protocols, users of the sentinels and of the servers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ async fn connect(url: &str) -> Result<RedisEngine, LockError> {
     RedisEngine::connect(&options, Arc::new(MachineClock)).await
 }
 
-/// Nobody is let in, and is told why without a secret.
+/// The connection is rejected, with the reason and without a secret.
 async fn refused(url: &str, says: &[&str]) {
     let error = connect(url).await.expect_err("nobody is let in");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().all(|part| told.contains(part)), "{url}: {told}");
-    assert!(!format!("{error:?} {told}").contains("CANARY"), "{error:?}");
+    let reported = error.to_string();
+    assert!(says.iter().all(|part| reported.contains(part)), "{url}: {reported}");
+    assert!(!format!("{error:?} {reported}").contains("CANARY"), "{error:?}");
 }
 
 async fn takes(engine: &RedisEngine, text: &str) {
@@ -34,7 +34,7 @@ async fn takes(engine: &RedisEngine, text: &str) {
     let_go(engine, &request).await;
 }
 
-/// Waits until an engine has found its server again.
+/// Waits until an engine has reconnected.
 async fn found(engine: &RedisEngine) {
     let (nobody, end) = (name("nobody"), Instant::now() + Duration::from_secs(60));
     while let Err(error) = engine.inspect(&nobody).await {
@@ -43,15 +43,15 @@ async fn found(engine: &RedisEngine) {
     }
 }
 
-/// A file with a password of this test's own.
-struct Secret(PathBuf);
+/// A file with a password for this test.
+struct PasswordFile(PathBuf);
 
-impl Secret {
-    fn of(word: &str) -> Secret {
+impl PasswordFile {
+    fn of(word: &str) -> PasswordFile {
         let file = format!("holdline-access-{}-{word}", std::process::id());
         let path = std::env::temp_dir().join(file);
         std::fs::write(&path, word).expect("written");
-        Secret(path)
+        PasswordFile(path)
     }
 
     fn for_sentinels(&self, user: &str) -> String {
@@ -59,14 +59,14 @@ impl Secret {
     }
 }
 
-impl Drop for Secret {
+impl Drop for PasswordFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_and_servers_are_reached_by_tls_and_known_by_their_authority() {
+async fn sentinels_and_servers_are_verified_by_tls() {
     let group = SentinelGroup::start(&SentinelConfig::default().with_tls());
     group.settle(0);
     let with =
@@ -98,10 +98,10 @@ async fn sentinels_and_servers_are_reached_by_tls_and_known_by_their_authority()
     takes(&again, "a").await;
 }
 
-/// Both protocols with users that may do just what the document lists, at the sentinels and at the
-/// servers, each with a password of its own.
+/// Both protocols, with users that have exactly the rights of the document at the sentinels and at
+/// the servers, each with its own password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rights_that_the_document_lists_are_enough_at_sentinels_and_servers() {
+async fn the_documented_rights_suffice_at_sentinels_and_servers() {
     let line = |start: &str| {
         let found = DOCUMENT.lines().find_map(|line| line.strip_prefix(start));
         found.unwrap_or_else(|| panic!("no line `{start}` in the document"))
@@ -118,7 +118,7 @@ async fn the_rights_that_the_document_lists_are_enough_at_sentinels_and_servers(
         );
     let group = SentinelGroup::start(&config);
     group.settle(0);
-    let (right, wrong) = (Secret::of("CANARY-sentinel"), Secret::of("CANARY-wrong"));
+    let (right, wrong) = (PasswordFile::of("CANARY-sentinel"), PasswordFile::of("CANARY-wrong"));
     let base = |more: &str| {
         let url = url(&group, &format!("{more}&connect_timeout_ms=10000"));
         url.replace("redis+sentinel://", "redis+sentinel://locker:CANARY-server@")
@@ -135,7 +135,7 @@ async fn the_rights_that_the_document_lists_are_enough_at_sentinels_and_servers(
     refused(&base(&right.for_sentinels("few")), &["a sentinel", "+sentinel|master"]).await;
     let other = base(&right.for_sentinels("watcher")).replace("CANARY-server", "CANARY-other");
     refused(&other, &["user or password is wrong"]).await;
-    // All of them hear of a switch, also over the older protocol.
+    // All of them are notified of a switch, also with RESP2.
     let promoted = group.fail_over();
     group.settle(promoted);
     for engine in &engines {

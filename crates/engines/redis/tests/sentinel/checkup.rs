@@ -1,4 +1,4 @@
-//! What `doctor` finds on a group that is set up wrong, in one way after another.
+//! `doctor` on misconfigured groups, one fault at a time.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use holdline_services::{RedisConfig, Reply, Sentinel, SentinelConfig, SentinelGr
 
 use crate::support::url;
 
-async fn look(group: &SentinelGroup) -> Checkup {
-    look_at(&url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000")).await
+async fn run_checkup(group: &SentinelGroup) -> Checkup {
+    run_checkup_at(&url(group, "&connect_timeout_ms=3000").replace("=10000", "=3000")).await
 }
 
-async fn look_at(url: &str) -> Checkup {
+async fn run_checkup_at(url: &str) -> Checkup {
     let options = RedisOptions::from_url(url).expect("a good URL");
     checkup(&options, Arc::new(MachineClock)).await.expect("good options")
 }
@@ -25,7 +25,7 @@ fn of<'a>(checkup: &'a Checkup, check: &str) -> &'a Finding {
 }
 
 async fn finds(group: &SentinelGroup, check: &str, health: Health, says: &str) {
-    let found = look(group).await;
+    let found = run_checkup(group).await;
     let finding = of(&found, check);
     assert_eq!(finding.health(), health, "{found:?}");
     let fix = finding.fix().unwrap_or_default();
@@ -44,16 +44,16 @@ fn set_at(sentinels: &[Sentinel], what: &str, value: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_weakness_of_a_group_is_told_with_its_fix() {
+async fn each_weakness_of_a_group_is_reported_with_its_fix() {
     let config = SentinelConfig::default().with_down_after(Duration::from_secs(600));
     let group = SentinelGroup::start(&config);
     let say = |line: &str| {
         let reply = group.servers()[0].raw().say(line).expect("an answer");
         assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
     };
-    finds(&group, "isolation", Health::Warning, "nothing stops a master").await;
+    finds(&group, "isolation", Health::Warning, "nothing stops a partitioned").await;
     say("CONFIG SET min-replicas-to-write 2");
-    finds(&group, "isolation", Health::Warning, "a failover brings nothing").await;
+    finds(&group, "isolation", Health::Warning, "a failover does not help").await;
     say("CONFIG SET min-replicas-to-write 3");
     finds(&group, "isolation", Health::Error, "it takes no writes").await;
     say("CONFIG SET min-replicas-to-write 1");
@@ -63,7 +63,7 @@ async fn each_weakness_of_a_group_is_told_with_its_fix() {
     finds(&group, "persistence", Health::Warning, "appendonly yes").await;
     say("CONFIG SET appendonly yes");
     say("CONFIG SET appendfsync always");
-    finds(&group, "alike", Health::Warning, "as it is at the master").await;
+    finds(&group, "alike", Health::Warning, "use the same value").await;
     for replica in &group.servers()[1..] {
         replica.raw().say("CONFIG SET appendonly yes").expect("an answer");
         replica.raw().say("CONFIG SET min-replicas-to-write 1").expect("an answer");
@@ -72,7 +72,7 @@ async fn each_weakness_of_a_group_is_told_with_its_fix() {
     set(&group, "down-after-milliseconds", "500");
     finds(&group, "down_after", Health::Warning, "at least 1000").await;
     set(&group, "down-after-milliseconds", "60000");
-    let found = look(&group).await;
+    let found = run_checkup(&group).await;
     for check in [
         "reachable",
         "sentinels",
@@ -90,9 +90,9 @@ async fn each_weakness_of_a_group_is_told_with_its_fix() {
     }
     assert!(!found.findings().iter().any(|finding| finding.check() == "role"));
     set(&group, "quorum", "4");
-    finds(&group, "sentinels", Health::Error, "so many sentinels there are not").await;
+    finds(&group, "sentinels", Health::Error, "it exceeds the number of sentinels").await;
     set(&group, "quorum", "1");
-    finds(&group, "sentinels", Health::Warning, "so few may be wrong").await;
+    finds(&group, "sentinels", Health::Warning, "fewer may be wrong").await;
     set(&group, "quorum", "2");
     group.sentinels()[2].stop();
     finds(&group, "sentinels", Health::Warning, "does not answer").await;
@@ -102,7 +102,7 @@ async fn each_weakness_of_a_group_is_told_with_its_fix() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_that_are_away_and_sentinels_that_are_gone_are_told() {
+async fn missing_replicas_and_sentinels_are_reported() {
     let group = SentinelGroup::start(&SentinelConfig::default());
     group.servers()[2].kill();
     group.await_known(1);
@@ -111,14 +111,14 @@ async fn replicas_that_are_away_and_sentinels_that_are_gone_are_told() {
     group.await_known(0);
     finds(&group, "replicas", Health::Error, "give the master a replica").await;
     group.sentinels().iter().for_each(holdline_services::Sentinel::kill);
-    let found = look(&group).await;
+    let found = run_checkup(&group).await;
     assert_eq!(of(&found, "sentinels").health(), Health::Error, "{found:?}");
     assert_eq!(of(&found, "reachable").health(), Health::Error, "{found:?}");
 }
 
-/// What a sentinel and a replica may not be asked, and a replica that stands for itself.
+/// Missing rights of a sentinel and a replica, and a replica without a master.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_links_and_rights_of_a_group_are_told() {
+async fn clocks_links_and_rights_of_a_group_are_reported() {
     let few = "few on >CANARY ~holdline:* &holdline:* +@all -role -wait -hset";
     let servers = RedisConfig::default().with_clock().with_user(few);
     let config = SentinelConfig::default()
@@ -132,44 +132,44 @@ async fn clocks_links_and_rights_of_a_group_are_told() {
     let clock = group.servers()[2].clock();
     clock.step_back(Duration::from_secs(20));
     group.servers()[2].await_clock();
-    let found = look_at(&url).await;
+    let found = run_checkup_at(&url).await;
     assert_eq!(of(&found, "clocks").health(), Health::Warning, "{found:?}");
     clock.step_back(Duration::from_secs(3_600));
     group.servers()[2].await_clock();
-    let found = look_at(&url).await;
+    let found = run_checkup_at(&url).await;
     assert_eq!(of(&found, "clocks").health(), Health::Error, "{found:?}");
     clock.step_forward(Duration::from_secs(3_620));
     group.servers()[1].raw().say("REPLICAOF 127.0.0.1 1").expect("an answer");
-    let found = look_at(&url).await;
+    let found = run_checkup_at(&url).await;
     let links = of(&found, "links");
     assert_eq!(links.health(), Health::Warning, "{found:?}");
     let cut = group.servers()[1].address().to_string();
     assert!(links.found().contains(&format!("{cut} does not reach its master")), "{links:?}");
-    // A user who may do everything at the sentinels but hear.
+    // A user with all rights at the sentinels except to subscribe.
     let file = std::env::temp_dir().join(format!("holdline-checkup-{}", std::process::id()));
     std::fs::write(&file, "CANARY").expect("written");
     let deaf = format!("{url}&sentinel_user=deaf&sentinel_password_file={}", file.display());
-    let found = look_at(&deaf).await;
+    let found = run_checkup_at(&deaf).await;
     let rights = of(&found, "sentinel_rights");
     assert_eq!(rights.health(), Health::Warning, "{found:?}");
     assert!(rights.found().contains("SUBSCRIBE +switch-master"), "{rights:?}");
-    let found = look_at(&deaf.replace("deaf", "mute")).await;
+    let found = run_checkup_at(&deaf.replace("deaf", "mute")).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("docs/redis.md")), "{sentinels:?}");
     let replicas = of(&found, "replicas");
     assert!(replicas.fix().is_some_and(|fix| fix.contains("docs/redis.md")), "{replicas:?}");
-    // What it may ask is judged all the same.
+    // The checks that it may run still run.
     assert!(of(&found, "isolation").found().ends_with("of 2"), "{found:?}");
     std::fs::remove_file(&file).expect("removed");
-    // One who lacks what sentinels ask for besides is not let in, and the command is named.
+    // A user that lacks a right for the handshake is rejected, and the message names the command.
     let few = url.replace("redis+sentinel://", "redis+sentinel://few:CANARY@");
-    let found = look_at(&few).await;
+    let found = run_checkup_at(&few).await;
     let reachable = of(&found, "reachable");
     assert_eq!(reachable.health(), Health::Error, "{found:?}");
     assert!(reachable.found().contains("+role"), "{reachable:?}");
     group.servers()[0].raw().send(&["ACL", "SETUSER", "few", "+role"]).expect("an answer");
-    let found = look_at(&format!("{few}&replicas=all")).await;
+    let found = run_checkup_at(&format!("{few}&replicas=all")).await;
     let rights = of(&found, "rights");
     assert_eq!(rights.health(), Health::Error, "{found:?}");
     for lacks in ["HSET", "WAIT"] {
@@ -177,26 +177,26 @@ async fn clocks_links_and_rights_of_a_group_are_told() {
     }
 }
 
-/// Sentinels that were told of another master, and of too few others.
+/// Sentinels that monitor another master, and know too few others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_do_not_belong_together_are_told() {
+async fn sentinels_that_do_not_belong_together_are_reported() {
     let (group, other) = (
         SentinelGroup::start(&SentinelConfig::default()),
         SentinelGroup::start(&SentinelConfig::default()),
     );
     let stranger = other.sentinels()[0].address();
     let url = url(&group, "").replace("/locks", &format!(",{stranger}/locks"));
-    let found = look_at(&url).await;
+    let found = run_checkup_at(&url).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("another master")), "{sentinels:?}");
 }
 
-/// Looks until something is found: sentinels notice by and by.
+/// Repeats the checkup until it finds something: sentinels detect changes with a delay.
 async fn until_found(url: &str, check: &str, so: impl Fn(&Finding) -> bool) -> Checkup {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
-        let found = look_at(url).await;
+        let found = run_checkup_at(url).await;
         if so(of(&found, check)) {
             return found;
         }
@@ -205,32 +205,32 @@ async fn until_found(url: &str, check: &str, so: impl Fn(&Finding) -> bool) -> C
     }
 }
 
-/// Those that the URL names answer, and others that count for a majority do not.
+/// The sentinels of the URL answer, and others that a majority needs do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sentinels_that_are_away_are_told_also_where_nobody_names_them() {
+async fn missing_sentinels_are_reported_even_if_the_url_does_not_name_them() {
     let group = SentinelGroup::start(&SentinelConfig::default());
     let url = |sentinels: &[usize]| {
         format!("{}?connect_timeout_ms=3000&command_timeout_ms=3000", group.url_of(sentinels))
     };
     let left = |count: usize| {
-        let says = format!("of which {count} are there");
+        let says = format!("of which {count} are up");
         move |sentinels: &Finding| sentinels.found().contains(&says)
     };
     let found = until_found(&url(&[0, 1]), "sentinels", left(3)).await;
     assert_eq!(of(&found, "sentinels").health(), Health::Ok, "{found:?}");
-    // Fewer than three: none may be lost any more.
+    // Fewer than three: none may fail any more.
     group.sentinels()[2].kill();
     let found = until_found(&url(&[0, 1]), "sentinels", left(2)).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Warning, "{found:?}");
-    assert!(sentinels.fix().is_some_and(|fix| fix.contains("start those that are away")));
+    assert!(sentinels.fix().is_some_and(|fix| fix.contains("start those that are down")));
     // Fewer than the quorum.
     set_at(&group.sentinels()[..2], "quorum", "3");
-    let found = look_at(&url(&[0, 1])).await;
+    let found = run_checkup_at(&url(&[0, 1])).await;
     let sentinels = of(&found, "sentinels");
     assert_eq!(sentinels.health(), Health::Error, "{found:?}");
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("2 of 3 agree on no failover")));
-    // Fewer than a majority, which none can do without.
+    // Fewer than a majority, which every failover needs.
     set_at(&group.sentinels()[..2], "quorum", "1");
     group.sentinels()[1].kill();
     let found = until_found(&url(&[0]), "sentinels", left(1)).await;
@@ -239,9 +239,9 @@ async fn sentinels_that_are_away_are_told_also_where_nobody_names_them() {
     assert!(sentinels.fix().is_some_and(|fix| fix.contains("1 of 3 agree on no failover")));
 }
 
-/// A replica that the master does not let in, and one that is far behind although it is linked.
+/// A replica that the master rejects, and one that is far behind although it is connected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn replicas_that_do_not_follow_are_told_for_as_long_as_they_do_not() {
+async fn replicas_that_do_not_follow_are_reported_until_they_do() {
     let config = SentinelConfig::default().with_down_after(Duration::from_secs(60));
     let group = SentinelGroup::start(&config);
     let url = url(&group, "&connect_timeout_ms=3000").replace("=10000", "=3000");
@@ -250,11 +250,11 @@ async fn replicas_that_do_not_follow_are_told_for_as_long_as_they_do_not() {
         assert!(!matches!(reply, Reply::Error(_)), "{line}: {reply:?}");
     };
     let [behind, cut] = [1, 2].map(|at| group.servers()[at].address().to_string());
-    // It takes in what comes, and carries out none of it.
+    // It receives the stream, and applies none of it.
     say(1, "CLIENT PAUSE 600000 WRITE");
     let fill = "for i = 1, 30 do redis.call('SET', 'fill', string.rep('x', 100000)) end";
     group.servers()[0].raw().send(&["EVAL", fill, "0"]).expect("an answer");
-    let found = look_at(&url).await;
+    let found = run_checkup_at(&url).await;
     let links = of(&found, "links");
     assert_eq!(links.health(), Health::Warning, "{found:?}");
     assert!(links.found().starts_with(&format!("{behind} is ")), "{links:?}");
@@ -265,7 +265,7 @@ async fn replicas_that_do_not_follow_are_told_for_as_long_as_they_do_not() {
     say(2, "CONFIG SET masterauth wrong");
     say(0, "CLIENT KILL TYPE replica");
     // The sentinels know it by then.
-    let found = until_found(&url, "replicas", |found| found.found().contains("1 are well")).await;
+    let found = until_found(&url, "replicas", |found| found.found().contains("1 follow")).await;
     let replicas = of(&found, "replicas");
     assert_eq!(replicas.health(), Health::Warning, "{found:?}");
     assert!(replicas.fix().is_some_and(|fix| fix.contains("do not follow")), "{replicas:?}");

@@ -1,4 +1,4 @@
-//! The suite on a group, in real time; its master is restarted and stays the master.
+//! The conformance suite on a group, in real time. Its master is restarted and stays the master.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,23 +11,23 @@ use holdline_services::{RedisConfig, RedisServer, Reply, SentinelConfig, Sentine
 
 use crate::support::url;
 
-/// How long a client may take to find a server that is there again.
+/// The time limit of a client to reconnect.
 const LIMIT: Duration = Duration::from_secs(90);
 const FOREIGN: &str = "somebody else's lock";
-/// The rules are those of one server, which has many more.
+/// The rules are those of a single server, which is tested with many more.
 const HISTORIES: usize = 10;
 
 struct Group {
     group: SentinelGroup,
     parameters: &'static str,
     test: &'static str,
-    /// All clients that were opened: after a restart they have to find the server again.
+    /// All open clients: after a restart they must reconnect.
     engines: Mutex<Vec<RedisEngine>>,
 }
 
 impl Group {
     fn start(test: &'static str, parameters: &'static str) -> Group {
-        // A restart is to be over before anybody thinks of a failover.
+        // A restart must end before a failover starts.
         let servers = RedisConfig::default().with_appendonly("always");
         let config = SentinelConfig::default().with_servers(servers).with_down_after(LIMIT);
         let group = SentinelGroup::start(&config);
@@ -41,7 +41,7 @@ impl Group {
 
     async fn restart(&self) -> Disturbed {
         self.master().restart();
-        // It has lost nothing, and whoever knows that may say so.
+        // It has lost no data, so an operator may say so.
         self.group.settle(0);
         for kind in ["pubsub", "normal"] {
             let mut raw = self.master().raw();
@@ -83,7 +83,7 @@ impl Factory for Group {
 
     fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
         Box::pin(async {
-            // A queue short enough that the suite can fill it.
+            // A queue limit that the suite can reach.
             let options = RedisOptions::from_url(&url(&self.group, self.parameters))?;
             let options = options.with_max_waiters(100);
             let engine = RedisEngine::connect(&options, Arc::new(MachineClock)).await?;
@@ -120,7 +120,7 @@ impl Factory for Group {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
+/// One at a time: the suite uses a real clock.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -129,7 +129,7 @@ async fn in_real_time() {
     run(Group::start("in_real_time", "")).await.conclude();
 }
 
-/// Each grant and each renewal is at both replicas before it counts.
+/// Each grant and each renewal reaches both replicas before it counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_all_replicas() {
     let _turn = TURN.lock().await;

@@ -1,8 +1,8 @@
-//! The engine on servers that real Sentinels look after.
+//! The engine on servers that real Sentinels monitor.
 
 mod access;
 mod checkup;
 mod conformance;
-mod hearing;
 mod inputs;
+mod notifications;
 mod support;

@@ -31,7 +31,7 @@ async fn a_server_that_is_no_zookeeper_is_reported_as_such() {
 
 /// They used to be asked one after the other, each up to its whole limit.
 #[tokio::test]
-async fn members_that_say_nothing_do_not_delay_the_first_look() {
+async fn silent_members_do_not_delay_the_first_look() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     // The kernel accepts connections, but there is no answer.
     let dark = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));

@@ -108,7 +108,7 @@ async fn missing_lagging_or_too_few_members_are_reported() {
 }
 
 #[tokio::test]
-async fn a_password_that_others_can_read_is_told() {
+async fn a_password_that_others_can_read_is_reported() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let near = format!("zk://ann:hers@{}", server.address(0));
     let found = look(&near).await;

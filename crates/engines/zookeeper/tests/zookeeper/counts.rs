@@ -61,7 +61,7 @@ async fn a_queue_whose_numbers_come_to_an_end_is_emptied_and_begun_anew() {
 }
 
 /// What a real server does beyond the end: numbers come again. Others may go on all the same, and
-/// nobody can tell any more who of them is first.
+/// their order is no longer defined.
 #[tokio::test]
 async fn a_queue_that_others_have_driven_beyond_its_numbers_is_refused_until_it_is_empty() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());

@@ -56,7 +56,7 @@ impl Relay {
         *self.state.wanted.lock() = Some(text.to_owned());
     }
 
-    /// Tells whether that request has come.
+    /// Returns whether that request has come.
     pub(crate) fn loses(&self) -> bool {
         self.state.loses.load(Ordering::SeqCst)
     }
@@ -66,7 +66,7 @@ impl Relay {
         *self.state.held_from.lock() = Some(text.to_owned());
     }
 
-    /// Tells whether that request has come.
+    /// Returns whether that request has come.
     pub(crate) fn holds(&self) -> bool {
         *self.state.holds.borrow()
     }

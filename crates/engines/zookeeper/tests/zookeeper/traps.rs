@@ -87,7 +87,7 @@ async fn an_id_that_another_engine_gave_up_does_not_come_back(server: &ZooKeeper
 /// The creation is carried out and its answer lost: asked again under the same id, the node is
 /// found by the id in its name, and there is one.
 #[tokio::test]
-async fn a_creation_whose_answer_was_lost_is_found_again() {
+async fn a_creation_whose_reply_was_lost_is_found_again() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let relay = Relay::start(server.address(0)).await;
     let url = format!("zk://{}?command_timeout_ms=2000", relay.address);

@@ -1,5 +1,5 @@
-//! What the crash-safe replacement asks of a disk, one call for each step that a crash can
-//! separate, and the real one.
+//! The steps of the crash-safe replacement, one call for each step that a crash can separate, and
+//! the real disk.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -7,38 +7,38 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::time::Duration;
 
 use super::lock::FileLock;
-use super::place::{Place, not_plain, shown};
+use super::paths::{FilePaths, not_plain, shown};
 use crate::fence::FenceError;
 
-/// The steps. Tests put a disk that dies or forgets in the real one's place.
+/// The steps. Tests use a disk that stops or loses data instead of the real one.
 pub(super) trait Disk {
-    /// Excludes all others that would replace the file, until it is dropped.
+    /// Excludes all other writers of the file, until it is dropped.
     type Lock;
     /// A file that is being written.
     type Writer;
 
-    fn lock(&self, place: &Place, wait: Duration) -> Result<Self::Lock, FenceError>;
-    /// Opens what stands at the file's place; `None` if nothing does.
-    fn open(&self, place: &Place) -> Result<Option<Content>, FenceError>;
-    /// Makes the file of the next content, in the place of one that a crash left behind.
-    fn create(&self, place: &Place, like: Option<Owner>) -> io::Result<Self::Writer>;
+    fn lock(&self, paths: &FilePaths, wait: Duration) -> Result<Self::Lock, FenceError>;
+    /// Opens the file; `None` if it does not exist.
+    fn open(&self, paths: &FilePaths) -> Result<Option<Content>, FenceError>;
+    /// Creates the file of the next content, and replaces one that a crash left behind.
+    fn create(&self, paths: &FilePaths, like: Option<Owner>) -> io::Result<Self::Writer>;
     fn write(&self, writer: &mut Self::Writer, bytes: &[u8]) -> io::Result<()>;
     fn sync(&self, writer: &Self::Writer) -> io::Result<()>;
-    /// Gives the next content the file's name, if the lock still excludes others.
-    fn rename(&self, place: &Place, lock: &Self::Lock) -> io::Result<()>;
-    fn sync_directory(&self, place: &Place) -> io::Result<()>;
-    /// Removes the next content that will not be used. Best effort: the next writer removes it.
-    fn remove_next(&self, place: &Place);
+    /// Renames the next content to the file's name, if the lock still excludes others.
+    fn rename(&self, paths: &FilePaths, lock: &Self::Lock) -> io::Result<()>;
+    fn sync_directory(&self, paths: &FilePaths) -> io::Result<()>;
+    /// Removes a next content that is not used. Best effort: the next writer removes it.
+    fn remove_next(&self, paths: &FilePaths);
 }
 
-/// An open version of the file: it stays whole while others replace it.
+/// An open version of the file; it stays complete while others replace it.
 pub(super) struct Content {
     pub(super) reader: Box<dyn Read>,
     pub(super) bytes: u64,
     pub(super) owner: Owner,
 }
 
-/// Whose the file is, and who may do what: kept when it is replaced.
+/// The file's owner and mode, which are kept when it is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     pub(super) user: u32,
@@ -54,15 +54,15 @@ impl Disk for RealDisk {
     type Lock = FileLock;
     type Writer = File;
 
-    fn lock(&self, place: &Place, wait: Duration) -> Result<FileLock, FenceError> {
-        FileLock::take(place, wait)
+    fn lock(&self, paths: &FilePaths, wait: Duration) -> Result<FileLock, FenceError> {
+        FileLock::take(paths, wait)
     }
 
-    fn open(&self, place: &Place) -> Result<Option<Content>, FenceError> {
-        let path = &place.file;
+    fn open(&self, paths: &FilePaths) -> Result<Option<Content>, FenceError> {
+        let path = &paths.file;
         let foreign = |what| FenceError::Foreign { found: format!("{}: {what}", shown(path)) };
         let failed = |error| FenceError::failed(format!("reading {}", shown(path)), error);
-        // Looked at before it is opened: to open a named pipe would wait for ever.
+        // Checked before it is opened: opening a named pipe would wait for ever.
         match path.symlink_metadata() {
             Ok(found) => not_plain(&found).map_or(Ok(()), |what| Err(foreign(what)))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -78,17 +78,17 @@ impl Disk for RealDisk {
         Ok(Some(Content { reader: Box::new(file), bytes: found.len(), owner }))
     }
 
-    fn create(&self, place: &Place, like: Option<Owner>) -> io::Result<File> {
-        match fs::remove_file(&place.next) {
+    fn create(&self, paths: &FilePaths, like: Option<Owner>) -> io::Result<File> {
+        match fs::remove_file(&paths.next) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = OpenOptions::new().write(true).create_new(true).open(&place.next)?;
+        let file = OpenOptions::new().write(true).create_new(true).open(&paths.next)?;
         let Some(like) = like else { return Ok(file) };
         let made = file.metadata()?;
         if (made.uid(), made.gid()) != (like.user, like.group) {
-            // Only root may give files away. Another user's write then makes the file that
-            // user's, as every editor does that saves by renaming.
+            // Only root may change the owner. A write by another user makes the file that user's,
+            // as with any editor that saves by renaming.
             match fchown(&file, Some(like.user), Some(like.group)) {
                 Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
                 _ => {}
@@ -106,21 +106,21 @@ impl Disk for RealDisk {
         writer.sync_all()
     }
 
-    fn rename(&self, place: &Place, lock: &FileLock) -> io::Result<()> {
-        if !lock.is_in_place(place)? {
+    fn rename(&self, paths: &FilePaths, lock: &FileLock) -> io::Result<()> {
+        if !lock.is_in_place(paths)? {
             return Err(io::Error::other(format!(
                 "{} was removed or replaced while it was locked",
-                shown(&place.lock)
+                shown(&paths.lock)
             )));
         }
-        fs::rename(&place.next, &place.file)
+        fs::rename(&paths.next, &paths.file)
     }
 
-    fn sync_directory(&self, place: &Place) -> io::Result<()> {
-        File::open(&place.directory)?.sync_all()
+    fn sync_directory(&self, paths: &FilePaths) -> io::Result<()> {
+        File::open(&paths.directory)?.sync_all()
     }
 
-    fn remove_next(&self, place: &Place) {
-        let _ = fs::remove_file(&place.next);
+    fn remove_next(&self, paths: &FilePaths) {
+        let _ = fs::remove_file(&paths.next);
     }
 }

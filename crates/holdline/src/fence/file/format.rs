@@ -1,6 +1,6 @@
-//! How a fenced file begins.
+//! The format of a fenced file.
 //!
-//! One line of text, then the data as they are:
+//! One line of text, then the data unchanged:
 //!
 //! ```text
 //! holdline-fence 1 mark=34 bytes=12
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! `1` is the version of the format, `mark` the largest fencing token accepted (1 to 2^53 − 1),
-//! `bytes` the length of what follows the line. Exactly one spelling is accepted, so that a
-//! damaged line is seldom taken for another mark; the length tells when the end is missing.
+//! `bytes` the length of the data. Exactly one spelling is accepted, so that a damaged line is
+//! rarely mistaken for another mark; the length shows whether the end is missing.
 
 use holdline_core::{Escaped, FencingToken};
 
@@ -32,8 +32,8 @@ impl Header {
         format!("{MAGIC}{VERSION} mark={} bytes={}\n", self.mark, self.bytes)
     }
 
-    /// Finds the header in the first [`LONGEST`] bytes of a file, and its length. On failure
-    /// tells what was found instead.
+    /// Parses the header in the first [`LONGEST`] bytes of a file; also returns its length. The
+    /// error says what was found instead.
     pub(super) fn parse(start: &[u8]) -> Result<(Header, usize), String> {
         if start.is_empty() {
             return Err("the file is empty".to_owned());
@@ -50,7 +50,7 @@ impl Header {
         }
         let damaged = || format!("the first line is damaged: {}", Escaped(&text));
         let header = Header::fields(rest).ok_or_else(damaged)?;
-        // One spelling only: no leading zeros, no other blanks, nothing behind.
+        // One spelling only: no leading zeros, no other blanks, nothing after it.
         if header.line().as_bytes() != line {
             return Err(damaged());
         }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_told() {
+    fn any_other_text_is_an_error_with_the_reason() {
         for (start, says) in [
             ("", "the file is empty"),
             ("hello\n", "does not begin with"),
@@ -108,10 +108,10 @@ mod tests {
             ("holdline-fence 1 mark=34 bytes=0\r\n", "damaged"),
             ("holdline-fence 1 bytes=0 mark=34\n", "damaged"),
         ] {
-            let told = Header::parse(start.as_bytes()).expect_err(start);
-            assert!(told.contains(says), "{start:?}: {told}");
+            let reported = Header::parse(start.as_bytes()).expect_err(start);
+            assert!(reported.contains(says), "{start:?}: {reported}");
         }
-        let told = Header::parse(b"holdline-fence 1 mark=\x1b[2J\xff\n").expect_err("damaged");
-        assert!(!told.contains('\x1b'), "{told}");
+        let reported = Header::parse(b"holdline-fence 1 mark=\x1b[2J\xff\n").expect_err("damaged");
+        assert!(!reported.contains('\x1b'), "{reported}");
     }
 }

@@ -15,11 +15,11 @@ use holdline_core::shared_file_system;
 use holdline_core::snapshot::coarse;
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-use super::place::{Place, not_plain, shown};
+use super::paths::{FilePaths, not_plain, shown};
 use crate::fence::FenceError;
 
-/// How long we sleep between two looks at a lock that another process has. There is no call that
-/// waits for a lock with a limit; the wait doubles from the shortest to the longest.
+/// The pause between two attempts to lock; it doubles from the shortest to the longest. No system
+/// call waits for a lock with a limit.
 const SHORTEST: Duration = Duration::from_millis(1);
 const LONGEST: Duration = Duration::from_millis(25);
 
@@ -32,17 +32,17 @@ pub(super) struct FileLock {
 
 impl FileLock {
     /// Waits at most `wait` for the lock.
-    pub(super) fn take(place: &Place, wait: Duration) -> Result<FileLock, FenceError> {
-        let failed = |error| FenceError::failed(format!("locking {}", shown(&place.lock)), error);
+    pub(super) fn take(paths: &FilePaths, wait: Duration) -> Result<FileLock, FenceError> {
+        let failed = |error| FenceError::failed(format!("locking {}", shown(&paths.lock)), error);
         let since = Instant::now();
         let mut pause = SHORTEST;
         loop {
-            let file = open(place)?;
+            let file = open(paths)?;
             match file.try_lock() {
                 Ok(()) => {
                     let lock = FileLock { file, inherited: AtomicBool::new(false) };
-                    // Somebody may have removed the file between our opening and locking it.
-                    if lock.is_in_place(place).map_err(failed)? {
+                    // The file may have been removed between opening and locking it.
+                    if lock.is_in_place(paths).map_err(failed)? {
                         return Ok(lock);
                     }
                 }
@@ -51,7 +51,7 @@ impl FileLock {
             }
             let left = wait.saturating_sub(since.elapsed());
             if left.is_zero() {
-                let (file, waited) = (shown(&place.file), coarse(wait));
+                let (file, waited) = (shown(&paths.file), coarse(wait));
                 let what = format!("{file}: another process has its lock, waited {waited}");
                 return Err(FenceError::Busy { what });
             }
@@ -60,10 +60,10 @@ impl FileLock {
         }
     }
 
-    /// Tells whether others that come now meet this lock.
-    pub(super) fn is_in_place(&self, place: &Place) -> io::Result<bool> {
+    /// Returns whether the locked file is still the one at the path.
+    pub(super) fn is_in_place(&self, paths: &FilePaths) -> io::Result<bool> {
         let ours = self.file.metadata()?;
-        match fs::symlink_metadata(&place.lock) {
+        match fs::symlink_metadata(&paths.lock) {
             Ok(there) => Ok((ours.dev(), ours.ino()) == (there.dev(), there.ino())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
@@ -81,17 +81,17 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing alone would leave the lock to a process that another thread has forked and
-        // that has not started its program yet. An inherited lock is meant to outlive us.
+        // Closing alone would leave the lock to a process that another thread has forked and that
+        // has not executed its program yet. An inherited lock must outlast this process.
         if !*self.inherited.get_mut() {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// Opens the lock's file, making it if there is none. It is never written.
-fn open(place: &Place) -> Result<File, FenceError> {
-    let path = &place.lock;
+/// Opens the lock file, and creates it if there is none. It is never written.
+fn open(paths: &FilePaths) -> Result<File, FenceError> {
+    let path = &paths.lock;
     let foreign = |what| FenceError::Foreign { found: format!("{}: {what}", shown(path)) };
     let failed = |error| FenceError::failed(format!("opening {}", shown(path)), error);
     match path.symlink_metadata() {
@@ -105,7 +105,7 @@ fn open(place: &Place) -> Result<File, FenceError> {
         }
         Err(error) => return Err(failed(error)),
     }
-    // To lock needs no more than to read, so users that share the file need not own the lock.
+    // Locking requires only read access, so users that share the file need not own the lock file.
     let file = File::open(path).map_err(failed)?;
     let status = rustix::fs::fstatfs(&file).map_err(|error| failed(error.into()))?;
     // The field's width and sign differ from machine to machine.

@@ -1,4 +1,4 @@
-//! A file that accepts no late writer, and a mark in a file for what lies elsewhere.
+//! A file that accepts no late writer, and a mark in a file for data that is elsewhere.
 //!
 //! | step of a write | a crash right after it leaves |
 //! |---|---|
@@ -8,14 +8,14 @@
 //! | rename it to `FILE` | the new version; after a power loss the old or the new one |
 //! | `fsync` the directory | the new version |
 //!
-//! Invariants: F5 in `place`, F6 and F7 in `keep`.
-//! Invariant F8: what is not a file of ours is reported and never replaced (`format`, `place`).
+//! Invariants: F5 in `paths`, F6 and F7 in `atomic_file`.
+//! Invariant F8: a file that is not ours is reported and never replaced (`format`, `paths`).
 
+mod atomic_file;
 mod disk;
 mod format;
-mod keep;
 mod lock;
-mod place;
+mod paths;
 #[cfg(test)]
 mod tests;
 
@@ -25,26 +25,26 @@ use std::time::Duration;
 
 use holdline_core::FencingToken;
 
+use self::atomic_file::AtomicFile;
 use self::disk::RealDisk;
-use self::keep::Keep;
 use self::lock::FileLock;
 use super::{Access, FenceError, Fenced, Proof, Rules};
 
 /// A file whose content and mark change together, and that accepts no late writer.
 ///
-/// The whole content is read and written anew by each write: it is for state of kilobytes, not
-/// for logs of gigabytes; for those use [`FileMark`]. The file begins with one line of text, such
-/// as `holdline-fence 1 mark=34 bytes=12`, and the data follow as they are (`tail -n +2 FILE`).
+/// Each write reads and writes the whole content: use it for kilobytes of state, and [`FileMark`]
+/// for large data. The file starts with one line of text, such as `holdline-fence 1 mark=34
+/// bytes=12`, and the data follow unchanged (`tail -n +2 FILE`).
 ///
 /// # Guarantees
-/// - After a crash of any process at any step the file holds the old or the new version, whole.
-///   What was acknowledged survives a loss of power too, as far as the disk honours `fsync`.
-/// - Writers of several processes take turns by `flock` on `FILE.holdline-lock`. Do not remove
-///   that file while somebody may write. Readers need no lock.
+/// - After a crash of any process at any step the file holds the complete old or new version.
+///   Acknowledged writes survive a loss of power too, if the disk honours `fsync`.
+/// - `flock` on `FILE.holdline-lock` serialises writers of several processes. Do not remove that
+///   file while somebody may write. Readers need no lock.
 /// - Mode is kept, owner where the system allows it; access lists and extended attributes are
 ///   not. Symbolic links are followed; a file with several hard links is refused.
-/// - File systems that machines share (NFS, SMB, FUSE …) are refused for writing: there a paused
-///   machine can lose its lock and not know.
+/// - Shared file systems (NFS, SMB, FUSE …) are refused for writing: there a paused machine can
+///   lose its lock without noticing.
 /// - A file that does not exist is empty and has no mark. Deleting it deletes the mark.
 ///
 /// # Examples
@@ -62,8 +62,8 @@ use super::{Access, FenceError, Fenced, Proof, Rules};
 /// stock.check_and_write(&mine, |content| Ok(content.extend(b"ten apples\n")))?;
 ///
 /// let late = Proof::exclusive(FencingToken::new(33)?);
-/// let told = stock.check_and_write(&late, |content| Ok(content.clear()));
-/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// let result = stock.check_and_write(&late, |content| Ok(content.clear()));
+/// assert!(matches!(result, Err(FenceError::Stale(_))));
 /// assert_eq!(
 ///     std::fs::read_to_string(home.join("stock"))?,
 ///     "holdline-fence 1 mark=34 bytes=11\nten apples\n",
@@ -73,41 +73,41 @@ use super::{Access, FenceError, Fenced, Proof, Rules};
 /// ```
 #[derive(Clone, Debug)]
 pub struct FencedFile {
-    keep: Keep<RealDisk>,
+    atomic_file: AtomicFile<RealDisk>,
 }
 
 impl FencedFile {
-    /// Names a file, which need not exist; its directory must. Nothing is opened or made.
+    /// Names a file, which need not exist; its directory must. Nothing is opened or created.
     ///
     /// # Errors
     /// `Failed`: the directory does not exist or cannot be searched, or the path names no file.
     pub fn at(path: impl AsRef<Path>) -> Result<FencedFile, FenceError> {
-        Ok(FencedFile { keep: Keep::on(RealDisk, path.as_ref())? })
+        Ok(FencedFile { atomic_file: AtomicFile::on(RealDisk, path.as_ref())? })
     }
 
     /// Replaces the rules.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> FencedFile {
-        self.keep.rules = rules;
+        self.atomic_file.rules = rules;
         self
     }
 
-    /// Sets how long a seal or a write waits while another process is inside its own. It is 10 s
-    /// unless set, and ends in `Busy`.
+    /// Sets how long a seal or a write waits for another process's step; 10 s unless set. After it
+    /// the error is `Busy`.
     #[must_use]
     pub fn with_lock_wait(mut self, wait: Duration) -> FencedFile {
-        self.keep.lock_wait = wait;
+        self.atomic_file.lock_wait = wait;
         self
     }
 
-    /// Checks the proof and reads the content, both of one version. It never waits.
+    /// Checks the proof and reads the content of the same version. It never waits.
     ///
     /// An exclusive holder seals before its first read.
     ///
     /// # Errors
     /// `Stale`, `OtherName`: refused. `Foreign`, `Failed`: nothing was read.
     pub fn read<A: Access>(&self, proof: &Proof<A>) -> Result<Vec<u8>, FenceError> {
-        self.keep.read(proof)
+        self.atomic_file.read(proof)
     }
 }
 
@@ -117,15 +117,15 @@ impl Fenced for FencedFile {
     type Failure = io::Error;
 
     fn mark(&self) -> Result<Option<FencingToken>, FenceError> {
-        self.keep.mark()
+        self.atomic_file.mark()
     }
 
     fn check<A: Access>(&self, proof: &Proof<A>) -> Result<(), FenceError> {
-        self.keep.check(proof)
+        self.atomic_file.check(proof)
     }
 
     fn seal(&self, proof: &Proof) -> Result<(), FenceError> {
-        self.keep.seal(proof).map(drop)
+        self.atomic_file.seal(proof).map(drop)
     }
 
     fn check_and_write<R>(
@@ -133,20 +133,20 @@ impl Fenced for FencedFile {
         proof: &Proof,
         write: impl FnOnce(&mut Vec<u8>) -> io::Result<R>,
     ) -> Result<R, FenceError> {
-        self.keep.write(proof, write)
+        self.atomic_file.write(proof, write)
     }
 }
 
-/// A mark in a file, for something that lies elsewhere: a directory, a device, another machine.
+/// A mark in a file, for something that is elsewhere: a directory, a device, another machine.
 ///
-/// The file and its rules are those of [`FencedFile`] (data in it are kept as they are). What it
-/// guards is written *while the mark is locked*: [`FileMark::check_and_run`] or
-/// [`FileMark::hold`]. The mark is raised before the work begins; a crash in the middle leaves the
-/// work half done under the new mark, and never lets an older holder in.
+/// The file and its rules are those of [`FencedFile`] (data in it are unchanged). The guarded
+/// resource is written *while the mark is locked*: [`FileMark::check_and_run`] or
+/// [`FileMark::hold`]. The mark is raised before the work starts. A crash in the middle leaves the
+/// work half done under the new mark, and never admits an older holder.
 ///
 /// # Guarantees
-/// While all who write go through the mark: work begins in the order of tokens, never overlaps,
-/// and no work with a smaller token begins after work with a larger one.
+/// If all writers use the mark: work starts in the order of tokens, never overlaps, and no work
+/// with a smaller token starts after work with a larger one.
 ///
 /// # Examples
 /// ```
@@ -160,14 +160,14 @@ impl Fenced for FencedFile {
 /// mark.check_and_run(&mine, || std::fs::write(home.join("index.html"), "hello"))??;
 ///
 /// let late = Proof::exclusive(FencingToken::new(33)?);
-/// let told = mark.check_and_run(&late, || unreachable!("a late holder does not get here"));
-/// assert!(matches!(told, Err(FenceError::Stale(_))));
+/// let result = mark.check_and_run(&late, || unreachable!("a late holder does not get here"));
+/// assert!(matches!(result, Err(FenceError::Stale(_))));
 /// # std::fs::remove_dir_all(&home)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct FileMark {
-    keep: Keep<RealDisk>,
+    atomic_file: AtomicFile<RealDisk>,
 }
 
 impl FileMark {
@@ -176,21 +176,21 @@ impl FileMark {
     /// # Errors
     /// `Failed`: the directory does not exist or cannot be searched, or the path names no file.
     pub fn at(path: impl AsRef<Path>) -> Result<FileMark, FenceError> {
-        Ok(FileMark { keep: Keep::on(RealDisk, path.as_ref())? })
+        Ok(FileMark { atomic_file: AtomicFile::on(RealDisk, path.as_ref())? })
     }
 
     /// Replaces the rules.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> FileMark {
-        self.keep.rules = rules;
+        self.atomic_file.rules = rules;
         self
     }
 
-    /// Sets how long we wait for the work of another process. It is 10 s unless set, and ends in
-    /// `Busy`.
+    /// Sets how long to wait for the work of another process; 10 s unless set. After it the error
+    /// is `Busy`.
     #[must_use]
     pub fn with_lock_wait(mut self, wait: Duration) -> FileMark {
-        self.keep.lock_wait = wait;
+        self.atomic_file.lock_wait = wait;
         self
     }
 
@@ -199,33 +199,33 @@ impl FileMark {
     /// # Errors
     /// `Foreign` or `Failed`. Nothing was changed.
     pub fn mark(&self) -> Result<Option<FencingToken>, FenceError> {
-        self.keep.mark()
+        self.atomic_file.mark()
     }
 
-    /// Checks that nobody newer was here, and raises nothing. It never waits.
+    /// Checks that no newer holder was here, and does not raise the mark. It never waits.
     ///
     /// It says nothing about the next moment: do not write on the strength of it.
     ///
     /// # Errors
     /// `Stale`, `OtherName`: stop. `Foreign`, `Failed`: nothing is known.
     pub fn check<A: Access>(&self, proof: &Proof<A>) -> Result<(), FenceError> {
-        self.keep.check(proof)
+        self.atomic_file.check(proof)
     }
 
-    /// Raises the mark to the holder's token; it is on the disk when this returns.
+    /// Raises the mark to the holder's token; it is durable when this returns.
     ///
     /// # Errors
     /// As [`Fenced::seal`]. `Busy` while another process works under [`FileMark::hold`].
     pub fn seal(&self, proof: &Proof) -> Result<(), FenceError> {
-        self.keep.seal(proof).map(drop)
+        self.atomic_file.seal(proof).map(drop)
     }
 
-    /// Raises the mark, and runs `work` while nobody else can.
+    /// Raises the mark, and runs `work` while the mark is locked.
     ///
     /// `work` must not use the same mark: it would wait for itself until the limit.
     ///
     /// # Errors
-    /// As [`Fenced::seal`]; `work` did not run. What `work` answers is passed through.
+    /// As [`Fenced::seal`]; `work` did not run. The result of `work` is returned unchanged.
     pub fn check_and_run<R>(
         &self,
         proof: &Proof,
@@ -235,18 +235,18 @@ impl FileMark {
         Ok(work())
     }
 
-    /// Raises the mark, and keeps it locked until the answer is dropped.
+    /// Raises the mark, and keeps it locked until the result is dropped.
     ///
-    /// For work that another program does, see [`HeldMark::let_children_inherit`].
+    /// For work of another program, see [`HeldMark::let_children_inherit`].
     ///
     /// # Errors
     /// As [`Fenced::seal`]; nothing is locked then.
     pub fn hold(&self, proof: &Proof) -> Result<HeldMark, FenceError> {
-        Ok(HeldMark { lock: self.keep.seal(proof)? })
+        Ok(HeldMark { lock: self.atomic_file.seal(proof)? })
     }
 }
 
-/// A mark that is raised and locked: nobody else's work begins until this is dropped.
+/// A mark that is raised and locked: no other work starts until this is dropped.
 #[derive(Debug)]
 #[must_use = "the mark is unlocked when this is dropped"]
 pub struct HeldMark {
@@ -254,14 +254,14 @@ pub struct HeldMark {
 }
 
 impl HeldMark {
-    /// Lets every program that this process starts from now on inherit the lock, which then lasts
-    /// until the last of them has ended too.
+    /// Lets every program that this process starts from now on inherit the lock, which then also
+    /// lasts until the last of them has ended.
     ///
     /// Without it, killing this process would unlock the mark while the program that it started
-    /// goes on writing. A daemon that the program leaves behind keeps the mark locked.
+    /// continues to write. A daemon that the program leaves behind keeps the mark locked.
     ///
     /// # Errors
-    /// What the system says. The mark stays locked by this process alone.
+    /// The error of the operating system. The mark stays locked by this process alone.
     ///
     /// # Examples
     /// ```

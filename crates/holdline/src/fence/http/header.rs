@@ -1,7 +1,7 @@
-//! The header: a token in digits, and `;shared` behind that of a shared holder.
+//! The header: a token in digits, followed by `;shared` for a shared holder.
 //!
-//! It is no structured field of RFC 9651, whose integers end at fifteen digits; tokens have up to
-//! sixteen.
+//! It is not a structured field of RFC 9651, whose integers have at most fifteen digits; tokens
+//! have up to sixteen.
 
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use holdline_core::{Escaped, FencingToken, TokenError};
@@ -11,17 +11,17 @@ use crate::fence::{Exclusive, Proof, Shared};
 /// The header that carries a fencing token: `Holdline-Fencing-Token`.
 pub const HEADER: HeaderName = HeaderName::from_static("holdline-fencing-token");
 
-/// What is said behind the token of a shared holder.
+/// The suffix of a shared holder's token.
 const SHARED: &str = "shared";
 /// The most of a wrong value that a message shows.
 const SHOWN: usize = 64;
 
-/// Who sent a request, by its header.
+/// The sender of a request, by its header.
 #[derive(Clone, Debug)]
 pub enum Holder {
-    /// A holder that is alone: it may read and write.
+    /// An exclusive holder: it may read and write.
     Exclusive(Proof<Exclusive>),
-    /// A holder among other shared ones: it may read.
+    /// A shared holder: it may read.
     Shared(Proof<Shared>),
 }
 
@@ -72,7 +72,7 @@ impl Holder {
         match kind {
             None => Ok(Holder::Exclusive(Proof::exclusive(token))),
             Some(SHARED) => Ok(Holder::Shared(Proof::shared(token))),
-            Some(_) => Err(wrong("behind the token stands nothing, or `;shared`")),
+            Some(_) => Err(wrong("only `;shared` may follow the token")),
         }
     }
 
@@ -84,7 +84,7 @@ impl Holder {
         }
     }
 
-    /// Returns the proof of an exclusive holder: what a handler writes with.
+    /// Returns the proof of an exclusive holder, which a handler needs to write.
     pub fn exclusive(&self) -> Option<&Proof> {
         match self {
             Holder::Exclusive(proof) => Some(proof),
@@ -93,7 +93,7 @@ impl Holder {
     }
 }
 
-/// The header is there, and is not as it must be.
+/// The header is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the header Holdline-Fencing-Token is wrong: {0}")]
 pub struct MalformedToken(String);
@@ -165,10 +165,10 @@ mod tests {
             "\"34\"",
             "34 35",
         ] {
-            let told = of(&[value.as_bytes()]);
+            let result = of(&[value.as_bytes()]);
             assert!(
-                told.as_ref().is_err_and(|says| says.contains("is wrong")),
-                "{value}: {told:?}"
+                result.as_ref().is_err_and(|says| says.contains("is wrong")),
+                "{value}: {result:?}"
             );
         }
         assert!(of(&[b"34", b"34"]).is_err_and(|says| says.contains("more than one")));

@@ -1,4 +1,5 @@
-//! The layer: looks at the header, asks the store, lets through or answers with a problem.
+//! The layer: checks the header against the store, and passes the request on or answers with a
+//! problem.
 
 use std::fmt;
 use std::future::Future;
@@ -19,18 +20,18 @@ use crate::fence::Proof;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Required {
-    /// For all that may change something: all methods but `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+    /// For all methods except `GET`, `HEAD`, `OPTIONS` and `TRACE`.
     #[default]
     ForWrites,
     /// For all.
     Always,
-    /// For none: who sends no token is not fenced.
+    /// For none: a request without a token is not fenced.
     Never,
 }
 
-/// A token that the layer has checked: an extension of the request, for the handler to write by.
+/// A token that the layer has checked: an extension of the request, with which the handler writes.
 ///
-/// It was the newest when the layer asked. It may be stale by now: see [the
+/// It was the newest at the check. It may be stale by now: see [the
 /// module](super#what-the-layer-does-not-do).
 #[derive(Clone, Debug)]
 pub struct CheckedToken {
@@ -44,7 +45,7 @@ impl CheckedToken {
         &self.resource
     }
 
-    /// Returns who sent the request.
+    /// Returns the sender of the request.
     pub fn holder(&self) -> &Holder {
         &self.holder
     }
@@ -55,15 +56,14 @@ impl CheckedToken {
     }
 }
 
-/// Refuses requests of holders that come too late.
+/// Refuses requests of stale holders.
 ///
-/// `resource_of` derives from a request the key under which its mark is kept, such as the path
-/// without its last part; `None` lets the request through unchecked. What one lock guards has one
-/// key.
+/// `resource_of` derives the key of the mark from a request, such as the path without its last
+/// part; `None` passes the request on unchecked. Everything that one lock guards has one key.
 ///
-/// A request of an exclusive holder raises the mark, also one that only reads: that is its seal.
-/// The extension [`CheckedToken`] tells the handler who it is. Bodies are passed on as they are,
-/// of a refused request unread.
+/// A request of an exclusive holder raises the mark, even if it only reads: that is its seal. The
+/// extension [`CheckedToken`] identifies the holder for the handler. Bodies are passed on
+/// unchanged; the body of a refused request is not read.
 ///
 /// The body of a response must be made `From<String>`, as that of axum is and `Full<Bytes>`; the
 /// inner service must be `Clone`, as routers are.
@@ -174,10 +174,10 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        // Nobody but this layer may say that a token was checked.
+        // Only this layer may mark a token as checked.
         parts.extensions.remove::<CheckedToken>();
         let resource = (self.layer.resource_of)(&parts);
-        // The clone is for later; the one that was ready is called.
+        // The clone is for later calls; the ready service is called.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let Some(resource) = resource else {
@@ -198,7 +198,7 @@ where
     }
 }
 
-/// Decides about a request of a guarded resource.
+/// Decides about a request for a guarded resource.
 async fn admit<S: FenceStore>(
     store: &S,
     required: Required,

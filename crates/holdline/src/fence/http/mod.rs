@@ -1,4 +1,5 @@
-//! Fencing over HTTP: the header, and a layer for tower that refuses late requests at the door.
+//! Fencing over HTTP: the header, and a layer for tower that refuses late requests before the
+//! handler runs.
 //!
 //! ```text
 //! Holdline-Fencing-Token: 34            the request of an exclusive holder: raises the mark
@@ -11,21 +12,21 @@
 //! | 428 | the header is required and absent | `urn:holdline:problem:fencing-token-required` |
 //! | 400 | it is not as above, or there are several | `urn:holdline:problem:malformed-fencing-token` |
 //! | 403 | a shared holder writes; the rules refuse the token | `urn:holdline:problem:fencing-token-refused` |
-//! | 503 | the store of marks cannot be asked now | `urn:holdline:problem:fence-unavailable` |
-//! | 500 | the store holds what is not ours | `urn:holdline:problem:fence-damaged` |
+//! | 503 | the store of marks is unavailable | `urn:holdline:problem:fence-unavailable` |
+//! | 500 | the store has foreign or damaged data | `urn:holdline:problem:fence-damaged` |
 //!
-//! The body of each is a problem of RFC 9457, `application/problem+json`, with `mine` and `seen`
-//! where a token was refused.
+//! The body of each is a problem of RFC 9457, `application/problem+json`, with `mine` and `seen` if
+//! a token was refused.
 //!
 //! # What the layer does not do
-//! It checks, and then the handler writes: two steps. A handler that is paused between them writes
-//! late all the same, over a newer holder's work. To fence the write itself, the handler takes the
-//! [`CheckedToken`] from the request and writes by check-and-write under the same mark, such as by
-//! `PostgresFence` in its transaction. The layer then refuses most of the late ones early and
-//! cheaply, seals for those that read first, and asks for the token where it was forgotten.
+//! The check and the handler's write are two steps. A handler that is paused between them still
+//! writes late, over a newer holder's work. To fence the write itself, the handler takes the
+//! [`CheckedToken`] from the request and uses check-and-write under the same mark, for example with
+//! `PostgresFence` in its transaction. The layer then refuses most late requests early and cheaply,
+//! seals for requests that read first, and requires the token if it is missing.
 //!
-//! Invariant F14: what reaches the inner service under a guarded resource was checked, or came
-//! without a token where none is required. If the store fails, nothing passes.
+//! Invariant F14: a request for a guarded resource reaches the inner service only if it was
+//! checked, or if it has no token and none is required. If the store fails, no request passes.
 
 mod header;
 mod layer;

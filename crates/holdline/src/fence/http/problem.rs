@@ -1,4 +1,4 @@
-//! What is answered instead of a response: problems of RFC 9457.
+//! Error responses: problems of RFC 9457.
 
 use ::http::{HeaderValue, Response, StatusCode, header};
 use holdline_core::FencingToken;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::MalformedToken;
 use crate::fence::{FenceError, StaleToken};
 
-/// An answer that is no success.
+/// An error response.
 #[derive(Debug)]
 pub(super) struct Problem {
     status: StatusCode,
@@ -58,7 +58,8 @@ impl Problem {
         }
     }
 
-    /// What a store said. Its own words about itself are for its owner's log, not for callers.
+    /// Makes the response for an error of the store. Internal details are for the log, not for
+    /// callers.
     pub(super) fn of(error: &FenceError, mine: FencingToken) -> Problem {
         let (status, kind, title, detail) = match error {
             FenceError::Stale(StaleToken { seen, .. }) => {

@@ -1,4 +1,4 @@
-//! Where the marks of a service are.
+//! Stores for the marks of a service.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,10 +13,10 @@ use crate::fence::{Access, FenceError, Proof, Rules};
 
 /// Keeps a mark for each resource of a service.
 ///
-/// It is asked by [`FencingLayer`](super::FencingLayer) at the door. A service with several
-/// replicas needs one that they share: where the data is.
+/// [`FencingLayer`](super::FencingLayer) uses it. A service with several replicas needs a shared
+/// store, where the data is.
 pub trait FenceStore: Send + Sync + 'static {
-    /// Checks that nobody newer was here, and raises nothing.
+    /// Checks that no newer holder was here, and does not raise the mark.
     ///
     /// # Errors
     /// As [`Fenced::check`](crate::fence::Fenced::check).
@@ -57,7 +57,7 @@ impl<S: FenceStore> FenceStore for Arc<S> {
 
 /// Marks in this process, for a service that is one process with its data in it, and for tests.
 ///
-/// A restart forgets them; then a late holder comes in again until a newer one was there.
+/// A restart loses them; then a late holder is admitted until a newer one raises the mark.
 #[derive(Debug)]
 pub struct MemoryMarks {
     marks: Mutex<HashMap<String, FencingToken>>,
@@ -66,8 +66,8 @@ pub struct MemoryMarks {
 }
 
 impl MemoryMarks {
-    /// Makes room for the marks of so many resources. A mark is never dropped to make room; of one
-    /// resource more, nobody is let in (`Busy`).
+    /// Makes a store for the marks of `capacity` resources. A mark is never dropped to make room;
+    /// requests for further resources are refused (`Busy`).
     pub fn new(capacity: usize) -> MemoryMarks {
         MemoryMarks { marks: Mutex::default(), rules: Rules::default(), capacity }
     }
@@ -115,10 +115,10 @@ impl FenceStore for MemoryMarks {
     }
 }
 
-/// Marks in a PostgreSQL database, those of [`PostgresFence`]: the layer checks at the door what
-/// the handler checks again in its transaction.
+/// Marks in a PostgreSQL database, those of [`PostgresFence`]: the layer checks the mark first, and
+/// the handler checks it again in its transaction.
 ///
-/// All go over one connection, which the caller drives and replaces.
+/// All requests use one connection, which the caller drives and replaces.
 #[cfg(feature = "fence-postgres")]
 #[derive(Clone)]
 pub struct PostgresMarks {

@@ -1,14 +1,13 @@
-//! A key of a Redis or Valkey server that accepts no late writer, by whatever client you have.
+//! A key of a Redis or Valkey server that accepts no late writer, with any client.
 //!
-//! The mark is a key of its own beside the data, in the same slot of a cluster: a string of digits
-//! and nothing else. One script looks at it, raises it and writes. What is sent is a [`RedisCall`],
-//! whose answer is one string.
+//! The mark is a separate key beside the data, in the same slot of a cluster: a string of digits.
+//! One script checks it, raises it and writes. A [`RedisCall`] has the script and its arguments;
+//! its answer is one string.
 //!
-//! Invariant F12: no script changes anything before all that it may refuse has been looked at; the
-//! mark comes first and the data second, and where the server refuses the second the first is
-//! taken back.
-//! Invariant F13: numbers in answers are the stored text. What Lua prints of a large number has
-//! lost digits.
+//! Invariant F12: no script changes anything before all its checks. The mark is written first and
+//! the data second; if the server refuses the second write, the first is undone.
+//! Invariant F13: numbers in answers are the stored text, because Lua prints large numbers with
+//! fewer digits.
 
 mod slot;
 
@@ -20,24 +19,24 @@ use holdline_core::{Escaped, FencingToken};
 use super::{Access, FenceError, Proof, Rules, StaleToken};
 use slot::{slot, tag};
 
-/// The Lua text that your own scripts begin with, to write anything else than one string:
-/// a hash, a list, several keys of one slot.
+/// The Lua text at the start of your own scripts, to write something else than one string: a hash,
+/// a list, several keys of one slot.
 ///
 /// It defines `holdline_fence(mark, token, limit)`, which raises the mark or returns why not, for
-/// [`RedisCall::outcome`] to read. Write only where it returned nothing.
+/// [`RedisCall::outcome`]. Write only if it returned nothing.
 pub const GUARD: &str = include_str!("guard.lua");
 
 const SEAL: &str = concat!(include_str!("guard.lua"), include_str!("seal.lua"));
 const CHECK: &str = concat!(include_str!("guard.lua"), include_str!("check.lua"));
 const WRITE: &str = concat!(include_str!("guard.lua"), include_str!("write.lua"));
 
-/// The longest that a value may last, in milliseconds: the server adds the time of day, and refuses
-/// what it cannot count then.
+/// The longest expiry of a value, in milliseconds: the server adds the time of day, and refuses an
+/// overflow.
 const LONGEST: i64 = (1 << 53) - 1;
 
 /// A string key of a Redis server, and the key of its mark.
 ///
-/// It makes calls, and reads their answers; you send them, by the client that you have.
+/// It makes calls and reads their answers; you send them with your own client.
 ///
 /// | your key | its mark |
 /// |---|---|
@@ -45,10 +44,10 @@ const LONGEST: i64 = (1 << 53) - 1;
 /// | `{stock}/17` | `{stock}/17:fence` |
 ///
 /// # Guarantees
-/// They are those of the server. Where the mark goes, late holders come in again: by eviction (an
-/// `allkeys-…` policy; the others spare it, as it has no expiry), by a flush, a restart without
-/// persistence, or a failover to a replica that lacks it. The data may expire, the mark must not:
-/// no pause is too long. One mark stays for each key that was ever fenced.
+/// They are those of the server. If the mark is lost, late holders are accepted again: by eviction
+/// (an `allkeys-…` policy; other policies keep it, as it has no expiry), a flush, a restart without
+/// persistence, or a failover to a replica that lacks it. The data may expire, the mark must not,
+/// because a pause can be arbitrarily long. One mark stays for each key that was ever fenced.
 ///
 /// # Examples
 /// ```no_run
@@ -77,11 +76,11 @@ pub struct RedisFence {
 }
 
 impl RedisFence {
-    /// Names the key that is guarded; the mark is put beside it, as the table above shows.
+    /// Names the guarded key; the mark is beside it, as the table above shows.
     ///
     /// # Errors
-    /// `Failed`: the key is empty, or holds a `}` but no `{tag}`, so that no name of a mark would
-    /// be in its slot.
+    /// `Failed`: the key is empty, or contains a `}` but no `{tag}`, so that no mark can be in its
+    /// slot.
     pub fn new(key: impl Into<Vec<u8>>) -> Result<RedisFence, FenceError> {
         let key = key.into();
         let tagged = tag(&key).len() < key.len();
@@ -121,7 +120,7 @@ impl RedisFence {
         self.call(SEAL, &[&self.mark], proof, &[limit.as_bytes()])
     }
 
-    /// Makes the call that checks that nobody newer was here, and raises nothing.
+    /// Makes the call that checks that no newer holder was here, and does not raise the mark.
     ///
     /// # Errors
     /// `OtherName`. Nothing was sent.
@@ -142,8 +141,8 @@ impl RedisFence {
         self.write(proof, b"set", value.as_ref())
     }
 
-    /// As [`check_and_set`](RedisFence::check_and_set), with a value that ends by itself after
-    /// `lasts`, in whole milliseconds; the mark stays.
+    /// As [`check_and_set`](RedisFence::check_and_set), with a value that expires after `lasts`, in
+    /// whole milliseconds; the mark stays.
     ///
     /// # Errors
     /// `OtherName`, or `Failed` for less than a millisecond or more than 285 000 years. Nothing was
@@ -170,13 +169,13 @@ impl RedisFence {
         self.write(proof, b"delete", b"")
     }
 
-    /// Makes a call of a script of your own, which begins with [`GUARD`].
+    /// Makes a call of your own script, which starts with [`GUARD`].
     ///
     /// Its keys are the mark and then those of `keys`, all in one slot; its arguments are the
     /// token, the limit of jumps (`''` for none) and then those of `arguments`. It returns `'ok'`,
-    /// or what `holdline_fence` returned. Redis undoes nothing of a script that fails half-way, and
-    /// then the mark may be raised: look at the types of your keys before the fence, and let its
-    /// user write all of them.
+    /// or what `holdline_fence` returned. Redis does not undo a script that fails half-way, and
+    /// then the mark may be raised: check the types of your keys before the fence, and use a user
+    /// who may write all of them.
     ///
     /// # Errors
     /// `OtherName`, or `Failed` for a key in another slot. Nothing was sent.
@@ -245,11 +244,11 @@ impl RedisFence {
     }
 }
 
-/// A script with its keys and arguments, and what is needed to read its answer.
+/// A script with its keys and arguments, which also reads the answer.
 ///
-/// Send `EVAL script count keys… arguments…`, or `EVALSHA` as your client does. Sending it twice
-/// does no harm as long as nobody newer came between: then the second is told as stale although the
-/// first was done.
+/// Send `EVAL script count keys… arguments…`, or `EVALSHA` as your client does. Sending it twice is
+/// harmless unless a newer holder came in between: then the second answer is stale although the
+/// first call was applied.
 #[derive(Clone, Debug)]
 #[must_use = "a call does nothing until you send it"]
 pub struct RedisCall {
@@ -259,12 +258,12 @@ pub struct RedisCall {
     mine: FencingToken,
     rules: Rules,
     resource: String,
-    /// Whether the script is one of ours, which changes all or nothing.
+    /// Whether the script is one of ours, which is atomic.
     is_ours: bool,
 }
 
 impl RedisCall {
-    /// Returns the Lua text. Ours is one of three, so that servers keep it.
+    /// Returns the Lua text. There are three scripts of ours, so that servers cache them.
     pub fn script(&self) -> &str {
         &self.script
     }
@@ -279,8 +278,8 @@ impl RedisCall {
         &self.arguments
     }
 
-    /// Returns the whole command, for clients that send words: `EVAL`, the text, the number of
-    /// keys, the keys, the arguments.
+    /// Returns the whole command, for clients that send raw commands: `EVAL`, the text, the number
+    /// of keys, the keys, the arguments.
     pub fn words(&self) -> Vec<Vec<u8>> {
         let head =
             [b"EVAL".to_vec(), self.script.as_bytes().to_vec(), self.keys.len().to_string().into()];
@@ -290,9 +289,9 @@ impl RedisCall {
     /// Reads the answer.
     ///
     /// # Errors
-    /// `Stale`, `TooFar`: refused. `Foreign`: the mark or the data is not what it must be. Nothing
-    /// was changed after any of them, nor after `Failed` when the server refused to write the data.
-    /// `Failed` with unknown outcome: it is none of our answers.
+    /// `Stale`, `TooFar`: refused. `Foreign`: the mark or the data has the wrong type or content.
+    /// Nothing was changed after any of them, nor after `Failed` if the server refused to write the
+    /// data. `Failed` with unknown outcome: the answer is not one of ours.
     pub fn outcome(&self, answer: &str) -> Result<(), FenceError> {
         let (word, rest) = answer.split_once(' ').unwrap_or((answer, ""));
         let seen = || rest.parse::<FencingToken>();
@@ -315,14 +314,14 @@ impl RedisCall {
         self.rules.report(&self.resource, outcome)
     }
 
-    /// Reads an error that the server answered, such as `WRONGTYPE …`, as your client shows it.
-    /// What broke on the way is not for it: then the outcome is unknown. It is unknown too where a
-    /// script of your own may have come as far as to raise the mark.
+    /// Reads an error of the server, such as `WRONGTYPE …`, as your client shows it. Do not use it
+    /// for connection errors, whose outcome is unknown. The outcome is unknown too if a script of
+    /// your own may have raised the mark already.
     pub fn server_error(&self, words: &str) -> FenceError {
         let doing = format!("asking the fence of {}", Escaped(&self.resource));
         let says = words.to_owned();
         match words.split([' ', ':']).next().unwrap_or_default() {
-            // Ours have changed nothing then; what others did before is theirs to know.
+            // Our scripts have changed nothing then; a script of the user may have.
             "WRONGTYPE" | "NOPERM" | "CROSSSLOT" if !self.is_ours => {
                 FenceError::unsure(doing, says)
             }
@@ -381,25 +380,28 @@ mod tests {
             assert_eq!(slot(fence.mark_key()), slot(key.as_bytes()));
         }
         for key in ["", "a}b", "a{}b", "}"] {
-            let told = RedisFence::new(key).expect_err(key).to_string();
-            assert!(told.contains("at least one byte") || told.contains("in braces"), "{told}");
+            let result = RedisFence::new(key).expect_err(key).to_string();
+            assert!(
+                result.contains("at least one byte") || result.contains("in braces"),
+                "{result}"
+            );
         }
     }
 
     #[test]
     fn keys_of_two_slots_are_refused_before_anything_is_sent() {
         let fence = RedisFence::new("stock/17").expect("a good key");
-        let told = fence.clone().with_mark("marks:stock/17").expect_err("elsewhere").to_string();
-        assert!(told.contains("in slot") && told.contains("marks:stock/17"), "{told}");
-        let told = fence.clone().with_mark("stock/17").expect_err("the same").to_string();
-        assert!(told.contains("a key of its own"), "{told}");
+        let result = fence.clone().with_mark("marks:stock/17").expect_err("elsewhere").to_string();
+        assert!(result.contains("in slot") && result.contains("marks:stock/17"), "{result}");
+        let result = fence.clone().with_mark("stock/17").expect_err("the same").to_string();
+        assert!(result.contains("a key of its own"), "{result}");
         fence.clone().with_mark("{stock/17}:mine").expect("the same slot");
-        let told = fence.call_script(GUARD, &proof(34), &[b"other"], &[]);
-        assert!(told.expect_err("elsewhere").to_string().contains("in slot"));
+        let result = fence.call_script(GUARD, &proof(34), &[b"other"], &[]);
+        assert!(result.expect_err("elsewhere").to_string().contains("in slot"));
     }
 
     #[test]
-    fn answers_are_read_and_what_is_none_is_in_doubt() {
+    fn answers_are_read_and_an_unknown_answer_is_uncertain() {
         let limit = std::num::NonZeroU64::new(10).expect("not zero");
         let fence = RedisFence::new("stock").expect("a good key");
         let fence = fence.with_rules(Rules::default().max_jump(limit));
@@ -418,13 +420,13 @@ mod tests {
             ("", "the script answered \"\""),
         ] {
             let outcome = call.outcome(answer);
-            let told = outcome.map_or_else(|error| error.to_string(), |()| "yes".to_owned());
-            assert!(told.contains(says), "{answer}: {told}");
+            let result = outcome.map_or_else(|error| error.to_string(), |()| "yes".to_owned());
+            assert!(result.contains(says), "{answer}: {result}");
         }
     }
 
     #[test]
-    fn errors_of_the_server_say_what_is_certain() {
+    fn server_errors_have_the_right_certainty() {
         use holdline_core::Certainty::{NotApplied, Unknown};
         let call = RedisFence::new("stock").expect("a key").seal(&proof(33)).expect("a call");
         for (words, certainty, foreign, busy) in [
@@ -441,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_must_last_a_while_and_not_for_ever() {
+    fn an_expiry_out_of_range_is_refused() {
         let fence = RedisFence::new("stock").expect("a key");
         let longest = Duration::from_millis(LONGEST.unsigned_abs());
         let counted = fence.check_and_set_for(&proof(33), "9", longest);

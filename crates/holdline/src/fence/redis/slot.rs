@@ -1,10 +1,10 @@
-//! In which slot of a Redis Cluster a key lies.
+//! The slot of a key in a Redis Cluster.
 
 /// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// Returns what decides about the slot: the text between the first `{` and the `}` after it, if
-/// there is any, else the whole key.
+/// Returns the hash tag of a key: the text between the first `{` and the `}` after it, or the whole
+/// key if there is none.
 pub(super) fn tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let rest = &key[open + 1..];

@@ -37,20 +37,20 @@ fn a_write_that_gives_up_is_undone_alone() {
     let (mut db, fence) = fresh();
     let begun = db.transaction().expect("begun");
     put(&begun, 1).expect("written");
-    let told = fence.check_and_write(&begun, &proof(34), |db| {
+    let result = fence.check_and_write(&begun, &proof(34), |db| {
         put(db, 7)?;
         Err::<(), _>(rusqlite::Error::QueryReturnedNoRows)
     });
-    assert!(matches!(told, Err(FenceError::Write { .. })), "{told:?}");
+    assert!(matches!(result, Err(FenceError::Write { .. })), "{result:?}");
     assert_eq!(fence.mark(&begun).expect("readable"), None);
     begun.commit().expect("what came before the call stands");
     assert_eq!(number(&db), 1);
 
-    let told = fence.check_and_write(&db, &proof(34), |db| {
+    let result = fence.check_and_write(&db, &proof(34), |db| {
         put(db, 7)?;
         Err::<(), _>(rusqlite::Error::QueryReturnedNoRows)
     });
-    assert!(matches!(told, Err(FenceError::Write { .. })), "{told:?}");
+    assert!(matches!(result, Err(FenceError::Write { .. })), "{result:?}");
     assert!(db.is_autocommit(), "no transaction stays open");
     assert_eq!((fence.mark(&db).expect("readable"), number(&db)), (None, 1));
 }
@@ -68,8 +68,8 @@ fn a_write_that_panics_leaves_nothing() {
                 panic!("in the middle")
             })
         };
-        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
-        assert!(told.is_err());
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(write));
+        assert!(result.is_err());
         assert_eq!(db.is_autocommit(), !nested, "the user's transaction is the user's to end");
         assert_eq!(number(&db), i64::from(nested));
         assert_eq!(fence.mark(&db).expect("readable"), None);
@@ -100,8 +100,8 @@ fn a_transaction_that_was_overtaken_after_its_first_read_cannot_write() {
     let begun = late.transaction_with_behavior(TransactionBehavior::Deferred).expect("begun");
     fence.check(&begun, &proof(33)).expect("it still holds");
     fence.check_and_write(&db, &proof(34), |db| put(db, 7)).expect("newer");
-    let told = fence.check_and_write(&begun, &proof(33), |db| put(db, 8));
-    assert!(matches!(told, Err(FenceError::Busy { .. })), "{told:?}");
+    let result = fence.check_and_write(&begun, &proof(33), |db| put(db, 8));
+    assert!(matches!(result, Err(FenceError::Busy { .. })), "{result:?}");
     begun.rollback().expect("rolled back");
     assert!(is_stale(&fence.seal(&late, &proof(33))));
     assert_eq!(number(&db), 7);
@@ -115,8 +115,8 @@ fn another_writer_is_busy_and_nothing_was_changed() {
     let other = Connection::open(&path).expect("the same");
     other.busy_timeout(std::time::Duration::ZERO).expect("no wait");
     db.execute_batch("BEGIN IMMEDIATE").expect("begun");
-    let told = SqliteFence::new("shelf").seal(&other, &proof(34));
-    assert!(matches!(told, Err(FenceError::Busy { .. })), "{told:?}");
+    let result = SqliteFence::new("shelf").seal(&other, &proof(34));
+    assert!(matches!(result, Err(FenceError::Busy { .. })), "{result:?}");
     assert!(other.is_autocommit());
 }
 
@@ -129,27 +129,27 @@ fn a_commit_that_fails_is_undone_and_certain() {
          CREATE TABLE child(parent INTEGER REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
     )
     .expect("tables");
-    let told = fence.check_and_write(&db, &proof(34), |db| {
+    let result = fence.check_and_write(&db, &proof(34), |db| {
         db.execute("INSERT INTO child(parent) VALUES (1)", [])
     });
-    let told = told.expect_err("no such parent");
-    assert_eq!(told.certainty(), holdline_core::Certainty::NotApplied, "{told}");
+    let result = result.expect_err("no such parent");
+    assert_eq!(result.certainty(), holdline_core::Certainty::NotApplied, "{result}");
     assert!(db.is_autocommit());
     assert_eq!(fence.mark(&db).expect("readable"), None);
 }
 
 #[test]
-fn a_table_that_is_missing_or_not_ours_is_told_and_left() {
+fn a_missing_or_foreign_table_is_an_error_and_left_unchanged() {
     let missing = Connection::open_in_memory().expect("a database");
-    let told = SqliteFence::new("a").seal(&missing, &proof(1)).expect_err("no table");
-    assert!(told.to_string().contains("create_table"), "{told}");
+    let result = SqliteFence::new("a").seal(&missing, &proof(1)).expect_err("no table");
+    assert!(result.to_string().contains("create_table"), "{result}");
     assert!(missing.is_autocommit());
 
     let columns = Connection::open_in_memory().expect("a database");
     columns.execute_batch("CREATE TABLE holdline_fence(other TEXT)").expect("a table");
     SqliteFence::create_table(&columns).expect("there is one of that name");
-    let told = SqliteFence::new("a").seal(&columns, &proof(1)).expect_err("other columns");
-    assert_eq!(told.certainty(), holdline_core::Certainty::NotApplied, "{told}");
+    let result = SqliteFence::new("a").seal(&columns, &proof(1)).expect_err("other columns");
+    assert_eq!(result.certainty(), holdline_core::Certainty::NotApplied, "{result}");
 
     for (value, says) in [
         ("0", "is 0,"),
@@ -163,9 +163,9 @@ fn a_table_that_is_missing_or_not_ours_is_told_and_left() {
              INSERT INTO holdline_fence VALUES ('a', {value})"
         ))
         .expect("a table");
-        let told = SqliteFence::new("a").seal(&db, &proof(34)).expect_err("no token");
-        assert!(matches!(told, FenceError::Foreign { .. }), "{told}");
-        assert!(told.to_string().contains(says), "{told}");
+        let result = SqliteFence::new("a").seal(&db, &proof(34)).expect_err("no token");
+        assert!(matches!(result, FenceError::Foreign { .. }), "{result}");
+        assert!(result.to_string().contains(says), "{result}");
         let kept = format!("SELECT count(*) FROM holdline_fence WHERE mark = {value}");
         let kept: i64 = db.query_row(&kept, [], |row| row.get(0)).expect("a count");
         assert_eq!(kept, 1, "{value} was left as it is");

@@ -102,13 +102,13 @@ fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
 }
 
 #[test]
-fn a_refused_write_changes_nothing_and_tells_both_tokens() {
+fn a_refused_write_changes_nothing_and_returns_both_tokens() {
     on_each(|make| {
         let shelf = make(Rules::default());
         shelf.put(&proof(34), 7).expect("first");
         match shelf.put(&proof(33), 8) {
-            Err(FenceError::Stale(told)) => {
-                assert_eq!((told.mine, told.seen), (token(33), token(34)));
+            Err(FenceError::Stale(stale)) => {
+                assert_eq!((stale.mine, stale.seen), (token(33), token(34)));
             }
             other => panic!("{other:?}"),
         }

@@ -18,8 +18,8 @@ fn tokens_of(writer: u64) -> impl Iterator<Item = u64> {
 fn acknowledged(writer: u64, append: impl Fn(u64) -> Result<(), FenceError>) -> Vec<u64> {
     let accepted = |number: &u64| match append(*number) {
         Ok(()) => true,
-        Err(FenceError::Stale(told)) => {
-            assert!(told.mine.get() == *number && told.seen > told.mine);
+        Err(FenceError::Stale(result)) => {
+            assert!(result.mine.get() == *number && result.seen > result.mine);
             false
         }
         Err(error) => panic!("{error}"),
@@ -30,9 +30,9 @@ fn acknowledged(writer: u64, append: impl Fn(u64) -> Result<(), FenceError>) -> 
 /// What is stored is what was acknowledged, no more and no less, in the order of the tokens.
 fn judge(stored: &[u64], acknowledged: &[u64]) {
     assert!(stored.is_sorted_by(|a, b| a < b), "out of order: {stored:?}");
-    let told: BTreeSet<u64> = acknowledged.iter().copied().collect();
-    assert_eq!(told.len(), acknowledged.len(), "a token was acknowledged twice");
-    assert_eq!(stored.iter().copied().collect::<BTreeSet<u64>>(), told);
+    let result: BTreeSet<u64> = acknowledged.iter().copied().collect();
+    assert_eq!(result.len(), acknowledged.len(), "a token was acknowledged twice");
+    assert_eq!(stored.iter().copied().collect::<BTreeSet<u64>>(), result);
     assert!(stored.contains(&(WRITERS * ROUNDS)), "the largest token is never refused");
 }
 
@@ -60,22 +60,22 @@ fn append_to(file: &FencedFile, number: u64) -> Result<(), FenceError> {
 #[test]
 fn threads_on_a_cell() {
     let cell = FencedCell::new(Vec::new());
-    let told = in_threads(|_, number| {
+    let result = in_threads(|_, number| {
         cell.check_and_write(&proof(number), |stored| {
             stored.push(number);
             Ok(())
         })
     });
-    judge(&cell.into_inner(), &told);
+    judge(&cell.into_inner(), &result);
 }
 
 #[test]
 fn threads_on_a_file() {
     let home = Home::new();
     let file = FencedFile::at(home.join("log")).expect("a place");
-    let told = in_threads(|_, number| append_to(&file, number));
+    let result = in_threads(|_, number| append_to(&file, number));
     let stored = file.read(&proof(WRITERS * ROUNDS)).expect("the newest");
-    judge(&numbers(&stored), &told);
+    judge(&numbers(&stored), &result);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn threads_on_a_database() {
          CREATE TABLE log(place INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER)",
     )
     .expect("a table");
-    let told = in_threads(|writer, number| {
+    let result = in_threads(|writer, number| {
         let (db, fence) = (open(), SqliteFence::new("log"));
         let number = i64::try_from(number).expect("small");
         let mine = proof(number.unsigned_abs());
@@ -111,7 +111,7 @@ fn threads_on_a_database() {
     let mut rows = db.prepare("SELECT number FROM log ORDER BY place").expect("a query");
     let stored = rows.query_map([], |row| row.get::<_, i64>(0)).expect("rows");
     let stored: Vec<u64> = stored.map(|n| n.expect("a number").unsigned_abs()).collect();
-    judge(&stored, &told);
+    judge(&stored, &result);
 }
 
 fn insert(db: &rusqlite::Connection, number: i64) -> rusqlite::Result<()> {
@@ -146,14 +146,14 @@ fn processes_on_a_file() {
             .expect("a process")
     };
     let children: Vec<_> = (0..WRITERS).map(start).collect();
-    let mut told = Vec::new();
+    let mut result = Vec::new();
     for child in children {
         let output = child.wait_with_output().expect("it ends");
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(output.status.success(), "{text}");
         let lines = text.lines().filter_map(|line| line.strip_prefix("acknowledged "));
-        told.extend(lines.map(|number| number.parse::<u64>().expect("a number")));
+        result.extend(lines.map(|number| number.parse::<u64>().expect("a number")));
     }
     let file = FencedFile::at(&path).expect("a place");
-    judge(&numbers(&file.read(&proof(WRITERS * ROUNDS)).expect("the newest")), &told);
+    judge(&numbers(&file.read(&proof(WRITERS * ROUNDS)).expect("the newest")), &result);
 }

@@ -13,7 +13,7 @@ use crate::support::{
 
 /// What the replica knew goes on: the holder, whoever waits, and the tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_is_killed_and_who_is_known_goes_on() {
+async fn a_killed_master_costs_no_replicated_lock() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let (holder, other) = (cluster.client().await, cluster.client().await);
@@ -42,7 +42,7 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
 /// What P1 does not promise here: the replica lacks the grant, so another holds while the first
 /// still believes. The token tells who came later, and the first is told at its next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_without_the_key_makes_a_second_holder_and_the_token_tells_who_came_later() {
+async fn a_replica_without_the_key_makes_a_second_holder_and_tokens_order_them() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let (holder, other) = (cluster.client().await, cluster.client().await);
@@ -79,7 +79,7 @@ async fn a_replica_without_the_key_makes_a_second_holder_and_the_token_tells_who
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_the_promoted_replica_does_not_know_is_told_lost() {
+async fn a_holder_unknown_to_the_promoted_replica_has_lost() {
     unspoilt("the failover took longer than the lease", async || {
         let cluster = Cluster::start();
         let holder = cluster.client().await;
@@ -139,7 +139,7 @@ fn ask_for_replicas(server: &RedisServer, count: u32) {
 /// For longer than whoever gets no answer asks: other nodes answer, so a master is waited for until
 /// there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_outwaits_slots_without_a_master() {
+async fn waiters_survive_slots_without_a_master() {
     let cluster = Cluster::calm_with(RedisConfig::default().with_appendonly("always"));
     let (_, master) = cluster.place("a");
     let (dead, frozen) = (RedisServer::kill as fn(&RedisServer), RedisServer::stop as fn(&_));
@@ -158,7 +158,7 @@ async fn who_waits_outwaits_slots_without_a_master() {
         outages.await_some().await;
         let error = try_take(&waiter, "a", &patient()).await.expect_err("no master");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
-        assert!(error.to_string().contains("no master takes it"), "{error}");
+        assert!(error.to_string().contains("no master accepts it"), "{error}");
         mend(cluster.node(master));
         let_go(soon("the next", waits).await.expect("no panic").expect("the name")).await;
     }
@@ -202,7 +202,7 @@ async fn wake_ups_survive_the_connections_by_which_they_came() {
     let waits = tokio::spawn(async move { (take(&waiter, "a", &patient()).await, waiter) });
     crate::support::queued(cluster.node(master), "a", 1).await;
     let hears = |node: usize| {
-        let channels = cluster.0.tell(node, "PUBSUB CHANNELS holdline:inbox:*");
+        let channels = cluster.0.command(node, "PUBSUB CHANNELS holdline:inbox:*");
         channels.items().map_or(0, <[_]>::len)
     };
     let before: usize = (0..6).map(hears).sum();
@@ -210,7 +210,7 @@ async fn wake_ups_survive_the_connections_by_which_they_came() {
     // The subscriptions are ended, not the nodes: that would be a failover.
     for node in 0..6 {
         for kind in ["pubsub", "normal"] {
-            cluster.0.tell(node, &format!("CLIENT KILL TYPE {kind}"));
+            cluster.0.command(node, &format!("CLIENT KILL TYPE {kind}"));
         }
     }
     until("it is heard again", || (0..6).map(hears).sum::<usize>() >= before).await;
@@ -229,7 +229,7 @@ async fn a_store_restored_from_an_old_copy_gives_no_token_twice() {
     let first = take(&client, "a", &patient()).await;
     let mut last = first.fencing_token();
     let_go(first).await;
-    cluster.0.tell(0, "SAVE");
+    cluster.0.command(0, "SAVE");
     for _ in 0..20 {
         let guard = take(&client, "a", &patient()).await;
         assert!(guard.fencing_token() > last);
@@ -239,7 +239,7 @@ async fn a_store_restored_from_an_old_copy_gives_no_token_twice() {
     cluster.node(0).kill();
     cluster.node(0).restart();
     cluster.0.await_well();
-    let kept = cluster.0.tell(0, "GET holdline:fence:{a}").text().expect("the old counter");
+    let kept = cluster.0.command(0, "GET holdline:fence:{a}").text().expect("the old counter");
     assert!(kept.parse::<u64>().expect("a number") < last.get(), "it is old");
     let guard = take(&client, "a", &patient()).await;
     assert!(guard.fencing_token() > last);

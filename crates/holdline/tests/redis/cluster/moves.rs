@@ -26,7 +26,7 @@ async fn take_turns(client: Client, name: String, referee: Arc<Referee>, end: Ar
 /// Contenders take their turns on some names, others hold some all the while; all their slots are
 /// moved from master to master and nobody loses anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_move_under_load_and_nobody_loses_a_lock_or_a_place() {
+async fn slots_move_under_load_and_nobody_loses_a_lock_or_a_position() {
     let cluster = Arc::new(Cluster::calm());
     let end = Arc::new(AtomicBool::new(false));
     let keeper = cluster.client().await;
@@ -94,7 +94,7 @@ fn names_of_the_first_slots(cluster: &Cluster) -> Vec<String> {
 
 /// Two names are held and waited for all the while, two go from hand to hand.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_cli_reshards_and_nobody_loses_a_lock_or_a_place() {
+async fn redis_cli_reshards_and_nobody_loses_a_lock_or_a_position() {
     let cluster = Arc::new(Cluster::calm());
     let names = names_of_the_first_slots(&cluster);
     let slots: Vec<u16> = names.iter().map(|name| cluster.place(name).0).collect();
@@ -152,14 +152,14 @@ async fn redis_cli_reshards_and_nobody_loses_a_lock_or_a_place() {
 /// Another node claims a slot without its keys: an operator may do that, and it was seen after
 /// moves in quick succession. The servers throw the keys away, and the locks are gone with them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slot_that_is_claimed_without_its_keys_loses_its_locks_and_holders_are_told() {
+async fn a_slot_claimed_without_its_keys_loses_its_locks_and_holders_notice() {
     let cluster = Cluster::calm();
     let (holder, other) = (cluster.client().await, cluster.client().await);
     let (slot, owner) = cluster.place("a");
     let guard = take(&holder, "a", &patient()).await;
     let claims = (owner + 1) % 3;
     for line in [format!("DELSLOTS {slot}"), format!("ADDSLOTS {slot}"), "BUMPEPOCH".to_owned()] {
-        cluster.0.tell(claims, &format!("CLUSTER {line}"));
+        cluster.0.command(claims, &format!("CLUSTER {line}"));
     }
     cluster.0.await_owner(slot, claims, &[0, 1, 2]);
     let kept = behind(cluster.node(owner), &format!("CLUSTER COUNTKEYSINSLOT {slot}"));

@@ -15,7 +15,7 @@ const GOES_ON: Duration = Duration::from_secs(8);
 /// A master that hears nobody keeps its clients until it finds itself in a minority. What it grants
 /// then its replica does not know: exclusion is not promised, the order of tokens is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_cut_off_grants_what_is_lost_and_the_token_tells_who_came_later() {
+async fn an_isolated_master_grants_locks_that_are_lost_and_tokens_order_the_holders() {
     let name = "cluster::network::a_master_that_is_cut_off_grants_what_is_lost_and_the_token_tells_\
                 who_came_later";
     let Some(network) = PrivateNetwork::enter(name) else { return };

@@ -105,7 +105,7 @@ async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_o
 
 /// Kleppmann's second case: held on three of five, and the clock of one of the three jumps.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bare_majority_is_broken_by_one_clock_and_the_resource_refuses_who_was_first() {
+async fn one_clock_breaks_a_bare_majority_and_the_resource_refuses_the_first_holder() {
     let nodes = with_clocks(5).await;
     let proxies = nodes.proxies();
     proxies[3].refuse();
@@ -128,7 +128,7 @@ async fn a_bare_majority_is_broken_by_one_clock_and_the_resource_refuses_who_was
 
 /// A holder that renews learns of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_renews_is_told_of_who_came_in_by_a_wrong_clock() {
+async fn a_renewal_notices_a_holder_that_a_wrong_clock_admitted() {
     let nodes = with_clocks(3).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     let rarely = lease(25_000).with_renew_interval(Duration::from_secs(3));
@@ -196,7 +196,7 @@ async fn a_majority_that_is_set_back_keeps_the_name_of_a_dead_holder_for_longer(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rates_within_the_drift_let_nobody_believe_too_long() {
+async fn rates_within_the_drift_end_validity_before_the_lease() {
     let nodes = with_clocks(5).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     for (at, server) in nodes.0.iter().enumerate() {

@@ -60,7 +60,7 @@ async fn a_node_that_comes_back_empty_makes_no_second_holder() {
 
 /// The same for a holder that reaches all: it keeps what it has, and the node votes again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_forgets_costs_no_lock_and_is_given_it_back() {
+async fn a_node_that_loses_its_data_costs_no_lock_and_is_repaired() {
     let nodes = Nodes::start(5, SHORT).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     let guard = take(&holder, "a", &short()).await;
@@ -134,7 +134,7 @@ async fn a_node_that_votes_again_is_given_leases_before_their_next_renewal() {
 /// What was answered in the last second is not on the disk: it comes back with an older memory,
 /// which counts for none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_comes_back_with_an_old_copy_waits_like_one_that_forgot() {
+async fn a_node_with_an_old_copy_is_quarantined() {
     let nodes = Nodes::start(3, SHORT).await;
     let client = nodes.client_at_home().await;
     let_go(take(&client, "a", &short()).await).await;
@@ -159,7 +159,7 @@ async fn a_node_that_comes_back_with_an_old_copy_waits_like_one_that_forgot() {
 /// The end of its file is torn off, as by a loss of power: it comes back with less than it has
 /// answered, and what is left counts for none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_append_only_file_is_cut_short_waits_like_one_that_forgot() {
+async fn a_node_with_a_truncated_append_only_file_is_quarantined() {
     let config = RedisConfig::default().with_appendonly("everysec");
     let nodes = Nodes::start_with(3, SHORT, &config).await;
     let client = nodes.client_at_home().await;
@@ -190,7 +190,7 @@ async fn a_node_whose_append_only_file_is_cut_short_waits_like_one_that_forgot()
 /// A majority has forgotten: the holder is told, nobody gets in before its lease is over, and the
 /// clocks are what tokens rest on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_of_five_that_forget_at_once_cost_the_lock_and_no_token() {
+async fn three_of_five_that_lose_their_data_at_once_cost_the_lock_and_no_token() {
     let nodes = Nodes::start(5, SHORT).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     let referee = Referee::default();
@@ -317,7 +317,7 @@ async fn a_rolling_restart_under_load_loses_no_lock_and_no_order() {
 /// A blank server takes the address of one that lives on elsewhere, with all that it has granted:
 /// its votes count for nobody any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_was_replaced_and_lives_on_elsewhere_votes_for_nobody() {
+async fn a_replaced_node_that_still_runs_votes_for_nobody() {
     let nodes = Nodes::start(3, SHORT).await;
     let (old, blank) = (&nodes.0[2], Nodes::blank(1, &RedisConfig::default()));
     // The address that both have in turn.
@@ -362,7 +362,7 @@ async fn a_node_that_was_replaced_and_lives_on_elsewhere_votes_for_nobody() {
 /// Two servers with one memory, in turn behind one address: the one that came second is a
 /// newcomer, and the first is told to be replaced. Neither votes for what the other has granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_servers_in_turn_behind_one_address_are_told() {
+async fn two_servers_in_turn_behind_one_address_are_detected() {
     let nodes = Nodes::start(3, SHORT).await;
     let first = &nodes.0[2];
     let door = FaultProxy::start(first.address());
@@ -401,7 +401,7 @@ async fn two_servers_in_turn_behind_one_address_are_told() {
 
 /// A node that is started again while it waits begins its wait anew.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_started_again_while_it_waits_waits_anew_and_comes_back() {
+async fn a_node_restarted_in_quarantine_starts_it_again_and_votes_later() {
     let config = RedisConfig::default().with_appendonly("everysec");
     let nodes = Nodes::start_with(3, SHORT, &config).await;
     let client = nodes.client_at_home().await;
@@ -444,7 +444,7 @@ async fn a_clock_that_is_set_neither_ends_a_wait_nor_prolongs_it() {
 
 /// What operators delete and revoke is told, and the next token is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_operators_free_is_told_and_the_next_token_is_larger() {
+async fn a_name_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
     let nodes = Nodes::start(5, MINUTE).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     let guard = take(&holder, "a", &patient()).await;
@@ -469,7 +469,7 @@ async fn what_operators_free_is_told_and_the_next_token_is_larger() {
 
 /// A deletion on two of five is mended by the next renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_deleted_on_a_minority_is_given_back() {
+async fn a_lease_deleted_on_a_minority_is_repaired() {
     let nodes = Nodes::start(5, MINUTE).await;
     let (holder, other) = (nodes.client_at_home().await, nodes.client_at_home().await);
     let guard = take(&holder, "a", &patient()).await;

@@ -14,7 +14,7 @@ use super::ground::{
     taking, url_of_hosts,
 };
 use crate::support::{
-    LONG, Referee, behind, is_believed_no_longer_than_kept, lease, let_go, patient, renewed, soon,
+    LONG, Referee, behind, is_valid_no_longer_than_kept, lease, let_go, patient, renewed, soon,
     take, try_take, until,
 };
 
@@ -41,7 +41,7 @@ async fn what_a_minority_loses_costs_no_lock_and_is_undone() {
 
 /// Two answers decide then that a name is not had: they name who has it, as three do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_refused_beside_a_lost_node_is_told_who_holds() {
+async fn a_refusal_beside_a_lost_node_names_the_holder() {
     let nodes = Nodes::start(5, MINUTE).await;
     let (client, other) = (nodes.client().await, nodes.client().await);
     // The floors of a new set differ from node to node. Who has had a token proposes a later one to
@@ -89,7 +89,7 @@ async fn what_a_majority_loses_is_no_lock_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_two_of_five_refused_names_are_had_and_with_three_each_node_is_told() {
+async fn two_refusing_nodes_of_five_cost_no_lock_and_with_three_each_is_named() {
     let nodes = Nodes::start(5, MINUTE).await;
     let proxies = nodes.proxies();
     let (client, other) = (nodes.at_home_behind(&proxies).await, nodes.client().await);
@@ -120,7 +120,7 @@ async fn with_two_of_five_refused_names_are_had_and_with_three_each_node_is_told
 
 /// A minority keeps renewing, which prolongs nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_loses_its_majority_is_told_before_any_node_frees_the_name() {
+async fn a_holder_without_majority_has_lost_before_any_node_frees_the_name() {
     let nodes = Nodes::start(5, MINUTE).await;
     for cut in [Frames::requests(), Frames::replies()] {
         let proxies = nodes.proxies();
@@ -133,7 +133,7 @@ async fn a_holder_that_loses_its_majority_is_told_before_any_node_frees_the_name
         let next = taking(&other, "a", &patient());
         proxies[..3].iter().for_each(|proxy| proxy.inject(cut.clone(), Fault::Swallow));
         for server in &nodes.0[..3] {
-            is_believed_no_longer_than_kept(&guard, server);
+            is_valid_no_longer_than_kept(&guard, server);
         }
         assert_eq!(lost(&guard).await, LostReason::Expired);
         drop(guard);
@@ -148,8 +148,8 @@ async fn a_holder_that_loses_its_majority_is_told_before_any_node_frees_the_name
 
 /// One name that nobody knows, one machine that swallows who connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_are_not_found_or_swallow_who_connects_cost_no_lock() {
-    let name = "quorum::nodes::servers_that_are_not_found_or_swallow_who_connects_cost_no_lock";
+async fn servers_that_are_missing_or_never_accept_cost_no_lock() {
+    let name = "quorum::nodes::servers_that_are_missing_or_never_accept_cost_no_lock";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let nodes = Nodes::start(5, MINUTE).await;
     let mut hosts: Vec<String> = nodes.addresses().iter().map(ToString::to_string).collect();
@@ -207,7 +207,7 @@ async fn connections_that_break_in_the_middle_of_an_answer_cost_no_lock() {
 /// Three of seven hold back what is asked of them, each in its way: names are had and let go while
 /// none of the three has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_stands_still_one_refused_and_one_slow_are_waited_for_by_nobody() {
+async fn one_paused_one_refused_and_one_slow_node_delay_nobody() {
     let nodes = Nodes::start(7, MINUTE).await;
     let proxies = nodes.proxies();
     let client = client_through(&proxies).await;
@@ -233,7 +233,7 @@ async fn one_that_stands_still_one_refused_and_one_slow_are_waited_for_by_nobody
 /// A majority decides without the node that answers last, and that one is heard out: what it has
 /// lost it is given back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_always_answers_last_is_given_back_what_it_lost() {
+async fn a_node_that_always_answers_last_is_repaired() {
     let nodes = Nodes::start(5, MINUTE).await;
     let proxies = nodes.proxies();
     let client = nodes.at_home_behind(&proxies).await;
@@ -268,7 +268,7 @@ async fn a_node_that_was_started_again_and_answers_last_votes() {
 
 /// What is to be taken again was asked for before the release, and is found out behind it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_let_go_while_it_is_given_back_is_left_nowhere() {
+async fn a_lease_released_during_its_repair_is_left_nowhere() {
     let nodes = Nodes::start(5, 2 * MINUTE).await;
     let proxies = nodes.proxies();
     let client = nodes.at_home_behind(&proxies).await;
@@ -320,7 +320,7 @@ async fn an_answer_that_is_held_back_is_waited_for_by_neither_acquire_nor_releas
 /// Nothing passes any more in either direction, and nobody is told: the others decide, and what
 /// comes out at the end of it brings nothing back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_half_open_connection_is_waited_for_by_nobody_and_leaves_nothing() {
+async fn a_half_open_connection_delays_nobody_and_leaves_nothing() {
     let nodes = Nodes::start(3, MINUTE).await;
     let proxies = nodes.proxies();
     let client = nodes.at_home_behind(&proxies).await;
@@ -425,7 +425,7 @@ async fn rubbish_is_no_vote_and_bytes_one_by_one_are() {
 
 /// Answers that come after their limit are nobody's: whoever asks next hears its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_come_too_late_are_no_votes_and_answer_nobody_else() {
+async fn late_answers_are_no_votes_and_answer_no_other_request() {
     let nodes = Nodes::start(3, MINUTE).await;
     let proxies = nodes.proxies();
     let client = nodes.at_home_behind(&proxies).await;

@@ -69,7 +69,7 @@ impl Holder {
 /// Kleppmann's first case: a holder is stopped past its lease, another holds and writes, and the
 /// first wakes up and writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_stopped_past_its_lease_is_told_and_the_resource_refuses_it() {
+async fn a_holder_stopped_past_its_lease_has_lost_and_the_resource_refuses_it() {
     let nodes = Nodes::start(5, MINUTE).await;
     let client = nodes.client().await;
     let mut holder = Holder::start(&nodes.url(), 4_000);
@@ -120,7 +120,7 @@ async fn a_holder_stopped_shorter_than_its_lease_keeps_it() {
 
 /// It is looked at now and then, by a request that is not to prolong it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_that_is_not_renewed_is_believed_until_it_ends() {
+async fn a_lease_without_renewals_is_valid_until_it_ends() {
     let nodes = Nodes::start(5, MINUTE).await;
     let client = nodes.client().await;
     let fixed = lease(6_000).with_keep(holdline::Keep::Fixed);
@@ -228,7 +228,7 @@ async fn an_attempt_and_a_release_can_be_dropped_at_every_await() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_releases_what_is_not_theirs_changes_nothing() {
+async fn releasing_a_foreign_lease_changes_nothing() {
     let nodes = Nodes::start(5, MINUTE).await;
     let (holder, other) = (nodes.client().await, nodes.client().await);
     let name = holdline::LockName::new("a").expect("a good name");

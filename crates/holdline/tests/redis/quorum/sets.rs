@@ -44,7 +44,7 @@ fn message(error: &LockError) -> String {
 
 /// Each is told by name in the one line that it has, and founds nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_independent_server_is_told_by_its_name() {
+async fn a_dependent_server_is_named_in_the_error() {
     let plain = Nodes::blank(2, &RedisConfig::default());
     let master = RedisServer::start(RedisConfig::default());
     let replica = RedisServer::start(RedisConfig::default().with_replica_of(master.address()));
@@ -62,7 +62,7 @@ async fn what_is_no_independent_server_is_told_by_its_name() {
         (&replica, "it is a replica"),
         (&master, "it has replicas"),
         (&cluster, "Redis Cluster"),
-        (&watched, "a Sentinel looks after it"),
+        (&watched, "a Sentinel monitors it"),
     ];
     for (server, says) in cases {
         let addresses = [plain.0[0].address(), plain.0[1].address(), server.address()];
@@ -82,7 +82,7 @@ async fn what_is_no_independent_server_is_told_by_its_name() {
 
 /// A node that gets a replica later is found out at the next start of a client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_replica_that_came_later_costs_its_master_the_vote_of_who_comes_then() {
+async fn a_later_replica_costs_its_master_the_vote_of_new_clients() {
     let nodes = Nodes::start(3, MINUTE).await;
     let before = nodes.client().await;
     let _replica = RedisServer::start(RedisConfig::default().with_replica_of(nodes.0[1].address()));
@@ -171,7 +171,7 @@ async fn of_an_even_number_more_than_half_decide() {
 
 /// One is a set as well: it waits when it may have forgotten, and its tokens grow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_set_of_one_forgets_and_waits() {
+async fn a_set_of_one_loses_its_data_and_waits() {
     let nodes = Nodes::start(1, Duration::from_secs(2)).await;
     let client = nodes.client().await;
     let options = lease(2_000).with_wait(crate::support::LONG);
@@ -244,7 +244,7 @@ async fn a_lease_above_the_maximum_of_the_set_is_refused_with_its_name() {
 
 /// Whoever names some of a set, or another number, gets nothing: half of that is another number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_names_other_servers_than_the_set_has_gets_nothing() {
+async fn a_client_with_other_servers_than_the_set_gets_nothing() {
     let nodes = Nodes::start(5, MINUTE).await;
     let addresses = nodes.addresses();
     let said = refused(&addresses[..3]).await;
@@ -334,7 +334,7 @@ async fn two_sets_that_share_a_server_are_not_both_founded() {
 
 /// What is not ours on a node is told, and left: by a minority of them nobody is kept out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_ours_is_left_and_a_minority_of_it_costs_no_lock() {
+async fn foreign_data_is_left_and_a_minority_of_it_costs_no_lock() {
     let nodes = Nodes::start(3, MINUTE).await;
     let client = nodes.at_home(&nodes.addresses()).await;
     behind(&nodes.0[0], "SET holdline:{a} theirs");

@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_is_killed_and_who_is_known_goes_on() {
+async fn a_killed_master_costs_no_replicated_lock() {
     unspoilt("the failover took longer than the lease", async || {
         let group = Group::start();
         let (holder, other) = (group.client("").await, group.client("").await);
@@ -48,7 +48,7 @@ async fn a_master_is_killed_and_who_is_known_goes_on() {
 /// For longer than whoever gets no answer asks: the sentinels answer, so a master is waited for, in
 /// the queue and beside it, until there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_outwaits_a_group_without_a_master() {
+async fn waiters_survive_a_group_without_a_master() {
     let servers = RedisConfig::default().with_appendonly("always");
     let config = SentinelConfig::default().with_servers(servers);
     let group = Group::start_with(&config.with_down_after(Duration::from_secs(600)));
@@ -77,7 +77,7 @@ async fn who_waits_outwaits_a_group_without_a_master() {
         came_late.await_some().await;
         let error = try_take(&waiters[1], "b", &patient()).await.expect_err("no master");
         assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error:?}");
-        assert!(error.to_string().contains("no master takes it"), "{error}");
+        assert!(error.to_string().contains("no master accepts it"), "{error}");
         mend(group.server(0));
         let token = held.fencing_token();
         drop(held);

@@ -79,7 +79,7 @@ fn options() -> holdline::LockOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_is_cut_off_with_a_holder_stops_and_the_holder_is_told_before_the_next() {
+async fn a_master_isolated_with_a_holder_stops_and_the_holder_loses_before_the_next_grant() {
     let name = "sentinel::network::a_master_that_is_cut_off_with_a_holder_stops_and_the_holder_is_\
                 told_before_the_next";
     let Some(network) = PrivateNetwork::enter(name) else { return };
@@ -107,9 +107,9 @@ async fn a_master_that_is_cut_off_with_a_holder_stops_and_the_holder_is_told_bef
 /// The control: it is `min-replicas-to-write` that keeps two from believing. The token tells who
 /// came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_nothing_stops_goes_on_for_those_who_are_cut_off_with_it() {
+async fn an_isolated_master_without_min_replicas_serves_the_clients_on_its_side() {
     let name =
-        "sentinel::network::a_master_that_nothing_stops_goes_on_for_those_who_are_cut_off_with_it";
+        "sentinel::network::an_isolated_master_without_min_replicas_serves_the_clients_on_its_side";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let apart = Apart::start(&network, RedisConfig::default()).await;
     let (held, next) = apart.part().await;

@@ -49,7 +49,7 @@ async fn until_quarantined(client: &Client, name: &str) {
 /// `READONLY`, `MASTERDOWN`: it is left, and a master again it keeps still as after any promotion,
 /// since it may have lost what it had.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_becomes_a_replica_is_left_and_keeps_still_when_it_is_back() {
+async fn a_master_that_was_demoted_is_left_and_refuses_requests_when_it_is_back() {
     let group = unmoved(RedisConfig::default());
     let (client, master) = (group.client("").await, group.server(0));
     for (stale, code) in [("yes", "READONLY"), ("no", "MASTERDOWN")] {

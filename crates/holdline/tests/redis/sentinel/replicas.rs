@@ -95,7 +95,7 @@ async fn a_grant_whose_confirmation_is_lost_is_undone() {
         let undone = || behind(group.server(0), "EXISTS holdline:{a}").integer() == Some(0);
         until("it is undone", undone).await;
         group.server(2).cont();
-        error.to_string().contains("nobody knows which replicas have it")
+        error.to_string().contains("it is not known which replicas have it")
     })
     .await;
     let next = take(&client, "a", &patient()).await;
@@ -155,7 +155,7 @@ async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
 /// What `replicas=all` does not promise beside a client that says less: a replica that never heard
 /// of that one lets the others in at once. The tokens tell who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_client_that_says_less_two_may_believe_when_nobody_heard_of_it() {
+async fn two_holders_are_possible_beside_an_unmeasured_client_with_a_shorter_promise() {
     unspoilt("the failover took longer than the lease", async || {
         let group = Group::start();
         behind(group.server(0), "HDEL holdline:reign:1 w");

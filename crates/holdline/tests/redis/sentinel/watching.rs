@@ -10,7 +10,7 @@ use crate::support::{LONG, behind, client, let_go, reached, renewed, soon, take,
 use holdline_services::{RedisConfig, Sentinel, SentinelConfig, SentinelGroup};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_go_on_without_sentinels_and_whoever_must_find_the_master_is_told() {
+async fn holders_work_without_sentinels_and_new_clients_get_an_error() {
     let group = Group::start();
     let client = group.client("").await;
     let guard = take(&client, "a", &patient()).await;
@@ -34,7 +34,7 @@ async fn holders_go_on_without_sentinels_and_whoever_must_find_the_master_is_tol
 
 /// The sentinels move the master while all servers are well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_moves_the_master_and_who_holds_goes_on() {
+async fn an_operator_moves_the_master_and_holders_keep_their_locks() {
     let group = Group::start();
     let client = group.client("").await;
     let guard = take(&client, "a", &patient()).await;

@@ -9,49 +9,49 @@ use holdline_core::quorum::{Configuration, NodeId};
 use holdline_sim::{ConnectionId, RedisHost, RedisOptions, Reply, Snapshot};
 
 use super::run::MAX_LEASE;
-use crate::world::dice::Dice;
+use crate::world::rng::SeededRng;
 
 pub(crate) const NODES: usize = 5;
-/// How much too fast or slow the clock of a server runs at most, in parts of a million. That of
-/// clients differs as much: together less than the drift that leases are believed with.
+/// The largest deviation of a server's clock rate, in parts per million. That of clients is as
+/// large; together they stay below the drift that leases allow for.
 pub(crate) const SKEW_PPM: u64 = 4_700;
 
 /// One server.
-pub(crate) struct Node {
+pub(crate) struct SimNode {
     pub(crate) host: RedisHost,
     operator: Option<ConnectionId>,
-    /// It stands still, or is gone.
+    /// It is stopped or down.
     pub(crate) frozen: bool,
-    /// What it knew once.
+    /// An earlier copy of its data.
     pub(crate) snapshot: Option<Snapshot>,
-    /// One that was replaced has come back: what it says of itself is old.
+    /// A replaced server has come back: its own state is old.
     pub(crate) stale: bool,
     /// The server that was at this address before.
     pub(crate) old: Option<RedisHost>,
 }
 
-impl Node {
-    /// Starts a server that knows nothing. `off_ms`: how wrong its clock may be.
-    pub(crate) fn new(clock: &ManualClock, dice: &mut Dice, off_ms: u64) -> Node {
+impl SimNode {
+    /// Starts a blank server. `off_ms`: the largest error of its clock.
+    pub(crate) fn new(clock: &ManualClock, rng: &mut SeededRng, off_ms: u64) -> SimNode {
         let common: Arc<dyn Clock> = Arc::new(clock.clone());
-        let host = RedisHost::new(common, RedisOptions::default().with_seed(dice.roll()));
+        let host = RedisHost::new(common, RedisOptions::default().with_seed(rng.roll()));
         let mut server = host.server();
-        let skew = dice.below(2 * SKEW_PPM + 1) as i64 - SKEW_PPM as i64;
-        let off = Duration::from_millis(dice.below(off_ms.max(1)));
-        match dice.percent(50) {
+        let skew = rng.below(2 * SKEW_PPM + 1) as i64 - SKEW_PPM as i64;
+        let off = Duration::from_millis(rng.below(off_ms.max(1)));
+        match rng.percent(50) {
             true => server.clock().step_forward(off),
             false => server.clock().step_back(off),
         }
         server.clock().set_skew_ppm(skew);
-        if dice.percent(30) {
+        if rng.percent(30) {
             server.configure("appendonly", "yes").expect("it can be set");
             server.configure("appendfsync", "always").expect("it can be set");
         }
         drop(server);
-        Node { host, operator: None, frozen: false, snapshot: None, stale: false, old: None }
+        SimNode { host, operator: None, frozen: false, snapshot: None, stale: false, old: None }
     }
 
-    /// Asks the server, as somebody beside it would.
+    /// Sends a command, outside of the simulated network.
     fn ask(&mut self, words: &[&[u8]]) -> Option<Reply> {
         let mut server = self.host.server();
         if self.operator.is_none_or(|id| !server.is_open(id)) {
@@ -61,17 +61,17 @@ impl Node {
         server.execute(id, words).into_iter().next()
     }
 
-    /// Tells whether it votes, as somebody at the server sees it.
+    /// Returns whether it votes, by its own keys.
     pub(crate) fn votes(&mut self) -> bool {
         if self.frozen || self.stale {
-            // Nothing is seen of it, and what it knew it may forget yet.
+            // It cannot be observed, and may still lose its data.
             return false;
         }
         let gate = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
         matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
     }
 
-    /// Tells whether it has lost its memory and waits for its vote.
+    /// Returns whether it has lost its data and is in quarantine.
     pub(crate) fn waits(&mut self) -> bool {
         if self.frozen || self.stale {
             return false;
@@ -80,14 +80,14 @@ impl Node {
         matches!(gate, Some(Reply::Bulk(gate)) if gate == b"forgot")
     }
 
-    /// The set that it takes itself for a member of.
+    /// Returns the set of its configuration.
     pub(crate) fn set(&mut self) -> Option<String> {
         let reply = self.ask(&[b"HGET", b"holdline:node:1", b"s"])?;
         let Reply::Bulk(stamp) = reply else { return None };
         String::from_utf8_lossy(&stamp).split('.').next().map(str::to_owned)
     }
 
-    /// Returns the lease id and the client that have a name here.
+    /// Returns the lease id and the client that hold a name here.
     pub(crate) fn holder(&mut self, name: &str) -> Option<(String, String)> {
         if self.frozen {
             return None;
@@ -98,7 +98,7 @@ impl Node {
         Some((text[..32].to_owned(), text[35..].to_owned()))
     }
 
-    /// Another server takes its place.
+    /// Replaces the server.
     pub(crate) fn put(&mut self, host: RedisHost) -> RedisHost {
         self.operator = None;
         self.snapshot = None;
@@ -107,10 +107,10 @@ impl Node {
     }
 }
 
-/// Returns the memory of a server of another set.
-pub(crate) fn dump_of_others(clock: &ManualClock) -> Snapshot {
+/// Returns the data of a server of another set.
+pub(crate) fn foreign_dump(clock: &ManualClock) -> Snapshot {
     let ids = [101, 102, 103, 104, 105].map(|id| NodeId::from_bytes([id; 16]));
-    let set = Configuration::founded(&ids.map(|id| (id, "elsewhere:6379")), MAX_LEASE);
+    let set = Configuration::initial(&ids.map(|id| (id, "elsewhere:6379")), MAX_LEASE);
     let (mine, stamp) = (ids[0].to_string(), set.stamp().to_string());
     let (set, zero) = (set.to_string(), "0".repeat(16));
     let host = RedisHost::new(Arc::new(clock.clone()), RedisOptions::default());
@@ -123,7 +123,7 @@ pub(crate) fn dump_of_others(clock: &ManualClock) -> Snapshot {
     server.snapshot()
 }
 
-/// Returns which set a server says it is of.
+/// Returns the set of a server.
 pub(crate) fn set_of(host: &RedisHost) -> Option<Vec<u8>> {
     let mut server = host.server();
     let id = server.connect().ok()?;

@@ -1,4 +1,4 @@
-//! What operators do: they set the set up, take nodes in again, revoke, and raise the fence.
+//! The operators: they initialise the set, readmit nodes, revoke grants and raise the fence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use holdline_core::{Engine, FencingToken, LockError, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
-use super::nodes::Node;
-use super::run::{Kind, World};
+use super::nodes::SimNode;
+use super::run::{ScenarioKind, World};
 use crate::world::tasks::Process;
 
-/// How far above the clock the fence is raised at most: no token leans on a clock then any more.
+/// The largest raise of the fence above the clock: tokens then no longer follow a clock.
 pub(crate) const RAISED: Duration = Duration::from_secs(3_600);
 /// The first second of a server's clock, in microseconds.
 const START_US: u64 = 1_767_225_600_000_000;
 
-/// From here on processes are operators.
+/// Processes from this number on are operators.
 pub(crate) const FIRST: Process = 1_000_000;
 
 /// The process of an operator.
@@ -23,39 +23,39 @@ pub(crate) fn process(one: u64) -> Process {
     FIRST + one
 }
 
-enum Order {
+enum OperatorCommand {
     Init,
     Rejoin,
     Operate(Operation),
 }
 
-/// Whether the servers are of several sets, which no client changes by itself. Rivals name servers
-/// of two sets for good: there it is as it should be.
-pub(crate) fn is_to_be_parted(kind: Kind, error: &LockError) -> bool {
-    kind == Kind::Wild && error.to_string().contains("these servers are not one set")
+/// Returns whether the error says that the servers belong to several sets, which no client changes
+/// by itself. For rivals, whose lists name servers of two sets, it is expected.
+pub(crate) fn is_several_sets(kind: ScenarioKind, error: &LockError) -> bool {
+    kind == ScenarioKind::Wild && error.to_string().contains("these servers are not one set")
 }
 
 impl World {
-    fn operate(&mut self, order: Order) {
+    fn operate(&mut self, order: OperatorCommand) {
         self.operators += 1;
         let process = process(self.operators);
         let options = self.options(process);
-        let (clock, book) = (Arc::new(self.clock.clone()), self.book.clone());
+        let (clock, recorder) = (Arc::new(self.clock.clone()), self.recorder.clone());
         let (common, kind) = (self.clock.clone(), self.kind);
         self.tasks.spawner().spawn(
             process,
             Box::pin(async move {
                 let admin = || QuorumAdmin::new(&options, clock.clone());
                 let reply = match &order {
-                    Order::Init => match admin() {
+                    OperatorCommand::Init => match admin() {
                         Ok(admin) => admin.vouch().await.map(|_| "done"),
                         Err(error) => Err(error),
                     },
-                    Order::Rejoin => match admin() {
+                    OperatorCommand::Rejoin => match admin() {
                         Ok(admin) => admin.rejoin().await.map(|_| "done"),
                         Err(error) => Err(error),
                     },
-                    Order::Operate(operation) => {
+                    OperatorCommand::Operate(operation) => {
                         match QuorumEngine::connect(&options, clock.clone()).await {
                             Ok(engine) => engine.operate(operation).await.map(|_| "done"),
                             Err(error) => Err(error),
@@ -63,20 +63,22 @@ impl World {
                     }
                 };
                 let now = holdline_core::Clock::now(&common);
-                let mut book = book.lock();
+                let mut recorder = recorder.lock();
                 if reply.is_ok() {
-                    book.count(match order {
-                        Order::Init => "an operator sets up",
-                        Order::Rejoin => "an operator takes in again",
-                        Order::Operate(Operation::RaiseFence { .. }) => "a fence is raised",
-                        Order::Operate(_) => "an operator revokes",
+                    recorder.count(match order {
+                        OperatorCommand::Init => "an operator initialises",
+                        OperatorCommand::Rejoin => "an operator readmits",
+                        OperatorCommand::Operate(Operation::RaiseFence { .. }) => {
+                            "a fence is raised"
+                        }
+                        OperatorCommand::Operate(_) => "an operator revokes",
                     });
                 }
                 match reply {
-                    Ok(done) => book.note(now, format_args!("{process} is told: {done}")),
+                    Ok(done) => recorder.note(now, format_args!("{process} is told: {done}")),
                     Err(error) => {
-                        book.two_sets |= is_to_be_parted(kind, &error);
-                        book.note(now, format_args!("{process} is told: {error}"));
+                        recorder.two_sets |= is_several_sets(kind, &error);
+                        recorder.note(now, format_args!("{process} is told: {error}"));
                     }
                 }
             }),
@@ -85,50 +87,50 @@ impl World {
 
     pub(crate) fn init(&mut self) {
         self.note(format_args!("an operator sets the servers up"));
-        self.operate(Order::Init);
+        self.operate(OperatorCommand::Init);
     }
 
-    /// An operator helps in the middle of it.
+    /// An operator acts during the faults.
     pub(crate) fn help(&mut self) {
-        let takes_in = self.dice.percent(50);
-        if self.kind == Kind::Wild && takes_in {
+        let takes_in = self.rng.percent(50);
+        if self.kind == ScenarioKind::Wild && takes_in {
             return self.vouch();
         }
-        if takes_in || self.kind == Kind::Wild {
+        if takes_in || self.kind == ScenarioKind::Wild {
             self.note(format_args!("an operator takes nodes in again"));
-            return self.operate(Order::Rejoin);
+            return self.operate(OperatorCommand::Rejoin);
         }
-        let ahead = self.dice.between(0, RAISED.as_millis() as u64);
+        let ahead = self.rng.between(0, RAISED.as_millis() as u64);
         self.raise(ahead);
     }
 
-    /// An operator raises the fence so far above the clocks' beginning.
+    /// An operator raises the fence this far above the start of the clocks.
     pub(crate) fn raise(&mut self, ahead: Duration) {
         let to = START_US + ahead.as_micros() as u64;
         self.note(format_args!("an operator raises the fence to {to}"));
         let to = FencingToken::new(to).expect("a good token");
-        self.operate(Order::Operate(Operation::RaiseFence { to }));
+        self.operate(OperatorCommand::Operate(Operation::RaiseFence { to }));
     }
 
-    /// An operator vouches for it that nothing is held: that may be wrong.
+    /// An operator confirms that no lock is held, which may be wrong.
     pub(crate) fn vouch(&mut self) {
         let now = self.now();
         self.note(format_args!("an operator vouches for the servers"));
-        self.book.lock().excused = Some(now);
-        self.operate(Order::Init);
+        self.recorder.lock().excused = Some(now);
+        self.operate(OperatorCommand::Init);
     }
 
-    /// Where clients of a set that is gone had their last word on a server, an operator empties it
-    /// for the set of the most.
-    pub(crate) fn part_sets(&mut self) {
-        if !std::mem::take(&mut self.book.lock().two_sets) {
+    /// If a server still belongs to a former set, an operator empties it for the set of the
+    /// majority.
+    pub(crate) fn empty_minority_set(&mut self) {
+        if !std::mem::take(&mut self.recorder.lock().two_sets) {
             return;
         }
-        let sets: Vec<Option<String>> = self.nodes.iter_mut().map(Node::set).collect();
+        let sets: Vec<Option<String>> = self.nodes.iter_mut().map(SimNode::set).collect();
         let members = |of: &String| sets.iter().flatten().filter(|set| *set == of).count();
         let first = sets.iter().flatten().next();
         let several = sets.iter().flatten().any(|set| Some(set) != first);
-        self.book.lock().count(match several {
+        self.recorder.lock().count(match several {
             true => "two sets are told, and parted",
             false => "two sets are told, and one is seen",
         });
@@ -141,37 +143,37 @@ impl World {
         self.vouch();
     }
 
-    /// What only operators may do is done.
+    /// An operator repairs what clients cannot.
     pub(crate) fn repair(&mut self) {
-        if self.kind == Kind::Wild {
+        if self.kind == ScenarioKind::Wild {
             self.vouch();
         }
         self.note(format_args!("an operator takes nodes in again"));
-        self.operate(Order::Rejoin);
+        self.operate(OperatorCommand::Rejoin);
     }
 
     fn empty(&mut self, node: usize) {
-        self.forgets(node);
+        self.lose_data(node);
         self.happens("an operator empties a server", format_args!("n{node}"));
         self.nodes[node].host.server().flush();
     }
 
-    /// An operator takes a grant away, politely or now.
+    /// An operator revokes a grant, politely or now.
     pub(crate) fn revoke(&mut self) {
-        let held = self.book.lock().holders();
+        let held = self.recorder.lock().holders();
         if held.is_empty() {
             return;
         }
-        let (_, name, token) = self.dice.one_of(&held);
-        let now = self.dice.percent(40);
+        let (_, name, token) = self.rng.one_of(&held);
+        let now = self.rng.percent(40);
         if now {
-            // From here on it may be gone at any moment, outside the promise of exclusion.
-            self.book.lock().taken_now.insert(token);
+            // From here on the grant may end at any moment, outside the promise of exclusion.
+            self.recorder.lock().taken_now.insert(token);
         }
         self.note(format_args!("an operator revokes {name} {token}, now: {now}"));
         let name = LockName::new(name).expect("a good name");
         let token = FencingToken::new(token).expect("it was given");
         let reason = "maintenance".to_owned();
-        self.operate(Order::Operate(Operation::Revoke { name, token, reason, now }));
+        self.operate(OperatorCommand::Operate(Operation::Revoke { name, token, reason, now }));
     }
 }

@@ -1,4 +1,4 @@
-//! P5: what a node keeps of a name for nobody ends within its bound.
+//! P5: an orphaned grant on a node ends within its bound.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,23 +6,22 @@ use std::time::Duration;
 use holdline_core::Moment;
 
 use super::client::NAMES;
-use super::run::{Kind, MAX_LEASE, MENDED, STOP, World, at};
+use super::run::{MAX_LEASE, MENDED, STOP, ScenarioKind, World, at};
 use crate::world::tasks::Process;
 
-/// How long anything may be left for nobody: a lease, with clocks that differ and may have been
-/// looked at a moment late.
+/// How long a grant may be orphaned: a lease, with the differences of clocks and a late check.
 const BOUND: Duration = MAX_LEASE.saturating_add(Duration::from_secs(1));
-/// How long, where nothing is wrong: the request that gives it up is under way.
+/// How long without faults: the undo is in flight.
 const PROMPT: Duration = Duration::from_secs(3);
 
-/// Which grant on which node.
-type Left = (usize, &'static str, String);
+/// A grant on a node.
+type OrphanKey = (usize, &'static str, String);
 
-/// Since when grants have nobody who stands for them.
+/// The orphaned grants, with their start.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    since: BTreeMap<Left, Moment>,
-    /// When a node last heard of a process: what one that was killed had under way still counts.
+    since: BTreeMap<OrphanKey, Moment>,
+    /// When a node last received a request of a process: those of a killed process still count.
     heard: BTreeMap<(Process, usize), Moment>,
 }
 
@@ -33,10 +32,10 @@ impl Orphans {
 }
 
 impl World {
-    /// Looks for what nodes keep, and nobody holds or asks for.
-    pub(crate) fn look_for_orphans(&mut self) {
-        if self.kind == Kind::Clocks {
-            // A lease ends by the node's clock: where that is set back, it lasts longer.
+    /// Finds grants on nodes that no client holds or requests.
+    pub(crate) fn check_orphans(&mut self) {
+        if self.kind == ScenarioKind::Clocks {
+            // A lease ends by the node's clock; if that is set back, it lasts longer.
             return;
         }
         let now = self.now();
@@ -45,14 +44,14 @@ impl World {
         for node in 0..self.nodes.len() {
             for name in NAMES {
                 let Some((id, client)) = self.nodes[node].holder(name) else { continue };
-                let book = self.book.lock();
-                let owner = book.clients.get(&client).copied();
-                if book.stands_for(&id, owner, name) {
+                let recorder = self.recorder.lock();
+                let owner = recorder.clients.get(&client).copied();
+                if recorder.stands_for(&id, owner, name) {
                     continue;
                 }
-                // Of a guard that was forgotten its lease is the end.
-                let gone = owner.filter(|owner| !book.lives.contains_key(owner));
-                let lives = owner.is_some() && gone.is_none() && !book.was_held(&id);
+                // The grant of a leaked guard ends with its lease.
+                let gone = owner.filter(|owner| !recorder.lives.contains_key(owner));
+                let lives = owner.is_some() && gone.is_none() && !recorder.was_held(&id);
                 let key = (node, name, id);
                 let since = self.orphans.since.get(&key).copied().unwrap_or(now);
                 let heard = gone.and_then(|gone| self.orphans.heard.get(&(gone, node)).copied());
@@ -60,14 +59,14 @@ impl World {
                 left.insert(key, (since, lives));
             }
         }
-        self.book.lock().count_more("orphans seen", left.len() as u64);
+        self.recorder.lock().count_more("orphans seen", left.len() as u64);
         for ((node, name, id), (since, lives)) in &left {
             let bound = if quiet && *lives { PROMPT } else { BOUND };
             let from = if bound == PROMPT { (*since).max(at(MENDED)) } else { *since };
             if from.after(bound) < now {
                 let (short, age) = (&id[..8], since.until(now));
                 let what = format!("{name}: n{node} keeps {short} for nobody since {age:?}");
-                self.book.lock().break_promise(now, "P5", what);
+                self.recorder.lock().record_violation(now, "P5", what);
             }
         }
         self.orphans.since = left.into_iter().map(|(key, (since, _))| (key, since)).collect();

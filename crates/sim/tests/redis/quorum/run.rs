@@ -1,8 +1,7 @@
-//! One world: five servers, clients, operators, faults, and an observer that looks after every
-//! step.
+//! One world: five servers, clients, operators, faults, and an observer that checks every step.
 //!
-//! Everything is drawn from the seed. First come faults, then peace, in which what the faults left
-//! must mend; then nobody wants locks any more, and nothing may be left.
+//! The seed decides everything. First come faults, then a time without faults, in which everything
+//! must recover. Then no client acquires locks any more, and no grant may remain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,86 +9,86 @@ use std::time::Duration;
 
 use holdline::{Client, ClientOptions, ManualClock};
 use holdline_core::{Clock, Engine, HolderFields, Moment};
-use holdline_redis::{QuorumEngine, QuorumOptions, Surroundings};
+use holdline_redis::{Environment, QuorumEngine, QuorumOptions};
 use parking_lot::Mutex;
 
-use super::book::{Book, Broken, Life, SharedBook};
-use super::client::{Actor, CROWDED, NAMES};
-use super::heat::Heat;
-use super::nodes::{NODES, Node, SKEW_PPM};
-use super::operators::is_to_be_parted;
+use super::bugs::Bug;
+use super::client::{Actor, CONTENDED, NAMES};
+use super::clock::SkewedClock;
+use super::nodes::{NODES, SKEW_PPM, SimNode};
+use super::observed::ObservedEngine;
+use super::operators::is_several_sets;
 use super::orphans::Orphans;
-use super::planted::Bug;
-use super::slow::OwnClock;
-use super::watched::Watched;
-use crate::world::dice::Dice;
-use crate::world::net::{Inside, Net, SharedNet};
+use super::recorder::{ProcessState, Recorder, SharedRecorder, Violation};
+use super::stress::Stress;
+use crate::world::net::{SharedNetwork, SimEnvironment, SimNetwork};
+use crate::world::rng::SeededRng;
 use crate::world::tasks::{Boxed, Process, Tasks};
 
 pub(crate) const CLIENTS: usize = 4;
 const ACTORS: usize = 2;
-/// The longest lease of the set; whoever forgot waits as long.
+/// The longest lease of the set, and the quarantine of a node that lost its data.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(10);
-/// When faults end, when nobody begins an attempt any more, and when nothing may be left.
+/// When faults end, when no attempt starts any more, and when no grant may remain.
 pub(crate) const PEACE: Duration = Duration::from_secs(40);
 pub(crate) const STOP: Duration = Duration::from_secs(75);
 pub(crate) const END: Duration = Duration::from_secs(150);
-/// From when on all has mended: waits of the last that forgot are over, and so are old leases.
+/// When everything has recovered: the last quarantine is over, and so are old leases.
 pub(crate) const MENDED: Duration = Duration::from_secs(65);
-/// In how many of a hundred worlds each has most names for itself.
+/// In how many percent of the worlds each client has most names for itself.
 const ROOMY: u64 = 50;
 /// No world takes more steps.
 const STEPS: u64 = 6_000_000;
-/// The server that both of two rivals name.
+/// The server in the lists of both rivals.
 pub(crate) const SHARED: usize = 2;
 const URL: &str = "redlock://n0,n1,n2,n3,n4";
 
-/// What may happen in a world.
+/// The kind of faults in a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// No more than a minority forgets at a time, and no clock is set: all is promised.
+pub(crate) enum ScenarioKind {
+    /// At most a minority loses its data at a time, and no clock is set: all promises hold.
     Tame,
-    /// Clocks are set as well, which excuses what was held meanwhile.
+    /// Clocks are set as well, which excuses the grants held meanwhile.
     Clocks,
-    /// Any number may forget, which excuses what was held meanwhile. The servers' clocks agree, as
-    /// tokens lean on them where no majority remembers.
+    /// Any number may lose their data, which excuses the grants held meanwhile. The servers' clocks
+    /// agree, since tokens rely on them where no majority has its data.
     Wild,
-    /// Two groups name other servers, three each, of which one is in both: only one of them may
-    /// ever have a set. Nobody forgets.
+    /// Two groups of clients list three servers each and share one: only one group may ever have a
+    /// set. No server loses its data.
     Rivals,
 }
 
-impl Kind {
-    fn drawn(dice: &mut Dice) -> Kind {
-        match dice.below(10) {
-            0..=5 => Kind::Tame,
-            6 => Kind::Clocks,
-            7 | 8 => Kind::Wild,
-            _ => Kind::Rivals,
+impl ScenarioKind {
+    fn drawn(rng: &mut SeededRng) -> ScenarioKind {
+        match rng.below(10) {
+            0..=5 => ScenarioKind::Tame,
+            6 => ScenarioKind::Clocks,
+            7 | 8 => ScenarioKind::Wild,
+            _ => ScenarioKind::Rivals,
         }
     }
 
-    /// Returns what the world of a seed is.
-    pub(crate) fn of(seed: u64) -> Kind {
-        Kind::drawn(&mut Dice::new(seed))
+    /// Returns the kind of the world of a seed.
+    pub(crate) fn of(seed: u64) -> ScenarioKind {
+        ScenarioKind::drawn(&mut SeededRng::new(seed))
     }
 }
 
-/// How a world ended.
+/// The result of a world.
 #[derive(Debug)]
-pub(crate) struct Story {
+pub(crate) struct WorldResult {
     pub(crate) log: String,
-    pub(crate) kind: Kind,
-    pub(crate) broken: Option<Broken>,
+    pub(crate) kind: ScenarioKind,
+    pub(crate) violation: Option<Violation>,
     pub(crate) counts: BTreeMap<&'static str, u64>,
     pub(crate) scripts: u64,
     pub(crate) passed: Duration,
-    /// A digest of all that reached the servers, and when.
+    /// A digest of all messages to the servers, with their times.
     pub(crate) trace: u64,
     pub(crate) planted: bool,
 }
 
-/// FNV-1a over what happened: tells two runs apart.
+/// FNV-1a over the events, to compare two runs.
 pub(crate) struct TraceHash(u64);
 
 impl Default for TraceHash {
@@ -105,28 +104,28 @@ impl TraceHash {
     }
 }
 
-pub(crate) struct Slot {
+pub(crate) struct ProcessSlot {
     pub(crate) process: Process,
     pub(crate) alive: bool,
 }
 
 pub(crate) struct World {
-    pub(crate) kind: Kind,
-    pub(crate) heat: Option<Heat>,
-    /// Each has most names for itself: names are had often.
+    pub(crate) kind: ScenarioKind,
+    pub(crate) stress: Option<Stress>,
+    /// Each client has most names for itself, so acquisitions are frequent.
     roomy: bool,
     pub(crate) clock: ManualClock,
-    pub(crate) book: SharedBook,
-    pub(crate) dice: Dice,
+    pub(crate) recorder: SharedRecorder,
+    pub(crate) rng: SeededRng,
     pub(crate) tasks: Tasks,
-    pub(crate) net: SharedNet,
-    pub(crate) nodes: Vec<Node>,
-    pub(crate) slots: Vec<Slot>,
-    pub(crate) events: BTreeMap<(Moment, u64), super::happens::Event>,
+    pub(crate) net: SharedNetwork,
+    pub(crate) nodes: Vec<SimNode>,
+    pub(crate) slots: Vec<ProcessSlot>,
+    pub(crate) events: BTreeMap<(Moment, u64), super::events::Event>,
     pub(crate) next: u64,
-    /// How many operators there were.
+    /// The number of operators so far.
     pub(crate) operators: u64,
-    /// How many acquisitions there were when all should have mended.
+    /// The number of acquisitions when everything should have recovered.
     pub(crate) before_mended: Option<u64>,
     pub(crate) orphans: Orphans,
     trace: TraceHash,
@@ -137,63 +136,66 @@ pub(crate) fn at(after: Duration) -> Moment {
     Moment::ORIGIN.after(after)
 }
 
-/// Which world is played.
+/// A world to play.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Scene {
+pub(crate) struct Scenario {
     pub(crate) seed: u64,
-    /// What makes it hotter than those that are drawn.
-    pub(crate) heat: Option<Heat>,
-    /// What is left out in it.
+    /// Its stress, if it is not a random world.
+    pub(crate) stress: Option<Stress>,
+    /// Its planted bug.
     pub(crate) bug: Option<Bug>,
 }
 
-impl Scene {
-    /// The world that is drawn from a seed.
-    pub(crate) fn of(seed: u64) -> Scene {
-        Scene { seed, ..Scene::default() }
+impl Scenario {
+    /// Returns the random world of a seed.
+    pub(crate) fn of(seed: u64) -> Scenario {
+        Scenario { seed, ..Scenario::default() }
     }
 
-    /// Names its sort.
+    /// Returns the name of its stress.
     pub(crate) fn name(&self) -> &'static str {
-        self.heat.map_or("drawn", |heat| heat.name)
+        self.stress.map_or("drawn", |stress| stress.name)
     }
 
-    /// Plays it, to its end or to the first broken promise. `trace`: and writes down what happens.
-    pub(crate) fn play(self, trace: bool) -> Story {
+    /// Plays it to its end, or to the first violation. `trace`: also writes a log.
+    pub(crate) fn play(self, trace: bool) -> WorldResult {
         World::new(self, trace).run()
     }
 }
 
 impl World {
-    fn new(scene: Scene, trace: bool) -> World {
-        let Scene { seed, heat, bug } = scene;
-        let mut dice = Dice::new(seed);
+    fn new(scenario: Scenario, trace: bool) -> World {
+        let Scenario { seed, stress, bug } = scenario;
+        let mut rng = SeededRng::new(seed);
         let clock = ManualClock::new();
-        let drawn = Kind::drawn(&mut dice);
-        let kind = heat.map_or(drawn, |heat| heat.kind);
-        let off_ms = match (heat, kind) {
-            (Some(heat), _) => heat.off_ms,
-            (None, Kind::Wild) => dice.one_of(&[1, 100]),
-            (None, Kind::Tame | Kind::Clocks | Kind::Rivals) => dice.one_of(&[1, 100, 3_000]),
+        let drawn = ScenarioKind::drawn(&mut rng);
+        let kind = stress.map_or(drawn, |stress| stress.kind);
+        let off_ms = match (stress, kind) {
+            (Some(stress), _) => stress.off_ms,
+            (None, ScenarioKind::Wild) => rng.one_of(&[1, 100]),
+            (None, ScenarioKind::Tame | ScenarioKind::Clocks | ScenarioKind::Rivals) => {
+                rng.one_of(&[1, 100, 3_000])
+            }
         };
-        let nodes: Vec<Node> = (0..NODES).map(|_| Node::new(&clock, &mut dice, off_ms)).collect();
-        if heat.is_some_and(|heat| heat.one_rate) {
+        let nodes: Vec<SimNode> =
+            (0..NODES).map(|_| SimNode::new(&clock, &mut rng, off_ms)).collect();
+        if stress.is_some_and(|stress| stress.one_rate) {
             nodes.iter().for_each(|node| node.host.server().clock().set_skew_ppm(0));
         }
         let hosts = nodes.iter().map(|node| node.host.clone()).collect();
         let mutation = bug.and_then(Bug::mutation);
-        let mut net = Net::new(Arc::new(clock.clone()), hosts, dice.fork(), mutation);
-        net.late = heat.and_then(|heat| heat.late);
-        net.reach = heat.map(|heat| (heat.reach, CLIENTS as u64));
+        let mut net = SimNetwork::new(Arc::new(clock.clone()), hosts, rng.fork(), mutation);
+        net.late = stress.and_then(|stress| stress.late);
+        net.reach = stress.map(|stress| (stress.reach, CLIENTS as u64));
         let log = trace.then(String::new);
-        let roomy = dice.percent(ROOMY) && heat.is_none();
+        let roomy = rng.percent(ROOMY) && stress.is_none();
         let mut world = World {
             kind,
-            heat,
+            stress,
             roomy,
             clock,
-            book: Arc::new(Mutex::new(Book::new(log))),
-            dice,
+            recorder: Arc::new(Mutex::new(Recorder::new(log))),
+            rng,
             tasks: Tasks::default(),
             net: Arc::new(Mutex::new(net)),
             nodes,
@@ -206,32 +208,32 @@ impl World {
             trace: TraceHash::default(),
             bug,
         };
-        let name = heat.map_or("drawn", |heat| heat.name);
+        let name = stress.map_or("drawn", |stress| stress.name);
         world.note(format_args!(
             "seed {seed}, {name}, {kind:?}, clocks up to {off_ms} ms apart, roomy: {roomy}"
         ));
         world.plan_all();
         for slot in 0..CLIENTS {
-            world.slots.push(Slot { process: slot as u64, alive: false });
+            world.slots.push(ProcessSlot { process: slot as u64, alive: false });
             world.begin(slot);
         }
         world
     }
 
-    /// Plans what happens in every world.
+    /// Plans the events of every world.
     fn plan_all(&mut self) {
-        use super::happens::Event;
+        use super::events::Event;
         let first = self.after(0, 400);
         self.plan(first, Event::Init);
-        if self.kind == Kind::Rivals {
-            let soon = first.after(self.dice.between(0, 40));
+        if self.kind == ScenarioKind::Rivals {
+            let soon = first.after(self.rng.between(0, 40));
             self.plan(soon, Event::Init);
         }
-        if self.heat.is_some_and(|heat| heat.raised) {
+        if self.stress.is_some_and(|stress| stress.raised) {
             self.plan(at(Duration::from_secs(2)), Event::Raise);
         }
         self.plan(at(Duration::from_secs(3)), Event::Fault);
-        // In peace operators help where nobody else may.
+        // After the faults, operators repair what clients cannot.
         for seconds in [1, 4, 8] {
             self.plan(at(PEACE + Duration::from_secs(seconds)), Event::Repair);
         }
@@ -247,133 +249,133 @@ impl World {
     }
 
     pub(crate) fn note(&self, line: std::fmt::Arguments<'_>) {
-        self.book.lock().note(self.now(), line);
+        self.recorder.lock().note(self.now(), line);
     }
 
-    /// Notes that something of a kind happens.
+    /// Logs and counts an event.
     pub(crate) fn happens(&self, what: &'static str, more: std::fmt::Arguments<'_>) {
-        let mut book = self.book.lock();
-        book.count(what);
-        book.note(self.now(), format_args!("{what}: {more}"));
+        let mut recorder = self.recorder.lock();
+        recorder.count(what);
+        recorder.note(self.now(), format_args!("{what}: {more}"));
     }
 
-    pub(crate) fn plan(&mut self, at: Moment, event: super::happens::Event) {
+    pub(crate) fn plan(&mut self, at: Moment, event: super::events::Event) {
         self.next += 1;
         self.events.insert((at, self.next), event);
     }
 
     pub(crate) fn after(&mut self, least_ms: u64, most_ms: u64) -> Moment {
-        let pause = self.dice.between(least_ms, most_ms);
+        let pause = self.rng.between(least_ms, most_ms);
         self.now().after(pause)
     }
 
-    /// Returns the settings with which a process reaches the servers.
+    /// Returns a process's options for the servers.
     pub(crate) fn options(&mut self, process: Process) -> QuorumOptions {
-        let mut inside = |node: usize| -> Arc<dyn Surroundings> {
-            Arc::new(Inside {
+        let mut inside = |node: usize| -> Arc<dyn Environment> {
+            Arc::new(SimEnvironment {
                 process,
                 node,
                 net: self.net.clone(),
                 spawner: self.tasks.spawner(),
-                dice: Mutex::new(self.dice.fork()),
+                rng: Mutex::new(self.rng.fork()),
                 clock: Arc::new(self.clock.clone()),
             })
         };
         let (url, nodes) = match (self.kind, process % 2) {
-            (Kind::Rivals, 0) => ("redlock://n0,n1,n2", 0..=SHARED),
-            (Kind::Rivals, _) => ("redlock://n2,n3,n4", SHARED..=NODES - 1),
+            (ScenarioKind::Rivals, 0) => ("redlock://n0,n1,n2", 0..=SHARED),
+            (ScenarioKind::Rivals, _) => ("redlock://n2,n3,n4", SHARED..=NODES - 1),
             _ => (URL, 0..=NODES - 1),
         };
         let all: Vec<_> = nodes.map(&mut inside).collect();
-        let Some(heat) = self.heat else {
+        let Some(stress) = self.stress else {
             let options = QuorumOptions::from_url(url).expect("a good URL");
-            return options.with_max_lease(MAX_LEASE).with_surroundings(all);
+            return options.with_max_lease(MAX_LEASE).with_environment(all);
         };
-        let url = format!("{url}?command_timeout_ms={}", heat.patience_ms);
+        let url = format!("{url}?command_timeout_ms={}", stress.patience_ms);
         let options = QuorumOptions::from_url(&url).expect("a good URL");
-        options.with_max_lease(Duration::from_secs(heat.max_lease_s)).with_surroundings(all)
+        options.with_max_lease(Duration::from_secs(stress.max_lease_s)).with_environment(all)
     }
 
     /// Starts a process in a slot.
     pub(crate) fn begin(&mut self, slot: usize) {
         let process = self.slots[slot].process + CLIENTS as u64;
-        self.slots[slot] = Slot { process, alive: true };
-        let ppm = self.dice.below(2 * SKEW_PPM + 1) as i64 - SKEW_PPM as i64;
-        let clock: Arc<dyn Clock> = Arc::new(OwnClock { common: self.clock.clone(), ppm });
-        let mut book = self.book.lock();
-        book.note(self.clock.now(), format_args!("{process} begins, its clock {ppm} ppm fast"));
-        book.lives.insert(process, Life::default());
-        drop(book);
+        self.slots[slot] = ProcessSlot { process, alive: true };
+        let ppm = self.rng.below(2 * SKEW_PPM + 1) as i64 - SKEW_PPM as i64;
+        let clock: Arc<dyn Clock> = Arc::new(SkewedClock { common: self.clock.clone(), ppm });
+        let mut recorder = self.recorder.lock();
+        recorder.note(self.clock.now(), format_args!("{process} begins, its clock {ppm} ppm fast"));
+        recorder.lives.insert(process, ProcessState::default());
+        drop(recorder);
         let options = self.options(process);
         let other = self.bug.is_some_and(Bug::is_between).then(|| self.options(process));
-        let dice = self.dice.fork();
-        let start = start(Start {
+        let rng = self.rng.fork();
+        let start = start(ProcessStart {
             process,
             options,
             other,
             bug: self.bug,
             clock,
             common: self.clock.clone(),
-            book: self.book.clone(),
+            recorder: self.recorder.clone(),
             spawner: self.tasks.spawner(),
-            dice,
+            rng,
             kind: self.kind,
-            heat: self.heat,
+            stress: self.stress,
             roomy: self.roomy,
         });
         self.tasks.spawner().spawn(process, start);
     }
 
-    fn run(mut self) -> Story {
+    fn run(mut self) -> WorldResult {
         let mut more = true;
         for _ in 0..STEPS {
             more = self.step();
-            if !more || self.book.lock().broken.is_some() {
+            if !more || self.recorder.lock().violation.is_some() {
                 break;
             }
         }
-        if more && self.book.lock().broken.is_none() {
+        if more && self.recorder.lock().violation.is_none() {
             let now = self.now();
-            self.book.lock().break_promise(now, "P7", "the world came to no end".into());
+            self.recorder.lock().record_violation(now, "P7", "the world came to no end".into());
         }
         let (planted, scripts) = {
             let net = self.net.lock();
             (net.is_planted(), net.scripts)
         };
-        // Whatever is left vanishes as by a kill, and says nothing more.
-        let mut book = self.book.lock();
-        let story = Story {
-            log: book.log.take().unwrap_or_default(),
+        // The remaining tasks end as by a kill.
+        let mut recorder = self.recorder.lock();
+        let result = WorldResult {
+            log: recorder.log.take().unwrap_or_default(),
             kind: self.kind,
-            broken: book.broken.clone(),
-            counts: std::mem::take(&mut book.counts),
+            violation: recorder.violation.clone(),
+            counts: std::mem::take(&mut recorder.counts),
             scripts,
             passed: Moment::ORIGIN.until(self.clock.now()),
             trace: self.trace.0,
             planted,
         };
-        book.forget_holds();
-        drop(book);
+        recorder.forget_holds();
+        drop(recorder);
         let processes: Vec<Process> = self.slots.iter().map(|slot| slot.process).collect();
         processes.into_iter().for_each(|process| self.tasks.kill(process));
         (1..=self.operators).for_each(|one| self.tasks.kill(super::operators::process(one)));
-        story
+        result
     }
 
-    /// Does one thing; false when it is all over.
+    /// Executes one step; false at the end.
     fn step(&mut self) -> bool {
-        let ran = self.tasks.run_one(&mut self.dice);
-        // What arrives changes nothing of what anybody believes, until they run.
+        let ran = self.tasks.run_one(&mut self.rng);
+        // A delivery changes no client's state until the client runs.
         if !ran && self.deliver() {
             return true;
         }
         let went_on = ran || self.advance();
         let now = self.now();
-        self.book.lock().check(now, !ran);
+        self.recorder.lock().check(now, !ran);
         went_on
     }
 
-    /// Lets one packet arrive.
+    /// Delivers one packet.
     fn deliver(&mut self) -> bool {
         let delivered = self.net.lock().deliver();
         let Some(delivered) = delivered else { return false };
@@ -384,22 +386,22 @@ impl World {
         if delivered.frame.is_some() {
             self.orphans.heard(process, node, self.clock.now());
         }
-        // What a connection says first names the process that runs the test.
+        // A handshake names the process of the test.
         if let Some(frame) = delivered.frame.as_ref().filter(|frame| frame.is_script()) {
             self.trace.add(frame.bytes());
         }
         match &delivered.frame {
             None => self.note(format_args!("{process} -> n{node} closes")),
-            Some(_) if self.book.lock().log.is_none() => {}
+            Some(_) if self.recorder.lock().log.is_none() => {}
             Some(frame) => {
-                let verb = super::happens::verb_of(frame);
+                let verb = super::events::verb_of(frame);
                 self.note(format_args!("{process} -> n{node} {verb}"));
             }
         }
         true
     }
 
-    /// Moves time on to the next thing that happens, and lets it happen.
+    /// Advances the time to the next event, and executes it.
     fn advance(&mut self) -> bool {
         let wakes: [Option<Moment>; NODES] =
             std::array::from_fn(|node| self.nodes[node].host.server().next_wake());
@@ -424,24 +426,24 @@ impl World {
     }
 }
 
-/// What a process begins with.
-struct Start {
+/// The inputs of a new process.
+struct ProcessStart {
     process: Process,
     options: QuorumOptions,
     other: Option<QuorumOptions>,
     bug: Option<Bug>,
     clock: Arc<dyn Clock>,
     common: ManualClock,
-    book: SharedBook,
+    recorder: SharedRecorder,
     spawner: crate::world::tasks::Spawner,
-    dice: Dice,
-    kind: Kind,
-    heat: Option<Heat>,
+    rng: SeededRng,
+    kind: ScenarioKind,
+    stress: Option<Stress>,
     roomy: bool,
 }
 
-/// Connects, and lets the process's tasks begin.
-fn start(mut with: Start) -> Boxed {
+/// Connects, and starts the process's tasks.
+fn start(mut with: ProcessStart) -> Boxed {
     Box::pin(async move {
         let engine = QuorumEngine::connect(&with.options, with.clock.clone()).await;
         let engine: Arc<dyn Engine> = match engine {
@@ -449,16 +451,16 @@ fn start(mut with: Start) -> Boxed {
             Err(error) => {
                 let now = with.common.now();
                 let what = format!("{} could not begin: {error}", with.process);
-                let mut book = with.book.lock();
-                if with.kind == Kind::Rivals {
-                    // The others were there first.
-                    return book.note(now, format_args!("{what}"));
+                let mut recorder = with.recorder.lock();
+                if with.kind == ScenarioKind::Rivals {
+                    // The other group was first.
+                    return recorder.note(now, format_args!("{what}"));
                 }
-                if is_to_be_parted(with.kind, &error) {
-                    book.two_sets = true;
-                    return book.note(now, format_args!("{what}"));
+                if is_several_sets(with.kind, &error) {
+                    recorder.two_sets = true;
+                    return recorder.note(now, format_args!("{what}"));
                 }
-                return book.break_promise(now, "P7", what);
+                return recorder.record_violation(now, "P7", what);
             }
         };
         let mut other: Option<Arc<dyn Engine>> = None;
@@ -466,23 +468,23 @@ fn start(mut with: Start) -> Boxed {
             let engine = QuorumEngine::connect(options, with.clock.clone()).await;
             other = Some(Arc::new(engine.expect("as the first")));
         }
-        let (bug, book, clock) = (with.bug, with.book.clone(), with.clock.clone());
-        let watched = Watched { engine, other, bug, book, clock };
+        let (bug, recorder, clock) = (with.bug, with.recorder.clone(), with.clock.clone());
+        let observed = ObservedEngine { engine, other, bug, recorder, clock };
         let (process, own) = (with.process, with.spawner.clone());
         let options = ClientOptions::default()
             .with_clock(with.clock.clone())
-            .with_entropy(with.dice.fork())
+            .with_entropy(with.rng.fork())
             .with_holder(HolderFields::default())
             .with_spawner(move |work| own.spawn(process, work));
-        let client = Client::with_options(Arc::new(watched), options).expect("good options");
+        let client = Client::with_options(Arc::new(observed), options).expect("good options");
         let id = format!("{:016x}", client.id().as_u64());
-        with.book.lock().clients.insert(id, process);
+        with.recorder.lock().clients.insert(id, process);
         if with.bug == Some(Bug::ValidityFromReply) {
             client.plant_validity_from_reply();
         }
-        let wants = with.heat.is_none_or(|heat| heat.reach.wants(process, CLIENTS as u64));
+        let wants = with.stress.is_none_or(|stress| stress.reach.wants(process, CLIENTS as u64));
         if !wants {
-            // It is there, and looks after the set.
+            // It only maintains the set.
             with.spawner.spawn(
                 process,
                 Box::pin(async move {
@@ -494,15 +496,15 @@ fn start(mut with: Start) -> Boxed {
         }
         for one in 0..ACTORS {
             let place = process as usize * ACTORS + one;
-            let own = with.roomy.then(|| NAMES[CROWDED + place % (NAMES.len() - CROWDED)]);
+            let own = with.roomy.then(|| NAMES[CONTENDED + place % (NAMES.len() - CONTENDED)]);
             let actor = Actor {
                 own,
-                heat: with.heat,
+                stress: with.stress,
                 process,
                 client: client.clone(),
                 clock: Arc::new(with.common.clone()),
-                book: with.book.clone(),
-                dice: with.dice.fork(),
+                recorder: with.recorder.clone(),
+                rng: with.rng.fork(),
             };
             with.spawner.spawn(process, Box::pin(actor.live()));
         }

@@ -1,4 +1,4 @@
-//! What clients do: random attempts, each written down before and after.
+//! The clients: random attempts, each recorded before and after.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use holdline::{Client, Guard, LockError, LockOptions};
 use holdline_core::{Clock, Mode};
 use parking_lot::Mutex;
 
-use super::book::SharedBook;
-use super::dice::Dice;
+use super::recorder::SharedRecorder;
+use super::rng::SeededRng;
 use super::tasks::{Process, Spawner};
 
 pub(crate) const RWLOCK: &str = "rw";
@@ -18,42 +18,42 @@ const PERMITS: u32 = 3;
 /// How much later than its own limit a wait may end: the request under way, the undo, and how
 /// long a connection is waited for.
 const SLACK: Duration = Duration::from_secs(5);
-/// How long a `try` or a release may take at most.
-const PATIENCE: Duration = Duration::from_secs(14);
+/// The time limit of a `try` or a release.
+const MAX_CALL_TIME: Duration = Duration::from_secs(14);
 
-/// One of a process's tasks that want locks.
+/// A task of a process that acquires locks.
 pub(crate) struct Actor {
     pub(crate) process: Process,
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) book: SharedBook,
+    pub(crate) recorder: SharedRecorder,
     pub(crate) spawner: Spawner,
-    pub(crate) dice: Arc<Mutex<Dice>>,
+    pub(crate) rng: Arc<Mutex<SeededRng>>,
 }
 
-/// Takes the attempt off the book when its future is dropped.
-struct Attempting<'a>(&'a Actor, u64);
+/// Removes the attempt from the recorder when its future is dropped.
+struct AttemptGuard<'a>(&'a Actor, u64);
 
-impl Drop for Attempting<'_> {
+impl Drop for AttemptGuard<'_> {
     fn drop(&mut self) {
-        self.0.book.lock().end(self.0.clock.now(), self.1, "dropped");
+        self.0.recorder.lock().end(self.0.clock.now(), self.1, "dropped");
     }
 }
 
 impl Actor {
-    fn roll<T>(&self, draw: impl FnOnce(&mut Dice) -> T) -> T {
-        draw(&mut self.dice.lock())
+    fn roll<T>(&self, draw: impl FnOnce(&mut SeededRng) -> T) -> T {
+        draw(&mut self.rng.lock())
     }
 
     async fn idle(&self, least_ms: u64, most_ms: u64) {
-        let pause = self.roll(|dice| dice.between(least_ms, most_ms));
+        let pause = self.roll(|rng| rng.between(least_ms, most_ms));
         // event: the world's own time, which jumps.
         self.clock.sleep_until(self.clock.now().after(pause)).await;
     }
 
     /// Wants locks until the world stops.
     pub(crate) async fn live(self) {
-        while !self.book.lock().stopping {
+        while !self.recorder.lock().stopping {
             self.idle(1, 700).await;
             if let Some((number, guard)) = self.one_attempt().await {
                 self.hold(number, guard).await;
@@ -62,16 +62,16 @@ impl Actor {
     }
 
     async fn one_attempt(&self) -> Option<(u64, Guard)> {
-        let seconds = self.roll(|dice| dice.one_of(&[2, 3, 10, 30]));
-        let wait = self.roll(|dice| dice.between(50, 12_000));
-        let max_hold = self.roll(|dice| dice.between(2_000, 9_000));
+        let seconds = self.roll(|rng| rng.one_of(&[2, 3, 10, 30]));
+        let wait = self.roll(|rng| rng.between(50, 12_000));
+        let max_hold = self.roll(|rng| rng.between(2_000, 9_000));
         let options = LockOptions::default()
             .with_lease_duration(Duration::from_secs(seconds))
             .with_wait(wait)
             .with_max_hold(max_hold);
-        let patience = self.roll(|dice| {
-            let most = dice.one_of(&[20, 400, 4_000]);
-            dice.percent(25).then(|| dice.between(1, most))
+        let patience = self.roll(|rng| {
+            let most = rng.one_of(&[20, 400, 4_000]);
+            rng.percent(25).then(|| rng.between(1, most))
         });
         let attempt = self.ask(&options, wait);
         let Some(patience) = patience else { return attempt.await };
@@ -85,14 +85,14 @@ impl Actor {
 
     async fn ask(&self, options: &LockOptions, wait: Duration) -> Option<(u64, Guard)> {
         let name =
-            self.roll(|dice| dice.one_of(&["m1", "m1", "m1", "m2", RWLOCK, RWLOCK, SEMAPHORE]));
-        let tries = self.roll(|dice| dice.percent(20));
-        let reads = self.roll(|dice| dice.percent(60));
-        let count = self.roll(|dice| 1 + dice.below(2)) as u32;
-        let within = if tries { PATIENCE } else { wait.saturating_add(SLACK) };
+            self.roll(|rng| rng.one_of(&["m1", "m1", "m1", "m2", RWLOCK, RWLOCK, SEMAPHORE]));
+        let tries = self.roll(|rng| rng.percent(20));
+        let reads = self.roll(|rng| rng.percent(60));
+        let count = self.roll(|rng| 1 + rng.below(2)) as u32;
+        let within = if tries { MAX_CALL_TIME } else { wait.saturating_add(SLACK) };
         let what = if tries { "try" } else { "wait" };
-        let begun = self.book.lock().begin(self.clock.now(), self.process, name, what, within);
-        let begun = Attempting(self, begun);
+        let begun = self.recorder.lock().begin(self.clock.now(), self.process, name, what, within);
+        let begun = AttemptGuard(self, begun);
         let client = &self.client;
         let outcome: Result<Guard, LockError> = async {
             match name {
@@ -120,18 +120,18 @@ impl Actor {
         }
         .await;
         let (now, number) = (self.clock.now(), begun.1);
-        let mut book = self.book.lock();
+        let mut recorder = self.recorder.lock();
         match outcome {
             Ok(guard) => {
                 let mode: Mode = guard.mode();
-                book.grant(now, number, mode, guard.held(), guard.lease_id().to_hex());
-                drop(book);
+                recorder.grant(now, number, mode, guard.held(), guard.lease_id().to_hex());
+                drop(recorder);
                 self.listen(number, &guard);
                 Some((number, guard))
             }
             Err(error) => {
                 let certainty = error.certainty();
-                book.end(now, number, &format!("{} ({certainty:?})", word(&error)));
+                recorder.end(now, number, &format!("{} ({certainty:?})", word(&error)));
                 None
             }
         }
@@ -139,48 +139,48 @@ impl Actor {
 
     /// Writes down when the loss of a grant is told.
     fn listen(&self, number: u64, guard: &Guard) {
-        let (held, book, clock) = (guard.held(), self.book.clone(), self.clock.clone());
+        let (held, recorder, clock) = (guard.held(), self.recorder.clone(), self.clock.clone());
         let process = self.process;
         self.spawner.spawn(
             process,
             Box::pin(async move {
                 let reason = held.lost().await;
-                let mut book = book.lock();
-                if let Some(hold) = book.holds.get_mut(&number) {
+                let mut recorder = recorder.lock();
+                if let Some(hold) = recorder.holds.get_mut(&number) {
                     hold.told = true;
-                    book.note(clock.now(), &format!("{process} has lost #{number}: {reason}"));
+                    recorder.note(clock.now(), &format!("{process} has lost #{number}: {reason}"));
                 }
             }),
         );
     }
 
     async fn hold(&self, number: u64, guard: Guard) {
-        let long = self.roll(|dice| dice.percent(25));
+        let long = self.roll(|rng| rng.percent(25));
         if long {
             self.idle(1_000, 7_000).await;
         } else {
             self.idle(1, 250).await;
         }
-        let how = self.roll(|dice| dice.below(100));
+        let how = self.roll(|rng| rng.below(100));
         let now = self.clock.now();
         if how < 4 {
             // Nobody has it any more; its longest hold ends it.
-            self.book.lock().note(now, &format!("{} forgets #{number}", self.process));
+            self.recorder.lock().note(now, &format!("{} forgets #{number}", self.process));
             std::mem::forget(guard);
             return;
         }
         if how < 25 {
-            self.book.lock().let_go(now, number, "drops");
+            self.recorder.lock().released(now, number, "drops");
             return drop(guard);
         }
         let name = guard.name().as_str();
         let name = NAMES.into_iter().find(|known| *known == name).unwrap_or("m1");
         let ending = {
-            let mut book = self.book.lock();
-            book.let_go(now, number, "releases");
-            let begun = book.begin(now, self.process, name, "release", PATIENCE);
-            drop(book);
-            Attempting(self, begun)
+            let mut recorder = self.recorder.lock();
+            recorder.released(now, number, "releases");
+            let begun = recorder.begin(now, self.process, name, "release", MAX_CALL_TIME);
+            drop(recorder);
+            AttemptGuard(self, begun)
         };
         let outcome = guard.release().await;
         let how = match outcome {
@@ -189,7 +189,7 @@ impl Actor {
             }
             other => format!("{other:?}"),
         };
-        self.book.lock().end(self.clock.now(), ending.1, &how);
+        self.recorder.lock().end(self.clock.now(), ending.1, &how);
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::run::{CLIENTS, END, Event, PEACE, World, at};
 use super::tasks::Process;
-use super::view::View;
+use super::view::NameView;
 
 impl World {
     /// Lets one fault happen.
@@ -13,8 +13,8 @@ impl World {
         let now = self.now();
         let slot = self.victim();
         let process = self.slots[slot].process;
-        match self.dice.below(22) {
-            0 | 1 => self.stand_still(process),
+        match self.rng.below(22) {
+            0 | 1 => self.pause(process),
             2 if self.slots[slot].alive => self.kill(slot),
             3 => {
                 self.plan(now, Event::Reset(process));
@@ -28,10 +28,10 @@ impl World {
                 self.plan(until, Event::Thaw);
                 self.rules.disturbed(until);
             }
-            9 if !self.is_still() => {
-                let pause = Duration::from_millis(200 + self.dice.below(2_800));
+            9 if !self.is_stopped() => {
+                let pause = Duration::from_millis(200 + self.rng.below(2_800));
                 let until = now.after(pause);
-                let whom: &[u8] = if self.dice.percent(50) { b"ALL" } else { b"WRITE" };
+                let whom: &[u8] = if self.rng.percent(50) { b"ALL" } else { b"WRITE" };
                 let ms = pause.as_millis().to_string();
                 self.note(&format!("clients pause for {ms} ms"));
                 let words: [&[u8]; 4] = [b"CLIENT", b"PAUSE", ms.as_bytes(), whom];
@@ -40,16 +40,16 @@ impl World {
                 self.rules.disturbed(until);
             }
             10 if !self.frozen => self.crash(),
-            11 if self.forgets && !self.is_still() => {
+            11 if self.lose_data && !self.is_stopped() => {
                 self.note("FLUSHALL");
                 self.rules.disturbed(now);
                 self.host.server().flush();
-                self.book.lock().forgot = Some(now);
-                self.seen_anew();
+                self.recorder.lock().forgot = Some(now);
+                self.mark_unobserved();
             }
             12 => {
                 self.note("the network is slow");
-                self.net.lock().slowest_ms = self.dice.one_of(&[40, 200, 700]);
+                self.net.lock().slowest_ms = self.rng.one_of(&[40, 200, 700]);
                 let until = self.after(500, 3_000);
                 self.plan(until, Event::Calm);
                 self.rules.disturbed(until);
@@ -69,34 +69,34 @@ impl World {
             18 => self.freeze_name(),
             19 => self.unfreeze_name(),
             // With a memory lost and a clock set back, tokens have nothing to grow from.
-            20 if !self.forgets => self.set_clock(),
+            20 if !self.lose_data => self.set_clock(),
             _ => self.cut(process),
         }
     }
 
-    /// A process is stopped, as by a signal or a busy machine, and goes on later.
-    pub(super) fn stand_still(&mut self, process: Process) {
+    /// A process is paused, as by a signal or a busy machine, and continues later.
+    pub(super) fn pause(&mut self, process: Process) {
         let now = self.now();
-        let mut book = self.book.lock();
+        let mut recorder = self.recorder.lock();
         let alive = self.slots.iter().any(|slot| slot.process == process && slot.alive);
-        match book.lives.get_mut(&process) {
+        match recorder.lives.get_mut(&process) {
             Some(life) if alive && life.paused_since.is_none() => life.paused_since = Some(now),
             _ => return,
         }
-        book.note(now, &format!("{process} stands still"));
-        drop(book);
+        recorder.note(now, &format!("{process} is paused"));
+        drop(recorder);
         self.rules.disturbed(now);
         self.tasks.pause(process);
         let until = self.after(300, 9_000);
         self.plan(until, Event::Resume(process));
     }
 
-    pub(super) fn go_on(&mut self, process: Process) {
+    pub(super) fn resume(&mut self, process: Process) {
         let now = self.now();
         self.tasks.resume(process);
-        let mut book = self.book.lock();
-        book.note(now, &format!("{process} goes on"));
-        if let Some(life) = book.lives.get_mut(&process)
+        let mut recorder = self.recorder.lock();
+        recorder.note(now, &format!("{process} goes on"));
+        if let Some(life) = recorder.lives.get_mut(&process)
             && let Some(since) = life.paused_since.take()
         {
             life.paused_for += since.until(now);
@@ -105,34 +105,34 @@ impl World {
         self.rules.disturbed(now);
     }
 
-    /// Draws whom a fault meets: mostly one that holds something.
+    /// Draws the process of a fault: mostly one that holds a lock.
     fn victim(&mut self) -> usize {
-        let book = self.book.lock();
-        let holders: Vec<Process> = book.holds.values().map(|hold| hold.process).collect();
-        drop(book);
-        if !holders.is_empty() && self.dice.percent(70) {
-            let process = self.dice.one_of(&holders);
+        let recorder = self.recorder.lock();
+        let holders: Vec<Process> = recorder.holds.values().map(|hold| hold.process).collect();
+        drop(recorder);
+        if !holders.is_empty() && self.rng.percent(70) {
+            let process = self.rng.one_of(&holders);
             if let Some(slot) = self.slots.iter().position(|slot| slot.process == process) {
                 return slot;
             }
         }
-        self.dice.below(CLIENTS as u64) as usize
+        self.rng.below(CLIENTS as u64) as usize
     }
 
-    /// Sometimes the message of a hand-off is lost, and the connection with it; and sometimes
-    /// whoever claims stands still right after.
-    pub(super) fn snipe(&mut self, before: &BTreeMap<&'static str, View>) {
+    /// Sometimes loses the message of a hand-off with its connection, and sometimes pauses the
+    /// claiming process right after.
+    pub(super) fn disturb_hand_off(&mut self, before: &BTreeMap<&'static str, NameView>) {
         let mut met = Vec::new();
         for (name, view) in &self.views {
             for record in &view.holders {
                 let was = before.get(name).and_then(|old| old.holder(&record.id));
                 let was = was.map(|record| record.state);
-                let owner = self.book.lock().clients.get(&record.client).copied();
+                let owner = self.recorder.lock().clients.get(&record.client).copied();
                 let handed = was.is_none() && record.state == b'h';
                 let claimed = was == Some(b'h') && record.state == b'g';
                 if (handed || claimed)
                     && let Some(owner) = owner
-                    && self.dice.percent(if handed { 8 } else { 3 })
+                    && self.rng.percent(if handed { 8 } else { 3 })
                 {
                     met.push((owner, handed));
                 }
@@ -149,17 +149,17 @@ impl World {
         }
     }
 
-    /// A process ends without a word, and another begins in its place.
+    /// A process is killed, and another one starts in its place.
     fn kill(&mut self, slot: usize) {
         let (now, process) = (self.now(), self.slots[slot].process);
         self.note(&format!("{process} is killed"));
         self.rules.disturbed(now);
-        let mut book = self.book.lock();
-        book.bury(process);
-        if let Some(life) = book.lives.get_mut(&process) {
+        let mut recorder = self.recorder.lock();
+        recorder.process_ended(process);
+        if let Some(life) = recorder.lives.get_mut(&process) {
             life.killed = Some(now);
         }
-        drop(book);
+        drop(recorder);
         self.slots[slot].alive = false;
         self.slots[slot].client = None;
         self.tasks.kill(process);
@@ -169,7 +169,7 @@ impl World {
 
     fn crash(&mut self) {
         let now = self.now();
-        let kept = !self.forgets || self.dice.percent(50);
+        let kept = !self.lose_data || self.rng.percent(50);
         self.note("the server crashes");
         self.frozen = true;
         self.rules.paused_until = now;
@@ -180,7 +180,7 @@ impl World {
         self.rules.disturbed(until);
     }
 
-    /// The server ends the connections of a process.
+    /// The server closes the connections of a process.
     fn cut(&mut self, process: Process) {
         let ids = self.net.lock().connections(process);
         self.note(&format!("{process} loses {} connections", ids.len()));
@@ -190,17 +190,17 @@ impl World {
         self.net.lock().collect();
     }
 
-    /// The server ends everybody's connections.
+    /// The server closes all connections.
     pub(super) fn cut_all(&mut self) {
         let processes: Vec<Process> = self.slots.iter().map(|slot| slot.process).collect();
         processes.into_iter().for_each(|process| self.cut(process));
     }
 
-    /// What travels on a process's links is late, or lost with them.
+    /// Messages on a process's links are late, or lost with them.
     fn stall(&mut self, process: Process) {
         let until = self.after(200, 6_000);
-        let (up, down) = self.dice.one_of(&[(true, false), (false, true), (true, true)]);
-        let lost = self.dice.percent(50);
+        let (up, down) = self.rng.one_of(&[(true, false), (false, true), (true, true)]);
+        let lost = self.rng.percent(50);
         self.note(&format!("{process} stalls, up: {up}, down: {down}, lost: {lost}"));
         if lost {
             self.net.lock().stall(process, None, (up, down), at(END));

@@ -1,4 +1,4 @@
-//! One request as it travels: the bytes that the client wrote, and where its words are.
+//! One request in transit: the bytes that the client wrote, and the positions of its words.
 
 use std::io::Write;
 use std::ops::{Index, Range};
@@ -19,7 +19,7 @@ impl Index<usize> for Frame {
 }
 
 impl Frame {
-    /// Reads the first request of what a client has written: an array of bulk strings.
+    /// Reads the first request of a client's bytes: an array of bulk strings.
     pub(crate) fn read(bytes: &[u8]) -> Option<Frame> {
         let mut at = 0;
         let count = header(bytes, &mut at, b'*')?;
@@ -32,12 +32,12 @@ impl Frame {
         Some(Frame { bytes: bytes.get(..at)?.to_vec(), words })
     }
 
-    /// Makes one of words.
+    /// Makes a request from words.
     pub(crate) fn of(words: &[&[u8]]) -> Frame {
         let bytes = format!("*{}\r\n", words.len()).into_bytes();
         let mut frame = Frame { bytes, words: Vec::with_capacity(words.len()) };
         for word in words {
-            // A vector of bytes takes whatever is written.
+            // Writing to a vector cannot fail.
             let _ = write!(frame.bytes, "${}\r\n", word.len());
             let begin = frame.bytes.len();
             frame.bytes.extend_from_slice(word);
@@ -51,7 +51,7 @@ impl Frame {
         &self.bytes
     }
 
-    /// How many words it has.
+    /// Returns the number of words.
     pub(crate) fn len(&self) -> usize {
         self.words.len()
     }
@@ -60,13 +60,13 @@ impl Frame {
         self.words.iter().map(|word| &self.bytes[word.clone()])
     }
 
-    /// Tells whether it runs a script.
+    /// Returns whether it runs a script.
     pub(crate) fn is_script(&self) -> bool {
         self[0].starts_with(b"EVAL")
     }
 }
 
-/// Reads a line that says how many, or how long.
+/// Reads a header with a count or a length.
 fn header(bytes: &[u8], at: &mut usize, mark: u8) -> Option<usize> {
     let line = bytes.get(*at..)?;
     assert!(line.first().is_none_or(|first| *first == mark), "arrays of bulk strings are written");

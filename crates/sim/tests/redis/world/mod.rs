@@ -1,17 +1,17 @@
-//! Seeded worlds of clients, a network and a server that fail, with an observer that looks after
-//! every step whether the promises hold.
+//! Seeded worlds of clients, a network and a server with faults. An observer checks the promises
+//! after every step.
 //!
-//! Read next: `run`, `faults` and `operators` (what happens), `book` and `rules` (what must be so),
-//! `planted` (proof that they see it).
+//! Read next: `run`, `faults` and `operators` (what happens), `recorder` and `rules` (the
+//! promises), `bugs` (proof that violations are detected).
 
-mod book;
+pub(crate) mod bugs;
 mod client;
-pub(crate) mod dice;
 mod faults;
 pub(crate) mod frame;
 pub(crate) mod net;
 mod operators;
-pub(crate) mod planted;
+mod recorder;
+pub(crate) mod rng;
 mod rules;
 pub(crate) mod run;
 pub(crate) mod tasks;

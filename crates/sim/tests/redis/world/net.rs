@@ -1,5 +1,5 @@
-//! The network between clients and the servers: whole requests travel one by one, with delays;
-//! links stall and break, and what was under way is late or lost.
+//! The network between clients and servers: requests travel one by one with delays. Links stall and
+//! break, and their messages are late or lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -9,51 +9,51 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use holdline_core::{Clock, Moment};
-use holdline_redis::{Elsewhere, Stream, Surroundings, Task};
+use holdline_redis::{Environment, Stream, Task, TaskSpawner};
 use holdline_sim::{ConnectionId, RedisHost};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::dice::Dice;
+use super::bugs::Mutation;
 use super::frame::Frame;
-use super::planted::Mutation;
+use super::rng::SeededRng;
 use super::tasks::{Process, Spawner};
-use crate::quorum::heat::{Late, Reach};
+use crate::quorum::stress::{DelayedRequests, Reachability};
 
-enum Up {
+enum UpPacket {
     Frame(Frame),
     Close,
 }
 
-enum Down {
+enum DownPacket {
     Bytes(Vec<u8>),
     Close,
 }
 
 /// One connection.
-struct Link {
+struct SimLink {
     process: Process,
-    /// Which server it leads to, and which one that was when it was made.
+    /// The index of its server, and which server that was when it was opened.
     node: usize,
     host: RedisHost,
     id: ConnectionId,
-    /// What was written and is no whole request yet.
+    /// Bytes that are no complete request yet.
     partial: Vec<u8>,
-    up: VecDeque<(Moment, Up)>,
-    down: VecDeque<(Moment, Down)>,
+    up: VecDeque<(Moment, UpPacket)>,
+    down: VecDeque<(Moment, DownPacket)>,
     arrived: VecDeque<u8>,
-    /// Nothing travels before these moments.
+    /// No packet travels before these moments.
     up_from: Moment,
     down_from: Moment,
-    /// When the next packet arrives, on its way up and down, as the net has it.
+    /// When the next packets arrive, up and down, as registered in the network.
     due: [Option<Moment>; 2],
     ended: bool,
     server_gone: bool,
     reader: Option<Waker>,
 }
 
-impl Link {
-    /// Returns when the next packet arrives, on its way up and down.
+impl SimLink {
+    /// Returns when the next packets arrive, up and down.
     fn next(&self) -> [Option<Moment>; 2] {
         let up = self.up.front().map(|(at, _)| (*at).max(self.up_from));
         [up, self.down.front().map(|(at, _)| (*at).max(self.down_from))]
@@ -65,8 +65,8 @@ const WAYS: [usize; 2] = [UP, DOWN];
 const UP: usize = 0;
 const DOWN: usize = 1;
 
-/// What reached a server.
-pub(crate) struct Delivered {
+/// A packet that reached a server.
+pub(crate) struct DeliveredPacket {
     pub(crate) process: Process,
     pub(crate) node: usize,
     /// `None` for the end of a connection.
@@ -74,44 +74,44 @@ pub(crate) struct Delivered {
 }
 
 /// All links.
-pub(crate) struct Net {
+pub(crate) struct SimNetwork {
     clock: Arc<dyn Clock>,
     hosts: Vec<RedisHost>,
-    links: BTreeMap<u64, Link>,
-    /// Which links lead to each server.
+    links: BTreeMap<u64, SimLink>,
+    /// The links to each server.
     leading: Vec<Vec<u64>>,
     /// When the next packet of each link arrives.
     due: BTreeSet<(Moment, u64, usize)>,
     next: u64,
-    dice: Dice,
+    rng: SeededRng,
     mutation: Option<Mutation>,
-    /// How long a packet travels, at most.
+    /// The longest delay of a packet.
     pub(crate) slowest_ms: u64,
-    /// How many scripts have reached a server.
+    /// The number of scripts that have reached a server.
     pub(crate) scripts: u64,
-    /// Which requests are late.
-    pub(crate) late: Option<Late>,
-    /// Who reaches which server, of so many clients.
-    pub(crate) reach: Option<(Reach, u64)>,
+    /// The delayed requests.
+    pub(crate) late: Option<DelayedRequests>,
+    /// The reachability, with the number of clients.
+    pub(crate) reach: Option<(Reachability, u64)>,
 }
 
-pub(crate) type SharedNet = Arc<Mutex<Net>>;
+pub(crate) type SharedNetwork = Arc<Mutex<SimNetwork>>;
 
-impl Net {
+impl SimNetwork {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         hosts: Vec<RedisHost>,
-        dice: Dice,
+        rng: SeededRng,
         mutation: Option<Mutation>,
-    ) -> Net {
-        Net {
+    ) -> SimNetwork {
+        SimNetwork {
             leading: vec![Vec::new(); hosts.len()],
             clock,
             hosts,
             links: BTreeMap::new(),
             due: BTreeSet::new(),
             next: 0,
-            dice,
+            rng,
             mutation,
             slowest_ms: 3,
             scripts: 0,
@@ -120,14 +120,14 @@ impl Net {
         }
     }
 
-    /// Puts another server in the place of one; whoever is connected to the old one stays so.
+    /// Replaces a server; existing connections to the old one stay open.
     pub(crate) fn replace(&mut self, node: usize, host: RedisHost) {
         self.hosts[node] = host;
     }
 
     fn delay(&mut self) -> Duration {
         let slowest = self.slowest_ms * 1_000;
-        Duration::from_micros(100 + self.dice.below(slowest))
+        Duration::from_micros(100 + self.rng.below(slowest))
     }
 
     fn connect(&mut self, process: Process, node: usize) -> io::Result<u64> {
@@ -139,7 +139,7 @@ impl Net {
         let id = id.map_err(|down| io::Error::new(io::ErrorKind::ConnectionRefused, down))?;
         let number = self.next;
         self.next += 1;
-        let link = Link {
+        let link = SimLink {
             process,
             node,
             host,
@@ -160,7 +160,7 @@ impl Net {
         Ok(number)
     }
 
-    /// A link is over for both ends.
+    /// Removes a link for both ends.
     fn forget(&mut self, number: u64) {
         let Some(link) = self.links.remove(&number) else { return };
         self.leading[link.node].retain(|other| *other != number);
@@ -171,7 +171,7 @@ impl Net {
         }
     }
 
-    /// What is under way on a link has changed.
+    /// Registers the next packets of a link.
     fn note(&mut self, number: u64) {
         let Some(link) = self.links.get_mut(&number) else { return };
         let next = link.next();
@@ -199,27 +199,27 @@ impl Net {
         while let Some(frame) = Frame::read(&link.partial) {
             link.partial.drain(..frame.bytes().len());
             if let Some(late) = self.late.filter(|late| (late.which)(&frame))
-                && self.dice.percent(late.percent)
+                && self.rng.percent(late.percent)
             {
-                let by = self.dice.between(late.ms.0, late.ms.1);
+                let by = self.rng.between(late.ms.0, late.ms.1);
                 link.up_from = link.up_from.max(self.clock.now().after(by));
             }
-            link.up.push_back((at, Up::Frame(frame)));
+            link.up.push_back((at, UpPacket::Frame(frame)));
         }
         self.note(number);
         Ok(())
     }
 
-    /// The client has gone: what it wrote may be lost with it, or arrive yet.
+    /// The client has closed: what it wrote may be lost, or still arrive.
     fn close(&mut self, number: u64) {
         let at = self.clock.now().after(self.delay());
-        let abrupt = self.dice.percent(30);
+        let abrupt = self.rng.percent(30);
         let Some(link) = self.links.get_mut(&number) else { return };
         if abrupt {
             link.up.clear();
         }
         let at = link.up.back().map_or(at, |(last, _)| at.max(*last));
-        link.up.push_back((at, Up::Close));
+        link.up.push_back((at, UpPacket::Close));
         link.ended = true;
         link.reader = None;
         self.note(number);
@@ -231,11 +231,11 @@ impl Net {
     }
 
     /// Delivers one packet that is due; the outer `None` when none is.
-    pub(crate) fn deliver(&mut self) -> Option<Option<Delivered>> {
+    pub(crate) fn deliver(&mut self) -> Option<Option<DeliveredPacket>> {
         let mut due = self.due.range(..=(self.clock.now(), u64::MAX, DOWN));
         let chosen = match due.clone().count() {
             0 => return None,
-            count => self.dice.below(count as u64) as usize,
+            count => self.rng.below(count as u64) as usize,
         };
         let (_, number, way) = *due.nth(chosen)?;
         if way == DOWN {
@@ -245,12 +245,12 @@ impl Net {
         let link = self.links.get_mut(&number)?;
         let (process, node, id, host) = (link.process, link.node, link.id, link.host.clone());
         let frame = match link.up.pop_front()?.1 {
-            Up::Close => {
+            UpPacket::Close => {
                 self.forget(number);
                 host.server().close(id);
                 None
             }
-            Up::Frame(frame) => {
+            UpPacket::Frame(frame) => {
                 self.note(number);
                 self.scripts += u64::from(frame.is_script());
                 let changed = self.mutation.as_mut().and_then(|change| change.apply(&frame));
@@ -259,21 +259,21 @@ impl Net {
             }
         };
         self.collect_from(node);
-        Some(Some(Delivered { process, node, frame }))
+        Some(Some(DeliveredPacket { process, node, frame }))
     }
 
     fn arrive(&mut self, number: u64) {
         let Some(link) = self.links.get_mut(&number) else { return };
         match link.down.pop_front() {
-            Some((_, Down::Bytes(bytes))) => link.arrived.extend(bytes),
-            Some((_, Down::Close)) => link.ended = true,
+            Some((_, DownPacket::Bytes(bytes))) => link.arrived.extend(bytes),
+            Some((_, DownPacket::Close)) => link.ended = true,
             None => {}
         }
         link.reader.take().into_iter().for_each(Waker::wake);
         self.note(number);
     }
 
-    /// Takes what the servers have sent.
+    /// Takes the servers' output.
     pub(crate) fn collect(&mut self) {
         (0..self.hosts.len()).for_each(|node| self.collect_from(node));
     }
@@ -296,10 +296,10 @@ impl Net {
                 at = at.max(*last);
             }
             if !bytes.is_empty() {
-                link.down.push_back((at, Down::Bytes(bytes)));
+                link.down.push_back((at, DownPacket::Bytes(bytes)));
             }
             if gone {
-                link.down.push_back((at, Down::Close));
+                link.down.push_back((at, DownPacket::Close));
             }
             self.note(number);
         }
@@ -311,7 +311,7 @@ impl Net {
         links.filter(|(_, link)| link.process == process).map(|(number, _)| *number).collect()
     }
 
-    /// Breaks a process's links, or those to one server: what is under way on them is lost.
+    /// Breaks a process's links, or those to one server: their packets are lost.
     pub(crate) fn reset(&mut self, process: Process, node: Option<usize>) {
         for number in self.of(process, node) {
             let Some(link) = self.links.get_mut(&number) else { continue };
@@ -331,8 +331,7 @@ impl Net {
         self.collect();
     }
 
-    /// Keeps back what travels on some of a process's links, or of those to one server, until a
-    /// moment.
+    /// Delays the packets of a process's links, or of those to one server, until a moment.
     pub(crate) fn stall(
         &mut self,
         process: Process,
@@ -341,7 +340,7 @@ impl Net {
         until: Moment,
     ) {
         for number in self.of(process, node) {
-            if self.dice.percent(35) {
+            if self.rng.percent(35) {
                 continue;
             }
             let Some(link) = self.links.get_mut(&number) else { continue };
@@ -355,7 +354,7 @@ impl Net {
         }
     }
 
-    /// Tells whether the planted bug was there to be found.
+    /// Returns whether the planted bug was injected.
     pub(crate) fn is_planted(&self) -> bool {
         self.mutation.as_ref().is_none_or(Mutation::is_applied)
     }
@@ -366,29 +365,29 @@ impl Net {
     }
 }
 
-/// What one client's engine takes from the world.
-pub(crate) struct Inside {
+/// The environment of one client's engine.
+pub(crate) struct SimEnvironment {
     pub(crate) process: Process,
     pub(crate) node: usize,
-    pub(crate) net: SharedNet,
+    pub(crate) net: SharedNetwork,
     pub(crate) spawner: Spawner,
-    pub(crate) dice: Mutex<Dice>,
+    pub(crate) rng: Mutex<SeededRng>,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
-impl std::fmt::Debug for Inside {
+impl std::fmt::Debug for SimEnvironment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Inside({})", self.process)
     }
 }
 
-impl Elsewhere for Inside {
+impl TaskSpawner for SimEnvironment {
     fn spawn(&self, task: Task<()>) {
         self.spawner.spawn(self.process, task);
     }
 }
 
-impl Surroundings for Inside {
+impl Environment for SimEnvironment {
     fn dial(&self) -> Task<io::Result<Box<dyn Stream>>> {
         let (net, process, node) = (self.net.clone(), self.process, self.node);
         let arrived = self.clock.now().after(net.lock().delay());
@@ -396,22 +395,22 @@ impl Surroundings for Inside {
         Box::pin(async move {
             sleep.await;
             let number = net.lock().connect(process, node)?;
-            Ok(Box::new(Wire { net, number }) as Box<dyn Stream>)
+            Ok(Box::new(SimStream { net, number }) as Box<dyn Stream>)
         })
     }
 
     fn random(&self) -> u32 {
-        self.dice.lock().roll() as u32
+        self.rng.lock().roll() as u32
     }
 }
 
 /// The client's end of a link.
-struct Wire {
-    net: SharedNet,
+struct SimStream {
+    net: SharedNetwork,
     number: u64,
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for SimStream {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -436,7 +435,7 @@ impl AsyncRead for Wire {
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for SimStream {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -454,7 +453,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for SimStream {
     fn drop(&mut self) {
         self.net.lock().close(self.number);
     }

@@ -1,7 +1,7 @@
-//! One world: a server, clients, faults, and an observer that looks after every step.
+//! One world: a server, clients, faults, and an observer that checks every step.
 //!
-//! Everything is drawn from the seed. First come faults, then peace, in which what the faults
-//! left must mend; then nobody wants locks any more, and nothing may be left.
+//! The seed decides everything. First come faults, then a time without faults, in which everything
+//! must recover. Then no client acquires locks any more, and no grant may remain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_sim::{Memory, RedisHost};
 use parking_lot::Mutex;
 
-use super::book::{Book, Broken, Life, SharedBook};
+use super::bugs::{Bug, BuggyEngine};
 use super::client::{Actor, NAMES};
-use super::dice::Dice;
-use super::net::{Inside, Net, SharedNet};
-use super::planted::{Bug, Twisted};
+use super::net::{SharedNetwork, SimEnvironment, SimNetwork};
+use super::recorder::{ProcessState, Recorder, SharedRecorder, Violation};
+use super::rng::SeededRng;
 use super::rules::Rules;
 use super::tasks::{Process, Tasks};
-use super::view::{Operator, View};
+use super::view::{NameView, Operator};
 
 pub(super) const CLIENTS: usize = 4;
 const ACTORS: usize = 3;
-/// When faults end, when nobody begins an attempt any more, and when nothing may be left.
+/// When faults end, when no attempt starts any more, and when no grant may remain.
 pub(super) const PEACE: Duration = Duration::from_secs(16);
 const STOP: Duration = Duration::from_secs(27);
-/// When, in peace, the server ends all connections: so it shows that this alone costs nothing.
+/// When, after the faults, the server closes all connections, which alone must cost nothing.
 const CUTS: [Duration; 3] =
     [Duration::from_secs(20), Duration::from_secs(22), Duration::from_secs(24)];
 pub(super) const END: Duration = Duration::from_secs(110);
-/// No step moves time for ever.
+/// The largest number of steps.
 const STEPS: u64 = 3_000_000;
 
-/// How a world ended.
+/// The result of a world.
 #[derive(Debug)]
-pub(crate) struct Story {
+pub(crate) struct WorldResult {
     pub(crate) log: String,
-    pub(crate) broken: Option<Broken>,
+    pub(crate) violation: Option<Violation>,
     pub(crate) grants: u64,
     pub(crate) planted: bool,
 }
@@ -58,7 +58,7 @@ pub(super) enum Event {
     Stop,
 }
 
-pub(super) struct Slot {
+pub(super) struct ProcessSlot {
     pub(super) process: Process,
     pub(super) alive: bool,
     pub(super) client: Option<Client>,
@@ -67,19 +67,19 @@ pub(super) struct Slot {
 pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) host: RedisHost,
-    pub(crate) book: SharedBook,
+    pub(crate) recorder: SharedRecorder,
     pub(crate) operator: Operator,
-    pub(crate) views: BTreeMap<&'static str, View>,
+    pub(crate) views: BTreeMap<&'static str, NameView>,
     pub(super) rules: Rules,
-    pub(super) dice: Dice,
+    pub(super) rng: SeededRng,
     pub(super) tasks: Tasks,
-    pub(super) net: SharedNet,
-    pub(super) slots: Vec<Slot>,
+    pub(super) net: SharedNetwork,
+    pub(super) slots: Vec<ProcessSlot>,
     pub(super) events: BTreeMap<(Moment, u64), Event>,
     pub(super) next: u64,
     pub(super) bug: Option<Bug>,
-    pub(super) forgets: bool,
-    /// The server stands still or is gone: nothing can be seen of it, and nothing changes.
+    pub(super) lose_data: bool,
+    /// The server is stopped or down: it cannot be observed, and its data does not change.
     pub(super) frozen: bool,
 }
 
@@ -87,33 +87,33 @@ pub(super) fn at(after: Duration) -> Moment {
     Moment::ORIGIN.after(after)
 }
 
-/// Plays the world of a seed, to its end or to the first broken promise.
-pub(crate) fn play(seed: u64, bug: Option<Bug>) -> Story {
+/// Plays the world of a seed to its end, or to the first violation.
+pub(crate) fn play(seed: u64, bug: Option<Bug>) -> WorldResult {
     World::new(seed, bug).run()
 }
 
 impl World {
     fn new(seed: u64, bug: Option<Bug>) -> World {
-        let mut dice = Dice::new(seed);
+        let mut rng = SeededRng::new(seed);
         let clock = ManualClock::new();
         let common: Arc<dyn Clock> = Arc::new(clock.clone());
-        let options = holdline_sim::RedisOptions::default().with_seed(dice.roll());
+        let options = holdline_sim::RedisOptions::default().with_seed(rng.roll());
         let host = RedisHost::new(common.clone(), options);
         // The rates of both clocks differ by less than the drift of one percent.
-        let skew = dice.below(19_001) as i64 - 9_500;
+        let skew = rng.below(19_001) as i64 - 9_500;
         host.server().clock().set_skew_ppm(skew);
         let mutation = bug.and_then(Bug::mutation);
-        let net = Net::new(common, vec![host.clone()], dice.fork(), mutation);
+        let net = SimNetwork::new(common, vec![host.clone()], rng.fork(), mutation);
         let operator = Operator { id: host.server().connect().expect("it is up") };
         let mut world = World {
             clock,
             host,
-            book: Arc::new(Mutex::new(Book::default())),
+            recorder: Arc::new(Mutex::new(Recorder::default())),
             operator,
             views: BTreeMap::new(),
             rules: Rules::default(),
-            forgets: dice.percent(25),
-            dice,
+            lose_data: rng.percent(25),
+            rng,
             tasks: Tasks::default(),
             net: Arc::new(Mutex::new(net)),
             slots: Vec::new(),
@@ -122,10 +122,10 @@ impl World {
             bug,
             frozen: false,
         };
-        world.book.lock().skew_ppm = skew;
+        world.recorder.lock().skew_ppm = skew;
         world.note(&format!("seed {seed}, skew {skew} ppm"));
         for slot in 0..CLIENTS {
-            world.slots.push(Slot { process: slot as u64, alive: false, client: None });
+            world.slots.push(ProcessSlot { process: slot as u64, alive: false, client: None });
             world.begin(slot);
         }
         world.plan(at(Duration::from_millis(500)), Event::Fault);
@@ -142,7 +142,7 @@ impl World {
     }
 
     pub(super) fn note(&self, line: &str) {
-        self.book.lock().note(self.now(), line);
+        self.recorder.lock().note(self.now(), line);
     }
 
     pub(super) fn plan(&mut self, at: Moment, event: Event) {
@@ -151,7 +151,7 @@ impl World {
     }
 
     pub(super) fn after(&mut self, least_ms: u64, most_ms: u64) -> Moment {
-        let pause = self.dice.between(least_ms, most_ms);
+        let pause = self.rng.between(least_ms, most_ms);
         self.now().after(pause)
     }
 
@@ -164,102 +164,102 @@ impl World {
             None => engine,
             Some(bug) => {
                 let other = self.engine(process);
-                Arc::new(Twisted { engine, other, bug })
+                Arc::new(BuggyEngine { engine, other, bug })
             }
         };
         let spawner = self.tasks.spawner();
         let own = spawner.clone();
         let options = ClientOptions::default()
             .with_clock(clock.clone())
-            .with_entropy(self.dice.fork())
+            .with_entropy(self.rng.fork())
             .with_holder(HolderFields::default())
             .with_spawner(move |work| own.spawn(process, work));
         let client = Client::with_options(engine, options).expect("good options");
         if self.bug == Some(Bug::ValidityFromReply) {
             client.plant_validity_from_reply();
         }
-        self.slots[slot] = Slot { process, alive: true, client: Some(client.clone()) };
-        let life = Life {
+        self.slots[slot] = ProcessSlot { process, alive: true, client: Some(client.clone()) };
+        let life = ProcessState {
             paused_since: None,
             paused_for: Duration::ZERO,
             awake_since: self.now(),
             killed: None,
         };
-        let mut book = self.book.lock();
-        book.note(self.clock.now(), &format!("{process} begins"));
-        book.lives.insert(process, life);
-        book.clients.insert(format!("{:016x}", client.id().as_u64()), process);
-        drop(book);
+        let mut recorder = self.recorder.lock();
+        recorder.note(self.clock.now(), &format!("{process} begins"));
+        recorder.lives.insert(process, life);
+        recorder.clients.insert(format!("{:016x}", client.id().as_u64()), process);
+        drop(recorder);
         for _ in 0..ACTORS {
             let actor = Actor {
                 process,
                 client: client.clone(),
                 clock: clock.clone(),
-                book: self.book.clone(),
+                recorder: self.recorder.clone(),
                 spawner: spawner.clone(),
-                dice: Arc::new(Mutex::new(self.dice.fork())),
+                rng: Arc::new(Mutex::new(self.rng.fork())),
             };
             spawner.spawn(process, Box::pin(actor.live()));
         }
     }
 
     fn engine(&mut self, process: Process) -> Arc<dyn Engine> {
-        let inside = Inside {
+        let inside = SimEnvironment {
             process,
             node: 0,
             net: self.net.clone(),
             spawner: self.tasks.spawner(),
-            dice: Mutex::new(self.dice.fork()),
+            rng: Mutex::new(self.rng.fork()),
             clock: Arc::new(self.clock.clone()),
         };
-        // By the older protocol subscriptions need a runtime, which a world has not: such a process
-        // is deaf, and lives by its heartbeat alone.
-        let url = match self.dice.percent(20) {
+        // With RESP2, subscriptions need a runtime, which a world does not have. Such a process
+        // gets no messages and relies on its heartbeat.
+        let url = match self.rng.percent(20) {
             true => "redis://fake?protocol=resp2",
             false => "redis://fake",
         };
         let options = RedisOptions::from_url(url).expect("a good URL");
-        let options = options.with_surroundings(Arc::new(inside));
+        let options = options.with_environment(Arc::new(inside));
         let clock = Arc::new(self.clock.clone());
         Arc::new(RedisEngine::new(&options, clock).expect("good options"))
     }
 
-    fn run(mut self) -> Story {
+    fn run(mut self) -> WorldResult {
         for _ in 0..STEPS {
-            if !self.step() || self.book.lock().broken.is_some() {
+            if !self.step() || self.recorder.lock().violation.is_some() {
                 break;
             }
         }
-        if self.now() < at(END) && self.book.lock().broken.is_none() {
+        if self.now() < at(END) && self.recorder.lock().violation.is_none() {
             let now = self.now();
-            self.book.lock().break_promise(now, "P7", "the world came to no end".into());
+            self.recorder.lock().record_violation(now, "P7", "the world came to no end".into());
         }
         let planted = self.net.lock().is_planted();
-        // Whatever is left vanishes as by a kill, and says nothing more.
+        // The remaining tasks end as by a kill.
         let processes: Vec<Process> = self.slots.iter().map(|slot| slot.process).collect();
-        let mut book = self.book.lock();
-        let story = Story {
-            log: std::mem::take(&mut book.log),
-            broken: book.broken.clone(),
-            grants: book.grants,
+        let mut recorder = self.recorder.lock();
+        let result = WorldResult {
+            log: std::mem::take(&mut recorder.log),
+            violation: recorder.violation.clone(),
+            grants: recorder.grants,
             planted,
         };
-        book.holds.clear();
-        drop(book);
+        recorder.holds.clear();
+        drop(recorder);
         processes.into_iter().for_each(|process| self.tasks.kill(process));
-        story
+        result
     }
 
-    /// Does one thing; false when it is all over.
+    /// Executes one step; false at the end.
     fn step(&mut self) -> bool {
-        if !self.tasks.run_one(&mut self.dice) && !self.deliver() && !self.advance() {
+        if !self.tasks.run_one(&mut self.rng) && !self.deliver() && !self.advance() {
             return false;
         }
         let server_ms = self.server_ms();
         let now = self.now();
-        self.book.lock().check(now, server_ms, &self.views);
-        let mut book = self.book.lock();
-        self.rules.check(now, server_ms, &self.views, &mut book);
+        self.recorder.lock().check(now, server_ms, &self.views);
+        let mut recorder = self.recorder.lock();
+        self.rules.check(now, server_ms, &self.views, &mut recorder);
         true
     }
 
@@ -267,7 +267,7 @@ impl World {
         self.host.server().clock().now_us().div_euclid(1_000)
     }
 
-    /// Lets one packet arrive.
+    /// Delivers one packet.
     fn deliver(&mut self) -> bool {
         let delivered = self.net.lock().deliver();
         let Some(delivered) = delivered else { return false };
@@ -281,16 +281,16 @@ impl World {
                 self.note(&format!("{process} -> {verb} of {} words, {bytes} bytes", frame.len()));
             }
         }
-        if self.is_still() {
+        if self.is_stopped() {
             return true;
         }
         let before = std::mem::take(&mut self.views);
-        self.look();
+        self.observe();
         let server_ms = self.server_ms();
         if let Some(frame) = &delivered.frame {
             let host = self.host.clone();
             let mut heard = |inbox: &str| self.operator.is_heard(&mut host.server(), inbox);
-            let mut book = self.book.lock();
+            let mut recorder = self.recorder.lock();
             super::rules::compare(
                 now,
                 server_ms,
@@ -298,23 +298,23 @@ impl World {
                 &self.views,
                 frame,
                 &mut heard,
-                &mut book,
+                &mut recorder,
             );
         }
-        self.snipe(&before);
+        self.disturb_hand_off(&before);
         true
     }
 
-    /// Tells whether the server does nothing now.
-    pub(super) fn is_still(&self) -> bool {
+    /// Returns whether the server is stopped or down.
+    pub(super) fn is_stopped(&self) -> bool {
         self.frozen || self.rules.paused_until > self.now()
     }
 
-    /// Looks at what the server has.
-    fn look(&mut self) {
+    /// Observes the server's keys.
+    fn observe(&mut self) {
         let mut server = self.host.server();
         for name in NAMES {
-            let view = self.operator.look(&mut server, name);
+            let view = self.operator.observe(&mut server, name);
             self.views.insert(name, view);
         }
         let mut handed = Vec::new();
@@ -328,7 +328,7 @@ impl World {
         self.rules.note_handed(self.clock.now(), handed);
     }
 
-    /// Moves time on to the next thing that happens, and lets it happen.
+    /// Advances the time to the next event, and executes it.
     fn advance(&mut self) -> bool {
         let server_wakes = self.host.server().next_wake();
         let event = self.events.keys().next().map(|(at, _)| *at);
@@ -340,7 +340,7 @@ impl World {
         let now = self.now();
         if server_wakes.is_some_and(|at| at <= now) {
             self.host.server().tick();
-            self.seen_anew();
+            self.mark_unobserved();
         }
         let due = self.events.first_key_value().filter(|((at, _), _)| *at <= now);
         let Some((key, event)) = due.map(|(key, event)| (*key, *event)) else { return true };
@@ -348,11 +348,11 @@ impl World {
         self.happen(event)
     }
 
-    /// Much may have changed at once.
-    pub(super) fn seen_anew(&mut self) {
+    /// Discards the last observation, since much may have changed.
+    pub(super) fn mark_unobserved(&mut self) {
         self.net.lock().collect();
-        if !self.is_still() {
-            self.look();
+        if !self.is_stopped() {
+            self.observe();
         }
     }
 
@@ -365,8 +365,8 @@ impl World {
                 let next = self.after(100, 2_500);
                 self.plan(next, Event::Fault);
             }
-            Event::Pause(process) => self.stand_still(process),
-            Event::Resume(process) => self.go_on(process),
+            Event::Pause(process) => self.pause(process),
+            Event::Resume(process) => self.resume(process),
             Event::Begin(slot) => self.begin(slot),
             Event::Reset(process) => {
                 self.note(&format!("{process} is cut off"));
@@ -378,7 +378,7 @@ impl World {
                 self.frozen = false;
                 self.host.server().thaw();
                 self.rules.disturbed(now);
-                self.seen_anew();
+                self.mark_unobserved();
             }
             Event::Restart(kept) => {
                 self.note(if kept { "the server is back" } else { "the server is back, empty" });
@@ -387,10 +387,10 @@ impl World {
                 self.host.server().restart(memory);
                 self.operator.id = self.host.server().connect().expect("it is up");
                 if !kept {
-                    self.book.lock().forgot = Some(now);
+                    self.recorder.lock().forgot = Some(now);
                 }
                 self.rules.disturbed(now);
-                self.seen_anew();
+                self.mark_unobserved();
             }
             Event::CutAll => self.cut_all(),
             Event::Calm => {
@@ -402,26 +402,26 @@ impl World {
                 self.rules.loses_messages = false;
                 self.rules.disturbed(now);
             }
-            Event::Stop if now < at(END) => self.book.lock().stopping = true,
+            Event::Stop if now < at(END) => self.recorder.lock().stopping = true,
             Event::Stop => {
-                self.last_look();
+                self.check_nothing_left();
                 return false;
             }
         }
         true
     }
 
-    /// Nothing but the counter may be left when everybody has gone.
-    fn last_look(&mut self) {
+    /// When all clients have stopped, only the counter may remain.
+    fn check_nothing_left(&mut self) {
         let now = self.now();
         let left = self.host.server().key_count(0);
-        let mut book = self.book.lock();
+        let mut recorder = self.recorder.lock();
         if left > 1 {
-            book.break_promise(now, "P5", format!("{left} keys are left"));
+            recorder.record_violation(now, "P5", format!("{left} keys are left"));
         }
-        if let Some(attempt) = book.attempts.values().next() {
+        if let Some(attempt) = recorder.attempts.values().next() {
             let what = format!("{}: {} never ended", attempt.name, attempt.what);
-            book.break_promise(now, "P7", what);
+            recorder.record_violation(now, "P7", what);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tasks on one thread, in groups that stand still or vanish together, as processes do.
+//! Tasks on one thread, in groups that are paused or killed together, like processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -8,23 +8,23 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 
-use super::dice::Dice;
+use super::rng::SeededRng;
 
 pub(crate) type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Which process a task belongs to. Each start of a client is another one.
+/// The process of a task. Each start of a client is another process.
 pub(crate) type Process = u64;
 
 #[derive(Default)]
-struct Inbox {
+struct WakeQueue {
     next: u64,
     spawned: Vec<(u64, Process, Boxed)>,
     woken: Vec<u64>,
 }
 
-struct Waking(Arc<Mutex<Inbox>>, u64);
+struct TaskWaker(Arc<Mutex<WakeQueue>>, u64);
 
-impl Wake for Waking {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -34,9 +34,9 @@ impl Wake for Waking {
     }
 }
 
-/// Adds tasks.
+/// Spawns tasks.
 #[derive(Clone)]
-pub(crate) struct Spawner(Arc<Mutex<Inbox>>);
+pub(crate) struct Spawner(Arc<Mutex<WakeQueue>>);
 
 impl std::fmt::Debug for Spawner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,7 +54,7 @@ impl Spawner {
     }
 }
 
-struct One {
+struct WorldTask {
     process: Process,
     work: Boxed,
     waker: Waker,
@@ -63,10 +63,10 @@ struct One {
 /// All tasks of a world.
 #[derive(Default)]
 pub(crate) struct Tasks {
-    inbox: Arc<Mutex<Inbox>>,
-    tasks: BTreeMap<u64, One>,
+    inbox: Arc<Mutex<WakeQueue>>,
+    tasks: BTreeMap<u64, WorldTask>,
     ready: BTreeSet<u64>,
-    /// Those that could run, of processes that stand still.
+    /// Ready tasks of paused processes.
     held: BTreeMap<Process, BTreeSet<u64>>,
     killed: BTreeSet<Process>,
 }
@@ -88,7 +88,7 @@ impl Tasks {
         self.ready.extend(self.held.remove(&process).into_iter().flatten());
     }
 
-    /// Makes a process vanish with all its tasks.
+    /// Kills a process with all its tasks.
     pub(crate) fn kill(&mut self, process: Process) {
         self.collect();
         self.held.remove(&process);
@@ -106,12 +106,12 @@ impl Tasks {
         self.collect();
     }
 
-    /// Runs one task that can run, drawn from the dice; false when there is none.
-    pub(crate) fn run_one(&mut self, dice: &mut Dice) -> bool {
+    /// Runs one ready task, chosen at random; false if there is none.
+    pub(crate) fn run_one(&mut self, rng: &mut SeededRng) -> bool {
         self.collect();
         let chosen = match self.ready.len() {
             0 => return false,
-            count => dice.below(count as u64) as usize,
+            count => rng.below(count as u64) as usize,
         };
         let Some(number) = self.ready.iter().nth(chosen).copied() else { return false };
         self.ready.remove(&number);
@@ -129,8 +129,8 @@ impl Tasks {
         };
         for (number, process, work) in spawned {
             if !self.killed.contains(&process) {
-                let waker = Waker::from(Arc::new(Waking(self.inbox.clone(), number)));
-                self.tasks.insert(number, One { process, work, waker });
+                let waker = Waker::from(Arc::new(TaskWaker(self.inbox.clone(), number)));
+                self.tasks.insert(number, WorldTask { process, work, waker });
             }
         }
         for number in woken {

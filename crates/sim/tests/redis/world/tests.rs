@@ -1,7 +1,7 @@
 //! The seeds of every run.
 
-use super::planted::Bug;
-use super::run::{Story, play};
+use super::bugs::Bug;
+use super::run::{WorldResult, play};
 
 /// How many worlds are played.
 const SEEDS: u64 = 60;
@@ -22,14 +22,14 @@ fn replay(seed: u64, bug: Option<Bug>) -> String {
     format!("{SEED}={seed} {bug}cargo test -p holdline-sim --test redis one_seed -- --nocapture")
 }
 
-fn tell(seed: u64, story: &Story, bug: Option<Bug>) -> Option<String> {
-    let broken = story.broken.as_ref()?;
-    let tail: Vec<&str> = story.log.lines().rev().take(40).collect();
+fn describe(seed: u64, result: &WorldResult, bug: Option<Bug>) -> Option<String> {
+    let violation = result.violation.as_ref()?;
+    let tail: Vec<&str> = result.log.lines().rev().take(40).collect();
     let tail: Vec<&str> = tail.into_iter().rev().collect();
     Some(format!(
         "seed {seed}: {} {}\n{}\nreplay: {}",
-        broken.promise,
-        broken.what,
+        violation.promise,
+        violation.what,
         tail.join("\n"),
         replay(seed, bug)
     ))
@@ -37,7 +37,7 @@ fn tell(seed: u64, story: &Story, bug: Option<Bug>) -> Option<String> {
 
 /// What must have happened in some world, or the worlds show less than they seem to.
 const SOMETIMES: [&str; 20] = [
-    "stands still",
+    "is paused",
     "is killed",
     "is cut off",
     "is cut off as it is told",
@@ -64,12 +64,12 @@ fn the_promises_hold_in_every_world() {
     let mut grants = 0;
     let mut seen = [0; SOMETIMES.len()];
     for seed in seeds() {
-        let story = play(seed, None);
-        grants += story.grants;
+        let result = play(seed, None);
+        grants += result.grants;
         for (count, what) in seen.iter_mut().zip(SOMETIMES) {
-            *count += story.log.lines().filter(|line| line.contains(what)).count();
+            *count += result.log.lines().filter(|line| line.contains(what)).count();
         }
-        if let Some(told) = tell(seed, &story, None) {
+        if let Some(told) = describe(seed, &result, None) {
             panic!("{told}");
         }
     }
@@ -82,7 +82,7 @@ fn the_promises_hold_in_every_world() {
 }
 
 #[test]
-fn the_same_seed_tells_the_same_story() {
+fn the_same_seed_repeats_the_world() {
     for seed in [1, 7] {
         let (first, second) = (play(seed, None), play(seed, None));
         assert!(first.log.len() > 10_000);
@@ -104,9 +104,9 @@ fn one_seed() {
     let Some(seed) = std::env::var(SEED).ok().and_then(|text| text.parse().ok()) else { return };
     let named = std::env::var(BUG).unwrap_or_default();
     let bug = Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == named);
-    let story = play(seed, bug);
-    println!("{}", story.log);
-    assert_eq!(tell(seed, &story, bug), None);
+    let result = play(seed, bug);
+    println!("{}", result.log);
+    assert_eq!(describe(seed, &result, bug), None);
 }
 
 #[test]
@@ -116,15 +116,15 @@ fn planted_bugs_are_found() {
     for bug in Bug::ALL {
         let mut was_there = false;
         let found = (1..=SEEDS).find_map(|seed| {
-            let story = play(seed, Some(bug));
-            was_there |= story.planted;
-            story.broken.map(|broken| (seed, broken))
+            let result = play(seed, Some(bug));
+            was_there |= result.planted;
+            result.violation.map(|violation| (seed, violation))
         });
         assert!(was_there, "{bug:?}: its place in the scripts was not found");
         match found {
-            Some((seed, broken)) => {
+            Some((seed, violation)) => {
                 let name = format!("{bug:?}");
-                println!("{name:<26} {:<4} {seed:>4}  {}", broken.promise, broken.what);
+                println!("{name:<26} {:<4} {seed:>4}  {}", violation.promise, violation.what);
             }
             None => missed.push(bug),
         }

@@ -39,13 +39,13 @@ impl Record {
 
 /// All that is kept of one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct View {
+pub(crate) struct NameView {
     pub(crate) holders: Vec<Record>,
     /// In the order of the line.
     pub(crate) queue: Vec<Record>,
 }
 
-impl View {
+impl NameView {
     pub(crate) fn holder(&self, id: &str) -> Option<&Record> {
         self.holders.iter().find(|record| record.id == id)
     }
@@ -92,12 +92,12 @@ impl Operator {
     }
 
     /// Looks at a name.
-    pub(crate) fn look(&self, server: &mut FakeRedis, name: &str) -> View {
+    pub(crate) fn observe(&self, server: &mut FakeRedis, name: &str) -> NameView {
         let lock = format!("holdline:{{{name}}}");
         let (line, data) = (format!("{lock}:1q"), format!("{lock}:1d"));
         let (lock, line, data) = (lock.as_bytes(), line.as_bytes(), data.as_bytes());
         let now_ms = server.clock().now_us().div_euclid(1_000);
-        let mut view = View::default();
+        let mut view = NameView::default();
         let value = self.ask(server, &[b"GET", lock]);
         if let Some(mut record) = bulk(&value).and_then(Record::read) {
             let Reply::Integer(left) = self.ask(server, &[b"PTTL", lock]) else { return view };

@@ -14,8 +14,8 @@ static SET: Script = Script::new("set", "return redis.call('SET', KEYS[1], ARGV[
 static TIME: Script = Script::new("time", "return redis.call('TIME')");
 
 fn run(script: &'static Script, key: &str) -> Call {
-    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
-    Call { script, keys, arguments, tie: Tie::Free, deadline: LONG }
+    let (keys, arguments) = (Args::from([key]), Args::from(["v"]));
+    Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG }
 }
 
 fn with_user(rule: &str) -> RedisServer {
@@ -36,11 +36,11 @@ async fn the_least_rights_are_enough() {
     let server = with_user(LEAST);
     let node = locker(&server);
     assert_eq!(node.call(|| run(&SET, "lock:a")).await.expect("an answer"), ok());
-    let mut inbox = node.listen(b"lock:c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = node.subscribe(b"lock:c".to_vec());
+    assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
     let facts = node.server().expect("a connection");
     assert_eq!((&facts.run_id, facts.resp), (&None, 3));
-    let list = behind(&server, "CLIENT LIST").text().expect("text");
+    let list = ask_server(&server, "CLIENT LIST").text().expect("text");
     assert!(list.contains(" name=holdline-"), "{list}");
 }
 
@@ -61,19 +61,19 @@ async fn a_missing_right_is_named() {
 }
 
 #[tokio::test]
-async fn a_server_without_the_new_greeting_is_spoken_to_in_the_older_protocol() {
+async fn a_server_without_hello_is_used_with_resp2() {
     // Servers before 6.0 do not know the greeting, and quote its password in their refusal.
     let config = RedisConfig::default().with_user(&format!("locker on ~* &* +@all >{CANARY}"));
     let server = RedisServer::start(config.with_line("rename-command HELLO \"\""));
     let node = locker(&server);
     assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
     assert_eq!(node.server().map(|facts| facts.resp), Some(2));
-    let mut inbox = node.listen(b"c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = node.subscribe(b"c".to_vec());
+    assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_at_once_and_asked_for_seldom() {
+async fn a_wrong_password_is_reported_at_once_and_retried_rarely() {
     for (rule, protocol) in [("on ~* +@all >right", "resp3"), ("on ~* +@all >right", "resp2")] {
         let server =
             RedisServer::start(RedisConfig::default().with_user(&format!("locker {rule}")));
@@ -84,7 +84,7 @@ async fn a_wrong_password_is_told_at_once_and_asked_for_seldom() {
             assert!(refused(&error).contains("password is wrong"), "{error}");
             assert_hidden(&error);
         }
-        let stats = behind(&server, "INFO stats").text().expect("text");
+        let stats = ask_server(&server, "INFO stats").text().expect("text");
         let received =
             stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         let received: u32 = received.expect("told").trim().parse().expect("a number");
@@ -94,12 +94,12 @@ async fn a_wrong_password_is_told_at_once_and_asked_for_seldom() {
 }
 
 #[tokio::test]
-async fn no_password_where_one_is_wanted_is_told() {
+async fn a_missing_password_is_reported() {
     let server = RedisServer::start(RedisConfig::default().with_password(CANARY));
     for protocol in ["resp3", "resp2"] {
         let node = node(&format!("redis://{}/1?protocol={protocol}", server.address()));
         let error = say(&node, "PING").await.expect_err("refused");
-        assert!(refused(&error).contains("wants a password"), "{error}");
+        assert!(refused(&error).contains("requires a password"), "{error}");
     }
 }
 
@@ -108,10 +108,10 @@ async fn a_password_changed_while_connected_is_noticed_at_the_next_connection() 
     let server = RedisServer::start(RedisConfig::default().with_password(CANARY));
     let node = node(&server.url());
     assert_eq!(say(&node, "SET k v").await.expect("an answer"), ok());
-    behind(&server, "CONFIG SET requirepass another");
+    ask_server(&server, "CONFIG SET requirepass another");
     assert_eq!(say(&node, "GET k").await.expect("still connected"), bytes("v"));
     for id in connections(&server) {
-        behind(&server, &format!("CLIENT KILL ID {id}"));
+        ask_server(&server, &format!("CLIENT KILL ID {id}"));
     }
     let error = async {
         loop {
@@ -124,7 +124,7 @@ async fn a_password_changed_while_connected_is_noticed_at_the_next_connection() 
     let error = in_time(error).await;
     assert!(refused(&error).contains("password is wrong"), "{error}");
     assert_hidden(&error);
-    behind(&server, &format!("CONFIG SET requirepass {CANARY}"));
+    ask_server(&server, &format!("CONFIG SET requirepass {CANARY}"));
     let mended = async {
         while say(&node, "GET k").await.is_err() {
             tokio::task::yield_now().await;
@@ -134,7 +134,7 @@ async fn a_password_changed_while_connected_is_noticed_at_the_next_connection() 
 }
 
 #[tokio::test]
-async fn a_full_server_is_told_and_tried_again() {
+async fn a_server_without_free_connections_is_reported_and_retried() {
     let server = RedisServer::start(RedisConfig::default().with_maxclients(3));
     let raws = [server.raw(), server.raw(), server.raw()];
     let node = node_at(server.address());
@@ -143,7 +143,7 @@ async fn a_full_server_is_told_and_tried_again() {
         loop {
             let error = say(&node, "PING").await.expect_err("full");
             let told = unavailable(&error, Certainty::NotApplied);
-            if told.contains("as many clients as it takes") {
+            if told.contains("accepts no more clients") {
                 return;
             }
             assert!(told.contains("broke off"), "{told}");

@@ -1,4 +1,4 @@
-//! What is asked is answered.
+//! Commands and scripts that succeed.
 
 use super::*;
 use crate::node::{Call, Script};
@@ -9,15 +9,15 @@ static DOUBLE: Script = Script::new("double", "return {KEYS[1], ARGV[1] * 2, ARG
 fn double(number: &str) -> Call {
     Call {
         script: &DOUBLE,
-        keys: Words::from([b"k\0\xff\r\n"]),
-        arguments: Words::from([number, ""]),
-        tie: Tie::Behind([1; 16]),
+        keys: Args::from([b"k\0\xff\r\n"]),
+        arguments: Args::from([number, ""]),
+        routing: RoutingPolicy::Behind([1; 16]),
         deadline: LONG,
     }
 }
 
 #[tokio::test]
-async fn a_script_is_run_by_its_name_and_once_by_its_text() {
+async fn a_script_is_run_by_its_sha1_and_once_by_its_text() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
@@ -29,7 +29,7 @@ async fn a_script_is_run_by_its_name_and_once_by_its_text() {
         let answer = node.call(|| double(&number.to_string())).await.expect("an answer");
         assert_eq!(answer, expected(2 * number));
     }
-    behind(&server, "SCRIPT FLUSH");
+    ask_server(&server, "SCRIPT FLUSH");
     assert_eq!(node.call(|| double("3")).await.expect("an answer"), expected(6));
     let sent = |verb: &str| {
         let verb = format!("\r\n{verb}\r\n");
@@ -40,7 +40,7 @@ async fn a_script_is_run_by_its_name_and_once_by_its_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_many_gets_its_own_answer() {
+async fn each_of_many_requests_receives_its_own_reply() {
     let server = server();
     let node = node_at(server.address());
     let ask = |number: u32| {
@@ -64,7 +64,7 @@ async fn the_server_is_known() {
     let server = server();
     let node = node_at(server.address());
     let facts = node.ready().await.expect("a connection");
-    let info = behind(&server, "INFO server").text().expect("text");
+    let info = ask_server(&server, "INFO server").text().expect("text");
     let told = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
     assert_eq!(facts.run_id, told("run_id:"));
     assert_eq!(facts.resp, 3);
@@ -82,7 +82,7 @@ async fn a_unix_socket_and_a_database_are_used() {
     let mut raw = server.raw();
     raw.say("SELECT 3").expect("a reply");
     assert_eq!(raw.say("GET k").expect("a reply").text().as_deref(), Some("v"));
-    let list = behind(&server, "CLIENT LIST").text().expect("text");
+    let list = ask_server(&server, "CLIENT LIST").text().expect("text");
     assert!(list.contains(" name=holdline-here "), "{list}");
     let missing = super::node(&format!("redis+unix://{}-not", socket.display()));
     let error = say(&missing, "PING").await.expect_err("no such socket");
@@ -97,7 +97,7 @@ async fn a_database_that_is_not_there_is_refused() {
 }
 
 #[tokio::test]
-async fn the_older_protocol_works_too() {
+async fn resp2_works_too() {
     let server = server();
     let node = node(&format!("{}/1?protocol=resp2", server.url()));
     assert_eq!(node.ready().await.expect("a connection").resp, 2);
@@ -107,7 +107,7 @@ async fn the_older_protocol_works_too() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_says_that_nothing_was_done() {
+async fn an_error_reply_means_that_nothing_was_done() {
     let server = server();
     let node = node_at(server.address());
     say(&node, "LPUSH list x").await.expect("an answer");
@@ -118,9 +118,9 @@ async fn an_error_of_the_server_says_that_nothing_was_done() {
     assert!(source.is_some_and(|words| words.starts_with("WRONGTYPE ")));
 }
 
-/// Each way to drop the future of a request leaves the connection in step.
+/// However a request's future is dropped, replies stay in step.
 #[tokio::test]
-async fn futures_dropped_at_every_await_leave_the_answers_in_step() {
+async fn futures_dropped_at_every_await_leave_the_replies_in_step() {
     let server = server();
     let node = node_at(server.address());
     for polls in 0..6 {

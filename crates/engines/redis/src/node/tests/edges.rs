@@ -1,5 +1,5 @@
-//! What happens at the edges of a node's life: before the first words, in a copy of the process,
-//! when a server never comes to an end.
+//! The limits of a node's life: before the handshake, in a fork of the process, and with a server
+//! whose scan never ends.
 
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Engine, Hint, Hold, LeaseId, ListRequest, LockName,
@@ -8,41 +8,42 @@ use holdline_core::{
 use std::io::Read;
 use std::net::TcpListener;
 
-use super::world::{Ground, SECOND};
+use super::world::{SECOND, World};
 use super::*;
 use crate::{PlainEngine, RedisEngine};
 
 #[tokio::test]
-async fn a_copy_of_the_process_sends_nothing_over_the_connection_of_its_parent() {
+async fn a_fork_sends_nothing_over_the_connection_of_its_parent() {
     let server = server();
     let node = node(&server.url());
     node.ready().await.expect("a connection");
     node.pretend_fork();
     let refused = say(&node, "SET k v").await.expect_err("not ours");
     assert!(unavailable(&refused, Certainty::NotApplied).contains("fork"), "{refused}");
-    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+    assert_eq!(ask_server(&server, "EXISTS k").integer(), Some(0));
 }
 
-/// Whoever waits for the first connection has as much time as a try: it is told why that failed.
+/// A caller that waits for the first connection has as much time as an attempt, and receives its
+/// error.
 #[tokio::test]
-async fn the_try_that_fails_in_the_time_of_whoever_waits_for_it_is_heard_out() {
-    let ground = Ground::new("redis://h");
-    let mut ready = Box::pin(ground.node.ready());
+async fn a_failing_attempt_to_connect_reports_its_own_error_to_callers() {
+    let world = World::new("redis://h");
+    let mut ready = Box::pin(world.node.ready());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    let _peer = ground.accepts().await;
-    ground.settle().await;
+    let _peer = world.accepts().await;
+    world.settle().await;
     assert!(ready.as_mut().poll(&mut context).is_pending());
-    ground.clock.advance(2 * SECOND);
-    // The try's end is not told yet.
+    world.clock.advance(2 * SECOND);
+    // The end of the attempt is not reported yet.
     assert!(ready.as_mut().poll(&mut context).is_pending());
-    let error = in_time(ready).await.expect_err("it was never greeted");
+    let error = in_time(ready).await.expect_err("it was never established");
     let told = unavailable(&error, Certainty::NotApplied);
     assert!(!told.contains("no connection to the server"), "{told}");
 }
 
-/// Otherwise its end would stay behind with a server that only seems to be there.
+/// Otherwise a frozen server would keep its end of the connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_was_never_greeted_is_reset() {
+async fn a_connection_without_a_handshake_is_reset() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let url = format!("redis://{address}");
@@ -64,7 +65,7 @@ async fn a_connection_that_was_never_greeted_is_reset() {
 }
 
 #[tokio::test]
-async fn after_a_break_whoever_waits_is_told_to_look_again() {
+async fn after_a_break_every_waiter_is_told_to_look_again() {
     let server = server();
     let options = options(&server.url());
     let engine = RedisEngine::connect(&options, clock()).await.expect("connected");
@@ -73,11 +74,11 @@ async fn after_a_break_whoever_waits_is_told_to_look_again() {
     let next = async |hints: &mut holdline_core::Hints| {
         in_time(std::future::poll_fn(|context| hints.as_mut().poll_next(context))).await
     };
-    // The first tells of the beginning; from then on there is a subscription.
+    // The first hint is that of a new subscription.
     while next(&mut hints).await != Some(Hint::LookAgain) {}
     assert_eq!(next(&mut hints).await, Some(Hint::CheckLease));
-    behind(&server, "CLIENT KILL TYPE normal");
-    behind(&server, "CLIENT KILL TYPE pubsub");
+    ask_server(&server, "CLIENT KILL TYPE normal");
+    ask_server(&server, "CLIENT KILL TYPE pubsub");
     assert_eq!(next(&mut hints).await, Some(Hint::LookAgain));
 }
 
@@ -95,30 +96,30 @@ fn request() -> AcquireRequest {
     }
 }
 
-/// The name was refused; that nobody tells who holds it makes nothing uncertain.
+/// The lock was refused. That its holder is unknown makes nothing uncertain.
 #[tokio::test]
-async fn a_plain_lock_that_was_refused_is_not_taken_whoever_holds_it() {
+async fn a_refused_plain_lock_is_not_applied_even_if_its_holder_is_unknown() {
     let url = "redis://h?dialect=plain&fencing=off&command_timeout_ms=1000";
-    let ground = Ground::with(url, PlainEngine::new);
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let engine = ground.node.clone();
+    let world = World::with(url, PlainEngine::new);
+    let mut peer = world.accepts().await;
+    peer.shakes_hands().await;
+    let engine = world.node.clone();
     let taken: tokio::task::JoinHandle<Result<AcquireReply, LockError>> =
         tokio::spawn(async move { engine.try_acquire(&request()).await });
-    peer.hears("SET").await;
-    peer.says("_\r\n").await;
-    peer.hears("EVALSHA").await;
-    ground.clock.advance(SECOND);
+    peer.receives("SET").await;
+    peer.sends_text("_\r\n").await;
+    peer.receives("EVALSHA").await;
+    world.clock.advance(SECOND);
     let error = in_time(taken).await.expect("no panic").expect_err("no answer");
     unavailable(&error, Certainty::NotApplied);
 }
 
 #[tokio::test]
 async fn a_listing_ends_although_the_server_s_scan_does_not() {
-    let ground = Ground::with("redis://h", RedisEngine::new);
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let engine = ground.node.clone();
+    let world = World::with("redis://h", RedisEngine::new);
+    let mut peer = world.accepts().await;
+    peer.shakes_hands().await;
+    let engine = world.node.clone();
     let mut listed = tokio::spawn(async move {
         let asked = ListRequest { prefix: String::new(), after: None, limit: 1 };
         engine.list(&asked).await
@@ -127,7 +128,7 @@ async fn a_listing_ends_although_the_server_s_scan_does_not() {
         loop {
             tokio::select! {
                 done = &mut listed => return done,
-                _ = peer.hears("SCAN") => peer.says("*2\r\n$1\r\n7\r\n*0\r\n").await,
+                _ = peer.receives("SCAN") => peer.sends_text("*2\r\n$1\r\n7\r\n*0\r\n").await,
             }
         }
     };

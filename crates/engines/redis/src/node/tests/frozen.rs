@@ -1,4 +1,4 @@
-//! A server that stands still: nothing is lost, nothing is answered.
+//! A frozen server: nothing is lost, and nothing is answered.
 
 use super::*;
 use holdline_services::{Fault, FaultProxy, Frames, Traffic};
@@ -24,17 +24,17 @@ async fn an_undo_goes_behind_what_it_undoes_and_new_requests_go_nowhere() {
     unavailable(&other.expect_err("no answer"), Certainty::NotApplied);
     server.cont();
     assert_eq!(say_until_taken(&node, "EXISTS k other").await, Value::Integer(0));
-    let stats = behind(&server, "INFO commandstats").text().expect("text");
+    let stats = ask_server(&server, "INFO commandstats").text().expect("text");
     for command in ["cmdstat_set:calls=1,", "cmdstat_del:calls=1,"] {
         assert!(stats.contains(command), "{command} in {stats}");
     }
     until("one connection is left", || connections(&server).len() == 1).await;
 }
 
-/// One connection hangs, the server does not: new requests go over a fresh connection at once,
-/// what belongs behind an unanswered request waits behind it.
+/// One connection hangs, the server does not: new requests take a new connection at once, and
+/// requests that belong behind an unanswered one wait behind it.
 #[tokio::test]
-async fn a_hanging_connection_is_passed_by_except_by_what_belongs_on_it() {
+async fn a_suspect_connection_is_avoided_except_by_requests_that_belong_on_it() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
@@ -51,12 +51,12 @@ async fn a_hanging_connection_is_passed_by_except_by_what_belongs_on_it() {
     // It is seen on the old connection, behind what hangs there.
     let seen = proxy.await_event(|event| event.is_frame(Traffic::Requests, "DEL"));
     assert_eq!(seen.connection, 1);
-    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+    assert_eq!(ask_server(&server, "EXISTS k").integer(), Some(0));
     proxy.thaw();
     assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
     // The old connection is no longer needed: it goes.
     until("the old connection is closed", || connections(&server).len() == 1).await;
-    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+    assert_eq!(ask_server(&server, "EXISTS k").integer(), Some(0));
 }
 
 /// The caller went away before the answer: the undo still finds the connection.
@@ -83,7 +83,7 @@ async fn a_dropped_request_is_undone_behind_it() {
     assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
 }
 
-/// Behind a hanging request only so much is queued; the rest is told that nothing has left.
+/// Behind an unanswered request only so many are queued; the others fail as not applied.
 #[tokio::test]
 async fn the_queue_towards_a_frozen_server_is_bounded() {
     let server = server();
@@ -111,7 +111,7 @@ async fn a_paused_server_answers_late_and_keeps_its_order() {
     let server = server();
     let node = Node::new(&frozen_options(&server), clock()).expect("a node");
     ready(&node).await;
-    behind(&server, "CLIENT PAUSE 6000 ALL");
+    ask_server(&server, "CLIENT PAUSE 6000 ALL");
     let taken = say_within(&node, "SET k mine", Some(ID), SHORT).await;
     unavailable(&taken.expect_err("no answer"), Certainty::Unknown);
     assert_eq!(
@@ -120,8 +120,8 @@ async fn a_paused_server_answers_late_and_keeps_its_order() {
     );
 }
 
-/// Half of a request stands in the server's socket when the connection is reset: the server does
-/// nothing of it.
+/// Half of a request is in the server's socket when the connection is reset: the server does
+/// nothing.
 #[tokio::test]
 async fn a_half_written_request_is_never_carried_out() {
     let server = server();
@@ -134,5 +134,5 @@ async fn a_half_written_request_is_never_carried_out() {
     drop(node);
     server.cont();
     until("the connection is gone", || connections(&server).is_empty()).await;
-    assert_eq!(behind(&server, "EXISTS k").integer(), Some(0));
+    assert_eq!(ask_server(&server, "EXISTS k").integer(), Some(0));
 }

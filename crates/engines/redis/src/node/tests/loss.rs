@@ -4,10 +4,11 @@ use super::*;
 use holdline_services::{Fault, FaultProxy, Frames, Traffic, What};
 
 fn count(server: &RedisServer, key: &str) -> Option<String> {
-    behind(server, &format!("GET {key}")).text()
+    ask_server(server, &format!("GET {key}")).text()
 }
 
-/// The k-th request is lost: unknown to us, not done by the server, and never sent again.
+/// The k-th request is lost: its outcome is unknown, the server did nothing, and it is never
+/// resent.
 #[tokio::test]
 async fn a_lost_request_is_unknown_and_not_sent_again() {
     let server = server();
@@ -32,7 +33,8 @@ async fn a_lost_request_is_unknown_and_not_sent_again() {
     }
 }
 
-/// The k-th reply is lost: unknown to us, done once by the server, and the next ones are right.
+/// The k-th reply is lost: its outcome is unknown, the server acted once, and later replies are
+/// right.
 #[tokio::test]
 async fn a_lost_reply_is_unknown_and_the_next_ones_are_right() {
     let server = server();
@@ -58,7 +60,7 @@ async fn a_lost_reply_is_unknown_and_the_next_ones_are_right() {
 }
 
 #[tokio::test]
-async fn a_late_reply_is_never_taken_for_anothers() {
+async fn a_late_reply_never_goes_to_another_request() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
@@ -94,7 +96,7 @@ async fn a_reset_in_mid_reply_is_unknown_and_the_next_request_dials_anew() {
 }
 
 #[tokio::test]
-async fn replies_that_dribble_are_understood() {
+async fn replies_that_arrive_byte_by_byte_are_decoded() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let byte = Duration::from_millis(2);
@@ -103,9 +105,9 @@ async fn replies_that_dribble_are_understood() {
     assert_eq!(say(&node, "ECHO slowly").await.expect("an answer"), bytes("slowly"));
 }
 
-/// All that waits for an answer when the connection breaks is told at once.
+/// All pending requests fail at once when the connection breaks.
 #[tokio::test]
-async fn a_break_tells_all_that_wait() {
+async fn a_break_fails_all_pending_requests() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());
@@ -134,7 +136,7 @@ async fn a_break_tells_all_that_wait() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_told_at_once_and_found_when_it_is_back() {
+async fn a_refused_connection_is_reported_at_once_and_made_when_the_server_returns() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     proxy.refuse();
@@ -147,7 +149,7 @@ async fn a_refused_connection_is_told_at_once_and_found_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_name_without_an_address_is_told() {
+async fn a_host_without_an_address_is_reported() {
     let options = options("redis://no-such-host.invalid:1").with_connect_timeout(LONG);
     let node = Node::new(&options, clock()).expect("a node");
     let error = say_within(&node, "PING", None, LONG).await.expect_err("no such host");
@@ -155,7 +157,7 @@ async fn a_name_without_an_address_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_no_redis_is_told() {
+async fn a_server_that_is_not_redis_is_reported() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let rubbish = tokio::spawn(async move {
@@ -170,14 +172,14 @@ async fn what_is_no_redis_is_told() {
     rubbish.abort();
 }
 
-/// Nobody sends anything, and yet the loss is known: the inbox hears of the new connection.
+/// The loss is detected although nobody sends anything.
 #[tokio::test]
 async fn an_idle_connection_that_is_killed_is_replaced_at_once() {
     let server = server();
     let node = node_at(server.address());
     ready(&node).await;
     let before = connections(&server);
-    behind(&server, &format!("CLIENT KILL ID {}", before[0]));
+    ask_server(&server, &format!("CLIENT KILL ID {}", before[0]));
     let replaced = || connections(&server).len() == 1 && connections(&server) != before;
     until("a new connection", replaced).await;
 }
@@ -194,10 +196,10 @@ async fn another_server_on_the_same_port_is_seen() {
     assert_eq!(say(&node, "PING").await.expect("an answer"), Value::Status("PONG".to_owned()));
 }
 
-/// The undo goes behind the request whose reply was lost; its answer is then out of step, and is
-/// taken neither for its own nor for another's.
+/// The undo goes behind the request whose reply was lost. Its own reply is then out of step, and
+/// goes to no request.
 #[tokio::test]
-async fn answers_out_of_step_end_the_connection() {
+async fn replies_out_of_step_end_the_connection() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     for fault_on in [Frames::replies(), Frames::requests()] {
@@ -215,7 +217,7 @@ async fn answers_out_of_step_end_the_connection() {
     }
 }
 
-/// A connection that is given up with something unanswered is reset, not closed.
+/// A connection that ends with unanswered requests is reset, not closed.
 #[tokio::test]
 async fn a_connection_with_something_unanswered_is_reset() {
     let server = server();
@@ -234,9 +236,9 @@ async fn a_connection_with_something_unanswered_is_reset() {
     assert_eq!(ended.await.expect("no panic"), What::Reset);
 }
 
-/// Under resets at random moments, what is told of each request is what the server has.
+/// Under resets at random moments, the outcome of each request matches the server's data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_told_of_a_request_is_what_the_server_did() {
+async fn the_certainty_of_a_request_matches_what_the_server_did() {
     let server = server();
     let proxy = FaultProxy::start(server.address());
     let node = node_at(proxy.address());

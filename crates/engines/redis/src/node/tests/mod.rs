@@ -1,18 +1,19 @@
-//! The connector on real servers, with everything that may go wrong on the way.
+//! The connection to real servers, and everything that can go wrong on the way.
 
 mod access;
-mod blocked;
 mod commands;
 mod edges;
 mod frozen;
-mod hearing;
+mod hanging;
+mod inbox;
+mod logs;
 mod loss;
-mod pace;
+mod reconnects;
 mod refusals;
 mod runtimes;
+mod silence;
 mod subscriptions;
 mod tls;
-mod told;
 mod world;
 
 use std::future::Future;
@@ -26,12 +27,12 @@ use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
-use super::{Affinity, Heard, Inbox, Node, Tie, Value, Words};
+use super::{Affinity, Args, Node, RoutingPolicy, Subscription, SubscriptionEvent, Value};
 use crate::options::RedisOptions;
 
-/// Long enough for anything that is to happen.
+/// Long enough for anything that must happen.
 pub(super) const LONG: Duration = Duration::from_secs(60);
-/// A deadline that is to pass. What is to be answered has [`LONG`].
+/// A deadline that must pass. Requests that must be answered have [`LONG`].
 pub(super) const SHORT: Duration = Duration::from_millis(300);
 
 pub(super) fn server() -> RedisServer {
@@ -54,13 +55,13 @@ pub(super) fn node_at(address: SocketAddr) -> Node {
     node(&format!("redis://{address}"))
 }
 
-/// Waits for a connection, also where a busy machine makes a try last longer than it may.
+/// Waits for a connection, also on a busy machine, where an attempt can exceed its time.
 pub(super) async fn ready(node: &Node) {
     let ready = async { while node.ready().await.is_err() {} };
     in_time(ready).await;
 }
 
-/// Sends a command whose words stand in one line.
+/// Sends a command, whose arguments are separated by spaces.
 pub(super) async fn say(node: &Node, line: &str) -> Result<Value, LockError> {
     say_within(node, line, None, LONG).await
 }
@@ -71,11 +72,11 @@ pub(super) async fn say_within(
     affinity: Option<Affinity>,
     deadline: Duration,
 ) -> Result<Value, LockError> {
-    let words: Words = line.split(' ').collect();
+    let words: Args = line.split(' ').collect();
     node.command(words, affinity, deadline).await
 }
 
-/// Sends a command until it is taken: a try to dial may fail while a server comes back.
+/// Sends a command until it is accepted: attempts to connect can fail while a server returns.
 pub(super) async fn say_until_taken(node: &Node, line: &str) -> Value {
     let taken = async {
         loop {
@@ -96,7 +97,7 @@ pub(super) fn bytes(text: &str) -> Value {
     Value::Bytes(text.as_bytes().to_vec())
 }
 
-pub(super) async fn heard(inbox: &mut Inbox) -> Option<Heard> {
+pub(super) async fn next_event(inbox: &mut Subscription) -> Option<SubscriptionEvent> {
     let next = std::future::poll_fn(|context| Pin::new(&mut *inbox).poll_next(context));
     in_time(next).await
 }
@@ -106,7 +107,7 @@ pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, work).await.expect("it happens in time")
 }
 
-/// Asks again and again until the answer is the wanted one.
+/// Polls until the condition is true.
 pub(super) async fn until(what: &str, mut seen: impl FnMut() -> bool) {
     let end = tokio::time::Instant::now() + LONG;
     while !seen() {
@@ -115,14 +116,14 @@ pub(super) async fn until(what: &str, mut seen: impl FnMut() -> bool) {
     }
 }
 
-/// What a server says behind the node's back.
-pub(super) fn behind(server: &RedisServer, line: &str) -> Reply {
+/// Sends a command to a server over a connection of its own.
+pub(super) fn ask_server(server: &RedisServer, line: &str) -> Reply {
     server.raw().say(line).expect("a reply")
 }
 
 /// The numbers of the connections that have our name.
 pub(super) fn connections(server: &RedisServer) -> Vec<String> {
-    let list = behind(server, "CLIENT LIST").text().unwrap_or_default();
+    let list = ask_server(server, "CLIENT LIST").text().unwrap_or_default();
     let ours = list.lines().filter(|line| line.contains(" name=holdline-"));
     let id =
         |line: &str| line.split(' ').find_map(|part| part.strip_prefix("id=").map(str::to_owned));

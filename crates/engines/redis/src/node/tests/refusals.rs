@@ -1,4 +1,4 @@
-//! What real servers say when they refuse, at top level and inside a script.
+//! Error replies of real servers, to commands and inside scripts.
 
 use super::*;
 use crate::node::{Call, Script};
@@ -7,20 +7,20 @@ static WRITE: Script = Script::new("write", "return redis.call('SET', KEYS[1], A
 static SPIN: Script = Script::new("spin", "while true do end");
 
 fn write(key: &str) -> Call {
-    let (keys, arguments) = (Words::from([key]), Words::from(["v"]));
-    Call { script: &WRITE, keys, arguments, tie: Tie::Free, deadline: LONG }
+    let (keys, arguments) = (Args::from([key]), Args::from(["v"]));
+    Call { script: &WRITE, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG }
 }
 
 /// A write is refused in both ways, and nothing of it was done.
-async fn refuses(server: &RedisServer, says: &str) {
+async fn refuses(server: &RedisServer, sends_text: &str) {
     let node = node_at(server.address());
     let plain = say(&node, "SET k v").await.expect_err("refused");
     let scripted = node.call(|| write("k")).await.expect_err("refused");
     for error in [plain, scripted] {
-        assert!(refused(&error).contains(says), "{error}");
+        assert!(refused(&error).contains(sends_text), "{error}");
         assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
     }
-    assert_eq!(behind(server, "EXISTS k").integer(), Some(0));
+    assert_eq!(ask_server(server, "EXISTS k").integer(), Some(0));
 }
 
 /// The newest form of each error, and that of the oldest version that is supported.
@@ -31,7 +31,7 @@ async fn a_full_memory() {
     for flavour in FORMS {
         let config = RedisConfig::default().with_maxmemory("1mb", "noeviction");
         let server = RedisServer::start(config.with_flavour(flavour));
-        behind(&server, "CONFIG SET maxmemory 1");
+        ask_server(&server, "CONFIG SET maxmemory 1");
         refuses(&server, "memory is full").await;
     }
 }
@@ -61,8 +61,8 @@ async fn a_disk_that_cannot_be_written() {
         // A directory stands where the file must go, so saving fails.
         std::fs::create_dir_all(server.directory().join("x.rdb/full")).expect("made");
         let failed = || {
-            behind(&server, "BGSAVE");
-            let info = behind(&server, "INFO persistence").text().unwrap_or_default();
+            ask_server(&server, "BGSAVE");
+            let info = ask_server(&server, "INFO persistence").text().unwrap_or_default();
             info.contains("rdb_last_bgsave_status:err")
         };
         until("saving has failed", failed).await;
@@ -76,9 +76,9 @@ async fn a_cluster_without_its_slots_and_keys_of_two_slots() {
     let node = node_at(server.address());
     let error = say(&node, "SET k v").await.expect_err("down");
     assert!(unavailable(&error, Certainty::NotApplied).contains("cluster is down"), "{error}");
-    behind(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
+    ask_server(&server, "CLUSTER ADDSLOTSRANGE 0 16383");
     let up = || {
-        let info = behind(&server, "CLUSTER INFO").text().unwrap_or_default();
+        let info = ask_server(&server, "CLUSTER INFO").text().unwrap_or_default();
         info.contains("cluster_state:ok")
     };
     until("the cluster is up", up).await;
@@ -96,8 +96,8 @@ async fn a_server_that_runs_somebodys_script_without_end() {
     let mut raw = server.raw();
     ready(&node).await;
     spinner.ready().await.expect("a connection");
-    let (keys, arguments) = (Words::default(), Words::default());
-    let spin = Call { script: &SPIN, keys, arguments, tie: Tie::Free, deadline: LONG };
+    let (keys, arguments) = (Args::default(), Args::default());
+    let spin = Call { script: &SPIN, keys, arguments, routing: RoutingPolicy::Any, deadline: LONG };
     let spinning = tokio::spawn(async move { spinner.call(|| spin.clone()).await });
     // Until it spins for long enough, the server answers in turn, or not at all.
     let error = async {

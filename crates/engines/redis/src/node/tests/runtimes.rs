@@ -1,4 +1,4 @@
-//! In every runtime and in none; and nothing is left when the node is gone.
+//! In every runtime and without one; a dropped node leaves nothing behind.
 
 use super::*;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ fn outside_of_any_runtime() {
     unavailable(&error, Certainty::NotApplied);
     server.cont();
     assert_eq!(block_on(say_for_long(&node, "GET k")), bytes("v"));
-    let mut inbox = node.listen(b"c".to_vec());
+    let mut inbox = node.subscribe(b"c".to_vec());
     let next = std::future::poll_fn(|context| Pin::new(&mut inbox).poll_next(context));
-    assert_eq!(block_on(next), Some(Heard::Resubscribed));
+    assert_eq!(block_on(next), Some(SubscriptionEvent::Resubscribed));
     drop(node);
     let end = std::time::Instant::now() + LONG;
     while !connections(&server).is_empty() {
@@ -81,15 +81,15 @@ fn a_runtime_without_io_is_left() {
     assert_eq!(answer.expect("an answer"), ok());
 }
 
-/// What a dropped node leaves behind: no task and no connection.
+/// Checks that a dropped node leaves no task and no connection.
 async fn leaves_nothing() {
     let server = server();
     let metrics = tokio::runtime::Handle::current().metrics();
     let before = metrics.num_alive_tasks();
     for parameters in ["", "?protocol=resp2"] {
         let node = node(&format!("{}{parameters}", server.url()));
-        let mut inbox = node.listen(b"c".to_vec());
-        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+        let mut inbox = node.subscribe(b"c".to_vec());
+        assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
         say(&node, "PING").await.expect("an answer");
         assert!(metrics.num_alive_tasks() > before);
         drop(node);

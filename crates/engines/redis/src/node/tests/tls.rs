@@ -19,8 +19,8 @@ async fn certificates_are_checked_and_shown() {
     };
     let good = node(&url(&ca, &cert, &key));
     assert_eq!(say(&good, "SET k v").await.expect("an answer"), ok());
-    let mut inbox = good.listen(b"c".to_vec());
-    assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
+    let mut inbox = good.subscribe(b"c".to_vec());
+    assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 
     let error = failed(&url(&other, &cert, &key)).await;
     assert!(refused(&error).contains("not from the authority in `ca`"), "{error}");
@@ -38,7 +38,7 @@ async fn certificates_are_checked_and_shown() {
     assert!(refused(&error).contains("/no/such.crt"), "{error}");
 }
 
-/// A device has no end, and a pipe that nobody writes to has no beginning.
+/// A device has no end, and a pipe without a writer yields nothing.
 #[tokio::test]
 async fn certificates_and_keys_without_an_end_are_refused() {
     let server = RedisServer::start(RedisConfig::default().with_tls());
@@ -85,7 +85,7 @@ async fn the_name_is_checked() {
 }
 
 #[tokio::test]
-async fn an_authority_that_the_machine_does_not_know_is_told() {
+async fn an_unknown_authority_is_reported() {
     let server = RedisServer::start(RedisConfig::default().with_tls());
     let error = failed(&server.tls_url()).await;
     assert!(refused(&error).contains("by `ca`"), "{error}");

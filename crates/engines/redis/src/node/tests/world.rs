@@ -1,8 +1,8 @@
-//! The connector in a world of its own: streams in memory, a clock moved by hand, and a server
-//! that says what the test says.
+//! A simulated world: streams in memory, a clock that the test advances, and a server whose output
+//! the test writes.
 
 use super::*;
-use crate::surroundings::{Elsewhere, Stream as Bytes, Surroundings, Task};
+use crate::environment::{Environment, Stream as Bytes, Task, TaskSpawner};
 use holdline::ManualClock;
 use holdline_core::Moment;
 use std::io;
@@ -10,17 +10,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::{Mutex, mpsc};
 
-const CANARY: &str = "canary-55d0";
 pub(super) const ID: Affinity = [3; 16];
 
 #[derive(Debug)]
-pub(super) struct World {
+pub(super) struct Network {
     dials: AtomicUsize,
-    panics: Arc<AtomicUsize>,
+    pub(super) panics: Arc<AtomicUsize>,
     accepted: mpsc::UnboundedSender<DuplexStream>,
 }
 
-impl Elsewhere for World {
+impl TaskSpawner for Network {
     fn spawn(&self, task: Task<()>) {
         let (running, panics) = (tokio::spawn(task), self.panics.clone());
         tokio::spawn(async move {
@@ -31,7 +30,7 @@ impl Elsewhere for World {
     }
 }
 
-impl Surroundings for World {
+impl Environment for Network {
     fn dial(&self) -> Task<io::Result<Box<dyn Bytes>>> {
         self.dials.fetch_add(1, Ordering::SeqCst);
         let (ours, theirs) = tokio::io::duplex(1 << 16);
@@ -57,7 +56,7 @@ pub(super) struct Peer {
 
 impl Peer {
     /// Reads until a request with this word has come.
-    pub(super) async fn hears(&mut self, word: &str) -> String {
+    pub(super) async fn receives(&mut self, word: &str) -> String {
         let mut bytes = [0; 4096];
         loop {
             let text = String::from_utf8_lossy(&self.unread).into_owned();
@@ -72,27 +71,27 @@ impl Peer {
         }
     }
 
-    pub(super) async fn says(&mut self, text: &str) {
+    pub(super) async fn sends_text(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).await.expect("open");
     }
 
-    /// Answers the first words.
-    pub(super) async fn greets(&mut self) {
-        self.hears("HELLO").await;
-        self.says("%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
-        self.greets_by_the_old_protocol().await;
+    /// Completes a handshake with RESP3.
+    pub(super) async fn shakes_hands(&mut self) {
+        self.receives("HELLO").await;
+        self.sends_text("%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n").await;
+        self.shakes_hands_resp2().await;
     }
 
-    /// Returns what was asked.
-    pub(super) async fn greets_by_the_old_protocol(&mut self) -> String {
-        self.greets_as("ab").await
+    /// Completes a handshake with RESP2; returns the commands received.
+    pub(super) async fn shakes_hands_resp2(&mut self) -> String {
+        self.shakes_hands_as("ab").await
     }
 
-    /// Tells this `run_id` of two letters.
-    pub(super) async fn greets_as(&mut self, run_id: &str) -> String {
-        let asked = self.hears("LIB-VER").await;
+    /// Completes the handshake with this `run_id` of two letters; returns the commands received.
+    pub(super) async fn shakes_hands_as(&mut self, run_id: &str) -> String {
+        let asked = self.receives("LIB-VER").await;
         let info = format!("$9\r\nrun_id:{run_id}\r\n");
-        self.says(&format!("{info}*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
+        self.sends_text(&format!("{info}*0\r\n+OK\r\n+OK\r\n+OK\r\n")).await;
         asked
     }
 
@@ -102,22 +101,22 @@ impl Peer {
     }
 }
 
-/// A clock moved by hand, which can be told to creep on with each look at it.
+/// A clock that the test advances, and that can also advance by itself whenever it is read.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Hand {
+pub(super) struct SteppedClock {
     clock: ManualClock,
-    creeps: Arc<AtomicBool>,
+    pub(super) advances_by_itself: Arc<AtomicBool>,
 }
 
-impl Hand {
+impl SteppedClock {
     pub(super) fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
 }
 
-impl Clock for Hand {
+impl Clock for SteppedClock {
     fn now(&self) -> Moment {
-        if self.creeps.load(Ordering::SeqCst) {
+        if self.advances_by_itself.load(Ordering::SeqCst) {
             self.clock.advance(Duration::from_millis(1));
         }
         self.clock.now()
@@ -129,36 +128,36 @@ impl Clock for Hand {
     }
 }
 
-pub(super) struct Ground<T = Node> {
+pub(super) struct World<T = Node> {
     pub(super) node: T,
-    pub(super) clock: Hand,
-    world: Arc<World>,
+    pub(super) clock: SteppedClock,
+    pub(super) network: Arc<Network>,
     accepted: Mutex<mpsc::UnboundedReceiver<DuplexStream>>,
 }
 
-impl Ground {
-    pub(super) fn new(url: &str) -> Ground {
-        Ground::with(url, Node::new)
+impl World {
+    pub(super) fn new(url: &str) -> World {
+        World::with(url, Node::new)
     }
 }
 
-impl<T> Ground<T> {
-    /// A ground with what is made there in place of a node.
+impl<T> World<T> {
+    /// Makes a world with something else than a node.
     pub(super) fn with(
         url: &str,
         make: impl FnOnce(&RedisOptions, Arc<dyn Clock>) -> Result<T, LockError>,
-    ) -> Ground<T> {
+    ) -> World<T> {
         let (sender, accepted) = mpsc::unbounded_channel();
-        let world = Arc::new(World {
+        let network = Arc::new(Network {
             dials: AtomicUsize::new(0),
             panics: Arc::default(),
             accepted: sender,
         });
-        let clock = Hand::default();
+        let clock = SteppedClock::default();
         let options = options(url).with_connect_timeout(2 * SECOND);
-        let options = options.with_surroundings(world.clone());
+        let options = options.with_environment(network.clone());
         let node = make(&options, Arc::new(clock.clone())).expect("a node");
-        Ground { node, clock, world, accepted: Mutex::new(accepted) }
+        World { node, clock, network, accepted: Mutex::new(accepted) }
     }
 
     pub(super) async fn accepts(&self) -> Peer {
@@ -167,7 +166,7 @@ impl<T> Ground<T> {
     }
 
     pub(super) fn dials(&self) -> usize {
-        self.world.dials.load(Ordering::SeqCst)
+        self.network.dials.load(Ordering::SeqCst)
     }
 
     /// Lets every task of the one thread run as far as it can.
@@ -178,7 +177,7 @@ impl<T> Ground<T> {
     }
 }
 
-impl Ground {
+impl World {
     /// Sends a request, which is under way when this returns.
     pub(super) fn sends(
         &self,
@@ -197,283 +196,9 @@ pub(super) async fn outcome(
     in_time(sent).await.expect("no panic")
 }
 
-pub(super) fn words_of_ping(text: &str) -> String {
+pub(super) fn number_of_ping(text: &str) -> String {
     let after = text.split("PING\r\n").nth(1).expect("a ping");
     after.split("\r\n").nth(1).expect("its number").to_owned()
 }
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
-
-#[tokio::test]
-async fn a_connection_that_is_silent_for_too_long_is_given_up() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let taken = ground.sends("SET k mine", Some(ID), SECOND);
-    peer.hears("SET").await;
-    ground.clock.advance(SECOND);
-    unavailable(&outcome(taken).await.expect_err("silent"), Certainty::Unknown);
-    peer.hears("PING").await;
-    let undone = ground.sends("DEL k", Some(ID), 100 * SECOND);
-    peer.hears("DEL").await;
-    ground.clock.advance(34 * SECOND);
-    ground.settle().await;
-    assert!(!undone.is_finished(), "it is kept for what goes behind");
-    ground.clock.advance(2 * SECOND);
-    let error = outcome(undone).await.expect_err("given up");
-    assert!(unavailable(&error, Certainty::Unknown).contains("given up"), "{error}");
-    peer.is_closed().await;
-}
-
-/// A deadline that gave the server no time is told, but only a ping tells about the connection.
-#[tokio::test]
-async fn a_hasty_deadline_does_not_cost_the_connection() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let asked = ground.sends("ECHO a", None, Duration::from_millis(1));
-    peer.hears("ECHO").await;
-    ground.clock.advance(Duration::from_millis(1));
-    unavailable(&outcome(asked).await.expect_err("no time"), Certainty::Unknown);
-    let number = words_of_ping(&peer.hears("PING").await);
-    let next = ground.sends("ECHO b", None, SECOND);
-    peer.hears("ECHO").await;
-    peer.says(&format!("$1\r\na\r\n${}\r\n{number}\r\n$1\r\nb\r\n", number.len())).await;
-    assert_eq!(outcome(next).await.expect("an answer"), bytes("b"));
-    assert_eq!(ground.dials(), 1);
-}
-
-/// The answer to a request whose caller went away counts all the same: nobody asks any more
-/// whether the connection is well.
-#[tokio::test]
-async fn an_answer_that_nobody_waits_for_is_seen() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let asked = ground.sends("ECHO a", Some(ID), SECOND);
-    peer.hears("ECHO").await;
-    asked.abort();
-    assert!(asked.await.expect_err("gone").is_cancelled());
-    peer.says("$1\r\na\r\n").await;
-    ground.settle().await;
-    ground.clock.advance(2 * SECOND);
-    ground.settle().await;
-    let next = ground.sends("ECHO b", Some(ID), SECOND);
-    assert!(!peer.hears("ECHO").await.contains("PING"));
-    peer.says("$1\r\nb\r\n").await;
-    assert_eq!(outcome(next).await.expect("an answer"), bytes("b"));
-    assert_eq!(ground.dials(), 1);
-}
-
-/// Nobody asked, so whatever comes next could be anybody's.
-#[tokio::test]
-async fn an_answer_that_nobody_asked_for_ends_the_connection() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    peer.says("+OK\r\n").await;
-    peer.is_closed().await;
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    ground.accepts().await.greets().await;
-}
-
-/// The late answer clears a suspect connection, which is used again instead of a new one.
-#[tokio::test]
-async fn a_connection_that_recovers_is_used_again() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let asked = ground.sends("ECHO a", None, SECOND);
-    peer.hears("ECHO").await;
-    ground.clock.advance(SECOND);
-    unavailable(&outcome(asked).await.expect_err("silent"), Certainty::Unknown);
-    let number = words_of_ping(&peer.hears("PING").await);
-    let mut second = ground.accepts().await;
-    second.hears("HELLO").await;
-    let waiting = ground.sends("ECHO b", None, SECOND);
-    ground.settle().await;
-    peer.says(&format!("$1\r\na\r\n${}\r\n{number}\r\n", number.len())).await;
-    peer.hears("ECHO").await;
-    peer.says("$1\r\nb\r\n").await;
-    assert_eq!(outcome(waiting).await.expect("an answer"), bytes("b"));
-    second.is_closed().await;
-}
-
-#[tokio::test]
-async fn a_connection_that_breaks_at_once_is_dialled_with_growing_pauses() {
-    let ground = Ground::new("redis://h");
-    for turn in 1..=6_u32 {
-        let mut peer = ground.accepts().await;
-        peer.greets().await;
-        drop(peer);
-        ground.settle().await;
-        assert_eq!(ground.dials(), turn as usize, "no dial without a pause");
-        let pause = Duration::from_millis(20) * 2_u32.pow(turn - 1);
-        ground.clock.advance(pause / 2);
-        ground.settle().await;
-        assert_eq!(ground.dials(), turn as usize, "the pause grows");
-        ground.clock.advance(pause / 2);
-    }
-}
-
-#[tokio::test]
-async fn a_password_that_the_server_quotes_is_not_shown() {
-    let ground = Ground::new(&format!("redis://user:{CANARY}@h"));
-    let asked = ground.sends("PING", None, 10 * SECOND);
-    let mut peer = ground.accepts().await;
-    assert!(peer.hears("HELLO").await.contains(CANARY));
-    let quoted = format!("with args beginning with: `3` `AUTH` `user` `{CANARY}`");
-    peer.says(&format!("-ERR unknown command `HELLO`, {quoted}\r\n")).await;
-    drop(peer);
-    let mut peer = ground.accepts().await;
-    peer.hears("LIB-VER").await;
-    peer.says(&format!("-ERR unknown command `AUTH`, {quoted}\r\n")).await;
-    peer.says("*0\r\n*0\r\n+OK\r\n+OK\r\n+OK\r\n").await;
-    let error = outcome(asked).await.expect_err("refused");
-    let shown = format!("{error} {error:?} {:?}", ground.node);
-    assert!(shown.contains("does not know a command") && !shown.contains(CANARY), "{shown}");
-}
-
-#[tokio::test]
-async fn rubbish_in_mid_stream_ends_the_connection() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let asked = ground.sends("ECHO a", None, SECOND);
-    peer.hears("ECHO").await;
-    peer.says("!!!nothing that Redis says\r\n").await;
-    let error = outcome(asked).await.expect_err("rubbish");
-    assert_eq!(error.certainty(), Certainty::Unknown, "{error:?}");
-    peer.is_closed().await;
-}
-
-/// What a reply announces is not believed before it is there.
-#[tokio::test]
-async fn an_announced_giant_is_waited_for_until_the_deadline_only() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let asked = ground.sends("ECHO a", None, SECOND);
-    peer.hears("ECHO").await;
-    peer.says("$536870912\r\na few bytes").await;
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    unavailable(&outcome(asked).await.expect_err("never whole"), Certainty::Unknown);
-}
-
-#[tokio::test]
-async fn what_waits_for_a_connection_is_not_applied_at_its_deadline() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.hears("HELLO").await;
-    let asked = ground.sends("SET k v", None, SECOND);
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    unavailable(&outcome(asked).await.expect_err("no connection"), Certainty::NotApplied);
-    let late = ground.sends("SET k v", None, 10 * SECOND);
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    let error = outcome(late).await.expect_err("the dial has failed");
-    assert!(unavailable(&error, Certainty::NotApplied).contains("no answer"), "{error}");
-    peer.is_closed().await;
-}
-
-/// A refusal that somebody must mend is told at once, and the server is asked seldom.
-#[tokio::test]
-async fn while_the_server_refuses_us_requests_are_told_so_at_once() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.hears("HELLO").await;
-    peer.says("-NOAUTH HELLO must be called with the client already authenticated\r\n").await;
-    ground.settle().await;
-    for _ in 0..3 {
-        let asked = ground.sends("PING", None, 10 * SECOND);
-        assert!(refused(&outcome(asked).await.expect_err("refused")).contains("password"));
-    }
-    assert_eq!(ground.dials(), 1);
-    ground.clock.advance(SECOND);
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    ground.settle().await;
-    ground.node.ready().await.expect("a connection");
-}
-
-/// Who queues with our inbox must never be taken for deaf by the server.
-#[tokio::test]
-async fn a_new_connection_is_subscribed_before_it_carries_requests() {
-    let ground = Ground::new("redis://h");
-    let mut inbox = ground.node.listen(b"inbox".to_vec());
-    let subscribed = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
-    for turn in 0..2 {
-        let mut peer = ground.accepts().await;
-        let asked = ground.sends("ECHO a", None, 10 * SECOND);
-        peer.greets().await;
-        assert!(!peer.hears("SUBSCRIBE").await.contains("ECHO"));
-        ground.settle().await;
-        assert!(!asked.is_finished());
-        peer.says(subscribed).await;
-        peer.hears("ECHO").await;
-        peer.says("$1\r\na\r\n").await;
-        assert_eq!(outcome(asked).await.expect("an answer"), bytes("a"));
-        if turn > 0 {
-            assert_eq!(heard(&mut inbox).await, Some(Heard::Lost));
-        }
-        assert_eq!(heard(&mut inbox).await, Some(Heard::Resubscribed));
-        drop(peer);
-        ground.settle().await;
-        ground.clock.advance(SECOND);
-    }
-}
-
-#[tokio::test]
-async fn the_queue_for_a_connection_is_bounded() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.hears("HELLO").await;
-    let asked: Vec<_> = (0..16_400).map(|_| ground.sends("PING", None, SECOND)).collect();
-    let told = || asked.iter().filter(|one| one.is_finished()).count() == 16_400 - 16_384;
-    until("what finds no room is told", told).await;
-    let full: Vec<_> = asked.into_iter().filter(tokio::task::JoinHandle::is_finished).collect();
-    for one in full {
-        let error = outcome(one).await.expect_err("full");
-        assert!(unavailable(&error, Certainty::NotApplied).contains("wait for a connection"));
-    }
-}
-
-/// Each look at one deadline takes so long that the next has passed as well.
-#[tokio::test]
-async fn deadlines_that_pass_faster_than_they_are_told_are_all_told() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    let send = |number: u32| ground.sends("ECHO x", None, SECOND + SECOND * number / 1_000);
-    let sent: Vec<_> = (0..50).map(send).collect();
-    peer.hears("ECHO").await;
-    ground.settle().await;
-    ground.clock.advance(SECOND);
-    ground.clock.creeps.store(true, Ordering::SeqCst);
-    let told = async {
-        while !sent.iter().all(tokio::task::JoinHandle::is_finished) {
-            ground.clock.now();
-            tokio::task::yield_now().await;
-        }
-    };
-    in_time(told).await;
-    for one in sent {
-        unavailable(&outcome(one).await.expect_err("silent"), Certainty::Unknown);
-    }
-}
-
-/// The end of the stream is read together with the last answer: the driver is over by then.
-#[tokio::test]
-async fn a_connection_that_ends_behind_its_first_words_is_not_driven_again() {
-    let ground = Ground::new("redis://h");
-    let mut peer = ground.accepts().await;
-    peer.greets().await;
-    drop(peer);
-    ground.settle().await;
-    assert_eq!(ground.world.panics.load(Ordering::SeqCst), 0);
-    ground.clock.advance(SECOND);
-    ground.accepts().await.greets().await;
-}

@@ -1,5 +1,5 @@
 //! What a node runs, on real servers and on a fake one.
 
 mod cases;
-mod ground;
 mod histories;
+mod test_node;

@@ -11,15 +11,15 @@ fn at_once(mark: &FileMark) -> FileMark {
 }
 
 #[test]
-fn work_under_a_held_mark_keeps_newer_holders_waiting_and_tells_older_ones() {
+fn work_under_a_held_mark_delays_newer_holders_and_refuses_older_ones() {
     let home = Home::new();
     let mark = FileMark::at(home.join("mark")).expect("a place");
     let held = mark.hold(&proof(34)).expect("the first");
     assert_eq!(mark.mark().expect("readable"), Some(token(34)), "raised before the work");
     assert!(is_stale(&mark.seal(&proof(33))), "who is stale need not wait to hear it");
     mark.check(&proof(34)).expect("a check does not wait");
-    let told = at_once(&mark).hold(&proof(35)).map(drop);
-    assert!(matches!(told, Err(FenceError::Busy { .. })), "{told:?}");
+    let reported = at_once(&mark).hold(&proof(35)).map(drop);
+    assert!(matches!(reported, Err(FenceError::Busy { .. })), "{reported:?}");
     drop(held);
     assert_eq!(at_once(&mark).check_and_run(&proof(35), || 7).expect("free"), 7);
     let _again: HeldMark = at_once(&mark).hold(&proof(35)).expect("free after the work");
@@ -80,15 +80,15 @@ fn a_program_keeps_the_inherited_lock_when_its_starter_is_killed() {
         let home = Home::new();
         let mark = FileMark::at(home.join("mark")).expect("a place");
         let mut holder = start_holder(&home.join("mark"), inherit);
-        let told = at_once(&mark).hold(&proof(35)).map(drop);
-        assert!(matches!(told, Err(FenceError::Busy { .. })), "{told:?}");
+        let reported = at_once(&mark).hold(&proof(35)).map(drop);
+        assert!(matches!(reported, Err(FenceError::Busy { .. })), "{reported:?}");
 
         // The program still runs: it ends when its input does, which we hold open.
         let input = holder.stdin.take().expect("piped");
         holder.kill().expect("ours");
         holder.wait().expect("killed");
-        let told = at_once(&mark).hold(&proof(35)).map(drop);
-        assert_eq!(told.is_err(), inherit, "{told:?}");
+        let reported = at_once(&mark).hold(&proof(35)).map(drop);
+        assert_eq!(reported.is_err(), inherit, "{reported:?}");
 
         drop(input);
         mark.hold(&proof(36)).map(drop).expect("free when the program has ended");

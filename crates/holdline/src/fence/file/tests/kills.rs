@@ -8,10 +8,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::fence::file::atomic_file::AtomicFile;
 use crate::fence::file::disk::{Content, Disk, Owner, RealDisk};
-use crate::fence::file::keep::Keep;
 use crate::fence::file::lock::FileLock;
-use crate::fence::file::place::Place;
+use crate::fence::file::paths::FilePaths;
 use crate::fence::tests::{Home, is_stale, proof, token};
 use crate::fence::{FenceError, Fenced, FencedFile};
 
@@ -43,17 +43,17 @@ impl Disk for DeadlyDisk {
     type Lock = FileLock;
     type Writer = File;
 
-    fn lock(&self, place: &Place, wait: Duration) -> Result<FileLock, FenceError> {
+    fn lock(&self, paths: &FilePaths, wait: Duration) -> Result<FileLock, FenceError> {
         self.step();
-        RealDisk.lock(place, wait)
+        RealDisk.lock(paths, wait)
     }
-    fn open(&self, place: &Place) -> Result<Option<Content>, FenceError> {
+    fn open(&self, paths: &FilePaths) -> Result<Option<Content>, FenceError> {
         self.step();
-        RealDisk.open(place)
+        RealDisk.open(paths)
     }
-    fn create(&self, place: &Place, like: Option<Owner>) -> io::Result<File> {
+    fn create(&self, paths: &FilePaths, like: Option<Owner>) -> io::Result<File> {
         self.step();
-        RealDisk.create(place, like)
+        RealDisk.create(paths, like)
     }
     fn write(&self, writer: &mut File, bytes: &[u8]) -> io::Result<()> {
         self.step();
@@ -66,19 +66,19 @@ impl Disk for DeadlyDisk {
         self.step();
         RealDisk.sync(writer)
     }
-    fn rename(&self, place: &Place, lock: &FileLock) -> io::Result<()> {
+    fn rename(&self, paths: &FilePaths, lock: &FileLock) -> io::Result<()> {
         self.step();
-        RealDisk.rename(place, lock)
+        RealDisk.rename(paths, lock)
     }
-    fn sync_directory(&self, place: &Place) -> io::Result<()> {
+    fn sync_directory(&self, paths: &FilePaths) -> io::Result<()> {
         self.step();
-        RealDisk.sync_directory(place)?;
+        RealDisk.sync_directory(paths)?;
         self.step();
         Ok(())
     }
-    fn remove_next(&self, place: &Place) {
+    fn remove_next(&self, paths: &FilePaths) {
         self.step();
-        RealDisk.remove_next(place);
+        RealDisk.remove_next(paths);
     }
 }
 
@@ -92,11 +92,11 @@ fn one_process_that_dies() {
     let (Ok(path), Ok(steps)) = (std::env::var(PATH), std::env::var(STEPS)) else { return };
     let steps = steps.parse().expect("a number");
     let disk = DeadlyDisk { steps_left: Cell::new(steps) };
-    let keep = Keep::on(disk, Path::new(&path)).expect("a place");
+    let atomic_file = AtomicFile::on(disk, Path::new(&path)).expect("a place");
     let answer = if std::env::var(VERB).is_ok_and(|verb| verb == "seal") {
-        keep.seal(&proof(34)).map(drop)
+        atomic_file.seal(&proof(34)).map(drop)
     } else {
-        keep.write(&proof(34), |content| {
+        atomic_file.write(&proof(34), |content| {
             *content = b"new".to_vec();
             Ok(())
         })

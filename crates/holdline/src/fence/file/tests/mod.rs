@@ -2,5 +2,5 @@
 
 mod held;
 mod kills;
-mod place;
+mod paths;
 mod power;

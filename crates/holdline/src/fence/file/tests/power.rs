@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
+use crate::fence::file::atomic_file::AtomicFile;
 use crate::fence::file::disk::{Content, Disk, Owner};
-use crate::fence::file::keep::Keep;
-use crate::fence::file::place::Place;
+use crate::fence::file::paths::FilePaths;
 use crate::fence::tests::proof;
 use crate::fence::{FenceError, Rules};
 
@@ -130,11 +130,11 @@ impl Disk for ModelDisk {
     type Lock = ();
     type Writer = usize;
 
-    fn lock(&self, _: &Place, _: Duration) -> Result<(), FenceError> {
+    fn lock(&self, _: &FilePaths, _: Duration) -> Result<(), FenceError> {
         Ok(())
     }
 
-    fn open(&self, _: &Place) -> Result<Option<Content>, FenceError> {
+    fn open(&self, _: &FilePaths) -> Result<Option<Content>, FenceError> {
         let world = self.world.borrow();
         Ok(world.names.file.map(|inode| {
             let bytes = world.inodes[inode].written.clone();
@@ -144,7 +144,7 @@ impl Disk for ModelDisk {
         }))
     }
 
-    fn create(&self, _: &Place, _: Option<Owner>) -> io::Result<usize> {
+    fn create(&self, _: &FilePaths, _: Option<Owner>) -> io::Result<usize> {
         self.step()?;
         let mut world = self.world.borrow_mut();
         if world.names.next.is_some() {
@@ -176,7 +176,7 @@ impl Disk for ModelDisk {
         Ok(())
     }
 
-    fn rename(&self, _: &Place, (): &()) -> io::Result<()> {
+    fn rename(&self, _: &FilePaths, (): &()) -> io::Result<()> {
         self.step()?;
         let mut world = self.world.borrow_mut();
         world.renamed_by_this_process = true;
@@ -185,7 +185,7 @@ impl Disk for ModelDisk {
         Ok(())
     }
 
-    fn sync_directory(&self, _: &Place) -> io::Result<()> {
+    fn sync_directory(&self, _: &FilePaths) -> io::Result<()> {
         self.step()?;
         let mut world = self.world.borrow_mut();
         let forgotten = match self.fault {
@@ -200,7 +200,7 @@ impl Disk for ModelDisk {
         Ok(())
     }
 
-    fn remove_next(&self, _: &Place) {
+    fn remove_next(&self, _: &FilePaths) {
         if self.step().is_ok() {
             let mut world = self.world.borrow_mut();
             if world.names.next.is_some() {
@@ -220,10 +220,10 @@ enum Verb {
 type Held = Option<(u64, String)>;
 
 impl Verb {
-    fn run(self, keep: &Keep<ModelDisk>) -> Result<(), FenceError> {
+    fn run(self, atomic_file: &AtomicFile<ModelDisk>) -> Result<(), FenceError> {
         match self {
-            Verb::Seal(number) => keep.seal(&proof(number)),
-            Verb::Write(number, data) => keep.write(&proof(number), |content| {
+            Verb::Seal(number) => atomic_file.seal(&proof(number)),
+            Verb::Write(number, data) => atomic_file.write(&proof(number), |content| {
                 *content = data.into();
                 Ok(())
             }),
@@ -239,18 +239,18 @@ impl Verb {
 }
 
 /// The place is never used: the model has one file.
-fn keep(fault: Fault) -> Keep<ModelDisk> {
+fn atomic_file(fault: Fault) -> AtomicFile<ModelDisk> {
     let path = std::path::PathBuf::from("/model");
-    let place =
-        Place { file: path.clone(), lock: path.clone(), next: path.clone(), directory: path };
+    let paths =
+        FilePaths { file: path.clone(), lock: path.clone(), next: path.clone(), directory: path };
     let world = RefCell::default();
     let disk = ModelDisk { world, steps_left: RefCell::new(0), fault };
-    Keep { disk, place, rules: Rules::default(), lock_wait: Duration::ZERO }
+    AtomicFile { disk, paths, rules: Rules::default(), lock_wait: Duration::ZERO }
 }
 
 /// What processes would read after a power loss; an error if it is no whole version.
 fn reread(content: Option<Vec<u8>>) -> Result<Held, String> {
-    let fresh = keep(Fault::None);
+    let fresh = atomic_file(Fault::None);
     if let Some(written) = content {
         let mut world = fresh.disk.world.borrow_mut();
         world.inodes.push(Inode { written, synced: true });
@@ -275,33 +275,33 @@ struct Seen {
 /// Runs the verbs, each by a process of its own. The process of verb `which` dies after `steps`
 /// steps and its verb is run again; the power goes after `power` steps of the last process.
 fn run(fault: Fault, verbs: &[Verb], which: usize, steps: usize, power: usize, seen: &mut Seen) {
-    let keep = keep(fault);
+    let atomic_file = atomic_file(fault);
     let mut acknowledged: Held = None;
     let (last, before) = verbs.split_last().expect("some verbs");
     for (index, verb) in before.iter().enumerate() {
         if index == which {
-            *keep.disk.steps_left.borrow_mut() = steps;
-            if verb.run(&keep).is_ok() {
+            *atomic_file.disk.steps_left.borrow_mut() = steps;
+            if verb.run(&atomic_file).is_ok() {
                 return; // There are fewer steps than that.
             }
             seen.deaths += 1;
         }
-        *keep.disk.steps_left.borrow_mut() = MANY;
-        keep.disk.world.borrow_mut().renamed_by_this_process = false;
-        if let Err(error) = verb.run(&keep) {
+        *atomic_file.disk.steps_left.borrow_mut() = MANY;
+        atomic_file.disk.world.borrow_mut().renamed_by_this_process = false;
+        if let Err(error) = verb.run(&atomic_file) {
             seen.wrong.insert(format!("{verb:?} after a death at {steps}: {error}"));
             return;
         }
         acknowledged = verb.applied_to(&acknowledged);
     }
-    keep.disk.world.borrow_mut().renamed_by_this_process = false;
-    *keep.disk.steps_left.borrow_mut() = power;
-    let told = last.run(&keep);
+    atomic_file.disk.world.borrow_mut().renamed_by_this_process = false;
+    *atomic_file.disk.steps_left.borrow_mut() = power;
+    let reported = last.run(&atomic_file);
     let may_be = last.applied_to(&acknowledged);
-    for content in keep.disk.world.borrow().after_power_loss() {
+    for content in atomic_file.disk.world.borrow().after_power_loss() {
         match reread(content) {
             Ok(held) if held == may_be => seen.changed += 1,
-            Ok(held) if held == acknowledged && told.is_err() => seen.kept += 1,
+            Ok(held) if held == acknowledged && reported.is_err() => seen.kept += 1,
             other => {
                 let saw = format!("{last:?} after {power} steps: {other:?}");
                 seen.wrong.insert(saw);

@@ -1,0 +1,140 @@
+//! Why an engine could not be opened, and what the user can do about it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use holdline_core::{ErrorKind, Escaped, LockError};
+
+use crate::address::has_password;
+use crate::config::{Address, Source};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::outer_locks;
+
+/// Explains why the local engine could not be opened. A path that is no directory is an error of
+/// configuration: waiting does not help.
+pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
+    let unavailable = matches!(error.kind(), ErrorKind::Unavailable { .. });
+    let refused = matches!(error.kind(), ErrorKind::Refused { .. });
+    let source = std::error::Error::source(&error).map(ToString::to_string);
+    match (source, directory) {
+        (Some(why), Some(directory)) if unavailable && !directory.is_dir() => {
+            let why = if directory.exists() { "it is not a directory".to_owned() } else { why };
+            let path = directory.to_string_lossy();
+            let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&path));
+            Failure::config(message)
+                .fix("name a directory of this machine: --url local:///DIRECTORY, or HOLDLINE_URL")
+        }
+        (Some(why), Some(directory)) if is_denied_by_sticky_bit(&directory, &why) => {
+            url_failure(error).fix(format_args!(
+                "{} is sticky, as /tmp is, and there the kernel keeps users from files of each \
+                 other (fs.protected_regular): name a directory in it of mode 0700, or of mode \
+                 2770 for a group",
+                Escaped(&directory.to_string_lossy())
+            ))
+        }
+        (Some(_), Some(directory)) if refused => {
+            let directory = directory.to_string_lossy();
+            if error.to_string().contains("ulimit") {
+                return url_failure(error);
+            }
+            if is_full(&error) {
+                let fix =
+                    format_args!("make room on the disk of {}", Escaped(&directory)).to_string();
+                return url_failure(error).fix(fix);
+            }
+            url_failure(error).fix(format_args!(
+                "make {} usable for this user, or name another: --url local:///DIRECTORY",
+                Escaped(&directory)
+            ))
+        }
+        _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
+            "mount /proc: the engine reads from it which processes live, and which boot this is",
+        ),
+        _ => url_failure(error),
+    }
+}
+
+/// Returns whether the kernel denies a file of another user although its mode would allow it.
+fn is_denied_by_sticky_bit(path: &Path, why: &str) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    let owned = |about: std::fs::Metadata| (about.mode(), about.uid());
+    let Ok(directory) = std::fs::metadata(path).map(owned) else { return false };
+    let Ok(files) = std::fs::read_dir(path) else { return false };
+    let files = files.filter_map(|file| file.ok()?.metadata().ok());
+    let mut files = files.filter(std::fs::Metadata::is_file).map(owned);
+    let denied = why.contains("ermission denied") || why.contains("unable to open");
+    denied && files.any(|file| is_protected(directory, file, us))
+}
+
+/// The rule of `fs.protected_regular`: in a sticky directory that others may write to, only a
+/// file's owner may open it with `O_CREAT`, unless the directory's owner owns it. Each pair is a
+/// mode and an owner.
+fn is_protected(directory: (u32, u32), file: (u32, u32), us: u32) -> bool {
+    let (sticky, open_to_others) = (directory.0 & 0o1000 != 0, directory.0 & 0o022 != 0);
+    let (mode_allows, foreign) = (file.0 & 0o006 == 0o006, file.1 != us);
+    sticky && open_to_others && mode_allows && foreign && file.1 != directory.1
+}
+
+/// Returns whether an error says that the disk is full.
+fn is_full(error: &LockError) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    let Some(source) = std::error::Error::source(error) else { return false };
+    match source.downcast_ref::<std::io::Error>() {
+        Some(error) => matches!(error.kind(), StorageFull | QuotaExceeded),
+        // SQLite's message.
+        None => source.to_string().contains("disk is full"),
+    }
+}
+
+/// Explains why a server could not be connected to. Inside a job of `run` the URL in the
+/// environment has no password.
+pub(super) fn of_connect(error: LockError, address: &Address) -> Failure {
+    let refused = matches!(error.kind(), ErrorKind::Refused { .. });
+    let failure = url_failure(error);
+    let in_job = std::env::var_os(outer_locks::VARIABLE).is_some();
+    let has_none = !has_password(&address.url) && !address.url.contains("password_");
+    if !(refused && in_job && has_none && address.source == Source::Environment) {
+        return failure;
+    }
+    failure.fix(
+        "`holdline run` takes a password out of the HOLDLINE_URL of its job: name a file that \
+         holds it there, by password_file",
+    )
+}
+
+/// A URL that cannot be used is an error of configuration, not of the command line.
+pub(crate) fn url_failure(error: LockError) -> Failure {
+    let is_url = matches!(error.kind(), ErrorKind::Invalid { .. });
+    let failure = Failure::from(error);
+    if is_url {
+        failure
+            .exit(Exit::Config)
+            .fix("give --url or HOLDLINE_URL; `holdline explain` shows what is used")
+    } else {
+        failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's setting applies to the whole machine, so no test switches it on.
+    #[test]
+    fn another_users_file_in_a_sticky_directory_is_protected() {
+        let (root, ann, bob) = (0, 1, 2);
+        let tmp = (0o041_777, root);
+        for (directory, file, us, protected) in [
+            (tmp, (0o100_666, ann), bob, true),
+            (tmp, (0o100_666, bob), bob, false),
+            (tmp, (0o100_666, root), bob, false),
+            (tmp, (0o100_600, ann), bob, false),
+            ((0o040_777, root), (0o100_666, ann), bob, false),
+            ((0o041_755, root), (0o100_666, ann), bob, false),
+            ((0o041_770, ann), (0o100_666, bob), ann, true),
+        ] {
+            assert_eq!(is_protected(directory, file, us), protected, "{directory:?} {file:?}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! How nodes that belong to no set become one: all accept the same proposal, then all are activated
+//! (M1).
+
+use std::collections::BTreeSet;
+
+use super::{MembershipPlan, Planner, SetStatus, stamp_of};
+use crate::quorum::configuration::{Configuration, MAX_LEASE_CAP, MemberSlot, NodeId, Stamp};
+use crate::quorum::node::{MemberState, NodeCommand};
+
+impl Planner<'_> {
+    /// Returns whether another client initialises a set of other nodes: a proposal has members that
+    /// are neither seen here nor at one of our addresses.
+    pub(super) fn has_rival_proposal(&self) -> bool {
+        let known = |slot: &MemberSlot| {
+            self.seen().any(|(_, report)| report.id == slot.id)
+                || self.desired.addresses.contains(&slot.address)
+        };
+        let mut proposed = self.seen().filter_map(|(_, report)| report.configuration.as_ref());
+        proposed
+            .any(|one| one.slots().len() != self.reports.len() || !one.slots().iter().all(known))
+    }
+
+    pub(super) fn initialise(&self) -> MembershipPlan {
+        let silent = self.reports.iter().enumerate().filter(|(_, report)| report.is_none());
+        let silent: Vec<usize> = silent.map(|(at, _)| at).collect();
+        let steps = if silent.is_empty() { self.propose() } else { Vec::new() };
+        MembershipPlan { steps, ..MembershipPlan::none(SetStatus::Uninitialised { silent }) }
+    }
+
+    fn propose(&self) -> Vec<(usize, NodeCommand)> {
+        let address = |at: usize| self.desired.addresses.get(at).map_or("", String::as_str);
+        let nodes: Vec<(NodeId, &str)> =
+            self.seen().map(|(at, report)| (report.id, address(at))).collect();
+        let proposed: Vec<&Configuration> =
+            self.seen().filter_map(|(_, report)| report.configuration.as_ref()).collect();
+        let stamps: BTreeSet<Stamp> = proposed.iter().map(|one| one.stamp()).collect();
+        let fits = |one: &Configuration| nodes.iter().all(|(id, _)| one.has(*id));
+        let wanted = match (stamps.len(), proposed.first()) {
+            (0, _) | (_, None) => Configuration::initial(&nodes, self.desired.max_lease),
+            (1, Some(one)) if fits(one) => (*one).clone(),
+            // Proposals that cannot be agreed on: a node lost its own, or two clients want
+            // different leases. No client can have seen all nodes accept one, so a later one may
+            // replace them.
+            (_, Some(one)) => {
+                let epoch = proposed.iter().map(|one| one.epoch()).max().unwrap_or(0);
+                let max_lease = proposed.iter().map(|one| one.max_lease()).max();
+                let max_lease = max_lease.unwrap_or(self.desired.max_lease);
+                Configuration::initial(&nodes, max_lease).after(one.set(), epoch)
+            }
+        };
+        let stamp = wanted.stamp();
+        let without_it = self.seen().filter(|(_, report)| stamp_of(report) != Some(stamp));
+        let steps: Vec<(usize, NodeCommand)> = without_it
+            .map(|(at, report)| {
+                let (from, configuration) = (stamp_of(report), wanted.clone());
+                (at, NodeCommand::Propose { from, configuration })
+            })
+            .collect();
+        if steps.is_empty() { self.activate(stamp) } else { steps }
+    }
+
+    /// Activates nodes whose proposal all others have accepted.
+    pub(super) fn activate(&self, stamp: Stamp) -> Vec<(usize, NodeCommand)> {
+        let quarantine = (!self.desired.vouched).then(|| self.with_drift(MAX_LEASE_CAP));
+        let proposed = self.seen().filter(|(_, report)| {
+            report.state == MemberState::Proposed && stamp_of(report) == Some(stamp)
+        });
+        proposed.map(|(at, _)| (at, NodeCommand::Activate { stamp, quarantine })).collect()
+    }
+}

@@ -1,0 +1,44 @@
+-- KEYS: what is stored about the master term. ARGV: the longest lease and the margin in ms, and `all` if
+--       no grant counts that a replica lacks (else -); then, from a client that has measured the
+--       quarantine: of which run it was, how many ms were left, and how many have passed since.
+-- Returns the run of the server, and for how many ms it grants no lock.
+local key, longest, margin = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local function info(section, name)
+  return string.match(redis.call('INFO', section), '\n' .. name .. ':(%w+)') or ''
+end
+-- Only a promotion sets the second replication id: it is that of the former master.
+local run, followed = info('server', 'run_id'), info('replication', 'master_replid2')
+local never_promoted = not string.find(followed, '[^0]')
+local stored = redis.call('HMGET', key, 'm', 'f', 'l', 'q', 'w', 'r')
+local stored_run, stored_followed, stored_longest, stored_end, stored_weak, stored_rest = unpack(stored)
+if stored_run == run and never_promoted then followed = stored_followed or followed end
+local promoted = not never_promoted and stored_followed ~= followed
+local name = run .. '/' .. followed
+-- Some clients accept grants that a replica may lack.
+local weak = stored_weak or ARGV[3] ~= 'all'
+longest = math.max(longest, tonumber(stored_longest or '') or 0)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local left = math.ceil(longest * 1.01) + margin
+if stored_run == run and not promoted then
+  local of, rest = string.match(stored_rest or '', '^(.*) (%d+)$')
+  if stored_end == '0' then
+    left = 0
+  elseif of == name then
+    left = tonumber(rest)
+  else
+    -- A client of an earlier version began the quarantine: it stored the end.
+    left = math.min(left, math.max(0, (tonumber(stored_end or '') or 0) - now))
+  end
+  if ARGV[4] == name then left = math.min(left, math.max(0, ARGV[5] - ARGV[6])) end
+else
+  if stored_run and promoted and not weak then
+    -- Grants that a restart has lost were lost before that.
+    left = math.max(0, left - (tonumber(info('server', 'uptime_in_seconds')) or 0) * 1000)
+  end
+  redis.call('HSET', key, 'q', string.format('%.0f', now + left))
+end
+redis.call('HSET', key, 'm', run, 'f', followed, 'l', longest,
+  'r', string.format('%s %.0f', name, left))
+if weak then redis.call('HSET', key, 'w', '1') end
+return { name, left }

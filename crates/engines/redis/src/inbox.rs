@@ -1,0 +1,223 @@
+//! The inbox of this process on its server: one subscription, made when it is first needed.
+//!
+//! - H1: a request to be queued names our inbox only while its subscription is confirmed, and else
+//!   none: a hand-off skips an inbox without a subscriber.
+//! - H2: when the subscription is restored, every watch receives a hint to look again.
+
+use std::future::poll_fn;
+use std::iter;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use futures_core::Stream;
+use holdline_core::hints::Watches;
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, Clock, Hints, LeaseId, LockError, RenewReply,
+    RenewRequest,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::node::{Node, SubscriptionEvent};
+
+/// Receives the messages to this process. Dropping it ends the subscription.
+#[derive(Debug)]
+pub(crate) struct ProcessInbox {
+    node: Node,
+    clock: Arc<dyn Clock>,
+    channel: Vec<u8>,
+    watches: Arc<Watches>,
+    opened: Mutex<Option<Opened>>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    status: Arc<InboxStatus>,
+    _end: DropGuard,
+}
+
+const CONNECTING: u8 = 0;
+const SUBSCRIBED: u8 = 1;
+const ENDED: u8 = 2;
+
+/// Whether the subscription is confirmed.
+#[derive(Debug, Default)]
+struct InboxStatus {
+    state: AtomicU8,
+    /// A wait for the confirmation has timed out, and none has come since: nobody waits again.
+    timed_out: AtomicBool,
+    changed: Notify,
+}
+
+impl InboxStatus {
+    fn is(&self, state: u8) -> bool {
+        self.state.load(Ordering::SeqCst) == state
+    }
+
+    fn set(&self, state: u8) {
+        if state == SUBSCRIBED {
+            self.timed_out.store(false, Ordering::SeqCst);
+        }
+        self.state.store(state, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the subscription is confirmed; false when its task has ended.
+    async fn wait(&self) -> bool {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.state.load(Ordering::SeqCst) {
+                CONNECTING => changed.await,
+                state => return state == SUBSCRIBED,
+            }
+        }
+    }
+}
+
+/// Sets the status when the subscriber's task ends, also when its runtime drops it.
+struct EndOfTask(Arc<InboxStatus>);
+
+impl Drop for EndOfTask {
+    fn drop(&mut self) {
+        self.0.set(ENDED);
+    }
+}
+
+impl ProcessInbox {
+    pub(crate) fn new(
+        node: Node,
+        clock: Arc<dyn Clock>,
+        channel: Vec<u8>,
+        watches: Arc<Watches>,
+    ) -> ProcessInbox {
+        ProcessInbox { node, clock, channel, watches, opened: Mutex::default() }
+    }
+
+    /// Starts to subscribe, without waiting for the confirmation.
+    pub(crate) fn open(&self) {
+        drop(self.status());
+    }
+
+    fn status(&self) -> Arc<InboxStatus> {
+        let mut opened = self.opened.lock();
+        match &*opened {
+            Some(open) if !open.status.is(ENDED) => open.status.clone(),
+            _ => opened.insert(self.start()).status.clone(),
+        }
+    }
+
+    /// Tells whether the subscription is confirmed.
+    pub(crate) fn is_subscribed(&self) -> bool {
+        let opened = self.opened.lock();
+        opened.as_ref().is_some_and(|open| open.status.is(SUBSCRIBED))
+    }
+
+    /// Starts to subscribe, and waits for the confirmation; false when that takes too long. After
+    /// one timeout, as for a user who may not subscribe, it no longer waits, until a confirmation
+    /// has come.
+    pub(crate) async fn subscribed_within(&self, limit: Duration) -> bool {
+        let status = self.status();
+        if status.is(SUBSCRIBED) {
+            return true;
+        }
+        if status.timed_out.load(Ordering::SeqCst) {
+            return false;
+        }
+        let end = self.clock.now().after(limit);
+        let subscribed = tokio::select! {
+            biased;
+            subscribed = status.wait() => subscribed,
+            () = self.clock.sleep_until(end) => false,
+        };
+        if !subscribed {
+            status.timed_out.store(true, Ordering::SeqCst);
+        }
+        subscribed
+    }
+
+    /// Watches a lease id.
+    pub(crate) fn watch(&self, lease_id: LeaseId) -> Hints {
+        let stream = Watches::open_or_ask(&self.watches, lease_id);
+        self.open();
+        Box::pin(stream)
+    }
+
+    /// Forgets the lease ids whose renewal was the last.
+    pub(crate) fn forget_ended(
+        &self,
+        renewals: &[&RenewRequest],
+        replies: &[Result<RenewReply, LockError>],
+    ) {
+        for (renewal, reply) in iter::zip(renewals, replies) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                self.watches.forget(renewal.lease_id);
+            }
+        }
+    }
+
+    /// Runs a request for a name by `send`, and keeps hints that arrive meanwhile for its watch.
+    /// `send` receives whether this process is subscribed.
+    pub(crate) async fn acquire<F>(
+        &self,
+        request: &AcquireRequest,
+        limit: Duration,
+        send: impl FnOnce(bool) -> F,
+    ) -> Result<AcquireReply, LockError>
+    where
+        F: Future<Output = Result<AcquireReply, LockError>>,
+    {
+        let id = request.lease_id;
+        if request.queue {
+            // A hint can come as soon as the script has run, before the reply is read.
+            self.watches.expect(id);
+        }
+        // A contender that is queued already may have to claim the name, and must not wait here.
+        let subscribed = match request.queue && !request.known {
+            true => self.subscribed_within(limit).await,
+            false => self.is_subscribed(),
+        };
+        let reply = send(subscribed).await;
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        reply
+    }
+
+    fn start(&self) -> Opened {
+        let status = Arc::new(InboxStatus::default());
+        let end_of_task = EndOfTask(status.clone());
+        let end = CancellationToken::new();
+        let ended = end.clone();
+        let (watches, receiving) = (self.watches.clone(), self.watches.clone());
+        let handler = Box::new(move |message: &[u8]| receiving.deliver(message));
+        let mut subscription = self.node.subscribe_with(self.channel.clone(), handler);
+        self.node.spawn(Box::pin(async move {
+            loop {
+                let next = poll_fn(|context| Pin::new(&mut subscription).poll_next(context));
+                let event = tokio::select! {
+                    biased;
+                    () = ended.cancelled() => return,
+                    event = next => event,
+                };
+                match event {
+                    Some(SubscriptionEvent::Message(_)) => {}
+                    Some(SubscriptionEvent::Lost) => end_of_task.0.set(CONNECTING),
+                    Some(SubscriptionEvent::Resubscribed) => {
+                        end_of_task.0.set(SUBSCRIBED);
+                        watches.notify_all();
+                    }
+                    None => return,
+                }
+            }
+        }));
+        Opened { status, _end: end.drop_guard() }
+    }
+}

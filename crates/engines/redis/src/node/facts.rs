@@ -1,0 +1,55 @@
+//! What the handshake has found out about a server.
+
+use std::time::Duration;
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+
+use super::master_term::Quarantine;
+use crate::error::ENGINE;
+
+/// What is known of the server at the other end of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServerFacts {
+    /// Changes with each start of the server, and with each promotion where sentinels name the
+    /// master; `None` where we may not ask.
+    pub(crate) run_id: Option<String>,
+    /// The protocol version: 2 or 3.
+    pub(crate) resp: u8,
+    /// The server knows `DELEX … IFEQ`.
+    pub(crate) delex: bool,
+    /// The server knows `DELIFEQ`.
+    pub(crate) delifeq: bool,
+    /// How long one round trip of the handshake took.
+    pub(crate) round_trip: Duration,
+    /// Set when the server may have lost grants whose holders still rely on them: until its end
+    /// no lock is granted.
+    pub(crate) quarantine: Option<Quarantine>,
+    /// Host and port, where sentinels or a cluster named the server.
+    pub(crate) host_port: Option<(String, u16)>,
+    /// The server is a node of a cluster.
+    pub(crate) in_cluster: bool,
+}
+
+impl ServerFacts {
+    /// Tells whether they are of this run of a server.
+    pub(super) fn is_of(&self, run_id: Option<&str>) -> bool {
+        run_id.is_none_or(|run_id| self.run_id.as_deref() == Some(run_id))
+    }
+
+    /// Refuses a node of a cluster where one server is meant: most names would be elsewhere.
+    pub(crate) fn check_is_alone(&self) -> Result<(), LockError> {
+        if !self.in_cluster {
+            return Ok(());
+        }
+        let message = "the server is a node of a Redis Cluster: write `redis-cluster://`, or \
+                       `rediss-cluster://` for TLS";
+        let kind = ErrorKind::Refused { message: message.to_owned() };
+        Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
+    }
+
+    /// Tells whether this is another server or a restarted one, as far as both run ids are known.
+    pub(super) fn is_another_than(&self, before: &ServerFacts) -> bool {
+        let both = self.run_id.as_ref().zip(before.run_id.as_ref());
+        both.is_some_and(|(now, before)| now != before)
+    }
+}

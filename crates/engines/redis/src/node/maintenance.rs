@@ -1,0 +1,89 @@
+//! What a healthy connection needs: its subscriptions, and reports about a quarantine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{ErrorKind, LockError};
+
+use super::connection::Connection;
+use super::pending_reply::Limit;
+use super::request::Request;
+use super::{Shared, master_term};
+use crate::error::refusal;
+
+/// How soon a subscription that failed is requested again.
+const SUBSCRIBE_RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps the subscriptions of a connection up to date until the router has something to do.
+pub(super) async fn maintain_connection(shared: &Arc<Shared>, connection: &Arc<Connection>) {
+    let changes = async {
+        if connection.facts().resp == 2 {
+            return std::future::pending().await;
+        }
+        if !apply_changes(shared, connection).await {
+            let end = shared.clock.now().after(SUBSCRIBE_RETRY);
+            return shared.clock.sleep_until(end).await;
+        }
+        shared.subscriptions.changed().await;
+    };
+    tokio::select! {
+        biased;
+        () = shared.router.needs_supervisor() => {}
+        () = changes => {}
+        () = report_quarantine(shared, connection) => {}
+    }
+}
+
+/// Reports how much of a quarantine has passed, while it lasts. Never ends.
+async fn report_quarantine(shared: &Shared, connection: &Arc<Connection>) {
+    let facts = connection.facts();
+    while let Some(next) =
+        facts.quarantine.and_then(|quarantine| quarantine.next_report(shared.clock.now()))
+    {
+        shared.clock.sleep_until(next).await;
+        if let Some(args) = master_term::report(&shared.options, facts, shared.clock.now()) {
+            drop(request(shared, connection, Request::Command(&args)).await);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Sends the subscriptions that have changed; false when that must be repeated.
+pub(super) async fn apply_changes(shared: &Shared, connection: &Arc<Connection>) -> bool {
+    let changes = shared.subscriptions.changes(connection.id());
+    if changes.is_empty() {
+        return true;
+    }
+    if !changes.unsubscribe.is_empty() {
+        // A failure does not matter: the messages have no subscriber.
+        drop(request(shared, connection, Request::Unsubscribe(&changes.unsubscribe)).await);
+    }
+    if changes.subscribe.is_empty() {
+        return true;
+    }
+    match request(shared, connection, Request::Subscribe(&changes.subscribe)).await {
+        Ok(()) => shared.subscriptions.confirmed(&changes.subscribe, connection.id()),
+        Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+            tracing::warn!(%error, "no subscription: waiters rely on their heartbeat");
+            shared.subscriptions.refused(&changes.subscribe, connection.id());
+        }
+        Err(error) => {
+            tracing::debug!(%error, "no subscription yet");
+            return false;
+        }
+    }
+    true
+}
+
+async fn request(
+    shared: &Shared,
+    connection: &Arc<Connection>,
+    request: Request<'_>,
+) -> Result<(), LockError> {
+    let asked = shared.options.command_timeout();
+    let limit = Limit { end: shared.clock.now().after(asked), asked };
+    match connection.clone().enqueue(request, None, limit) {
+        Ok(reply) => reply.await?.map(drop).map_err(refusal),
+        Err(rejected) => Err(rejected.0),
+    }
+}

@@ -1,0 +1,150 @@
+//! Subscriptions with RESP2, which cannot push on a shared connection: they have one of their own.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+
+use super::Shared;
+use super::connect::{target, within};
+use super::dial::{Stage, dial};
+use super::handshake::auth;
+use super::resp::Frame;
+use super::subscriptions::Subscriptions;
+use super::value::Value;
+use super::wire::{Wire, WireError};
+use crate::error::{ServerError, refusal, unavailable};
+
+/// Connects, subscribes and delivers messages until the connection ends. Each connection has its
+/// own number.
+pub(super) async fn run(shared: &Arc<Shared>) -> LockError {
+    let stage = Stage::default();
+    let mut wire = match within(shared, &stage, open(shared, &stage)).await {
+        Ok(wire) => wire,
+        Err(error) => return error,
+    };
+    let id = shared.next_id();
+    let error = loop {
+        if let Err(error) = apply_changes(shared, &stage, &mut wire, id).await {
+            break error;
+        }
+        match next_frame(&mut wire, &shared.subscriptions).await {
+            Ok(Some(frame)) => drop(handle_frame(&shared.subscriptions, &frame)),
+            // The subscriptions have changed.
+            Ok(None) => {}
+            Err(error) => break lock_error(&error),
+        }
+    };
+    shared.subscriptions.lost(id);
+    error
+}
+
+async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
+    let options = target(shared).await?;
+    let dialled = dial(&options, stage).await?;
+    let mut wire = Wire::new(dialled.stream);
+    if let Some(args) = auth(&options) {
+        let answers = wire.request(&[args]).await.map_err(|error| lock_error(&error))?;
+        answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(refusal))?;
+    }
+    Ok(wire)
+}
+
+/// Waits for the next frame, or until the subscriptions change.
+async fn next_frame(
+    wire: &mut Wire,
+    subscriptions: &Subscriptions,
+) -> Result<Option<Frame>, WireError> {
+    let mut changed = pin!(subscriptions.changed());
+    let mut frame = pin!(wire.frame());
+    poll_fn(|context| {
+        if let Poll::Ready(frame) = frame.as_mut().poll(context) {
+            return Poll::Ready(frame.map(Some));
+        }
+        changed.as_mut().poll(context).map(|()| Ok(None))
+    })
+    .await
+}
+
+/// Delivers a message; returns the kind of any other frame.
+fn handle_frame<'a>(
+    subscriptions: &Subscriptions,
+    frame: &'a Frame,
+) -> Result<Option<&'a str>, &'a ServerError> {
+    let parts = match frame {
+        Frame::Reply(Ok(value)) => value.as_array().unwrap_or_default(),
+        Frame::Reply(Err(args)) => return Err(args),
+        Frame::Push(parts) => parts,
+    };
+    if let [kind, Value::Bytes(channel), Value::Bytes(message)] = parts
+        && kind.as_text() == Some("message")
+    {
+        subscriptions.deliver(channel, message);
+    }
+    Ok(parts.first().and_then(Value::as_text))
+}
+
+async fn apply_changes(
+    shared: &Arc<Shared>,
+    stage: &Stage,
+    wire: &mut Wire,
+    id: u64,
+) -> Result<(), LockError> {
+    let subscriptions = &shared.subscriptions;
+    let changes = subscriptions.changes(id);
+    if !changes.unsubscribe.is_empty() {
+        // A refusal does not matter: the messages have no subscriber.
+        let said = request(wire, subscriptions, "unsubscribe", &changes.unsubscribe);
+        drop(within(shared, stage, said).await?);
+    }
+    if changes.subscribe.is_empty() {
+        return Ok(());
+    }
+    let said = request(wire, subscriptions, "subscribe", &changes.subscribe);
+    match within(shared, stage, said).await? {
+        Ok(()) => subscriptions.confirmed(&changes.subscribe, id),
+        Err(args) => {
+            let error = refusal(args);
+            if !matches!(error.kind(), ErrorKind::Refused { .. }) {
+                return Err(error);
+            }
+            tracing::warn!(%error, "no subscription: waiters rely on their heartbeat");
+            subscriptions.refused(&changes.subscribe, id);
+        }
+    }
+    Ok(())
+}
+
+/// Sends a command about channels, and waits until the server confirms each, or refuses.
+async fn request(
+    wire: &mut Wire,
+    subscriptions: &Subscriptions,
+    verb: &str,
+    channels: &[Vec<u8>],
+) -> Result<Result<(), ServerError>, LockError> {
+    let command = verb.to_ascii_uppercase();
+    let channel_words = channels.iter().map(Vec::as_slice);
+    let args = [command.as_bytes()].into_iter().chain(channel_words).collect();
+    wire.send(&[args]).await.map_err(|error| lock_error(&error))?;
+    let mut missing = channels.len();
+    while missing > 0 {
+        let frame = wire.frame().await.map_err(|error| lock_error(&error))?;
+        match handle_frame(subscriptions, &frame) {
+            Ok(kind) => missing -= usize::from(kind == Some(verb)),
+            Err(args) => return Ok(Err(args.clone())),
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn lock_error(error: &WireError) -> LockError {
+    let why = match error {
+        WireError::Io(error) => format!("the connection for subscriptions broke: {error}"),
+        WireError::InvalidFrame => {
+            "the connection for subscriptions broke: invalid reply".to_owned()
+        }
+    };
+    unavailable(why, Certainty::Unknown)
+}

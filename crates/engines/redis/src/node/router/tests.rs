@@ -1,0 +1,66 @@
+//! Connections that come too late, come back, or are waited for.
+
+use std::time::Duration;
+
+use super::*;
+use crate::node::Value;
+use crate::node::connection::Hooks;
+use crate::node::pending_reply::Limit;
+use crate::node::request::Request;
+use crate::node::resp::Frame;
+
+/// Counts the notifications of a connection.
+#[derive(Default)]
+struct Counted(AtomicU64);
+
+impl ConnectionObserver for Counted {
+    fn connection_changed(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn connection(id: u64, told: &Arc<Counted>) -> Arc<Connection> {
+    let hooks = Hooks { observer: told.clone(), reset: Arc::default() };
+    let clock = Arc::new(holdline::ManualClock::new());
+    Arc::new(Connection::new(id, ServerFacts::default(), clock, hooks, None))
+}
+
+#[test]
+fn a_connection_that_is_made_after_the_close_is_closed() {
+    let (router, told) = (ConnectionRouter::new(), Arc::default());
+    router.close();
+    let late = connection(1, &told);
+    router.add(late.clone());
+    assert_eq!((late.health(), router.current()), (Health::Closed, None));
+}
+
+/// A retired connection that is used again no longer ends when it is empty.
+#[test]
+fn a_reinstated_connection_does_not_report_that_it_is_empty() {
+    let (router, told) = (ConnectionRouter::new(), Arc::default());
+    let (first, second) = (connection(1, &told), connection(2, &told));
+    let limit = Limit { end: holdline_core::Moment::NEVER, asked: Duration::from_secs(1) };
+    let ask = || first.clone().enqueue(Request::Ping("1"), None, limit).ok();
+    router.add(first.clone());
+    let _hangs = ask().expect("room");
+    first.mark_suspect();
+    router.maintain();
+    router.add(second.clone());
+    first.mark_good();
+    assert!(matches!(router.maintain(), RouterState::Current(connection) if connection.id() == 2));
+    second.close("gone");
+    assert!(matches!(router.maintain(), RouterState::Current(connection) if connection.id() == 1));
+    let before = told.0.load(Ordering::SeqCst);
+    let answers = [Frame::Reply(Ok(Value::Nil))].into_iter();
+    assert!(first.dispatch(answers, &mut Vec::new()));
+    assert_eq!(told.0.load(Ordering::SeqCst), before);
+}
+
+#[test]
+fn a_request_that_stops_waiting_makes_room() {
+    let router = ConnectionRouter::new();
+    let parked: Vec<_> = (0..MAX_PARKED).map(|_| router.park().expect("room")).collect();
+    assert!(router.park().is_err());
+    drop(parked);
+    assert!(router.park().is_ok());
+}

@@ -1,0 +1,69 @@
+//! A repeated request under a lease id that was granted before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::quorum::{SKEW, majority, proven};
+use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
+
+use super::attempt::ended_error;
+use super::in_flight::InFlight;
+use super::membership::{Eligibility, refusal_text};
+use super::replies::{self, VoteReply};
+use super::requests::{self, AcquireKind};
+use super::set::NodeSet;
+
+/// Repeats a request under an id that was granted before: returns the same token, and the time
+/// left. A node where the lease was healed proves nothing (Q6).
+pub(super) async fn acquire_known(
+    set: &Arc<NodeSet>,
+    request: &AcquireRequest,
+) -> Result<AcquireReply, LockError> {
+    let view = set.view().await?;
+    let deadline = set.node_deadline(request.hold.duration().unwrap_or_default());
+    let mut in_flight = InFlight::with_capacity(set.members.len());
+    for (node, node_state) in view.nodes.iter().enumerate() {
+        let Eligibility::Votes(proof) = node_state else { continue };
+        in_flight.push(node, async move {
+            let call = || {
+                requests::acquire(&set.context, proof, request, 0, SKEW, AcquireKind::Known)
+                    .within(deadline)
+            };
+            let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+            reply.and_then(|reply| replies::voted(&reply, proof))
+        });
+    }
+    let mut reasons = view.reasons(set.clock.now());
+    let (mut tokens, mut lefts, mut unknown, mut reason) = (Vec::new(), Vec::new(), 0, None);
+    let (nodes, needed) = (reasons.len(), majority(reasons.len()));
+    while let Some((node, answer)) = in_flight.next().await {
+        match answer {
+            Ok(VoteReply::Held { last, left }) => {
+                tokens.push(last);
+                lefts.push((last, left));
+            }
+            Ok(VoteReply::Healed { .. }) => {
+                reasons[node] =
+                    Some("the lease was healed there, which proves no token".to_owned());
+            }
+            Ok(VoteReply::Cancelled { revoked }) => {
+                reason = Some(reason.take().flatten().or(revoked));
+            }
+            Ok(VoteReply::Refused(why)) => reasons[node] = Some(refusal_text(why)),
+            Ok(_) => unknown += 1,
+            Err(error) => reasons[node] = Some(error.kind().to_string()),
+        }
+        if let Some(token) = proven(&tokens, nodes) {
+            let same = lefts.into_iter().filter(|(last, _)| *last == token);
+            let mut lefts: Vec<Duration> = same.map(|(_, left)| left).collect();
+            lefts.sort_unstable_by(|one, other| other.cmp(one));
+            let left = Some(lefts[needed - 1]);
+            return Ok(AcquireReply::Granted { token, left, anchor: None });
+        }
+    }
+    match reason {
+        Some(revoked) => Err(ended_error(revoked)),
+        None if unknown >= needed => Ok(AcquireReply::Unknown),
+        None => Err(set.no_quorum(&reasons).with_certainty(Certainty::Unknown)),
+    }
+}

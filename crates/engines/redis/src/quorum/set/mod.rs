@@ -1,0 +1,287 @@
+//! The nodes of a set, and what this client knows of them together.
+//!
+//! A task asks all nodes for their reports, computes the next steps with
+//! [`plan`](holdline_core::quorum::plan), sends them, and repeats (`maintenance`). All clients do
+//! the same side by side; a node rejects a step that comes too late. The result is a
+//! [`MembershipView`]: which nodes vote, and under which configuration (`publish`). A request that
+//! meets a node with another configuration wakes the task.
+
+mod maintenance;
+mod publish;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdline_core::hints::Watches;
+use holdline_core::quorum::{DesiredConfiguration, majority};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::ENGINE;
+use super::healing::{RenewalsInFlight, Tokens};
+use super::member::{Member, Observed};
+use super::membership::MembershipView;
+use super::options::QuorumOptions;
+use super::undo::BackgroundUndos;
+use super::unfenced::Unfenced;
+use crate::native::RequestContext;
+
+/// How much faster than ours a node's clock may run, in parts per million.
+const DRIFT_PPM: u32 = holdline_core::lease::DEFAULT_DRIFT_PPM;
+/// The smallest round trip that is assumed.
+const MIN_ROUND_TRIP: Duration = Duration::from_micros(100);
+/// The shortest deadline of a request to one node.
+const MIN_NODE_DEADLINE: Duration = Duration::from_millis(50);
+/// How long a command waits for the first view.
+const FIRST_VIEW_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first handshake waits for the slower nodes, once a majority has answered.
+pub(super) const FIRST_GRACE: Duration = Duration::from_millis(50);
+
+/// The nodes, and what is known of them together.
+#[derive(Debug)]
+pub(super) struct NodeSet {
+    pub(super) members: Vec<Member>,
+    pub(super) context: RequestContext,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The requests of a quorum without tokens. Its servers are no set, and need no maintenance.
+    pub(super) unfenced: Option<Unfenced>,
+    desired: DesiredConfiguration,
+    /// This client changes nothing of the set.
+    read_only: bool,
+    state: Mutex<SetState>,
+    /// The largest token that was proposed or received.
+    largest: AtomicU64,
+    pub(super) renewals_in_flight: RenewalsInFlight,
+    pub(super) tokens: Tokens,
+    pub(super) background_undos: BackgroundUndos,
+    /// The watches of leases.
+    pub(super) watches: Arc<Watches>,
+    /// Wakes the tasks that wait for a view.
+    changed: Notify,
+    /// Wakes the maintenance task.
+    wake: Arc<Notify>,
+}
+
+/// The current view, or why the set cannot be used; `None` before the first round.
+type CurrentView = Option<Result<Arc<MembershipView>, LockError>>;
+
+#[derive(Debug, Default)]
+struct SetState {
+    view: CurrentView,
+    /// How many rounds have ended.
+    rounds: u64,
+    /// A round is running.
+    in_round: bool,
+    /// The maintenance task is running.
+    maintained: bool,
+    /// An acquire was requested, so servers that belong to no set may be initialised.
+    may_initialise: bool,
+}
+
+impl NodeSet {
+    pub(super) fn new(
+        options: &QuorumOptions,
+        context: RequestContext,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Arc<NodeSet>, LockError> {
+        let nodes = options.nodes().iter();
+        let members: Vec<Member> =
+            nodes.map(|node| Member::new(node, clock.clone())).collect::<Result<_, _>>()?;
+        let desired = DesiredConfiguration {
+            addresses: members.iter().map(|member| member.address().to_owned()).collect(),
+            max_lease: options.max_lease(),
+            vouched: false,
+            drift_ppm: DRIFT_PPM,
+            replace: Vec::new(),
+        };
+        let set = NodeSet {
+            members,
+            context,
+            clock,
+            unfenced: Unfenced::of(&options.nodes()[0]),
+            desired,
+            read_only: options.read_only(),
+            state: Mutex::default(),
+            largest: AtomicU64::new(0),
+            renewals_in_flight: RenewalsInFlight::default(),
+            tokens: Tokens::default(),
+            background_undos: BackgroundUndos::default(),
+            watches: Arc::default(),
+            changed: Notify::new(),
+            wake: Arc::default(),
+        };
+        Ok(Arc::new(set))
+    }
+
+    /// Allows the maintenance to initialise servers that belong to no set: an acquire was
+    /// requested. A read-only client initialises none.
+    pub(super) fn allow_initialisation(&self) {
+        let mut state = self.state.lock();
+        if std::mem::replace(&mut state.may_initialise, true) {
+            return;
+        }
+        if is_not_initialised(&state.view) {
+            (state.view, state.rounds) = (None, 0);
+            drop(state);
+            self.wake_maintenance();
+        }
+    }
+
+    /// Starts the next round of maintenance now: a node did not agree with the current view.
+    pub(super) fn wake_maintenance(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Returns the current view. Waits for the first one, as long as a connection may take.
+    ///
+    /// # Errors
+    /// The reason why the set cannot be used. No request was sent.
+    pub(super) async fn view(self: &Arc<NodeSet>) -> Result<Arc<MembershipView>, LockError> {
+        self.start_maintenance();
+        let mut limit = None;
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let view = self.state.lock().view.clone();
+            if let Some(view) = view {
+                return view;
+            }
+            let end = *limit.get_or_insert_with(|| self.clock.now().after(FIRST_VIEW_TIMEOUT));
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = self.clock.sleep_until(end) => return Err(self.no_quorum(&[])),
+            }
+        }
+    }
+
+    /// Runs a round of maintenance, and waits until it ends or another configuration is known, at
+    /// most for `limit`.
+    pub(super) async fn refresh(&self, known: &MembershipView, limit: Duration) {
+        let end = self.clock.now().after(limit);
+        let enough = {
+            let state = self.state.lock();
+            // A round that is running may have asked before.
+            state.rounds + 1 + u64::from(state.in_round)
+        };
+        let is_newer = || {
+            let state = self.state.lock();
+            let stamp = |view: &MembershipView| view.configuration.stamp();
+            let agreed = state.view.as_ref().and_then(|view| view.as_ref().ok());
+            state.rounds >= enough || agreed.is_some_and(|now| stamp(now) != stamp(known))
+        };
+        self.wake_maintenance();
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if is_newer() {
+                return;
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = self.clock.sleep_until(end) => return,
+            }
+        }
+    }
+
+    /// Returns whether a node has a connection that answers in time.
+    pub(super) fn answers(&self, node: usize) -> bool {
+        self.members[node].node().healthy().is_some()
+    }
+
+    /// Returns the deadline of a request to one node, for a lease of this length. A slow majority
+    /// is better than none as long as enough of the lease is left; a renewal ends before the next
+    /// one is due.
+    pub(super) fn node_deadline(&self, lease: Duration) -> Duration {
+        (lease / 4).max(MIN_NODE_DEADLINE).min(self.context.deadline)
+    }
+
+    /// Records a token that a node returned.
+    pub(super) fn note_token(&self, token: u64) {
+        self.largest.fetch_max(token, Ordering::Relaxed);
+    }
+
+    /// Proposes a token: the nodes' clock, or one more than the largest known token.
+    pub(super) fn propose_token(&self, view: &MembershipView, now: Moment) -> u64 {
+        let mut last = self.largest.load(Ordering::Relaxed);
+        loop {
+            let proposed = view.time_us(now).max(last + 1);
+            // No two attempts of one process propose the same token.
+            match self.largest.compare_exchange_weak(
+                last,
+                proposed,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return proposed,
+                Err(seen) => last = seen,
+            }
+        }
+    }
+
+    /// Draws a pause between one round trip and this many.
+    pub(super) fn random_pause(&self, round_trips: u32) -> Duration {
+        let round_trip = self.round_trip().max(MIN_ROUND_TRIP);
+        let random = f64::from(self.members[0].node().random()) / f64::from(u32::MAX);
+        round_trip + round_trip.mul_f64(random * f64::from(round_trips - 1))
+    }
+
+    /// Returns the last round trip of the slowest node of the fastest majority.
+    fn round_trip(&self) -> Duration {
+        let trip = |member: &Member| match &self.unfenced {
+            Some(_) => member.node().healthy().map(|facts| facts.round_trip),
+            None => member.observed().current.map(|current| current.round_trip),
+        };
+        let mut trips: Vec<Duration> = self.members.iter().filter_map(trip).collect();
+        trips.sort_unstable();
+        trips.get(majority(self.members.len()) - 1).copied().unwrap_or(self.context.deadline)
+    }
+
+    pub(super) fn desired(&self) -> &DesiredConfiguration {
+        &self.desired
+    }
+
+    /// Makes the error that too few nodes answered, with the reason of each.
+    pub(super) fn no_quorum(&self, reasons: &[Option<String>]) -> LockError {
+        let describe = |(at, member): (usize, &Member)| {
+            let reason = reasons.get(at).cloned().flatten();
+            let observed = || match member.observed() {
+                Observed { current: Some(_), .. } => "answers".to_owned(),
+                Observed { failure: Some(failure), .. } => failure.kind().to_string(),
+                Observed { .. } => "no answer yet".to_owned(),
+            };
+            format!("{}: {}", member.address(), reason.unwrap_or_else(observed))
+        };
+        let nodes: Vec<String> = self.members.iter().enumerate().map(describe).collect();
+        let refuses = |member: &&Member| {
+            let failure = member.observed().failure;
+            failure.is_some_and(|failure| matches!(failure.kind(), ErrorKind::Refused { .. }))
+        };
+        // `Refused` where waiting does not help.
+        let refused = self.members.iter().filter(refuses).count();
+        if refused > nodes.len() - majority(nodes.len()) {
+            let message = format!("no majority lets us in: {}", nodes.join("; "));
+            return misconfigured(message);
+        }
+        LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, Certainty::NotApplied)
+    }
+}
+
+fn is_not_initialised(view: &CurrentView) -> bool {
+    let Some(Err(error)) = view else { return false };
+    matches!(error.kind(), ErrorKind::NotInitialised)
+}
+
+pub(super) fn misconfigured(message: String) -> LockError {
+    LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
+}
+
+impl Drop for NodeSet {
+    fn drop(&mut self) {
+        self.wake.notify_one();
+    }
+}

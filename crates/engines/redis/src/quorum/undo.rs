@@ -1,0 +1,263 @@
+//! How a lease id is undone on the nodes, now or in the background.
+//!
+//! - Invariant P1: an undo is written behind every request under the id that the node may still
+//!   execute, even on a connection that does not answer: this process may be gone when the node
+//!   continues. It carries the script's text, since no client would be there to handle `NOSCRIPT`.
+//! - Invariant P2: a caller gets its answer once a majority has decided. Undos that other nodes
+//!   have yet to receive are counted in [`BackgroundUndos`], and [`flush`] waits for the nodes that
+//!   answer.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use holdline_core::contract::MIN_TOMBSTONE;
+use holdline_core::{Backoff, Certainty, LeaseId, LockError, LockName, Moment, ReleaseReply};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::in_flight::InFlight;
+use super::replies;
+use super::requests;
+use super::set::NodeSet;
+use crate::error::unavailable;
+
+/// The backoff between attempts to send an undo to a node.
+const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
+/// How long a lost attempt waits for the answers to its undo, and how long [`flush`] waits.
+const UNDO_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The undos that are sent in the background.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundUndos {
+    /// The number of tasks that wait for nodes slower than a majority.
+    tasks: AtomicUsize,
+    /// An undo was delivered or queued.
+    changed: Notify,
+    /// Ends the pauses of the tasks that retry.
+    retry_now: Arc<Notify>,
+}
+
+impl BackgroundUndos {
+    pub(super) fn changed(&self) {
+        self.changed.notify_waiters();
+    }
+}
+
+/// Counts one task that waits for slower nodes, until it is dropped.
+struct BackgroundUndo(Arc<NodeSet>);
+
+impl BackgroundUndo {
+    fn new(set: &Arc<NodeSet>) -> BackgroundUndo {
+        set.background_undos.tasks.fetch_add(1, Ordering::AcqRel);
+        BackgroundUndo(set.clone())
+    }
+}
+
+impl Drop for BackgroundUndo {
+    fn drop(&mut self) {
+        self.0.background_undos.tasks.fetch_sub(1, Ordering::AcqRel);
+        self.0.background_undos.changed();
+    }
+}
+
+/// Waits for a short time until each node that answers has received all its undos.
+pub(super) async fn flush(set: &Arc<NodeSet>) {
+    let end = set.clock.now().after(UNDO_TIMEOUT);
+    tokio::select! {
+        biased;
+        () = set.report_waits() => {}
+        () = set.clock.sleep_until(end) => return,
+    }
+    let is_done = |node: usize| set.members[node].undo_queue().is_empty() || !set.answers(node);
+    let is_over = || {
+        let tasks = set.background_undos.tasks.load(Ordering::Acquire);
+        tasks == 0 && set.renewals_in_flight.is_empty() && (0..set.members.len()).all(is_done)
+    };
+    loop {
+        let mut changed = pin!(set.background_undos.changed.notified());
+        changed.as_mut().enable();
+        if is_over() {
+            return;
+        }
+        set.background_undos.retry_now.notify_waiters();
+        tokio::select! {
+            biased;
+            () = changed => {}
+            () = set.clock.sleep_until(end) => return,
+        }
+    }
+}
+
+/// The undo of a lease id.
+#[derive(Clone, Debug)]
+pub(super) struct Undo {
+    pub(super) name: LockName,
+    pub(super) lease_id: LeaseId,
+    /// The requested lease: no grant under the id outlasts it.
+    pub(super) lease: Duration,
+    pub(super) deadline: Duration,
+}
+
+impl Undo {
+    /// Returns how long a request under the id may still have an effect. It may begin a lease when
+    /// it arrives, and arrives no later than its connection may be silent.
+    pub(super) fn remember_for(&self) -> Duration {
+        self.lease.max(MIN_TOMBSTONE)
+    }
+
+    /// Sends the undo to one node, if it answers in time now. `tombstone`: a request under the id
+    /// may still arrive there.
+    pub(super) async fn send(
+        &self,
+        set: &NodeSet,
+        node: usize,
+        tombstone: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let server = set.members[node].node();
+        if !set.answers(node) && !server.has_unanswered(self.lease_id.as_bytes()) {
+            return Err(unavailable("does not answer", Certainty::NotApplied));
+        }
+        if let Some(unfenced) = &set.unfenced {
+            return unfenced.free(server, self, tombstone).await;
+        }
+        let remembered = tombstone.then(|| self.remember_for());
+        let call = || {
+            requests::release(&set.context, &self.name, self.lease_id, remembered)
+                .within(self.deadline)
+        };
+        let reply = match tombstone || !set.answers(node) {
+            true => server.call_in_full(call).await?,
+            false => server.call(call).await?,
+        };
+        replies::released(&reply)
+    }
+}
+
+/// The undos that one node has yet to receive. Bounded: what is dropped ends with its lease.
+#[derive(Debug, Default)]
+pub(super) struct UndoQueue(Mutex<VecDeque<(Moment, Arc<Undo>)>>);
+
+/// The largest number of queued undos of a node.
+const MAX_QUEUED_UNDOS: usize = 4_096;
+
+impl UndoQueue {
+    /// Adds an undo; returns whether it is the first.
+    fn add(&self, end: Moment, undo: Arc<Undo>) -> bool {
+        let mut undo_queue = self.0.lock();
+        if undo_queue.len() == MAX_QUEUED_UNDOS {
+            undo_queue.pop_front();
+        }
+        undo_queue.push_back((end, undo));
+        undo_queue.len() == 1
+    }
+
+    /// Returns the first undo that still matters.
+    fn first(&self, now: Moment) -> Option<Arc<Undo>> {
+        let mut undo_queue = self.0.lock();
+        while undo_queue.front().is_some_and(|(end, _)| *end <= now) {
+            undo_queue.pop_front();
+        }
+        undo_queue.front().map(|(_, undo)| undo.clone())
+    }
+
+    /// Removes the first undo, which was delivered.
+    fn remove(&self, undo: &Undo) {
+        let mut undo_queue = self.0.lock();
+        if undo_queue.front().is_some_and(|(_, first)| first.lease_id == undo.lease_id) {
+            undo_queue.pop_front();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+/// Sends the undo to these nodes in the background, as soon as they answer.
+pub(super) fn queue_undo(
+    set: &Arc<NodeSet>,
+    undo: &Arc<Undo>,
+    nodes: impl IntoIterator<Item = usize>,
+) {
+    let end = set.clock.now().after(undo.remember_for());
+    for node in nodes {
+        if set.members[node].undo_queue().add(end, undo.clone()) {
+            let weak = Arc::downgrade(set);
+            set.members[node].node().spawn(Box::pin(retry_undos(weak, node)));
+        }
+    }
+}
+
+/// Sends one node its queued undos, until none is left.
+async fn retry_undos(set: Weak<NodeSet>, node: usize) {
+    let mut pauses = Backoff::new(RETRY_BACKOFF.0, RETRY_BACKOFF.1);
+    loop {
+        let Some(here) = set.upgrade() else { return };
+        let Some(undo) = here.members[node].undo_queue().first(here.clock.now()) else { return };
+        if here.answers(node) && undo.send(&here, node, true).await.is_ok() {
+            here.members[node].undo_queue().remove(&undo);
+            here.background_undos.changed();
+            pauses.reset();
+            continue;
+        }
+        let pause = pauses.next_pause(here.members[node].node().random());
+        let sleep = here.clock.sleep_until(here.clock.now().after(pause));
+        let retry_now = here.background_undos.retry_now.clone();
+        drop((here, undo));
+        tokio::select! {
+            biased;
+            () = sleep => {}
+            () = retry_now.notified() => {}
+        }
+    }
+}
+
+/// Undoes an attempt on these nodes: `true` for those that have granted. When this ends, the nodes
+/// that answer soon have undone it; the others receive the undo in the background.
+pub(super) async fn undo_attempt(set: &Arc<NodeSet>, undo: Arc<Undo>, nodes: Vec<(usize, bool)>) {
+    let mut in_flight = InFlight::with_capacity(nodes.len());
+    for (node, has_voted) in nodes {
+        let (set, undo) = (set.clone(), undo.clone());
+        in_flight.push(node, async move { undo.send(&set, node, !has_voted).await });
+    }
+    let mut end = set.clock.sleep_until(set.clock.now().after(UNDO_TIMEOUT));
+    loop {
+        // The first poll sends all requests.
+        let next = tokio::select! {
+            biased;
+            next = in_flight.next() => next,
+            () = &mut end => break,
+        };
+        match next {
+            Some((node, Err(_))) => queue_undo(set, &undo, [node]),
+            Some(_) => {}
+            None => break,
+        }
+    }
+    finish_in_background(set, &undo, in_flight);
+}
+
+/// Waits in the background for the nodes that have not answered yet.
+pub(super) fn finish_in_background(
+    set: &Arc<NodeSet>,
+    undo: &Arc<Undo>,
+    mut in_flight: InFlight<'static, Result<ReleaseReply, LockError>>,
+) {
+    if in_flight.is_empty() {
+        return;
+    }
+    let (set, undo, counted) = (set.clone(), undo.clone(), BackgroundUndo::new(set));
+    let node = set.members[0].node().clone();
+    node.spawn(Box::pin(async move {
+        let _counted = counted;
+        while let Some((node, answer)) = in_flight.next().await {
+            if answer.is_err() {
+                queue_undo(&set, &undo, [node]);
+            }
+        }
+    }));
+}

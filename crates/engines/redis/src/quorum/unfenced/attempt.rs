@@ -1,0 +1,236 @@
+//! One attempt at a name: sends the same command to all nodes at once, and decides as soon as a
+//! majority has granted or no longer can. A lost attempt is undone as in a set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::quorum::{Ballot, BallotOutcome, NoVote, Vote, majority};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, LockError, Moment,
+};
+
+use super::Unfenced;
+use crate::error::protocol;
+use crate::node::Value;
+use crate::quorum::ENGINE;
+use crate::quorum::busy::{BusyNode, busy_reply};
+use crate::quorum::in_flight::InFlight;
+use crate::quorum::renewal::foreign;
+use crate::quorum::set::NodeSet;
+use crate::quorum::undo::{self, Undo};
+
+/// Stands for no token: a resource that has ever seen a token rejects the smallest one.
+const NO_TOKEN: FencingToken = FencingToken::MIN;
+
+/// One attempt.
+struct Attempt<'a> {
+    set: &'a Arc<NodeSet>,
+    unfenced: &'a Unfenced,
+    request: &'a AcquireRequest,
+    ballot: Ballot,
+    began: Moment,
+    lease: Duration,
+    /// Why each node gave no vote.
+    reasons: Vec<Option<String>>,
+    /// The nodes where another client holds the name, and those that granted it.
+    busy: Vec<usize>,
+    granted: Vec<usize>,
+    /// Why nodes reject us.
+    refused: Vec<LockError>,
+}
+
+/// Makes one attempt at a name.
+pub(in crate::quorum) async fn acquire(
+    set: &Arc<NodeSet>,
+    unfenced: &Unfenced,
+    request: &AcquireRequest,
+) -> Result<AcquireReply, LockError> {
+    let began = set.clock.now();
+    if unfenced.given_up.has(request.lease_id, || began) {
+        return Err(cancelled());
+    }
+    let lease = request.hold.duration().unwrap_or_default();
+    let nodes = set.members.len();
+    let attempt = Attempt {
+        set,
+        unfenced,
+        request,
+        // The returned time counts from the start of the call; the caller subtracts the drift.
+        ballot: Ballot::new(nodes, lease, 0),
+        began,
+        lease,
+        reasons: vec![None; nodes],
+        busy: Vec::new(),
+        granted: Vec::new(),
+        refused: Vec::new(),
+    };
+    attempt.run().await
+}
+
+impl Attempt<'_> {
+    async fn run(mut self) -> Result<AcquireReply, LockError> {
+        let Attempt { set, unfenced, request, lease, .. } = self;
+        let (affinity, deadline) = (*request.lease_id.as_bytes(), set.node_deadline(lease));
+        let command = unfenced.context.set_nx(request);
+        let mut in_flight = InFlight::with_capacity(set.members.len());
+        for (node, member) in set.members.iter().enumerate() {
+            if !set.answers(node) {
+                self.reasons[node] = Some(member.failure_text());
+                continue;
+            }
+            self.ballot.asked(node, set.clock.now());
+            in_flight.push(node, member.node().send(&command, Some(affinity), deadline));
+        }
+        loop {
+            match self.ballot.decide(set.clock.now()) {
+                BallotOutcome::Won { valid_until, .. } => {
+                    let left = Some(self.began.until(valid_until).min(lease));
+                    return Ok(AcquireReply::Granted { token: NO_TOKEN, left, anchor: None });
+                }
+                BallotOutcome::Lost => break,
+                BallotOutcome::Pending => {}
+            }
+            let Some((node, answer)) = in_flight.next().await else { break };
+            self.note(node, answer);
+        }
+        drop(in_flight);
+        self.lost().await
+    }
+
+    fn note(&mut self, node: usize, answer: Result<Value, LockError>) {
+        match answer {
+            Ok(Value::Nil) => {
+                self.reasons[node] = Some("held by another client".to_owned());
+                self.busy.push(node);
+                self.ballot.voted(node, Vote::Busy);
+            }
+            Ok(reply) if reply.as_text() == Some("OK") => {
+                self.reasons[node] = Some("granted".to_owned());
+                self.granted.push(node);
+                self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
+            }
+            Ok(_) => {
+                let error = protocol("the reply to SET is neither OK nor nil");
+                self.reasons[node] = Some(error.kind().to_string());
+                self.ballot.unanswered(node);
+            }
+            Err(error) => {
+                self.reasons[node] = Some(error.kind().to_string());
+                match error.certainty() {
+                    Certainty::NotApplied => self.ballot.refused(node, NoVote::Unreached),
+                    Certainty::Applied | Certainty::Unknown => self.ballot.unanswered(node),
+                }
+                if matches!(error.kind(), ErrorKind::Refused { .. }) {
+                    self.refused.push(error);
+                }
+            }
+        }
+    }
+
+    /// Undoes the grants, and returns why the attempt failed.
+    async fn lost(mut self) -> Result<AcquireReply, LockError> {
+        let Attempt { set, unfenced, request, lease, .. } = self;
+        let undo = Arc::new(Undo {
+            name: request.name.clone(),
+            lease_id: request.lease_id,
+            lease,
+            deadline: set.node_deadline(lease),
+        });
+        let nodes: Vec<(usize, bool)> =
+            self.ballot.to_undo().map(|node| (node, self.granted.contains(&node))).collect();
+        if !nodes.is_empty() {
+            unfenced.give_up(set, &undo);
+        }
+        let (total, granted) = (self.reasons.len(), self.granted.len());
+        let (needed, awaited) = (majority(total), self.ballot.awaited().count());
+        let undoing = undo::undo_attempt(set, undo, nodes);
+        // If several clients hold minorities, it does not matter who they are.
+        let inspecting = self.inspect_busy(granted == 0 || self.busy.len() >= needed);
+        let ((), (busy, run_info)) = tokio::join!(undoing, inspecting);
+        if !busy.is_empty() && busy.len() + granted + awaited >= needed {
+            return Ok(busy_reply(set, busy, granted, awaited).await);
+        }
+        if let Some(error) = run_info {
+            return Err(foreign(&error));
+        }
+        // `Refused` where waiting does not help.
+        if self.refused.len() > total - needed
+            && let Some(error) = self.refused.pop()
+        {
+            return Err(error);
+        }
+        Err(set.no_quorum(&self.reasons).with_certainty(Certainty::NotApplied))
+    }
+
+    /// Asks the busy nodes for the holder; also returns foreign data that is no lock.
+    async fn inspect_busy(&self, needed: bool) -> (Vec<BusyNode>, Option<LockError>) {
+        let nobody = || BusyNode { holder: None, left: None };
+        if !needed {
+            return (self.busy.iter().map(|_| nobody()).collect(), None);
+        }
+        let (unfenced, name) = (self.unfenced, &self.request.name);
+        let nodes = self.busy.iter().copied();
+        let answers = unfenced.ask_all(self.set, nodes, |context| context.inspect(name)).await;
+        // Nodes that do not answer any more reported the name as held.
+        let unanswered = self.busy.len() - answers.len();
+        let (mut busy, mut run_info): (Vec<BusyNode>, _) =
+            ((0..unanswered).map(|_| nobody()).collect(), None);
+        for (_, answer) in answers {
+            match answer.and_then(|reply| unfenced.reader.parse_state(&reply)) {
+                Ok(Some(held)) => {
+                    busy.push(BusyNode { holder: Some(Box::new(held.summary())), left: held.left });
+                }
+                // The name was freed in between.
+                Ok(None) => busy.push(BusyNode { holder: None, left: Some(Duration::ZERO) }),
+                Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
+                    run_info = Some(error);
+                }
+                // Another client held it a moment ago.
+                Err(_) => busy.push(nobody()),
+            }
+        }
+        (busy, run_info)
+    }
+}
+
+fn cancelled() -> LockError {
+    LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied)
+}
+
+/// Repeats a request under an id that was granted before: returns the time left.
+pub(in crate::quorum) async fn acquire_known(
+    set: &Arc<NodeSet>,
+    unfenced: &Unfenced,
+    request: &AcquireRequest,
+) -> Result<AcquireReply, LockError> {
+    if unfenced.given_up.has(request.lease_id, || set.clock.now()) {
+        return Err(cancelled());
+    }
+    let nodes = set.members.len();
+    let answers = unfenced.ask_all(set, 0..nodes, |context| context.inspect(&request.name)).await;
+    let lease = unfenced.context.format.write(request.lease_id);
+    let (mut reasons, mut lefts, mut others) = (vec![None; nodes], Vec::new(), 0);
+    for (node, answer) in answers {
+        match answer.and_then(|reply| unfenced.reader.parse_state(&reply)) {
+            Ok(Some(held)) if held.is(&lease) => {
+                reasons[node] = Some("granted".to_owned());
+                lefts.push(held.left.unwrap_or_default());
+            }
+            Ok(_) => {
+                reasons[node] = Some("does not hold the lease".to_owned());
+                others += 1;
+            }
+            Err(error) => reasons[node] = Some(error.kind().to_string()),
+        }
+    }
+    let needed = majority(nodes);
+    lefts.sort_unstable_by(|one, other| other.cmp(one));
+    match lefts.get(needed - 1) {
+        Some(left) => {
+            let left = Some((*left).min(request.hold.duration().unwrap_or(*left)));
+            Ok(AcquireReply::Granted { token: NO_TOKEN, left, anchor: None })
+        }
+        None if others > nodes - needed => Ok(AcquireReply::Unknown),
+        None => Err(set.no_quorum(&reasons).with_certainty(Certainty::Unknown)),
+    }
+}

@@ -1,0 +1,163 @@
+//! A quorum without tokens: each node executes the commands of other Redlock libraries, and a
+//! majority decides.
+//!
+//! `SET key value NX PX …` acquires a name, a compare-and-delete frees it, and a compare-and-expire
+//! renews it. A node keeps nothing else, so the servers need no initialisation. But a loss of data
+//! is not detected either: such a node votes again at once.
+//!
+//! - Invariant B1: a foreign value is never overwritten, extended or deleted: each command compares
+//!   and acts in one step.
+//! - Invariant B2: after an undo of a lease id may have been sent, this process does not request
+//!   that id again on any node, until no grant under it can exist.
+//!
+//! Read next: `attempt` for an acquire, and `plain` for the commands.
+
+mod attempt;
+mod renewal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::quorum::majority;
+use holdline_core::{ErrorKind, LockError, LockName, Moment, ReleaseReply};
+
+pub(super) use attempt::{acquire, acquire_known};
+pub(super) use renewal::renew;
+
+use super::in_flight::InFlight;
+use super::inspect::NameReports;
+use super::set::{FIRST_GRACE, NodeSet};
+use super::undo::Undo;
+use crate::native;
+use crate::node::{Call, Node, Value};
+use crate::options::RedisOptions;
+use crate::plain::{GivenUp, Keys, RequestContext, ValueReader};
+
+/// How long the other nodes wait for a first connection.
+const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The requests of a quorum without tokens.
+#[derive(Debug)]
+pub(super) struct Unfenced {
+    context: RequestContext,
+    reader: ValueReader,
+    given_up: GivenUp,
+}
+
+impl Unfenced {
+    /// Makes the requests for nodes with these options; `None` if tokens are on.
+    pub(super) fn of(options: &RedisOptions) -> Option<Unfenced> {
+        if options.fencing() {
+            return None;
+        }
+        let context = RequestContext {
+            keys: Keys::of(options),
+            format: options.lease_format(),
+            fencing: false,
+            deadline: options.command_timeout(),
+        };
+        let reader = ValueReader { format: context.format, fencing: false };
+        Some(Unfenced { context, reader, given_up: GivenUp::default() })
+    }
+
+    /// Frees the name on one node; `for_good`: a request under the id may still arrive.
+    pub(super) async fn free(
+        &self,
+        node: &Node,
+        undo: &Undo,
+        for_good: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let (name, id) = (&undo.name, undo.lease_id);
+        let server = node.server().filter(|_| !for_good);
+        if let Some(args) =
+            server.and_then(|server| self.context.compare_and_delete(name, id, &server))
+        {
+            let reply = node.send(&args, Some(*id.as_bytes()), undo.deadline).await?;
+            if reply.as_integer() == Some(1) {
+                return Ok(ReleaseReply::Released { held_for: None });
+            }
+            // Nothing was deleted: the script finds out why.
+        }
+        let call = || self.context.release(name, id, None).within(undo.deadline);
+        native::released(&node.call(call).await?)
+    }
+
+    /// Records that the lease id may not be requested any more.
+    pub(super) fn give_up(&self, set: &NodeSet, undo: &Undo) {
+        let now = set.clock.now();
+        self.given_up.add(undo.lease_id, now, now.after(undo.remember_for()));
+    }
+
+    /// Sends a request to those of the nodes that answer, and waits for all of them.
+    async fn ask_all(
+        &self,
+        set: &NodeSet,
+        nodes: impl IntoIterator<Item = usize>,
+        make: impl Fn(&RequestContext) -> Call + Sync,
+    ) -> Vec<(usize, Result<Value, LockError>)> {
+        let mut in_flight = InFlight::with_capacity(set.members.len());
+        let make = &make;
+        for node in nodes {
+            if set.answers(node) {
+                let member = &set.members[node];
+                in_flight
+                    .push(node, async move { member.node().call(|| make(&self.context)).await });
+            }
+        }
+        let mut answers = Vec::with_capacity(set.members.len());
+        while let Some(answer) = in_flight.next().await {
+            answers.push(answer);
+        }
+        answers
+    }
+}
+
+/// Asks all nodes that answer for the holder of the name.
+pub(super) async fn inspect_nodes(
+    set: &NodeSet,
+    unfenced: &Unfenced,
+    name: &LockName,
+) -> NameReports {
+    let nodes = set.members.len();
+    let mut reports = NameReports::new(nodes);
+    for (node, answer) in unfenced.ask_all(set, 0..nodes, |context| context.inspect(name)).await {
+        reports.add(node, answer.and_then(|reply| unfenced.reader.inspected(&reply, name)));
+    }
+    reports
+}
+
+/// Waits a limited time until enough nodes are connected, or their connections have failed.
+///
+/// # Errors
+/// `Refused`: so many nodes reject us that there is no majority.
+pub(super) async fn connect(set: &Arc<NodeSet>) -> Result<(), LockError> {
+    let (nodes, needed) = (set.members.len(), majority(set.members.len()));
+    let mut in_flight = InFlight::with_capacity(nodes);
+    for (at, member) in set.members.iter().enumerate() {
+        in_flight.push(at, member.node().ready_within(FIRST_CONNECTION_TIMEOUT));
+    }
+    let (mut ready, mut refused, mut end) = (0, Vec::new(), Moment::NEVER);
+    loop {
+        let answer = tokio::select! {
+            biased;
+            answer = in_flight.next() => answer,
+            () = set.clock.sleep_until(end) => None,
+        };
+        match answer {
+            None => break,
+            Some((_, Ok(_))) => ready += 1,
+            Some((_, Err(error))) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
+                refused.push(error);
+            }
+            Some((_, Err(error))) => tracing::debug!(%error, "a node is not connected yet"),
+        }
+        // The slower nodes get a moment, so that the first requests do not leave them out.
+        if ready >= needed && end == Moment::NEVER {
+            end = set.clock.now().after(FIRST_GRACE);
+        }
+    }
+    match refused.pop() {
+        Some(error) if refused.len() >= nodes - needed => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,54 @@
+//! Renewal of leases: a batch goes to all nodes that answer, and each renewal is counted
+//! separately.
+//!
+//! A missing lease is not healed: without tombstones on the nodes, a late healing could restore a
+//! lease that was undone.
+
+use std::sync::Arc;
+
+use holdline_core::lease::MAX_LEASE;
+use holdline_core::{LockError, RenewReply, RenewRequest};
+
+use super::Unfenced;
+use crate::native;
+use crate::quorum::in_flight::InFlight;
+use crate::quorum::renewal::RenewalBatch;
+use crate::quorum::replies::NodeRenewal;
+use crate::quorum::set::NodeSet;
+
+/// Renews the leases of one call.
+pub(in crate::quorum) async fn renew(
+    set: &Arc<NodeSet>,
+    unfenced: &Unfenced,
+    requests: &[&RenewRequest],
+) -> Vec<Result<RenewReply, LockError>> {
+    let mut batch = RenewalBatch::new(set, set.clock.now(), requests, MAX_LEASE);
+    let (sent, deadline) = (batch.sent(), batch.deadline());
+    let mut in_flight = InFlight::with_capacity(set.members.len());
+    for (node, member) in set.members.iter().enumerate() {
+        if !set.answers(node) {
+            batch.skipped(node, member.failure_text());
+            continue;
+        }
+        batch.asked(node);
+        let sent = &sent;
+        in_flight.push(node, async move {
+            let reply =
+                member.node().call(|| unfenced.context.renew(sent).within(deadline)).await?;
+            let replies = native::renewed(&reply, sent.len())?;
+            Ok(Ok(replies.into_iter().map(|reply| reply.map(|reply| of_node(&reply))).collect()))
+        });
+    }
+    batch.collect(&mut in_flight).await;
+    batch.replies()
+}
+
+/// Turns a node's reply into a vote.
+fn of_node(reply: &RenewReply) -> NodeRenewal {
+    match *reply {
+        RenewReply::Renewed { left } | RenewReply::Handed { claim_within: left } => {
+            NodeRenewal::Kept { left: left.unwrap_or_default() }
+        }
+        _ => NodeRenewal::Gone { free: false },
+    }
+}

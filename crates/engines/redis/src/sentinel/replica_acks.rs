@@ -1,0 +1,69 @@
+//! Waits until replicas have acknowledged a grant.
+//!
+//! `WAIT` covers the writes of its own connection, and blocks later requests there. So it has a
+//! connection of its own, which writes a value first. That write follows the grant in the master's
+//! replication stream: a replica that has it has the grant, too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Certainty, LockError};
+
+use super::Watcher;
+use crate::error::unavailable;
+use crate::node::{Args, Node};
+use crate::options::Replicas;
+
+/// Collects the acknowledgements of replicas.
+pub(crate) struct ReplicaAcks {
+    node: Node,
+    watcher: Arc<Watcher>,
+    wanted: Replicas,
+    key: Vec<u8>,
+    deadline: Duration,
+}
+
+impl ReplicaAcks {
+    pub(crate) fn new(
+        node: Node,
+        watcher: Arc<Watcher>,
+        wanted: Replicas,
+        key: Vec<u8>,
+        deadline: Duration,
+    ) -> ReplicaAcks {
+        ReplicaAcks { node, watcher, wanted, key, deadline }
+    }
+
+    /// Waits until enough replicas have everything that this run of the server has written so far.
+    ///
+    /// # Errors
+    /// `Unavailable`, unknown: they are too few. The writes remain all the same.
+    pub(crate) async fn confirm(&self, run: Option<&str>) -> Result<(), LockError> {
+        let known = self.watcher.known().map_or(0, |seen| seen.replicas);
+        let Some(wanted) = self.wanted.of(known) else {
+            let message = format!("the sentinels know {known} replicas, which are too few");
+            return Err(unavailable(message, Certainty::Unknown));
+        };
+        match self.count_acks(wanted, run).await {
+            Ok(count) if count >= wanted => Ok(()),
+            Ok(count) => {
+                let message = format!("{count} of {wanted} replicas have acknowledged it");
+                Err(unavailable(message, Certainty::Unknown))
+            }
+            Err(error) => {
+                let message = format!("it is not known which replicas have it: {error}");
+                Err(unavailable(message, Certainty::Unknown))
+            }
+        }
+    }
+
+    async fn count_acks(&self, wanted: u64, run: Option<&str>) -> Result<u64, LockError> {
+        let unique = self.node.random().to_string();
+        let args: [&[u8]; 4] = [b"HSET", &self.key, b"c", unique.as_bytes()];
+        self.node.send_to(run, &Args::from(args), self.deadline).await?;
+        let wait_ms = (self.deadline / 2).as_millis().max(1).to_string();
+        let args = Args::from(["WAIT", &wanted.to_string(), &wait_ms]);
+        let count = self.node.send_to(run, &args, self.deadline).await?;
+        Ok(count.as_integer().and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
+    }
+}

@@ -1,0 +1,139 @@
+//! The wait in the engine's queue, for a hint of the engine, for news from the heartbeat, or for
+//! the limit. A lost hint delays the attempt by at most one heartbeat interval.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use holdline_core::{Hints, Moment};
+
+use super::{Attempt, Next};
+use crate::queue::{QueueCell, QueueNews};
+
+/// An entry in the engine's queue, and its sources of events.
+pub(super) struct QueuePlace {
+    cell: Arc<QueueCell>,
+    hints: Hints,
+    hints_end: bool,
+    /// How many entries are ahead of it, if the engine reports that.
+    position: Option<usize>,
+}
+
+/// What ends a wait in the queue.
+enum QueueEvent {
+    Hint,
+    HintsEnd,
+    News(QueueNews),
+    Limit,
+}
+
+impl Attempt<'_> {
+    /// Waits in the queue until the request should be repeated.
+    pub(super) async fn wait_in_queue(
+        &mut self,
+        position: Option<usize>,
+        next_look: Duration,
+    ) -> Next {
+        self.repeats = 0;
+        self.repeat_pause.reset();
+        self.request.known = true;
+        let cell = self.ticket.enqueue(next_look);
+        cell.mark_queued();
+        if self.place.is_none() {
+            // Opened after the reply, so it includes everything that has happened since (rule G4).
+            let hints = self.shared.runtime.within(|| self.watch());
+            self.place = Some(QueuePlace { cell, hints, hints_end: false, position });
+            let holder = self.holder.as_deref();
+            self.progress.wait();
+            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+        }
+        self.record_position(position);
+        loop {
+            match self.next_event().await {
+                QueueEvent::Limit => return Next::TimedOut,
+                QueueEvent::Hint => return Next::Ask,
+                QueueEvent::HintsEnd => {}
+                QueueEvent::News(news) => {
+                    if let Some(error) = news.refused {
+                        return Next::Fail(error);
+                    }
+                    if news.handed {
+                        self.shared.observe(|observer| observer.handed(self.subject()));
+                        return Next::Ask;
+                    }
+                    if news.doubtful {
+                        return Next::Ask;
+                    }
+                    if news.dropped {
+                        self.shared.observe(|observer| observer.requeued(self.subject()));
+                        return Next::NewId;
+                    }
+                    if news.position.is_some() {
+                        self.record_position(news.position);
+                    }
+                    self.reopen_hints();
+                }
+            }
+        }
+    }
+
+    fn watch(&self) -> Hints {
+        self.shared.engine.watch(&self.plan.name, self.ticket.lease_id)
+    }
+
+    /// Reopens a watch that has ended, at the pace of the heartbeat.
+    fn reopen_hints(&mut self) {
+        if self.place.as_ref().is_some_and(|place| place.hints_end) {
+            let hints = self.shared.runtime.within(|| self.watch());
+            if let Some(place) = &mut self.place {
+                place.hints = hints;
+                place.hints_end = false;
+            }
+        }
+    }
+
+    fn record_position(&mut self, position: Option<usize>) {
+        let Some(place) = &mut self.place else { return };
+        if std::mem::replace(&mut place.position, position) != position {
+            let holder = self.holder.as_deref();
+            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+        }
+    }
+
+    /// Waits for the next event of the queue entry.
+    async fn next_event(&mut self) -> QueueEvent {
+        let deadline = self.wait.deadline();
+        let Some(place) = &mut self.place else { return QueueEvent::Limit };
+        let runtime = &self.shared.runtime;
+        let hints = async {
+            if place.hints_end {
+                std::future::pending::<()>().await;
+            }
+            let hints = &mut place.hints;
+            std::future::poll_fn(|context| runtime.within(|| hints.poll_next_unpin(context))).await
+        };
+        let news = std::pin::pin!(place.cell.news());
+        let event = async {
+            match select(news, std::pin::pin!(hints)).await {
+                Either::Left((news, _)) => QueueEvent::News(news),
+                Either::Right((Some(_), _)) => QueueEvent::Hint,
+                Either::Right((None, _)) => QueueEvent::HintsEnd,
+            }
+        };
+        let event = match deadline {
+            Moment::NEVER => event.await,
+            deadline => {
+                let limit = self.shared.clock.sleep_until(deadline);
+                match select(std::pin::pin!(event), limit).await {
+                    Either::Left((event, _)) => event,
+                    Either::Right(_) => QueueEvent::Limit,
+                }
+            }
+        };
+        if matches!(event, QueueEvent::HintsEnd) {
+            place.hints_end = true;
+        }
+        event
+    }
+}

@@ -1,0 +1,143 @@
+//! The runtime of a client's background work.
+//!
+//! The work runs in the runtime in which the client was made, or on a thread of its own if there is
+//! none. If that runtime is shut down while the client is still used, or still has something to
+//! give up, a thread takes over: the runtime drops the worker's task, and the drop starts the
+//! thread.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use tokio::runtime::{Builder, Handle};
+
+use crate::core::{Boxed, Shared};
+use crate::worker;
+
+/// How often a thread takes over before the client's leases are left to expire. Only a worker that
+/// keeps panicking reaches this.
+const MAX_TAKE_OVERS: u32 = 8;
+
+/// Where the background work is spawned.
+#[derive(Default)]
+pub(crate) enum SpawnTarget {
+    /// In the caller's runtime, if there is one.
+    #[default]
+    Caller,
+    OwnThread,
+    /// By this function.
+    Spawner(Box<dyn FnOnce(Boxed<'static, ()>) + Send>),
+}
+
+/// The runtime of a client's background work.
+#[derive(Default)]
+pub(crate) struct WorkerRuntime {
+    handle: Mutex<Option<Handle>>,
+    take_overs: AtomicU32,
+}
+
+impl WorkerRuntime {
+    /// Runs `poll` inside a runtime: the caller's, or the worker's if there is none.
+    pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
+        if Handle::try_current().is_ok() {
+            return poll();
+        }
+        let handle = self.handle.lock().clone();
+        let _entered = handle.as_ref().map(Handle::enter);
+        poll()
+    }
+}
+
+/// Starts the background work.
+pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()> {
+    match (target, Handle::try_current()) {
+        (SpawnTarget::Spawner(spawn), _) => {
+            spawn(Box::pin(worker::work(shared.clone())));
+            Ok(())
+        }
+        (SpawnTarget::Caller, Ok(handle)) => {
+            handle.spawn(Work::new(shared.clone()));
+            *shared.runtime.handle.lock() = Some(handle);
+            Ok(())
+        }
+        _ => {
+            let (ready, started) = mpsc::sync_channel(1);
+            spawn_thread(shared.clone(), move |outcome| drop(ready.send(outcome)))?;
+            started.recv().unwrap_or_else(|_| Err(io::Error::other("the worker thread ended")))
+        }
+    }
+}
+
+fn spawn_thread(
+    shared: Arc<Shared>,
+    started: impl FnOnce(io::Result<()>) + Send + 'static,
+) -> io::Result<()> {
+    let run = move || match Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => {
+            *shared.runtime.handle.lock() = Some(runtime.handle().clone());
+            started(Ok(()));
+            runtime.block_on(Work::new(shared));
+        }
+        Err(error) => started(Err(error)),
+    };
+    std::thread::Builder::new().name("holdline-worker".to_owned()).spawn(run).map(drop)
+}
+
+/// The worker's task. If it is dropped before its end, a thread takes over.
+struct Work {
+    shared: Arc<Shared>,
+    worker: Option<Boxed<'static, ()>>,
+}
+
+impl Work {
+    fn new(shared: Arc<Shared>) -> Work {
+        let worker = Box::pin(worker::work(shared.clone()));
+        Work { shared, worker: Some(worker) }
+    }
+}
+
+impl Future for Work {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(worker) = &mut self.worker else { return Poll::Ready(()) };
+        let polled = worker.as_mut().poll(context);
+        if polled.is_ready() {
+            self.worker = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Requests in flight are dropped first; the next worker repeats them.
+        if self.worker.take().is_none() || !self.shared.is_own_process() {
+            return;
+        }
+        let registry = self.shared.registry.lock();
+        let idle = registry.abandoned && registry.releasing == 0;
+        drop(registry);
+        if idle {
+            return;
+        }
+        if self.shared.runtime.take_overs.fetch_add(1, Ordering::Relaxed) >= MAX_TAKE_OVERS {
+            tracing::error!("the background work of a client keeps failing: it ends");
+            return;
+        }
+        tracing::debug!("the runtime of a client ended: a thread takes its work over");
+        let report = |outcome: io::Result<()>| {
+            if let Err(error) = outcome {
+                tracing::error!(%error, "no runtime for the background work of a client");
+            }
+        };
+        if let Err(error) = spawn_thread(self.shared.clone(), report) {
+            tracing::error!(%error, "no thread for the background work of a client");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Planted bugs, to prove that the worlds detect them. They are injected from outside: into the
+//! scripts in transit, or between library and engine. One bug that only the library can have is
+//! there behind its feature `planted`.
+//!
+//! The client decides which servers belong to a set (M2 and M5: members of the current
+//! configuration count, each slot is seen or placed, a new server needs a sign) and with which
+//! token a lease is healed (Q6). Those rules are in no script, so bugs in them are planted in the
+//! models of the core instead: `quorum::tests::data_loss` and `quorum::tests::clients`.
+
+use super::run::{Scenario, ScenarioKind};
+use super::stress::{self, Stress};
+use crate::world::bugs::Mutation;
+
+/// A planted bug: a rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bug {
+    NoWriteBack,
+    WriteBackWithoutCompare,
+    RejoinWithoutWait,
+    NoFloor,
+    RecoverAnyEpisode,
+    Unnoticed,
+    HealedCountsAtOnce,
+    HealTakesWhatIsTaken,
+    IdAskedAgainAfterUndo,
+    OldTokenBase,
+    TokenStandsStill,
+    ReleaseWithoutCompare,
+    ValidityFromReply,
+    AnyPass,
+    AtLeastForExactly,
+    FloorOfTheForgetful,
+    Stamped,
+    ForeignTakenForNewer,
+    UndoOnAnotherConnection,
+    FloorOfTheClockAlone,
+    WaitByTheClock,
+    DurableExcuse,
+    OneStopsAll,
+}
+
+impl Bug {
+    /// Each of these is detected.
+    pub(crate) const ALL: [Bug; 20] = [
+        Bug::NoWriteBack,
+        Bug::WriteBackWithoutCompare,
+        Bug::RejoinWithoutWait,
+        Bug::NoFloor,
+        Bug::RecoverAnyEpisode,
+        Bug::Unnoticed,
+        Bug::IdAskedAgainAfterUndo,
+        Bug::OldTokenBase,
+        Bug::TokenStandsStill,
+        Bug::ReleaseWithoutCompare,
+        Bug::ValidityFromReply,
+        Bug::AnyPass,
+        Bug::AtLeastForExactly,
+        Bug::FloorOfTheForgetful,
+        Bug::Stamped,
+        Bug::UndoOnAnotherConnection,
+        Bug::FloorOfTheClockAlone,
+        Bug::WaitByTheClock,
+        Bug::DurableExcuse,
+        Bug::OneStopsAll,
+    ];
+
+    /// Bugs that no world detects, since another rule prevents their effect.
+    ///
+    /// Healed nodes count at once: the library accepts no renewal after its lease has ended by its
+    /// own count. Before that no other client can have won a majority, so counting a healed node at
+    /// once does no harm. The model has no library and detects it: there a renewal may succeed
+    /// after another client held the lock.
+    ///
+    /// Sets are not distinguished by id: where no majority has its data, no node gets a slot in a
+    /// set whose servers are elsewhere (M5 of the membership).
+    pub(crate) const COVERED: [Bug; 2] = [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer];
+
+    /// Not searched for, and should be: nobody has shown that another rule prevents its effect.
+    ///
+    /// Healing that takes a name which is taken: worlds from seed 367 on showed it, until leases
+    /// were healed as soon as a server votes. No world that shows it since is known.
+    pub(crate) const UNSEEN: [Bug; 1] = [Bug::HealTakesWhatIsTaken];
+
+    /// Returns whether it is between library and engine, with other connections.
+    pub(crate) fn is_between(self) -> bool {
+        matches!(self, Bug::IdAskedAgainAfterUndo | Bug::UndoOnAnotherConnection)
+    }
+
+    /// Returns the first seed whose world is known to detect it.
+    pub(crate) fn seen_at(self) -> u64 {
+        match self {
+            Bug::ValidityFromReply | Bug::WaitByTheClock | Bug::DurableExcuse => 2,
+            Bug::Unnoticed => 3,
+            Bug::NoWriteBack => 4,
+            Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
+            Bug::NoFloor | Bug::FloorOfTheForgetful => 6,
+            Bug::RejoinWithoutWait | Bug::AnyPass => 7,
+            Bug::UndoOnAnotherConnection => 16,
+            Bug::FloorOfTheClockAlone => 23,
+            Bug::Stamped => 72,
+            Bug::RecoverAnyEpisode => 86,
+            Bug::HealTakesWhatIsTaken => 367,
+            _ => 1,
+        }
+    }
+
+    /// Returns the stress that shows it, if random worlds show it too rarely.
+    pub(crate) fn stress(self) -> Option<Stress> {
+        Some(match self {
+            Bug::ValidityFromReply => stress::SLOW_ANSWERS,
+            Bug::NoFloor | Bug::FloorOfTheForgetful => stress::FORGETFUL_MIDDLE,
+            Bug::RecoverAnyEpisode => stress::LATE_RECOVERY,
+            Bug::Unnoticed => stress::OLD_COPIES,
+            Bug::DurableExcuse => stress::SWITCHED_OFF,
+            Bug::OneStopsAll => stress::ODD_SERVER,
+            Bug::WaitByTheClock => stress::CLOCK_OF_THE_WAIT,
+            Bug::AnyPass => stress::REPLACED_MIDDLE,
+            Bug::WriteBackWithoutCompare => stress::LEAPING_CLOCKS,
+            Bug::HealTakesWhatIsTaken => stress::LATE_HEALING,
+            Bug::FloorOfTheClockAlone => stress::ALL_FORGET,
+            _ => return None,
+        })
+    }
+
+    /// Returns the world of a seed with this bug.
+    pub(crate) fn scenario(self, seed: u64) -> Scenario {
+        Scenario { seed, stress: self.stress(), bug: Some(self) }
+    }
+
+    /// Returns the kind of world that shows it, if not all do.
+    pub(crate) fn shows_in(self) -> Option<ScenarioKind> {
+        matches!(self, Bug::Stamped | Bug::ForeignTakenForNewer).then_some(ScenarioKind::Rivals)
+    }
+
+    /// The replacements in the scripts.
+    fn changes(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Bug::NoWriteBack => {
+                &[("call('SETRANGE', LOCK, AT_TOKEN, token)\ncount(LOCK, token, largest)\n", "")]
+            }
+            Bug::WriteBackWithoutCompare => &[(
+                "sub(value, 1, ID_END) ~= ARGV[2] or is_healed(value) then return 'nothing' end",
+                "sub(value, 1, ID_END) ~= ARGV[2] then return ARGV[3] end",
+            )],
+            Bug::RejoinWithoutWait => &[(
+                "  wait(quarantine, by_time)\n  return true",
+                "  wait(0, by_time)\n  return true",
+            )],
+            Bug::NoFloor => &[("  raise(node, floor)\n", "")],
+            Bug::RecoverAnyEpisode => &[(
+                "if node.r ~= '0' or not is_episode(episode, set_stamp) then",
+                "if node.g ~= 'forgot' then",
+            )],
+            Bug::Unnoticed => &[(
+                "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
+  accepted = 0
+",
+                "elseif node.m ~= ARGV[1] then
+  node.m = ARGV[1]
+",
+            )],
+            Bug::HealedCountsAtOnce => &[(
+                "  return { 'gone', value and 0 or 1 }",
+                "  if not value and not mark_of(lock, id) then
+    local since = stamp(call('TIME'))
+    for line = 1, #KEYS - 1 do
+      if KEYS[line + 1] == lock then
+        call('SET', lock, id .. 'g-' .. ARGV[3 * line] .. string.rep('0', 15) .. '1' .. since
+          .. '09000x l' .. ARGV[3 * line + 1] .. ';', 'PX', ARGV[3 * line + 1])
+      end
+    end
+    return left_of(lock)
+  end
+  return { 'gone', value and 0 or 1 }",
+            )],
+            // A counter that expires after some seconds shows it soon.
+            Bug::OldTokenBase => &[
+                ("local base = last or largest", "local base = last or floor"),
+                ("later(last or largest, floor) + 1", "later(last or floor, floor) + 1"),
+                ("'PX', '86400000'", "'PX', '2000'"),
+                (
+                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000'",
+                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '2000'",
+                ),
+            ],
+            Bug::TokenStandsStill => &[
+                ("local base = last or largest", "token = last or token local base = ''"),
+                (
+                    "math.max(later(last or largest, floor) + 1, ahead)",
+                    "math.max(later(last or largest, floor), last and 0 or ahead)",
+                ),
+            ],
+            Bug::ReleaseWithoutCompare => &[
+                (
+                    "local mine = value and sub(value, 1, ID_END) == id\n-- First",
+                    "local mine = value\n-- First",
+                ),
+                (
+                    "redis.pcall('GETRANGE', LOCK, '0', AT_WAITS) == ARGV[1]",
+                    "sub(ARGV[1], STATE, STATE) == 'g'",
+                ),
+            ],
+            _ => self.changes_of_sets(),
+        }
+    }
+
+    /// The replacements that concern proofs, evidence and membership.
+    fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Bug::HealTakesWhatIsTaken => {
+                &[("if value or mark then return 0 end", "if mark then return 0 end")]
+            }
+            Bug::AnyPass => &[
+                ("if node[1] == ARGV[1] then", "if node[1] then"),
+                ("if kept[1] ~= proof then", "if not kept[1] then"),
+                ("redis.pcall('HGET', NODE, 'p') == ARGV[1]", "redis.pcall('HGET', NODE, 'p')"),
+            ],
+            // A higher counter counts as the requested one.
+            Bug::AtLeastForExactly => &[(
+                "count(LOCK, token, largest)\nreturn token",
+                "count(LOCK, token, largest)
+local wanted = ARGV[5] and sub(ARGV[5], 1, 16) or ARGV[3]
+return wanted < token and wanted or token",
+            )],
+            Bug::FloorOfTheForgetful => &[("  raise(node, floor)\n", "  raise(node, node.l)\n")],
+            Bug::Stamped => &[(
+                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
+                "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, set_stamp",
+            )],
+            // The quarantine ends by the node's own clock.
+            Bug::WaitByTheClock => &[
+                ("#node.r < 11 and ", ""),
+                (
+                    "node.r, node.t = format('%.0f', micros)",
+                    "node.r, node.t = format('%.0f', now + micros)",
+                ),
+                ("  if node.r ~= '0' or", "  if not node.r or tonumber(node.r) > now or"),
+                (
+                    "node.s or false, node.r or false,",
+                    "node.s or false,
+  node.r and format('%.0f', math.max(tonumber(node.r) - now, 0)) or false,",
+                ),
+            ],
+            Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
+            // Its own data says that it loses nothing, and counts as a proof.
+            Bug::DurableExcuse => &[
+                ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),
+                (
+                    "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
+  accepted = 0
+",
+                    "elseif node.m ~= ARGV[1] and node.d then
+  node.m = ARGV[1]
+",
+                ),
+                ("if accepted == 1 and ARGV[3]", "node.d = '1'\nif accepted == 1 and ARGV[3]"),
+            ],
+            // All sets have one id, so that the configuration of one counts as a change of the
+            // other.
+            Bug::ForeignTakenForNewer => &[(
+                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
+                "node.g = 'proposed'
+  node.c, node.s = '1 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(set_stamp, 33)",
+            )],
+            _ => &[],
+        }
+    }
+
+    /// Returns the mutation of the scripts, if it is there.
+    pub(crate) fn mutation(self) -> Option<Mutation> {
+        let changes = self.changes();
+        (!changes.is_empty()).then(|| Mutation::new(changes.iter().copied()))
+    }
+}

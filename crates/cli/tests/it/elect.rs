@@ -47,6 +47,19 @@ fn observers_see_who_leads_and_the_next_one_leads_when_it_ends() {
     assert_eq!((&seen["term"], &seen["value"]), (&second.into(), &Value::Null), "{seen}");
 }
 
+/// The leader stays: nothing more is written that could fail.
+#[test]
+fn an_observer_ends_when_the_reader_of_its_output_has_gone() {
+    let world = World::new();
+    let leader = candidate(&world, &[]);
+    let term = leads(&leader);
+    let observe = "{ timeout 60 holdline elect e --observe; echo exit $? >&2; } | head -n 1";
+    let output = world.shell(observe);
+    assert!(output.stderr.ends_with("exit 0\n"), "{output:?}");
+    let seen: Value = serde_json::from_str(&output.stdout).expect("one line");
+    assert_eq!(seen["term"], term);
+}
+
 #[test]
 fn a_candidate_whose_command_ended_resigns_and_campaigns_again() {
     let world = World::new();

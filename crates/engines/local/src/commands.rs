@@ -15,7 +15,7 @@ pub(crate) fn acquire(
     step: &mut Step<'_>,
     request: &AcquireRequest,
 ) -> Result<Result<AcquireReply, LockError>, Fault> {
-    step.check_store_sometimes().map_err(Fault::as_unavailable)?;
+    step.check_store_sometimes().map_err(Fault::into_unavailable)?;
     if request.queue || !matches!(request.hold, Hold::Detached(_)) {
         step.clients.register(request.client)?;
     }

@@ -89,7 +89,7 @@ impl Fault {
     }
 
     /// For a caller that holds nothing, a removed store is `Unavailable`.
-    pub(crate) fn as_unavailable(self) -> Fault {
+    pub(crate) fn into_unavailable(self) -> Fault {
         match self {
             Fault::StoreGone(what) => {
                 Fault::unavailable(format!("{what}: close this client and connect anew"))

@@ -143,7 +143,7 @@ impl StoreState {
     /// Checks that the open database is still the one at its path.
     pub(crate) fn check_store(&self) -> Result<(), Fault> {
         let path = &self.clients.liveness.files.database;
-        check_store(path, self.database.identity).map_err(Fault::as_unavailable)
+        check_store(path, self.database.identity).map_err(Fault::into_unavailable)
     }
 
     /// Changes the counter's row in a transaction that is flushed to the disk.
@@ -193,7 +193,7 @@ impl<'a> Step<'a> {
     /// The same for a command without a grant of its own: in a removed database it would have no
     /// effect, so it fails.
     pub(crate) fn check_store_without_grant(&mut self) -> Result<(), Fault> {
-        self.check_store().map_err(Fault::as_unavailable)
+        self.check_store().map_err(Fault::into_unavailable)
     }
 
     /// The same, unless it was checked recently: a grant just after a removal is no worse than one

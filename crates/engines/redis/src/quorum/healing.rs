@@ -224,7 +224,7 @@ async fn carry_out(
             match (healing, reply) {
                 (Some(healing), Ok(NodeRenewal::Kept { .. })) => healing.add_holder(&view, node),
                 (Some(healing), Ok(NodeRenewal::Gone { free: true })) => {
-                    healing.add_missing(&view, node)
+                    healing.add_missing(&view, node);
                 }
                 _ => {}
             }

@@ -172,7 +172,7 @@ impl<'a> RenewalBatch<'a> {
         let sent = self.renewals.iter_mut().filter(|renewal| renewal.error.is_none());
         match answer {
             Ok(Ok(replies)) => {
-                sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply))
+                sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply));
             }
             Ok(Err(why)) => {
                 self.reasons[node] = Some(refusal_text(why));

@@ -16,8 +16,8 @@ const GOES_ON: Duration = Duration::from_secs(8);
 /// then its replica does not know: exclusion is not promised, the order of tokens is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_master_grants_locks_that_are_lost_and_tokens_order_the_holders() {
-    let name = "cluster::network::a_master_that_is_cut_off_grants_what_is_lost_and_the_token_tells_\
-                who_came_later";
+    let name = "cluster::network::an_isolated_master_grants_locks_that_are_lost_and_tokens_order_\
+                the_holders";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let config = ClusterConfig::default().with_node_timeout(GOES_ON);
     let cluster = Cluster(RedisCluster::start_apart(&config, &network));

@@ -80,8 +80,8 @@ fn options() -> holdline::LockOptions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_isolated_with_a_holder_stops_and_the_holder_loses_before_the_next_grant() {
-    let name = "sentinel::network::a_master_that_is_cut_off_with_a_holder_stops_and_the_holder_is_\
-                told_before_the_next";
+    let name = "sentinel::network::a_master_isolated_with_a_holder_stops_and_the_holder_loses_\
+                before_the_next_grant";
     let Some(network) = PrivateNetwork::enter(name) else { return };
     let servers = RedisConfig::default().with_line("min-replicas-to-write 1");
     let apart = Apart::start(&network, servers.with_line("min-replicas-max-lag 2")).await;

@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! The cargo features `fence-sqlite`, `fence-postgres`, `fence-mysql` and `fence-http` of this
-//! library are the features `sqlite`, `postgres`, `mysql` and `http` of that crate; `file` is always
+//! The cargo features `fence-sqlite`, `fence-postgres`, `fence-mysql` and `fence-http` are the
+//! features `sqlite`, `postgres`, `mysql` and `http` of that crate; its feature `file` is always
 //! on. The page `docs/fencing.md` of the repository is the guide for users.
 
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //! A fence is the resource's side of a lock. A lock can end while its holder is paused; the holder
 //! then resumes and writes. No lock service can prevent that, but the resource can: each exclusive
 //! grant comes with a *fencing token*, a number larger than all before. The resource remembers the
-//! largest token that it has accepted (its *mark*), and refuses smaller ones. The idea and the name
-//! are Martin Kleppmann's: [How to do distributed locking][2016], 2016.
+//! largest token that it has accepted (its *mark*), and refuses smaller ones. Martin Kleppmann
+//! describes this in [How to do distributed locking][2016], 2016.
 //!
 //! [2016]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //!

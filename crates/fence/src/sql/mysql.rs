@@ -2,9 +2,9 @@
 //! conflict, so it takes two, in one transaction:
 //!
 //! 1. [`RAISE`], with the resource and the token, at the start of each writing transaction. Until
-//!   the end of the transaction nobody else raises this mark.
+//!    the end of the transaction nobody else raises this mark.
 //! 2. [`LOOK`], with the resource. If the mark is my token: read, write, commit. If it is another:
-//!   refused, roll back.
+//!    refused, roll back.
 //!
 //! Read and write after them, not before: in `REPEATABLE READ`, the default, the first plain
 //! `SELECT` fixes the snapshot of the transaction.

@@ -1,10 +1,10 @@
 //! The allowed dependencies between crates.
 //!
-//! Arrows point one way: core ← net ← engines, and core ← library ← torture ← conformance ← sim;
-//! engines, library and torture ← cli, server ← dashboard. A concrete engine is named only by the
-//! library's features, the cli and the server. Tests see more: their arrows are stated apart. The
-//! test ground (`services`) is for tests and benchmarks alone. The repository's tasks depend on no
-//! crate of ours, so that they run while one does not compile.
+//! Arrows point one way: core ← net ← engines, and core ← fence ← library ← torture ← conformance
+//! ← sim; engines, library and torture ← cli, server ← dashboard. The fences know no lock client. A
+//! concrete engine is named only by the library's features, the cli and the server. Tests see more:
+//! their arrows are stated apart. The test ground (`services`) is for tests and benchmarks alone.
+//! The repository's tasks depend on no crate of ours, so that they run while one does not compile.
 
 use super::Finding;
 use crate::metadata::Dependency;
@@ -17,6 +17,7 @@ const PEERS: [&str; 2] = ["interop/rust", "interop/bench"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Layer {
     Core,
+    Fence,
     Net,
     Memory,
     Engine,
@@ -37,6 +38,7 @@ enum Layer {
 fn layer_of(directory: &str) -> Option<Layer> {
     Some(match directory {
         "crates/core" => Layer::Core,
+        "crates/fence" => Layer::Fence,
         "crates/net" => Layer::Net,
         "crates/engines/memory" => Layer::Memory,
         "crates/holdline" => Layer::Library,
@@ -59,12 +61,14 @@ fn layer_of(directory: &str) -> Option<Layer> {
 
 /// What the product of a crate may be built on.
 fn normal(from: Layer) -> &'static [Layer] {
-    use Layer::{Conformance, Core, Engine, Library, Memory, Net, Server, Services, Torture};
+    use Layer::{
+        Conformance, Core, Engine, Fence, Library, Memory, Net, Server, Services, Torture,
+    };
     match from {
         Layer::Core | Layer::Services | Layer::Tasks => &[],
-        Layer::Net | Layer::Memory | Layer::Model => &[Core],
+        Layer::Fence | Layer::Net | Layer::Memory | Layer::Model => &[Core],
         Layer::Engine => &[Core, Net],
-        Layer::Library => &[Core, Memory, Engine],
+        Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
         Layer::Conformance => &[Core, Library, Torture],
         Layer::Bench => &[Core, Library, Services],
@@ -87,7 +91,7 @@ fn in_tests(from: Layer) -> &'static [Layer] {
         Layer::Conformance => &[Memory, Services],
         Layer::Sim | Layer::Model => &[Memory, Engine, Services],
         Layer::Torture => &[Engine, Services],
-        Layer::Cli | Layer::Server | Layer::Dashboard => &[Services],
+        Layer::Fence | Layer::Cli | Layer::Server | Layer::Dashboard => &[Services],
         Layer::Net | Layer::Bench | Layer::Services | Layer::Tasks => &[],
     }
 }
@@ -204,6 +208,19 @@ mod tests {
         };
         assert_eq!(with(Some("dev")), Vec::<String>::new());
         assert_eq!(with(None).len(), 1);
+    }
+
+    #[test]
+    fn a_fence_knows_no_lock_client() {
+        let with = |fence: Dependency| {
+            let mut packages = map(&[], &[on("g", None, false)], &[]);
+            packages.push(package("g", "crates/fence", &[fence]));
+            says(packages)
+        };
+        assert_eq!(with(on("c", None, false)), Vec::<String>::new());
+        for kind in [None, Some("dev")] {
+            assert_eq!(with(on("h", kind, false)).len(), 1, "{kind:?}");
+        }
     }
 
     #[test]

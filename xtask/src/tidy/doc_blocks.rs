@@ -1,20 +1,19 @@
 //! Every example in the documents is compiled or run.
 //!
 //! Rust blocks of README.md and docs/ are doctests of the library: its file `readme.rs` includes
-//! each document that has one. A block that is only compiled there (`no_run`), since it names a
-//! server, stands in an example of the library too, which the tests run. Blocks marked `sh run`
-//! are run by `cargo xtask check examples`.
+//! each document that has one. The README of another crate is included by that crate in the same
+//! way. A block that is only compiled there (`no_run`), since it names a server, stands in an
+//! example of the library too, which the tests run. Blocks marked `sh run` are run by `cargo xtask
+//! check examples`.
 
 use super::Finding;
 use crate::markdown::{Fence, fences, prose};
 use crate::tree::{SourceFile, Tree};
 
 const INCLUDES: &str = "crates/holdline/src/readme.rs";
-const LIBRARY: &str = "crates/holdline/src/lib.rs";
 const EXAMPLES: &str = "crates/holdline/examples/";
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
-    let included = tree.file(INCLUDES).map_or("", |f| f.text.as_str());
     let mut found = Vec::new();
     for file in tree.markdown() {
         let blocks = fences(&file.text);
@@ -28,29 +27,48 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             found.push(Finding::at(&file.path, line, says));
         }
         if is_for_users(file) {
-            found.extend(rust_blocks(tree, file, included));
+            found.extend(rust_blocks(tree, file));
         }
     }
-    if tree.file(INCLUDES).is_some() && !declares_includes(tree) {
-        found.push(Finding::whole(LIBRARY, "has no `#[cfg(doctest)] mod readme;`"));
+    let roots = tree.files.iter().filter_map(|f| f.path.strip_suffix("/readme.rs"));
+    for root in roots.map(|directory| format!("{directory}/lib.rs")) {
+        if !declares_includes(tree, &root) {
+            found.push(Finding::whole(&root, "has no `#[cfg(doctest)] mod readme;`"));
+        }
     }
     found
 }
 
-/// The first page and everything below docs/, decisions apart: those are history.
+/// The first page, those of crates, and everything below docs/, decisions apart: those are history.
 pub(crate) fn is_for_users(file: &SourceFile) -> bool {
     let docs = file.path.starts_with("docs/") && !file.path.starts_with("docs/decisions/");
-    file.path == "README.md" || (docs && file.path.ends_with(".md"))
+    file.path == "README.md"
+        || crate_of(&file.path).is_some()
+        || (docs && file.path.ends_with(".md"))
 }
 
-fn declares_includes(tree: &Tree) -> bool {
-    let library = tree.file(LIBRARY).and_then(|f| f.rust.as_ref());
-    library.is_some_and(|source| {
+/// The directory of the crate whose first page this is.
+fn crate_of(path: &str) -> Option<&str> {
+    path.strip_suffix("/README.md").filter(|directory| directory.starts_with("crates/"))
+}
+
+/// The file that makes a document doctests, and the attribute that does it.
+fn include_of(path: &str) -> (String, String) {
+    let (file, document) = match crate_of(path) {
+        Some(directory) => (format!("{directory}/src/readme.rs"), "../README.md".to_owned()),
+        None => (INCLUDES.to_owned(), format!("../../../{path}")),
+    };
+    (file, format!("#[doc = include_str!(\"{document}\")]"))
+}
+
+fn declares_includes(tree: &Tree, root: &str) -> bool {
+    let root = tree.file(root).and_then(|f| f.rust.as_ref());
+    root.is_some_and(|source| {
         source.tokens.windows(2).any(|w| w[0].text == "mod" && w[1].text == "readme")
     })
 }
 
-fn rust_blocks(tree: &Tree, file: &SourceFile, included: &str) -> Vec<Finding> {
+fn rust_blocks(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
     let blocks = fences(&file.text);
     let rust: Vec<_> = blocks.iter().filter(|b| b.language() == "rust").collect();
     let mut found = Vec::new();
@@ -60,11 +78,12 @@ fn rust_blocks(tree: &Tree, file: &SourceFile, included: &str) -> Vec<Finding> {
             found.push(Finding::at(&file.path, block.line, says));
         }
     }
-    let line = format!("#[doc = include_str!(\"../../../{}\")]", file.path);
+    let (includes, line) = include_of(&file.path);
+    let included = tree.file(&includes).map_or("", |f| f.text.as_str());
     if let Some(first) = rust.first()
         && !included.lines().any(|l| l.trim() == line)
     {
-        let says = format!("not compiled: add `{line}` to {INCLUDES}");
+        let says = format!("not compiled: add `{line}` to {includes}");
         found.push(Finding::at(&file.path, first.line, says));
     }
     found
@@ -81,6 +100,7 @@ mod tests {
     use super::*;
     use crate::tidy::found;
 
+    const LIBRARY: &str = "crates/holdline/src/lib.rs";
     const LIB: (&str, &str) = (LIBRARY, "#[cfg(doctest)]\nmod readme;");
     const EXAMPLE: &str = "crates/holdline/examples/one.rs";
     const BLOCK: &str = "# A\n\n```rust\nfn main() {}\n```\n";
@@ -102,6 +122,18 @@ mod tests {
             let reply = found(findings, &[LIB, (INCLUDES, words), (path, BLOCK)]);
             assert_eq!(reply, [(path.to_owned(), Some(3))]);
         }
+    }
+
+    #[test]
+    fn a_crate_includes_its_own_first_page() {
+        let page = ("crates/a/README.md", BLOCK);
+        let includes =
+            ("crates/a/src/readme.rs", "#[doc = include_str!(\"../README.md\")]\nstruct R;");
+        let root = ("crates/a/src/lib.rs", "#[cfg(doctest)]\nmod readme;");
+        assert_eq!(found(findings, &[page, includes, root]), []);
+        assert_eq!(found(findings, &[page, root]), [(page.0.to_owned(), Some(3))]);
+        let empty = (root.0, "mod a;");
+        assert_eq!(found(findings, &[page, includes, empty]), [(root.0.to_owned(), None)]);
     }
 
     #[test]

@@ -1,14 +1,13 @@
-//! Fences on real servers: a PostgreSQL and a MariaDB database, a Redis server, an HTTP service;
-//! holders that are stopped past their lease; and the statements of the documents.
+//! Holders that are stopped past their lease, against fences on real servers: PostgreSQL, MariaDB,
+//! Redis, an HTTP service; and replicas that migrate a database.
 
 #[path = "../redis/children.rs"]
 mod children;
-mod http;
 mod migrate;
-mod mysql;
 mod paused;
-mod postgres;
-mod redis;
-mod snippets;
+#[allow(dead_code, reason = "the tests of the fences use all of it")]
+#[path = "../../../fence/tests/it/support.rs"]
 mod support;
-mod writers;
+#[allow(dead_code, reason = "the tests of the fences use all of it")]
+#[path = "../../../fence/tests/it/web_server.rs"]
+mod web_server;

@@ -11,8 +11,8 @@ use mysql_async::prelude::Queryable;
 use rustix::process::Signal;
 
 use crate::children::{Process, heard};
-use crate::http::{WebServer, plain};
 use crate::support::{LONG, client, database, mariadb, mysql_client, soon, told};
+use crate::web_server::{WebServer, plain};
 
 const NAME: &str = "stock/17";
 const KIND: &str = "HOLDLINE_TEST_PAUSED_KIND";

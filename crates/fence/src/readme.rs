@@ -1,0 +1,4 @@
+//! Compiles and runs the example of the README, as a doctest.
+
+#[doc = include_str!("../README.md")]
+pub struct Readme;

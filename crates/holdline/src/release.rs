@@ -21,7 +21,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
-    /// The name is free, or was handed over to the next waiter.
+    /// The lease was released: the name is free, or was handed over to the next waiter. If
+    /// `confirmed` is false the store has not said so yet.
     Released {
         /// How long it was held.
         held_for: Duration,

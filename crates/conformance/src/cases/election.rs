@@ -49,7 +49,7 @@ async fn leader(election: &Election) -> Result<Leader, Failure> {
 }
 
 /// Lets time pass until a task is done.
-async fn done<T>(bench: &Bench, task: tokio::task::JoinHandle<T>) -> Result<T, Failure> {
+pub(super) async fn done<T>(bench: &Bench, task: tokio::task::JoinHandle<T>) -> Result<T, Failure> {
     let began = Instant::now();
     while !task.is_finished() {
         ensure!(began.elapsed() < SOON * 3, "the candidate waits for ever");

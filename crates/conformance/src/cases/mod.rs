@@ -3,6 +3,7 @@
 //! A case makes its own names, so that cases can run in parallel. It asserts one outcome, and lets
 //! time pass only through its bench.
 
+mod any_of;
 mod certainty;
 mod election;
 mod exclusion;
@@ -30,6 +31,7 @@ pub(crate) fn all() -> Vec<Case> {
         orphan::cases(),
         lost::cases(),
         once::cases(),
+        any_of::cases(),
         hang::cases(),
         order::cases(),
         certainty::cases(),

@@ -26,8 +26,8 @@ const GUARD: &str = ":1m";
 const NODE: &str = "node:1";
 /// What is stored about the master term, where Sentinels choose the master.
 const MASTER_TERM: &str = "reign:1";
-/// The prefix that is the scripts' default.
-const DEFAULT_PREFIX: &str = "holdline:";
+/// The prefix that stands in the scripts `server_one`, `quorum_of_one` and `quorum_plain_of_one`.
+const PREFIX_IN_SCRIPTS: &str = "holdline:";
 /// The placeholder of the name in a template.
 const PLACEHOLDER: &str = "{name}";
 
@@ -161,7 +161,7 @@ impl Layout {
 
     /// Tells whether the counter's key is the scripts' default, which requests omit.
     pub(crate) fn has_default_counter(&self) -> bool {
-        self.prefix == DEFAULT_PREFIX && !self.has_counters()
+        self.prefix == PREFIX_IN_SCRIPTS && !self.has_counters()
     }
 
     /// Adds the lock key of a name, from which the scripts derive the other keys.
@@ -194,8 +194,8 @@ impl Layout {
         (escape(name.as_str()) == escaped).then_some(name)
     }
 
-    /// Returns the pattern of `SCAN` that all keys of the names with this prefix match.
-    pub(crate) fn pattern(&self, prefix: &str) -> Vec<u8> {
+    /// Returns the pattern of `SCAN` that the keys of all names beginning with `prefix` match.
+    pub(crate) fn names_beginning(&self, prefix: &str) -> Vec<u8> {
         let text = format!("{}{{{}", self.before, escape(prefix));
         let mut pattern = String::with_capacity(text.len() + 1);
         for character in text.chars() {

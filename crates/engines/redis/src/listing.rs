@@ -113,7 +113,7 @@ impl Scan<'_> {
         budget: &mut ScanBudget,
         found: &mut (dyn FnMut(LockName) + Send),
     ) -> Result<(), LockError> {
-        let pattern = self.layout.pattern(prefix);
+        let pattern = self.layout.names_beginning(prefix);
         let mut cursor = b"0".to_vec();
         loop {
             budget.take()?;

@@ -37,9 +37,11 @@ pub(crate) use unqueued::{LocalQueues, Turn};
 
 /// How often an unanswered request is repeated under its id.
 const MAX_REPEATS: u32 = 3;
-/// The shortest and the longest pause before a repeated request.
+/// The ceiling of the first pause before a repeated request, and of the longest. Each pause is
+/// drawn between zero and its ceiling.
 const REPEAT_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
-/// The shortest and the longest pause between two requests to an engine without a queue.
+/// The ceiling of the first pause between two requests to an engine without a queue, and of the
+/// longest. Each pause is drawn between zero and its ceiling.
 const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 /// How long a request that is in flight at the wait limit may still take.
 const LAST_ANSWER_LIMIT: Duration = Duration::from_secs(1);

@@ -9,11 +9,13 @@ use holdline_core::{
 };
 
 use super::guard::{Guard, Guards};
+use super::layers::{AnyOf, Election, Latch, Once};
 use super::locks::{Mutex, RwLock, Semaphore};
 use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
 use crate::engines;
 use crate::lease::Lease;
+use crate::once::{OnceOptions, Slot};
 use crate::options::LockOptions;
 use crate::parker::block_on;
 use crate::release::ReleaseOutcome;
@@ -122,6 +124,78 @@ impl Client {
         options: &LockOptions,
     ) -> Result<Semaphore, LockError> {
         self.0.semaphore_with(name, permits, options).map(Semaphore)
+    }
+
+    /// As [`crate::Client::election`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::election`].
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        self.0.election(name).map(Election)
+    }
+
+    /// As [`crate::Client::election_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::election_with`].
+    pub fn election_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Election, LockError> {
+        self.0.election_with(name, options).map(Election)
+    }
+
+    /// As [`crate::Client::once`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::once`].
+    pub fn once(&self, name: impl AsRef<str>, slot: Slot) -> Result<Once, LockError> {
+        self.0.once(name, slot).map(Once)
+    }
+
+    /// As [`crate::Client::once_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::once_with`].
+    pub fn once_with(
+        &self,
+        name: impl AsRef<str>,
+        slot: Slot,
+        options: OnceOptions,
+    ) -> Result<Once, LockError> {
+        self.0.once_with(name, slot, options).map(Once)
+    }
+
+    /// As [`crate::Client::any_of`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::any_of`].
+    pub fn any_of<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<AnyOf, LockError> {
+        self.0.any_of(names).map(AnyOf)
+    }
+
+    /// As [`crate::Client::any_of_with`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::any_of_with`].
+    pub fn any_of_with<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+        options: &LockOptions,
+    ) -> Result<AnyOf, LockError> {
+        self.0.any_of_with(names, options).map(AnyOf)
+    }
+
+    /// As [`crate::Client::latch`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::latch`].
+    pub fn latch(&self, name: impl AsRef<str>) -> Result<Latch, LockError> {
+        self.0.latch(name).map(Latch)
     }
 
     /// As [`crate::Client::lock_all`].

@@ -24,8 +24,10 @@
 
 mod client;
 mod guard;
+mod layers;
 mod locks;
 
 pub use client::Client;
 pub use guard::{Guard, Guards};
+pub use layers::{AnyOf, Begun, Election, Latch, Leadership, Once, OnceRun};
 pub use locks::{Mutex, RwLock, Semaphore};

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use holdline::fence::FenceError;
-use holdline::{Client, LockName};
+use holdline::{Client, LockName, OnceOutcome, Slot};
 use holdline_services::{PostgresConfig, PostgresServer, RedisConfig, RedisServer};
 use tower::ServiceExt;
 
@@ -85,23 +85,24 @@ async fn fenced_update_refuses_the_late_holder() {
 }
 
 #[tokio::test]
-async fn cron_once_runs_in_each_period_on_one_machine() {
-    use cron_once::{Slot, once};
+async fn cron_once_runs_in_each_slot_on_one_machine() {
     let (_server, [first, second]) = redis().await;
     let ran = AtomicU32::new(0);
-    let job = || async {
+    let job = async || {
         ran.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok::<(), &str>(())
     };
-    let failing = async { Err("no disk".into()) };
-    assert!(once(&first, 7, failing).await.is_err());
-    assert_eq!(once(&second, 7, job()).await.expect("an answer"), Slot::Done);
-    assert_eq!(once(&first, 7, job()).await.expect("an answer"), Slot::Taken);
-    // The lease is tied to no process.
+    // So long that no slot ends during the test.
+    let year = || Slot::every(std::time::Duration::from_secs(365 * 24 * 3600));
+    let failed = cron_once::report(&first, year(), async || Err("no disk")).await;
+    assert!(matches!(failed, Ok(OnceOutcome::Failed("no disk"))), "{failed:?}");
+    let done = cron_once::report(&second, year(), job).await;
+    assert!(matches!(done, Ok(OnceOutcome::Ran(()))), "{done:?}");
+    // The slot is tied to no process.
     assert!(second.shutdown(std::time::Duration::from_secs(60)).await.is_clean());
-    assert_eq!(once(&first, 7, job()).await.expect("an answer"), Slot::Taken);
-    assert_eq!(once(&first, 8, job()).await.expect("an answer"), Slot::Done);
-    assert_eq!(ran.into_inner(), 2);
+    let again = cron_once::report(&first, year(), job).await;
+    assert!(matches!(again, Ok(OnceOutcome::AlreadyRan(_))), "{again:?}");
+    assert_eq!(ran.into_inner(), 1);
 }
 
 #[tokio::test]

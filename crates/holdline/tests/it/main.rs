@@ -2,6 +2,7 @@
 
 mod any_of;
 mod basics;
+mod blocking;
 mod cancel;
 mod drops;
 mod election;

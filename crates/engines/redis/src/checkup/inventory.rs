@@ -68,9 +68,9 @@ async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
 
 async fn take(probe: &Probe, layout: &Layout) -> Result<Inventory, LockError> {
     let (mut inventory, mut cursor) = (Inventory::default(), b"0".to_vec());
+    let pattern = layout.names_beginning("");
     for _ in 0..MAX_STEPS {
-        let words =
-            [b"SCAN", &cursor[..], b"MATCH", &layout.pattern(""), b"COUNT", STEP.as_bytes()];
+        let words = [b"SCAN", &cursor[..], b"MATCH", &pattern, b"COUNT", STEP.as_bytes()];
         let page = probe.ask_bytes(words.iter().map(|word| word.to_vec()).collect()).await?;
         let Some([next, keys]) = page.as_array() else { break };
         for key in keys.as_array().unwrap_or_default() {

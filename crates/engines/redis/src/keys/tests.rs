@@ -106,6 +106,6 @@ fn a_template_may_have_both_ends() {
     let keys = layout.keys_of(&name);
     assert_eq!(String::from_utf8_lossy(&keys.data), "app:{a*b}:lock:1d");
     assert_eq!(layout.name_of(&keys.data), Some(name));
-    assert_eq!(layout.pattern("a*"), b"app:{a\\**");
+    assert_eq!(layout.names_beginning("a*"), b"app:{a\\**");
     assert_eq!(layout.counter(), b"app:fence");
 }

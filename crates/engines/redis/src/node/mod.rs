@@ -2,19 +2,26 @@
 //!
 //! A [`Node`] keeps one TCP or Unix connection to its server and reconnects when that breaks.
 //! Requests leave in the order in which they were made, pipelined, each with a deadline.
-//! No request is ever resent: an error says whether the request may have been carried out.
-//! A connection that misses a deadline is suspect; new requests wait for a healthy one.
+//! No request is resent, except an undo: an error says whether it may have been carried out.
+//! A connection that misses a deadline is suspect; new requests wait for a healthy one, unless
+//! their [`RoutingPolicy`] says otherwise.
 //! Channel subscriptions survive reconnects, and a subscriber learns when it may have missed
 //! messages.
 //!
 //! ```text
-//! call, command ── router: which connection? ── connection: in order, deadlines ── wire: bytes
-//!                      │                            │
-//!                  supervisor: dial, handshake, connection_task: writes, reads, expires deadlines,
-//!                  subscribe, reconnect             suspects a silent server
+//! call ── router ── connection ── wire
+//!           │           │
+//!       supervisor  connection_task
+//!
+//! router           chooses the connection of a request
+//! connection       keeps requests in order, each with its deadline
+//! connection_task  writes, reads, expires deadlines, suspects a silent server
+//! supervisor       dials, shakes hands, subscribes, reconnects
+//! wire             turns requests and replies into bytes
 //! ```
 //!
-//! - Invariant N1: no request is sent twice. `EVAL` follows `EVALSHA` only after the server has
+//! - Invariant N1: no request is sent twice, except that a copy of an undo follows each unanswered
+//!   request which it undoes. `EVAL` follows `EVALSHA` only after the server has
 //!   answered `NOSCRIPT`.
 //! - Invariant N2: an error tells whether the request may have left. A request that still waited
 //!   for a connection was *not applied*; one that was put on a connection is *unknown*.
@@ -74,11 +81,11 @@ use router::ConnectionRouter;
 use send::Waiter;
 use subscriptions::Subscriptions;
 
-/// How long beyond the time limit of an attempt to connect its own error is waited for: that error
-/// says more than that the time is over.
+/// How long to wait for the error of a dial after its time limit: that error says more than a
+/// timeout does.
 const CONNECT_SLACK: Duration = Duration::from_millis(500);
 
-/// How long the last report of a process may take.
+/// How long the report of a quarantine may take when the process ends.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// What the tasks of a node share with it.
@@ -101,6 +108,7 @@ struct Shared {
     unknown_scripts: AtomicU64,
     /// How often the tasks have moved to another runtime.
     moves: AtomicU32,
+    /// The id of the process that made the node.
     process: AtomicU32,
 }
 
@@ -123,7 +131,8 @@ impl Shared {
     }
 }
 
-/// A server, and one logical connection to it. Clones share it; dropping the last one ends it.
+/// One logical connection to one server: of any engine of this crate, not of a quorum only. Clones
+/// share it; dropping the last one ends it.
 #[derive(Clone)]
 pub(crate) struct Node(Arc<Owner>);
 

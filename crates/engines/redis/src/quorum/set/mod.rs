@@ -29,7 +29,8 @@ use super::undo::BackgroundUndos;
 use super::unfenced::Unfenced;
 use crate::native::RequestContext;
 
-/// How much faster than ours a node's clock may run, in parts per million.
+/// How much too fast the clock of a client may run while it measures a quarantine, in parts per
+/// million.
 const DRIFT_PPM: u32 = holdline_core::lease::DEFAULT_DRIFT_PPM;
 /// The smallest round trip that is assumed.
 const MIN_ROUND_TRIP: Duration = Duration::from_micros(100);
@@ -46,7 +47,7 @@ pub(super) struct NodeSet {
     pub(super) members: Vec<Member>,
     pub(super) context: RequestContext,
     pub(super) clock: Arc<dyn Clock>,
-    /// The requests of a quorum without tokens. Its servers are no set, and need no maintenance.
+    /// Set if the quorum has no tokens. Its servers are no set then, and need no maintenance.
     pub(super) unfenced: Option<Unfenced>,
     desired: DesiredConfiguration,
     /// This client changes nothing of the set.
@@ -77,7 +78,7 @@ struct SetState {
     in_round: bool,
     /// The maintenance task is running.
     maintained: bool,
-    /// An acquire was requested, so servers that belong to no set may be initialised.
+    /// Servers that belong to no set may be initialised, since a lock was requested.
     may_initialise: bool,
 }
 
@@ -162,22 +163,22 @@ impl NodeSet {
     /// most for `limit`.
     pub(super) async fn refresh(&self, known: &MembershipView, limit: Duration) {
         let end = self.clock.now().after(limit);
-        let enough = {
+        let rounds_needed = {
             let state = self.state.lock();
-            // A round that is running may have asked before.
+            // A round that is running now may have asked before this call.
             state.rounds + 1 + u64::from(state.in_round)
         };
-        let is_newer = || {
+        let is_done = || {
             let state = self.state.lock();
             let stamp = |view: &MembershipView| view.configuration.stamp();
             let agreed = state.view.as_ref().and_then(|view| view.as_ref().ok());
-            state.rounds >= enough || agreed.is_some_and(|now| stamp(now) != stamp(known))
+            state.rounds >= rounds_needed || agreed.is_some_and(|now| stamp(now) != stamp(known))
         };
         self.wake_maintenance();
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if is_newer() {
+            if is_done() {
                 return;
             }
             tokio::select! {
@@ -193,9 +194,9 @@ impl NodeSet {
         self.members[node].node().healthy().is_some()
     }
 
-    /// Returns the deadline of a request to one node, for a lease of this length. A slow majority
-    /// is better than none as long as enough of the lease is left; a renewal ends before the next
-    /// one is due.
+    /// Returns the deadline of a request to one node, for a lease of this length: a quarter of it,
+    /// so that a lock from a slow majority has most of its lease left, and a renewal ends before
+    /// the next one is due.
     pub(super) fn node_deadline(&self, lease: Duration) -> Duration {
         (lease / 4).max(MIN_NODE_DEADLINE).min(self.context.deadline)
     }
@@ -230,7 +231,7 @@ impl NodeSet {
         round_trip + round_trip.mul_f64(random * f64::from(round_trips - 1))
     }
 
-    /// Returns the last round trip of the slowest node of the fastest majority.
+    /// Returns the time within which a majority answered last.
     fn round_trip(&self) -> Duration {
         let trip = |member: &Member| match &self.unfenced {
             Some(_) => member.node().healthy().map(|facts| facts.round_trip),
@@ -261,7 +262,7 @@ impl NodeSet {
             let failure = member.observed().failure;
             failure.is_some_and(|failure| matches!(failure.kind(), ErrorKind::Refused { .. }))
         };
-        // `Refused` where waiting does not help.
+        // Waiting does not help if so many refuse that no majority is left.
         let refused = self.members.iter().filter(refuses).count();
         if refused > nodes.len() - majority(nodes.len()) {
             let message = format!("no majority lets us in: {}", nodes.join("; "));

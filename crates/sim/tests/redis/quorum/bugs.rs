@@ -84,19 +84,18 @@ impl Bug {
     /// Returns the first seed whose world is known to detect it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
-            Bug::ValidityFromReply
-            | Bug::WaitByTheClock
-            | Bug::DurableExcuse
-            | Bug::HealTakesWhatIsTaken => 2,
+            Bug::ValidityFromReply | Bug::DurableExcuse | Bug::HealTakesWhatIsTaken => 2,
             Bug::Unnoticed => 3,
             Bug::NoWriteBack => 4,
             Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
             Bug::NoFloor | Bug::FloorOfTheForgetful => 6,
-            Bug::RejoinWithoutWait | Bug::AnyPass => 7,
+            Bug::AnyPass => 10,
+            Bug::WaitByTheClock => 13,
             Bug::UndoOnAnotherConnection => 16,
-            Bug::FloorOfTheClockAlone => 23,
+            Bug::RejoinWithoutWait => 19,
+            Bug::RecoverAnyEpisode => 22,
+            Bug::FloorOfTheClockAlone => 24,
             Bug::Stamped => 72,
-            Bug::RecoverAnyEpisode => 86,
             _ => 1,
         }
     }
@@ -205,8 +204,9 @@ impl Bug {
     fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
         match self {
             // It does harm when a healing arrives after its lease was over. It then takes a vote of
-            // the next holder, who does not notice. That record ends soon, with its lease or with
-            // the release behind it, and a third client wins with this vote.
+            // the next holder, which learns of that with its next renewal at the earliest. The
+            // healed record ends with its lease, or with the release that follows it on the
+            // connection, and a third client wins with this vote.
             Bug::HealTakesWhatIsTaken => {
                 &[("if value or mark then return 0 end", "if mark then return 0 end")]
             }

@@ -233,9 +233,9 @@ pub(crate) const LEAPING_CLOCKS: Stress = Stress {
     ..WARM
 };
 
-/// Leases are healed late, by clients that may be gone. Votes of the server in the middle are
-/// missing since requests to it were lost. A short lease is over when its healing arrives; a long
-/// one then belongs to a holder who needs that vote.
+/// Leases are healed late, by clients that may be gone. Votes are missing, since requests to the
+/// server in the middle are lost. When a healing arrives, its lease may be over or released, and
+/// the next holder may need that vote.
 pub(crate) const LATE_HEALING: Stress = Stress {
     name: "late-healing",
     reach: Reachability::Middle,

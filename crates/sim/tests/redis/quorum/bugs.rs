@@ -41,13 +41,14 @@ pub(crate) enum Bug {
 
 impl Bug {
     /// Each of these is detected.
-    pub(crate) const ALL: [Bug; 20] = [
+    pub(crate) const ALL: [Bug; 21] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
         Bug::RejoinWithoutWait,
         Bug::NoFloor,
         Bug::RecoverAnyEpisode,
         Bug::Unnoticed,
+        Bug::HealTakesWhatIsTaken,
         Bug::IdAskedAgainAfterUndo,
         Bug::OldTokenBase,
         Bug::TokenStandsStill,
@@ -75,12 +76,6 @@ impl Bug {
     /// set whose servers are elsewhere (M5 of the membership).
     pub(crate) const COVERED: [Bug; 2] = [Bug::HealedCountsAtOnce, Bug::ForeignTakenForNewer];
 
-    /// Not searched for, and should be: nobody has shown that another rule prevents its effect.
-    ///
-    /// Healing that takes a name which is taken: worlds from seed 367 on showed it, until leases
-    /// were healed as soon as a server votes. No world that shows it since is known.
-    pub(crate) const UNSEEN: [Bug; 1] = [Bug::HealTakesWhatIsTaken];
-
     /// Returns whether it is between library and engine, with other connections.
     pub(crate) fn is_between(self) -> bool {
         matches!(self, Bug::IdAskedAgainAfterUndo | Bug::UndoOnAnotherConnection)
@@ -89,17 +84,18 @@ impl Bug {
     /// Returns the first seed whose world is known to detect it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
-            Bug::ValidityFromReply | Bug::WaitByTheClock | Bug::DurableExcuse => 2,
+            Bug::ValidityFromReply | Bug::DurableExcuse | Bug::HealTakesWhatIsTaken => 2,
             Bug::Unnoticed => 3,
             Bug::NoWriteBack => 4,
             Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
             Bug::NoFloor | Bug::FloorOfTheForgetful => 6,
-            Bug::RejoinWithoutWait | Bug::AnyPass => 7,
+            Bug::AnyPass => 10,
+            Bug::WaitByTheClock => 13,
             Bug::UndoOnAnotherConnection => 16,
-            Bug::FloorOfTheClockAlone => 23,
+            Bug::RejoinWithoutWait => 19,
+            Bug::RecoverAnyEpisode => 22,
+            Bug::FloorOfTheClockAlone => 24,
             Bug::Stamped => 72,
-            Bug::RecoverAnyEpisode => 86,
-            Bug::HealTakesWhatIsTaken => 367,
             _ => 1,
         }
     }
@@ -207,6 +203,10 @@ impl Bug {
     /// The replacements that concern proofs, evidence and membership.
     fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
         match self {
+            // It does harm when a healing arrives after its lease was over. It then takes a vote of
+            // the next holder, which learns of that with its next renewal at the earliest. The
+            // healed record ends with its lease, or with the release that follows it on the
+            // connection, and a third client wins with this vote.
             Bug::HealTakesWhatIsTaken => {
                 &[("if value or mark then return 0 end", "if mark then return 0 end")]
             }

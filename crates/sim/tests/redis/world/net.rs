@@ -198,7 +198,10 @@ impl SimNetwork {
         }
         while let Some(frame) = Frame::read(&link.partial) {
             link.partial.drain(..frame.bytes().len());
-            if let Some(late) = self.late.filter(|late| (late.which)(&frame))
+            // A server refuses a changed script by its digest, which it does not know. The client
+            // sends the text next, and that request is the one to delay.
+            let is_refused = self.mutation.is_some() && &frame[0] == b"EVALSHA";
+            if let Some(late) = self.late.filter(|late| (late.which)(&frame) && !is_refused)
                 && self.rng.percent(late.percent)
             {
                 let by = self.rng.between(late.ms.0, late.ms.1);

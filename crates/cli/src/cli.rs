@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueHint};
-use holdline_core::Escaped;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use holdline_core::{ContractTimes, Escaped};
 
 use crate::console::{Color, Console};
+use crate::duration;
 use crate::failure::Failure;
 use crate::holder::cut;
 use crate::verbs;
@@ -141,7 +142,7 @@ pub(crate) enum Unparsed {
 /// Reads the command line.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Unparsed> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let mut cli = Cli::try_parse_from(&arguments).map_err(|error| unparsed(error, &arguments))?;
+    let mut cli = matched(&arguments).map_err(|error| unparsed(error, &arguments))?;
     let checked = match &mut cli.verb {
         Verb::Run(run) => run.check_dashes(&arguments),
         Verb::Elect(elect) => elect.check_dashes(&arguments),
@@ -151,6 +152,12 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
         Ok(()) => Ok(cli),
         Err(failure) => Err(Unparsed::Wrong { failure, console: cli.global.console() }),
     }
+}
+
+fn matched(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
@@ -225,7 +232,26 @@ fn plain(arguments: &[OsString]) -> Console {
 
 /// Returns the whole command, for completions and the manual.
 pub(crate) fn command() -> clap::Command {
-    Cli::command()
+    with_times(Cli::command(), &ContractTimes::DEFAULT)
+}
+
+/// Writes the times of the contract into the help texts, where `@default_lease@` and the like
+/// stand.
+fn with_times(command: clap::Command, times: &ContractTimes) -> clap::Command {
+    let filled = |text: &clap::builder::StyledStr| {
+        let text = text.to_string();
+        text.contains('@').then(|| times.fill(&text, duration::written))
+    };
+    let command = command.mut_args(|mut arg| {
+        if let Some(text) = arg.get_help().and_then(filled) {
+            arg = arg.help(text);
+        }
+        match arg.get_long_help().and_then(filled) {
+            Some(text) => arg.long_help(text),
+            None => arg,
+        }
+    });
+    command.mut_subcommands(|verb| with_times(verb, times))
 }
 
 #[cfg(test)]
@@ -243,6 +269,28 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         command().debug_assert();
+    }
+
+    fn help_of(mut command: clap::Command) -> String {
+        let mut text = command.render_long_help().to_string();
+        for verb in command.get_subcommands().cloned() {
+            text += &help_of(verb);
+        }
+        text
+    }
+
+    /// No number of a time stands in a help text, but in examples of how to type one.
+    #[test]
+    fn the_help_has_the_times_of_the_contract() {
+        let (usual, example) = (help_of(command()), "500ms, 30s, 5m or 2h");
+        let default_lease = std::time::Duration::from_secs(17);
+        let times = ContractTimes { default_lease, ..ContractTimes::DEFAULT };
+        let help = help_of(with_times(Cli::command(), &times)).replace(example, "");
+        let old = duration::written(ContractTimes::DEFAULT.default_lease);
+        let places = usual.replace(example, "").matches(&old).count();
+        assert!(places >= 5, "{places}");
+        assert_eq!((help.matches(&old).count(), help.matches("17s").count()), (0, places));
+        assert!(!usual.contains("_lease@"), "{usual}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
 use crate::latch::{LatchCommand, LatchReply};
-use crate::lease::Hold;
+use crate::lease::{Hold, MAX_FIRST_LEASE};
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
 use crate::mode::Mode;
@@ -50,7 +50,7 @@ pub struct AcquireRequest {
     pub client: ClientId,
     /// Exclusive, shared or permits.
     pub mode: Mode,
-    /// How the grant is kept; starts with at most [`crate::lease::MAX_FIRST_LEASE`].
+    /// How the grant is kept; starts with at most [`MAX_FIRST_LEASE`].
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
     pub queue: bool,
@@ -75,7 +75,9 @@ impl AcquireRequest {
         let engine = profile.engine;
         profile.check(self.mode, self.hold)?;
         if self.hold != self.hold.first() {
-            let message = "a grant starts with at most 30s; renew it to a longer lease";
+            let message = format!(
+                "a grant starts with at most {MAX_FIRST_LEASE:?}; renew it to a longer lease"
+            );
             return Err(LockError::invalid(engine, "lease_duration", message));
         }
         if let Mode::Permits { count, of } = self.mode {

@@ -22,10 +22,10 @@ use crate::validity::MARGIN;
 pub const MIN_LEASE: Duration = Duration::from_millis(50);
 /// The longest lease: 24 hours.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-/// The lease of a library lock unless set: 30 s.
+/// The lease of a library lock unless set.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The longest lease that a grant starts with; the first renewal gives a longer one. So if a reply
-/// is lost and the release cannot be sent, the grant has ended after 30 s.
+/// is lost and the release cannot be sent, the grant has ended after this time.
 pub const MAX_FIRST_LEASE: Duration = Duration::from_secs(30);
 /// By how much the rates of two clocks may differ unless set, in parts per million: 1 %.
 pub const DEFAULT_DRIFT_PPM: u32 = 10_000;

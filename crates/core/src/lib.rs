@@ -17,6 +17,7 @@ pub mod backoff;
 pub mod capabilities;
 pub mod checkup;
 pub mod contract;
+mod contract_times;
 pub mod engine;
 pub mod error;
 mod escape;
@@ -48,6 +49,7 @@ pub use contract::{
     AcquireReply, AcquireRequest, Anchor, Ending, Hint, Operation, OperationReply, Purpose,
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
+pub use contract_times::ContractTimes;
 pub use engine::{Answer, Engine, Hints};
 pub use error::{Certainty, ErrorKind, LockError, LostReason};
 pub use escape::Escaped;

@@ -110,7 +110,7 @@ impl ClientOptions {
         self
     }
 
-    /// Sets the lease of locks that name none; 30 s unless set.
+    /// Sets the lease of locks that name none; [`DEFAULT_LEASE`](lease::DEFAULT_LEASE) unless set.
     #[must_use]
     pub fn with_lease_duration(mut self, lease_duration: Duration) -> ClientOptions {
         self.lease_duration = Some(lease_duration);

@@ -109,8 +109,9 @@ impl Guard {
         self.core.shared.valid_until(&self.grant)
     }
 
-    /// Returns for how long the lease is still valid; zero once it is lost. A lease above 30 s
-    /// starts with 30 s, and the keeper extends it at once by a renewal.
+    /// Returns for how long the lease is still valid; zero once it is lost. A lease above
+    /// [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with that, and the keeper
+    /// extends it at once by a renewal.
     pub fn remaining(&self) -> Duration {
         self.core.shared.clock.now().until(self.valid_until())
     }

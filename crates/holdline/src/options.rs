@@ -14,8 +14,8 @@ pub enum Keep {
     Renewed,
     /// It is never renewed in the background and expires after its duration. It still ends with
     /// this process if the engine detects the death of processes. [`crate::Guard::renew`] extends
-    /// it. A lease above 30 s starts with 30 s, and the keeper renews it to the whole duration
-    /// once.
+    /// it. A lease above [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with
+    /// that, and the keeper renews it to the whole duration once.
     Fixed,
     /// Like `Fixed`, but it belongs to no process: anybody who knows the lease id can renew or
     /// release it.

@@ -48,7 +48,7 @@ pub(crate) struct AcquireBody {
     /// How long to wait for the lock; 0 does not wait.
     #[schema(minimum = 0)]
     wait_ms: u64,
-    /// How long the store keeps the lease without a renewal; 30 s unless set.
+    /// How long the store keeps the lease without a renewal; @default_lease@ unless set.
     #[schema(minimum = 50, maximum = 86_400_000)]
     lease_duration_ms: Option<u64>,
     /// The session whose heartbeats renew the lease; then its duration is the session's.
@@ -266,7 +266,7 @@ async fn take(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RenewBody {
-    /// How long the store keeps the lease from now on; 30 s unless set.
+    /// How long the store keeps the lease from now on; @default_lease@ unless set.
     #[schema(minimum = 50, maximum = 86_400_000)]
     lease_duration_ms: Option<u64>,
 }

@@ -1,6 +1,8 @@
 //! The description of the API as OpenAPI 3.1, made of the code.
 
-use axum::Json;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use holdline_core::ContractTimes;
 use utoipa::OpenApi;
 
 use crate::{events, health, locks, operators, sessions};
@@ -36,11 +38,37 @@ struct Document;
 
 /// Returns the description of the API as JSON text.
 pub fn document() -> String {
-    let document = Document::openapi();
     // Strings, numbers and lists always encode.
-    document.to_pretty_json().unwrap_or_default() + "\n"
+    let text = Document::openapi().to_pretty_json().unwrap_or_default();
+    with_times(&text, &ContractTimes::DEFAULT) + "\n"
 }
 
-pub(crate) async fn show() -> Json<utoipa::openapi::OpenApi> {
-    Json(Document::openapi())
+pub(crate) async fn show() -> impl IntoResponse {
+    let text = Document::openapi().to_json().unwrap_or_default();
+    ([(CONTENT_TYPE, "application/json")], with_times(&text, &ContractTimes::DEFAULT))
+}
+
+/// Writes the times of the contract where `@default_lease@` and the like stand.
+fn with_times(text: &str, times: &ContractTimes) -> String {
+    times.fill(text, |time| format!("{} s", time.as_secs_f64()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_description_has_the_times_of_the_contract() {
+        let (usual, default_lease) = (document(), Duration::from_millis(17_500));
+        let text = Document::openapi().to_pretty_json().expect("JSON");
+        let text = with_times(&text, &ContractTimes { default_lease, ..ContractTimes::DEFAULT });
+        let old = format!("{} s unless set", ContractTimes::DEFAULT.default_lease.as_secs_f64());
+        let places = usual.matches(&old).count();
+        assert!(places >= 3, "{places}");
+        let count = (text.matches(&old).count(), text.matches("17.5 s unless set").count());
+        assert_eq!(count, (0, places));
+        assert!(!usual.contains("_lease@"), "{usual}");
+    }
 }

@@ -157,7 +157,7 @@ impl Sessions {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SessionBody {
-    /// How long the leases live without a heartbeat; 30 s unless set.
+    /// How long the leases live without a heartbeat; @default_lease@ unless set.
     #[schema(minimum = 1000, maximum = 86_400_000)]
     duration_ms: Option<u64>,
     /// Leases to take over: those of a session whose server is gone.

@@ -27,7 +27,7 @@ use crate::view::unix_millis;
     repeated; after any other failure draw a new one.\n\nExample:\n  eval \"$(holdline acquire \
     deploy --lease 10m)\"\n  ./step && holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct AcquireArgs {
-    /// How long the lease lasts [default: 30s, or the longest that the engine keeps]
+    /// How long the lease lasts [default: @default_lease@, or the longest that the engine keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     lease: Option<Duration>,

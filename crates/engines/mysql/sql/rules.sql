@@ -74,8 +74,8 @@ begin
         if row_at is null then
             leave each_one;
         end if;
-        if why is not null and ended + greatest(duration, 30000000) > t then
-            call @p@remember_@r@(n, 'r', id, ended + greatest(duration, 30000000), why, inbox_id);
+        if why is not null and ended + greatest(duration, @min_tombstone@) > t then
+            call @p@remember_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), why, inbox_id);
         end if;
         if not is_claimed then
             -- The client was woken and did not claim. Each of its other entries without a heartbeat
@@ -225,9 +225,9 @@ begin
         select h.held, h.queued, h.heard_since into holding, waiting, seen_since
         from @p@heads h where h.name = n;
     end if;
-    if waiting > 0 and seen_since + 4000000 <= t then
+    if waiting > 0 and seen_since + @queue_silence@ <= t then
         delete from @p@waiters
-        where name = n and place >= first_queued and place < end_place and heard <= t - 4000000;
+        where name = n and place >= first_queued and place < end_place and heard <= t - @queue_silence@;
         call @p@recount_@r@(n);
     end if;
     if waiting > 0 or frozen_until is not null or holding = 0 then
@@ -267,13 +267,13 @@ create procedure @p@next_look_@r@(in n varbinary(512), in ahead int, in t bigint
 reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare earliest bigint;
-    set look = 1000000;
+    set look = @queue_heartbeat@;
     if ahead = 0 then
         select least(
             coalesce(min(h.deadline), 9223372036854775807),
             coalesce((select f.freeze_until from @p@heads f where f.name = n), 9223372036854775807)
         ) into earliest from @p@holders h where h.name = n and h.lease_id is not null;
-        set look = greatest(0, least(1000000, earliest - t));
+        set look = greatest(0, least(@queue_heartbeat@, earliest - t));
     end if;
 end
 $$

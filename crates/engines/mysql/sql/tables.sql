@@ -1,8 +1,9 @@
 -- The stored data: one row for each name, one for each holder, one for each contender in a queue,
 -- and one for each tombstone and revoked lease id. Moments and durations are whole microseconds,
 -- moments since 1970. `@p@` is replaced by the prefix of the tables, `@r@` by the revision of the
--- procedures; a line with two dollars ends a statement. `about` is made last, so all tables exist if
--- it does.
+-- procedures; in the procedures, `@queue_silence@` and the like are replaced by the times of the
+-- contract, in microseconds. A line with two dollars ends a statement. `about` is made last, so all
+-- tables exist if it does.
 
 create table if not exists @p@heads (
     name varbinary(512) not null primary key,

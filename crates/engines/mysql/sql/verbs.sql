@@ -82,7 +82,7 @@ this: begin
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     if may_queue and not is_known and lock_mode = 'x' and holding = 1 and ending > t
-        and frozen_until is null and mark_count = 0 and (waiting = 0 or seen_since + 4000000 > t)
+        and frozen_until is null and mark_count = 0 and (waiting = 0 or seen_since + @queue_silence@ > t)
         and waiting < most
         and exists (
             select 1 from @p@holders h
@@ -401,7 +401,7 @@ this: begin
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     if remembered = 0 and waiting > 0 and holding = 1 and ending > t and frozen_until is null
-        and mark_count = 0 and seen_since + 4000000 > t
+        and mark_count = 0 and seen_since + @queue_silence@ > t
     then
         select h.slot, h.since into row_at, began from @p@holders h
         where h.name = n and h.slot = 0 and h.lease_id = id and h.mode = 'x' and h.revoked is null;
@@ -440,7 +440,7 @@ this: begin
     from @p@holders h where h.name = n and h.lease_id = id;
     if row_at is not null then
         if why is not null then
-            call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, 30000000), why,
+            call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), why,
                 inbox_id);
         end if;
         call @p@leave_@r@(n, row_at);
@@ -497,7 +497,7 @@ this: begin
     end if;
     -- No client relies on a hand-off that is not claimed: it can be revoked at once.
     if at_once or not is_claimed then
-        call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, 30000000), why, inbox_id);
+        call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), why, inbox_id);
         call @p@leave_@r@(n, row_at);
         call @p@hand_over_@r@(n, t, handed, to_wake);
         select 'done' as outcome;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use holdline_core::ContractTimes;
+
 /// The revision of the procedures in [`RULES`] and [`VERBS`]; each change of them increments it.
 /// The procedures' names end with it, so that two versions can work on the same tables.
 pub(crate) const REVISION: u32 = 4;
@@ -103,7 +105,12 @@ impl Names {
 
     /// Returns the statements that create the procedures.
     pub(crate) fn procedures(&self) -> Vec<String> {
-        [RULES, VERBS].iter().flat_map(|part| self.statements(part)).collect()
+        self.procedures_with(&ContractTimes::DEFAULT)
+    }
+
+    fn procedures_with(&self, times: &ContractTimes) -> Vec<String> {
+        let parts = [RULES, VERBS].map(|part| times.fill_micros(part));
+        parts.iter().flat_map(|part| self.statements(part)).collect()
     }
 
     fn statements(&self, part: &str) -> Vec<String> {
@@ -139,6 +146,8 @@ pub(crate) fn inbox_lock(inbox: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use sha2::{Digest, Sha256};
 
     use super::*;
@@ -146,11 +155,29 @@ mod tests {
     /// Without a new revision, a database that has the procedures would keep the old ones.
     #[test]
     fn procedures_that_change_have_a_new_revision() {
-        let digest = Sha256::digest([RULES, VERBS].concat());
+        let digest = Sha256::digest(ContractTimes::DEFAULT.fill_micros(&[RULES, VERBS].concat()));
         let digest = literal(&digest[..8]);
         let known = (4, "x'5cde6ae2c55ec139'");
         let reply = "increment REVISION, and put the new pair here";
         assert_eq!((REVISION, digest.as_str()), known, "{reply}");
+    }
+
+    #[test]
+    fn the_procedures_have_the_times_of_the_contract() {
+        let text_with = |times| Names::new("my_").procedures_with(&times).concat();
+        let usual = text_with(ContractTimes::DEFAULT);
+        let (seconds, default) = (Duration::from_secs, ContractTimes::DEFAULT);
+        for (times, old, new) in [
+            (ContractTimes { queue_silence: seconds(17), ..default }, "4000000", "17000000"),
+            (ContractTimes { queue_heartbeat: seconds(18), ..default }, "1000000", "18000000"),
+            (ContractTimes { min_tombstone: seconds(19), ..default }, "30000000", "19000000"),
+        ] {
+            let text = text_with(times);
+            let places = usual.matches(old).count();
+            assert!(places > 0 && !usual.contains(new), "{old}");
+            assert_eq!((text.matches(old).count(), text.matches(new).count()), (0, places));
+        }
+        assert!(!usual.contains('@'), "{usual}");
     }
 
     #[test]

@@ -103,7 +103,7 @@ create or replace function @schema@.remember_revoked_1(
     h @schema@.heads, x @schema@.holder, now bigint
 ) returns @schema@.heads language plpgsql as $$
 declare
-    ends bigint := least(x.deadline, now) + greatest(x.lease, 30000000);
+    ends bigint := least(x.deadline, now) + greatest(x.lease, @min_tombstone@);
 begin
     if x.revoked is not null and ends > now then
         h.revoked := @schema@.remember_1(h.revoked, x.lease_id, ends, x.revoked);
@@ -169,9 +169,9 @@ begin
     if h.holders is not null then
         h := @schema@.expire_1(h, now);
     end if;
-    if h.queued > 0 and h.heard_since + 4000000 <= now then
+    if h.queued > 0 and h.heard_since + @queue_silence@ <= now then
         delete from @schema@.waiters
-        where name = h.name and place >= h.first_place and heard <= now - 4000000;
+        where name = h.name and place >= h.first_place and heard <= now - @queue_silence@;
         h := @schema@.recount_1(h);
     end if;
     if h.queued > 0 or h.freeze_until is not null or h.holders is null then
@@ -187,7 +187,7 @@ returns boolean language plpgsql as $$
 begin
     return cardinality(h.holders) = 1 and h.holders[1].mode = 'x' and h.holders[1].deadline > now
         and h.freeze_until is null and h.tombstones is null and h.revoked is null
-        and (h.queued = 0 or h.heard_since + 4000000 > now);
+        and (h.queued = 0 or h.heard_since + @queue_silence@ > now);
 end $$;
 
 create or replace function @schema@.save_1(h @schema@.heads, was @schema@.heads, now bigint)
@@ -281,9 +281,9 @@ create or replace function @schema@.next_look_1(h @schema@.heads, place int, now
 returns bigint language plpgsql as $$
 begin
     if place > 0 then
-        return 1000000;
+        return @queue_heartbeat@;
     end if;
-    return greatest(0, least(1000000, coalesce(@schema@.next_free_1(h) - now, 1000000)));
+    return greatest(0, least(@queue_heartbeat@, coalesce(@schema@.next_free_1(h) - now, @queue_heartbeat@)));
 end $$;
 
 create or replace function @schema@.holder_at_1(holders @schema@.holder[], id bytea)

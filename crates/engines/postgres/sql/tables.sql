@@ -1,6 +1,7 @@
 -- The stored data: one row for each name, one for each contender in a queue, and the sequence of
 -- fencing tokens. Moments and durations are whole microseconds, moments since 1970. `@schema@` is
--- replaced by the schema's name.
+-- replaced by the schema's name; in the functions, `@queue_silence@` and the like by the times of the
+-- contract, in microseconds.
 
 create table @schema@.about (
     only_row boolean primary key default true check (only_row),

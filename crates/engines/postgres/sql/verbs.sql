@@ -173,7 +173,7 @@ begin
     where t.name = h.name;
     a.outcome := 'queued';
     a.place := h.queued;
-    a.look := case when h.queued = 0 then least(1000000, x.deadline - now) else 1000000 end;
+    a.look := case when h.queued = 0 then least(@queue_heartbeat@, x.deadline - now) else @queue_heartbeat@ end;
     a.by_id := substr(x.lease_id, 1, 4);
     a.by_token := x.token;
     a.by_mode := 'x';
@@ -431,7 +431,7 @@ begin
             held := greatest(0, now - was.since);
             -- The claim will be flushed, and with it everything before. After a crash before that, the
             -- name still has its former holder until that lease ends, so a long lease is flushed now.
-            if was.holders[1].kind = 'l' and was.holders[1].deadline - now <= 30000000 then
+            if was.holders[1].kind = 'l' and was.holders[1].deadline - now <= @max_first_lease@ then
                 perform set_config('synchronous_commit', 'off', true);
             end if;
             perform @schema@.notify_1(head.inbox, 'l', head.lease_id);

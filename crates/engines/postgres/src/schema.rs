@@ -16,7 +16,7 @@
 
 use std::fmt::Write;
 
-use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_core::{Certainty, ContractTimes, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -97,7 +97,7 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
         todo.push(filled(UPGRADE, schema));
     }
     if found != Found::Ours(Functions::Current) {
-        todo.extend([RULES, VERBS, DRAW].map(|part| filled(part, schema)));
+        todo.push(filled(&functions_text(&ContractTimes::DEFAULT), schema));
         for text in todo {
             let made = client.batch_execute(&text).await;
             made.map_err(|error| no_right(&error, schema))?;
@@ -113,9 +113,14 @@ fn filled(part: &str, schema: &str) -> String {
         .replace("@text@", &digest())
 }
 
+/// Returns the text of all functions with these times, before the schema's name is inserted.
+fn functions_text(times: &ContractTimes) -> String {
+    times.fill_micros(&[RULES, VERBS, DRAW].concat())
+}
+
 /// Returns the first half of the SHA-256 of the functions' text, as the schema keeps it.
 fn digest() -> String {
-    let digest = Sha256::digest([RULES, VERBS, DRAW].concat());
+    let digest = Sha256::digest(functions_text(&ContractTimes::DEFAULT));
     digest.iter().take(8).fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -241,6 +246,8 @@ async fn check_format(client: &Client, schema: &str) -> Result<(), LockError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Without a new revision, roles that may not replace functions would keep using the old ones.
@@ -249,6 +256,37 @@ mod tests {
         let known = (4, "58bcc7409eaccfda");
         let reply = "increment REVISION, and put the new pair here";
         assert_eq!((REVISION, digest().as_str()), known, "{reply}");
+    }
+
+    #[test]
+    fn the_functions_have_the_times_of_the_contract() {
+        let seconds = Duration::from_secs;
+        let usual = functions_text(&ContractTimes::DEFAULT);
+        for (times, old, new) in [
+            (ContractTimes { queue_silence: seconds(17), ..ContractTimes::DEFAULT }, 4, 17),
+            (ContractTimes { queue_heartbeat: seconds(18), ..ContractTimes::DEFAULT }, 1, 18),
+        ] {
+            let text = functions_text(&times);
+            let count = |text: &str, number: u32| {
+                // A second as a unit of the clock stays.
+                let text = text.replace("1000000::pg_catalog.numeric", "");
+                text.matches(&format!("{number}000000")).count()
+            };
+            assert!(count(&usual, old) > 0 && count(&usual, new) == 0, "{times:?}");
+            assert_eq!(
+                (count(&text, old), count(&text, new)),
+                (0, count(&usual, old)),
+                "{times:?}"
+            );
+        }
+        // Two of the times are 30 s today, so they are changed together and apart.
+        let times = ContractTimes { min_tombstone: seconds(19), ..ContractTimes::DEFAULT };
+        let tombstones = functions_text(&times).matches("19000000").count();
+        let times = ContractTimes { max_first_lease: seconds(21), ..times };
+        let text = functions_text(&times);
+        let first_leases = text.matches("21000000").count();
+        assert!(tombstones > 0 && first_leases > 0 && !text.contains("30000000"), "{text}");
+        assert!(!usual.contains("@queue") && !usual.contains("_lease@"), "{usual}");
     }
 
     #[test]

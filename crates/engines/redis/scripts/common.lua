@@ -12,10 +12,6 @@ local NOBODY, NO_LEASE = string.rep('0', 32), '00000'
 local FREEZE_END, FREEZE_TOKEN, FREEZE_TOKEN_END, FREEZE_REASON = 13, 14, 29, 30
 -- How many expired entries one command removes, and how many grants it hands off, at most.
 local MAX_EXPIRED, MAX_HANDED = 64, 64
--- The longest lease, in ms.
-local MAX_LEASE = 86400000
--- How much longer than its contents a key lasts, in ms, so that a command can still see who expired.
-local MARGIN = 5000
 local INBOX_PREFIX = (CLUSTER and string.match(COUNTER, '^(.-)fence:{') or sub(COUNTER, 1, -6))
   .. 'inbox:'
 

@@ -1,4 +1,5 @@
--- Every script starts with this file.
+-- Every script starts with this file. Where the rules need times, a first line stands before it, which
+-- `lua_constants.rs` builds and describes.
 --
 -- A name is given by its lock key. Its queue, its data and its tombstones are that key and a suffix,
 -- so they are in the same slot. Each argument of a call costs half as much as a command. So these keys
@@ -9,7 +10,7 @@
 --   34 waits: w if others may have to be served when it ends, else -
 --   35 hold: l leased, d detached   36-51 client   52-67 inbox   68-83 token
 --   84-99 since, in µs   100-104 how long the key lasts after a hand-off, in ms: the claim window and
---   9 s   105- terms (mode, hold, lease as requested), a semicolon, the holder's metadata
+--   CLAIM_MARGIN   105- terms (mode, hold, lease as requested), a semicolon, the holder's metadata
 local ID_END, STATE, WAITS, HOLD, CLIENT, CLIENT_END, INBOX, INBOX_END = 32, 33, 34, 35, 36, 51, 52, 67
 local TOKEN, TOKEN_END, SINCE, SINCE_END, WINDOW, WINDOW_END, TERMS = 68, 83, 84, 99, 100, 104, 105
 -- The same positions for SETRANGE and GETRANGE, which count from 0.

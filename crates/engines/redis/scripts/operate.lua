@@ -3,8 +3,8 @@
 --   freeze: for how many ms, the operator's reason
 --   unfreeze: nothing
 local s = load(LOCK)
--- How many revoked grants of one name are remembered, and for how many ms at least.
-local MAX_REVOCATIONS, MIN_MEMORY = 64, 30000
+-- How many revoked grants of one name are remembered.
+local MAX_REVOCATIONS = 64
 if s.foreign then return { 'foreign', s.foreign } end
 settle(s)
 

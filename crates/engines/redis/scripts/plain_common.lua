@@ -12,8 +12,6 @@ local call, format, sub, find = redis.call, string.format, string.sub, string.fi
 
 -- No value of ours is longer. Longer values of other libraries are not read to their end.
 local MAX_VALUE = 2048
--- The longest lease, in ms.
-local MAX_LEASE = 86400000
 -- Where the fields of a value start behind the lease.
 local TOKEN_FIELD, SINCE_FIELD, KIND = 2, 19, 36
 -- The length of a lease in hex, and of what stands before the metadata behind such a lease, at least.

@@ -9,8 +9,8 @@
 -- given up, else `-`; if it was revoked, `r` and the operator's reason follow.
 local format = string.format
 local HIGHEST = '9007199254740991'
--- How long a counter lasts, the longest lease of any set, and how long a mark lasts at least, in ms.
-local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000', 600000, 30000
+-- How long a counter lasts, in ms.
+local COUNTER_LIFE = '86400000'
 local NO_INBOX = string.rep('0', 16)
 
 local function stamp(time)

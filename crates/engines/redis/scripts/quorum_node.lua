@@ -70,6 +70,5 @@ local function raise(node, token)
 end
 
 -- Raises the floor above every token given by now, as far as clocks can tell: a token may be ahead of the
--- clock of its node by this many µs.
-local SKEW = 1000000
+-- clock of its node by SKEW.
 local function raise_by_time(node) raise(node, format('%016.0f', now + SKEW)) end

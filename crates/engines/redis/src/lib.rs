@@ -27,6 +27,7 @@ mod error;
 mod inbox;
 mod keys;
 mod listing;
+mod lua_constants;
 mod native;
 mod node;
 mod options;

@@ -109,9 +109,15 @@ fn sessions(members: &[Member]) -> Finding {
         return finding.fail("set minSessionTimeout and maxSessionTimeout alike on all members");
     }
     match (shortest > MAX_FIRST_LEASE, shortest > SHORT, longest < MAX_FIRST_LEASE) {
-        (true, ..) => finding.fail("lower minSessionTimeout: no lease starts with more than 30 s"),
+        (true, ..) => finding.fail(format!(
+            "lower minSessionTimeout: no lease starts with more than {} s",
+            MAX_FIRST_LEASE.as_secs_f64()
+        )),
         (_, true, _) => finding.warn("lower minSessionTimeout, or ask for leases that are longer"),
-        (_, _, true) => finding.warn("raise maxSessionTimeout to 30000, or ask for shorter leases"),
+        (_, _, true) => finding.warn(format!(
+            "raise maxSessionTimeout to {}, or ask for shorter leases",
+            MAX_FIRST_LEASE.as_millis()
+        )),
         _ => finding,
     }
 }

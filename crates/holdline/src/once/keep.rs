@@ -98,7 +98,7 @@ impl OnceRun {
     /// Keeps the slot before the job starts, so that the death of this process does not free it.
     pub(super) async fn keep_from_the_start(self) -> Result<OnceRun, LockError> {
         let kept = if self.is_detached(self.guard()) {
-            // A grant starts with 30 s at most: the slot needs the whole lease.
+            // A grant starts with `MAX_FIRST_LEASE` at most: the slot needs the whole lease.
             self.guard().renew().await.map(drop)
         } else {
             self.freeze().await

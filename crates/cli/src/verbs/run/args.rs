@@ -41,7 +41,7 @@ pub(crate) enum OnLost {
 )]
 pub(crate) struct RunArgs {
     /// Hold NAME by a lease of this length instead of a live grant [default where the engine has no
-    /// live grants: 30s, or the longest that it keeps]
+    /// live grants: @default_lease@, or the longest that it keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     pub(crate) lease: Option<Duration>,
@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
     /// How long the job may take to end after TERM, before KILL [default: 5s; less where the engine
-    /// keeps no lease of 30s]
+    /// keeps no lease of @default_lease@]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::any)]
     pub(crate) grace: Option<Duration>,

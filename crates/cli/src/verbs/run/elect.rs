@@ -62,12 +62,12 @@ pub(crate) struct ElectArgs {
     #[arg(conflicts_with_all = ["reason", "labels"])]
     observe: bool,
     /// Lead by a lease of this length instead of a live grant [default where the engine has no live
-    /// grants: 30s, or the longest that it keeps]
+    /// grants: @default_lease@, or the longest that it keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     lease: Option<Duration>,
     /// How long the command may take to end after TERM, before KILL [default: 5s; less where the
-    /// engine keeps no lease of 30s]
+    /// engine keeps no lease of @default_lease@]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::any)]
     grace: Option<Duration>,

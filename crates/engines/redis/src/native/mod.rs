@@ -7,6 +7,7 @@ mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
+use crate::lua_constants;
 use crate::node::Script;
 
 pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
@@ -15,6 +16,13 @@ pub(crate) use requests::{
 };
 
 macro_rules! script {
+    ($name:literal, constants, $($part:literal),+) => {
+        Script::with_constants(
+            $name,
+            lua_constants::native,
+            concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
+        )
+    };
     ($name:literal, $($part:literal),+) => {
         Script::new($name, concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+))
     };
@@ -49,6 +57,7 @@ macro_rules! scripts {
         Scripts {
             acquire: script!(
                 "acquire",
+                constants,
                 "head",
                 $one,
                 "native",
@@ -59,6 +68,7 @@ macro_rules! scripts {
             ),
             release: script!(
                 "release",
+                constants,
                 "head",
                 $one,
                 "native",
@@ -69,6 +79,7 @@ macro_rules! scripts {
             ),
             renew: script!(
                 "renew",
+                constants,
                 "head",
                 $many,
                 "native",
@@ -77,12 +88,23 @@ macro_rules! scripts {
                 "common",
                 "renew"
             ),
-            inspect: script!("inspect", "head", $many, "native", "draw", "common", "inspect"),
-            operate: script!("operate", "head", $one, "native", "draw", "common", "operate"),
+            inspect: script!(
+                "inspect", constants, "head", $many, "native", "draw", "common", "inspect"
+            ),
+            operate: script!(
+                "operate", constants, "head", $one, "native", "draw", "common", "operate"
+            ),
             raise: script!("raise", "raise"),
             latch: script!("latch", "latch"),
             lock_key_only: LockKeyScripts {
-                acquire: script!("acquire_lock_key", "head", $one, "native", "acquire_lock_key"),
+                acquire: script!(
+                    "acquire_lock_key",
+                    constants,
+                    "head",
+                    $one,
+                    "native",
+                    "acquire_lock_key"
+                ),
                 release: script!("release_lock_key", "head", $one, "release_lock_key"),
                 renew: script!("renew_lock_key", "head", "renew_fast"),
             },
@@ -105,16 +127,45 @@ impl Scripts {
     /// Returns the texts of all scripts but `raise`, which a cluster never runs, and `latch`, which
     /// draws no token.
     pub(crate) fn texts(&self) -> String {
+        self.of_names().map(Script::text).join("\n")
+    }
+
+    fn of_names(&self) -> [&Script; 8] {
         let Scripts { acquire, release, renew, inspect, operate, lock_key_only, .. } = self;
         let LockKeyScripts { acquire: claim, release: end, renew: keep } = lock_key_only;
-        let all = [acquire, release, renew, inspect, operate, claim, end, keep];
-        all.map(Script::text).join("\n")
+        [acquire, release, renew, inspect, operate, claim, end, keep]
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use holdline_core::ContractTimes;
+
     use super::*;
+
+    /// Without its first line a script would find no times.
+    #[test]
+    fn scripts_that_use_times_begin_with_those_of_the_contract() {
+        let queue_silence = Duration::from_secs(17);
+        let times = ContractTimes { queue_silence, ..ContractTimes::DEFAULT };
+        let first_line = lua_constants::native(&times);
+        let (_, names) = first_line.split_once("local ").expect("a declaration");
+        let (names, _) = names.split_once(" = ").expect("values");
+        for scripts in [&SERVER, &CLUSTER] {
+            for script in scripts.of_names() {
+                let text = script.text_with(&times);
+                let is_used = |name: &str| {
+                    let code = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+                    let no_word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                    code.flat_map(|line| line.split(no_word)).any(|word| word == name)
+                };
+                let uses_times = names.split(", ").any(is_used);
+                assert_eq!(text.starts_with(&first_line), uses_times, "{}", script.name());
+            }
+        }
+    }
 
     /// In a cluster a counter is never written without an expiry, but where its old value, which is
     /// not ours or is drawn from next, is restored.

@@ -11,6 +11,7 @@ use holdline_core::{
 use super::Scripts;
 use super::record::mode_text;
 use crate::keys::Layout;
+use crate::lua_constants::HAND_OFF_MARGIN;
 use crate::node::{Args, Call, RoutingPolicy, digits};
 
 /// What all requests share: how keys are made, the inbox of this process, and the deadline.
@@ -25,9 +26,6 @@ pub(crate) struct RequestContext {
 
 /// The inbox of a process that is not subscribed.
 const NO_INBOX: &str = "0000000000000000";
-/// How much longer than its claim window the key of a hand-off lasts, in ms: the sum has five
-/// digits.
-pub(crate) const HAND_OFF_MARGIN: u64 = 9_000;
 
 /// The most common form of an acquire, which is the script's default: an exclusive lock, with a new
 /// lease id, and a queue of the usual length.
@@ -53,7 +51,7 @@ pub(crate) fn acquire(
     arguments.push_concat(&[&id, b"g-", kind.as_bytes(), &client, inbox.as_bytes()]);
     let mut room = [0; 20];
     let (lease_text, metadata) = (digits(lease, &mut room), metadata.as_bytes());
-    let margin_ms = five_digits(millis(request.claim_window) + HAND_OFF_MARGIN);
+    let margin_ms = five_digits(millis(request.claim_window + HAND_OFF_MARGIN));
     let parts = [&margin_ms, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
     arguments.push_concat(&parts);
     arguments.push_number(lease);

@@ -21,6 +21,7 @@ mod record;
 mod replies;
 mod requests;
 
+use crate::lua_constants;
 use crate::node::Script;
 
 pub(crate) use engine::NoHints;
@@ -33,6 +34,13 @@ pub(crate) use replies::ValueReader;
 pub(crate) use requests::RequestContext;
 
 macro_rules! script {
+    ($name:literal, constants, $($part:literal),+) => {
+        Script::with_constants(
+            $name,
+            lua_constants::plain,
+            concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
+        )
+    };
     ($name:literal, $($part:literal),+) => {
         Script::new($name, concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+))
     };
@@ -40,6 +48,7 @@ macro_rules! script {
 
 static ACQUIRE: Script = script!(
     "plain_acquire",
+    constants,
     "head",
     "server_many",
     "draw",
@@ -48,8 +57,8 @@ static ACQUIRE: Script = script!(
     "plain_acquire"
 );
 static RELEASE: Script =
-    script!("plain_release", "plain_release_fast", "plain_common", "plain_release");
-static RENEW: Script = script!("plain_renew", "plain_common", "plain_renew");
-static INSPECT: Script = script!("plain_inspect", "plain_common", "plain_inspect");
-static REVOKE: Script = script!("plain_revoke", "plain_common", "plain_revoke");
+    script!("plain_release", constants, "plain_release_fast", "plain_common", "plain_release");
+static RENEW: Script = script!("plain_renew", constants, "plain_common", "plain_renew");
+static INSPECT: Script = script!("plain_inspect", constants, "plain_common", "plain_inspect");
+static REVOKE: Script = script!("plain_revoke", constants, "plain_common", "plain_revoke");
 static RAISE: Script = script!("raise", "raise");

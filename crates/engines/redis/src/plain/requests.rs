@@ -24,8 +24,6 @@ pub(crate) struct RequestContext {
 
 /// The usual size of the keys, or the arguments, of one name.
 const ROOM: usize = 256;
-/// How long a revoked lease id is remembered at least.
-const MIN_MEMORY: Duration = Duration::from_secs(30);
 
 impl RequestContext {
     fn call(&self, script: &'static Script, keys: impl Into<Args>, args: impl Into<Args>) -> Call {
@@ -152,7 +150,7 @@ impl RequestContext {
     ) -> Call {
         let mut keys = vec![self.keys.lock(name), self.keys.mark(name, lease_id)];
         keys.extend(self.keys.signal(name));
-        let tombstone_of = millis(left.unwrap_or_default().max(MIN_MEMORY));
+        let tombstone_of = millis(left.unwrap_or_default().max(MIN_TOMBSTONE));
         let tombstone_of = tombstone_of.to_string();
         let args = [self.lease(lease_id), token_digits(token), tombstone_of, reason.to_owned()];
         self.call(&REVOKE, keys, args)

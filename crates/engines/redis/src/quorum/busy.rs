@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::quorum::majority;
 use holdline_core::{AcquireReply, HolderSummary, ShortLeaseId};
 
@@ -9,8 +10,6 @@ use super::set::NodeSet;
 
 /// The number of round trips over which colliding clients are spread.
 const SPREAD_ROUNDS: u32 = 12;
-/// The latest next look at a name that is held.
-const MAX_NEXT_LOOK: Duration = Duration::from_secs(1);
 
 /// The holder of the name on a node, and how much of its lease is left.
 pub(super) struct BusyNode {
@@ -47,7 +46,7 @@ pub(super) async fn busy_reply(
     let at_most = needed.checked_sub(free + 1).and_then(|at| ends.get(at)).copied();
     let holder = most.filter(|_| held).and_then(|most| merge_summaries(busy, most));
     let next_look = match held {
-        true => at_most.unwrap_or(MAX_NEXT_LOOK).min(MAX_NEXT_LOOK),
+        true => at_most.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
         // Random pauses separate the clients: the first to retry finds the name free.
         false => {
             set.clock.sleep_until(set.clock.now().after(set.random_pause(SPREAD_ROUNDS))).await;

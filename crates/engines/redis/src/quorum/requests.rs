@@ -10,10 +10,9 @@ use holdline_core::{
 
 use super::replies::HolderRecord;
 use super::script::{COMMAND, HANDSHAKE, RAISE, verbs};
+use crate::lua_constants::HAND_OFF_MARGIN;
 use crate::native::RequestContext;
-use crate::native::requests::{
-    HAND_OFF_MARGIN, ROOM, five_digits, hex_digits, kind_of, millis, token_digits,
-};
+use crate::native::requests::{ROOM, five_digits, hex_digits, kind_of, millis, token_digits};
 use crate::node::{Args, Call, RoutingPolicy, Script, digits};
 
 /// The run of a node's server and its configuration, which a request for a vote must name.
@@ -122,7 +121,8 @@ pub(crate) fn acquire(
     arguments.push(&proof.text);
     let client = hex_digits(request.client.as_u64());
     arguments.push_concat(&[&id, b"g-", kind, &client, context.inbox.as_bytes()]);
-    let (kept, mut room) = (five_digits(millis(request.claim_window) + HAND_OFF_MARGIN), [0; 20]);
+    let kept = five_digits(millis(request.claim_window + HAND_OFF_MARGIN));
+    let mut room = [0; 20];
     let lease_text = digits(lease, &mut room);
     arguments.push_concat(&[&kept, b"x ", kind, lease_text, b";", metadata.as_bytes()]);
     arguments.push_number(lease);

@@ -10,11 +10,16 @@
 //!   there is no key.
 
 use crate::keys::Layout;
+use crate::lua_constants;
 use crate::node::Script;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {
-        Script::new($name, concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+))
+        Script::with_constants(
+            $name,
+            lua_constants::quorum,
+            concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
+        )
     };
 }
 

@@ -1,0 +1,77 @@
+//! The first line of a script: the times of the contract as locals of Lua.
+//!
+//! A script is built from fragments of text, which cannot name a constant of Rust. So the loader
+//! writes the constants in front of the fragments.
+
+use std::time::Duration;
+
+use holdline_core::ContractTimes;
+use holdline_core::contract::{MAX_CLAIM_WINDOW, QUEUE_SILENCE};
+use holdline_core::quorum::SKEW;
+use holdline_core::quorum::configuration::MAX_LEASE_CAP;
+
+/// How much longer than its claim window the key of a hand-off lasts. In a record, the sum has five
+/// digits of milliseconds.
+pub(crate) const HAND_OFF_MARGIN: Duration = Duration::from_secs(9);
+/// How much longer than its contents a key lasts, so that a command can still see who expired.
+const KEY_MARGIN: Duration = Duration::from_secs(5);
+
+const _: () = assert!(MAX_CLAIM_WINDOW.as_millis() + HAND_OFF_MARGIN.as_millis() < 100_000);
+// The scripts compute with the whole seconds of the server's clock.
+const _: () = assert!(QUEUE_SILENCE.subsec_nanos() == 0);
+
+/// Returns the constants of the native dialect, in ms where the name does not end with `_S`.
+///
+/// - A waiter that sends no heartbeat for `SILENCE_S` is removed from the queue.
+/// - Queue and data last for `KEEP`, which is renewed when less than `KEEP_LEAST` is left.
+/// - A revoked lease id is remembered for at least `MIN_MEMORY`.
+pub(crate) fn native(times: &ContractTimes) -> String {
+    let (silence, margin) = (times.queue_silence.as_secs(), KEY_MARGIN.as_millis());
+    let keep_least = times.queue_silence.as_millis() + margin;
+    format!(
+        "local SILENCE_S, HEARTBEAT, CLAIM_MARGIN, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, MAX_LEASE \
+         = {silence}, {}, {}, {margin}, '{}', {keep_least}, {}, {}\n",
+        times.queue_heartbeat.as_millis(),
+        HAND_OFF_MARGIN.as_millis(),
+        keep_least + 2 * margin,
+        times.min_tombstone.as_millis(),
+        times.max_lease.as_millis(),
+    )
+}
+
+/// Returns the constants of the plain dialect, in ms.
+pub(crate) fn plain(times: &ContractTimes) -> String {
+    format!("local MAX_LEASE = {}\n", times.max_lease.as_millis())
+}
+
+/// Returns the constants of a quorum's scripts: in ms, and `SKEW` in µs. `MAX_LEASE` is the longest
+/// lease of any set, and a mark lasts for at least `MIN_MEMORY`.
+pub(crate) fn quorum(times: &ContractTimes) -> String {
+    format!(
+        "local MAX_LEASE, MIN_MEMORY, SKEW = {}, {}, {}\n",
+        MAX_LEASE_CAP.as_millis(),
+        times.min_tombstone.as_millis(),
+        SKEW.as_micros(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constants_follow_the_contract() {
+        let second = Duration::from_secs(1);
+        let times = ContractTimes {
+            queue_silence: 17 * second,
+            queue_heartbeat: 18 * second,
+            min_tombstone: 19 * second,
+            max_lease: 21 * second,
+            ..ContractTimes::DEFAULT
+        };
+        let native = native(&times);
+        assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000\n"));
+        assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
+        assert!(quorum(&times).ends_with(" = 600000, 19000, 1000000\n"));
+    }
+}

@@ -11,6 +11,9 @@ use holdline_core::{Clock, Engine, LockError, LockName, Moment};
 /// How long a client may take to reconnect to a store that was restarted.
 const LIMIT: Duration = Duration::from_secs(90);
 
+/// How long a client pauses between two such attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// A boxed future, as the object-safe traits here need it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -132,17 +135,28 @@ impl Opened {
         engine
     }
 
+    /// Returns the clients, in the order in which they were opened.
+    pub fn all(&self) -> Vec<Arc<dyn Engine>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Waits until every client gets an answer from a store that was restarted. A request that
     /// meets the end of its connection has an unknown outcome, which is not what a restart is to
     /// show: so the clients reconnect before anything else is asked.
     pub async fn reconnect(&self) -> Disturbed {
-        let engines = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let nobody = crate::asking::name("nobody");
-        for engine in engines {
-            let deadline = Instant::now() + LIMIT;
-            while let Err(error) = engine.inspect(&nobody).await {
-                if Instant::now() > deadline {
-                    return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+        self.reconnect_by(&["nobody"]).await
+    }
+
+    /// The same for a store of several servers: each client asks for each of these names.
+    pub async fn reconnect_by(&self, names: &[&str]) -> Disturbed {
+        for engine in self.all() {
+            for name in names {
+                let deadline = Instant::now() + LIMIT;
+                while let Err(error) = engine.inspect(&crate::asking::name(name)).await {
+                    if Instant::now() > deadline {
+                        return Disturbed::Failed(format!("still after {LIMIT:?}: {error}"));
+                    }
+                    tokio::time::sleep(PAUSE).await; // event: the store answers
                 }
             }
         }
@@ -159,6 +173,12 @@ pub enum Disturbed {
     Impossible(&'static str),
     /// It went wrong; for a check: it is not so.
     Failed(String),
+}
+
+impl From<Result<(), String>> for Disturbed {
+    fn from(result: Result<(), String>) -> Disturbed {
+        result.map_or_else(Disturbed::Failed, |()| Disturbed::Done)
+    }
 }
 
 impl fmt::Debug for dyn Factory {

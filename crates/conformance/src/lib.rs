@@ -32,6 +32,7 @@ pub mod failure;
 pub mod history;
 pub mod orders;
 pub mod processes;
+mod real_store;
 pub mod report;
 mod run;
 mod stalls;
@@ -43,5 +44,6 @@ pub use bench::Bench;
 pub use holdline_torture::{checker, recorder};
 
 pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Opened, Scale, Time};
+pub use real_store::{RealStore, judge_store};
 pub use report::{Report, Row, Status};
 pub use run::{run, run_one};

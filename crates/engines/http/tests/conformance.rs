@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_conformance::{BoxFuture, Disturbance, Disturbed, Factory, Opened, Scale, Time, run};
+use holdline_conformance::{Disturbance, Disturbed, Opened, RealStore, Scale, judge};
 use holdline_core::{Engine, LockError, LockName};
 use holdline_http::{HttpEngine, HttpOptions};
 use holdline_local::{LocalEngine, LocalOptions};
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_server::{Server, ServerConfig};
-use holdline_services::{RedisConfig, RedisServer, Reply};
+use holdline_services::{Foreign, RedisConfig, RedisServer};
 use rusqlite::{Connection, OptionalExtension, params};
 
 const FOREIGN: &str = "somebody else's lock";
@@ -35,14 +35,12 @@ enum Store {
 
 struct Served {
     store: Store,
-    test: &'static str,
     servers: [SocketAddr; 2],
     opened: AtomicUsize,
-    engines: Opened,
 }
 
 impl Served {
-    async fn start(test: &'static str, store: Store, engines: [Arc<dyn Engine>; 2]) -> Served {
+    async fn start(store: Store, engines: [Arc<dyn Engine>; 2]) -> Served {
         let config = ServerConfig::from_toml(CONFIG).expect("good");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
         let mut servers = Vec::new();
@@ -51,8 +49,7 @@ impl Served {
             servers.push(server.address());
             tokio::spawn(server.run(std::future::pending()));
         }
-        let servers = [servers[0], servers[1]];
-        Served { store, test, servers, opened: AtomicUsize::new(0), engines: Opened::default() }
+        Served { store, servers: [servers[0], servers[1]], opened: AtomicUsize::new(0) }
     }
 
     fn plant(&self, name: &LockName) -> Result<(), String> {
@@ -65,14 +62,11 @@ impl Served {
                 let done = database.and_then(|database| database.execute(sql, row));
                 done.map(drop).map_err(|error| error.to_string())
             }
-            Store::Redis(server) => {
-                let words = ["SET", &key(name), FOREIGN, "NX", "PX", "600000"];
-                server.raw().send(&words).map(drop).map_err(|error| error.to_string())
-            }
+            Store::Redis(server) => Foreign::Text.plant(server, &key(name)),
         }
     }
 
-    fn planted(&self, name: &LockName) -> Result<Option<String>, String> {
+    fn check(&self, name: &LockName) -> Result<(), String> {
         match &self.store {
             Store::Memory => Err("unreachable".to_owned()),
             Store::Local(directory) => {
@@ -81,14 +75,12 @@ impl Served {
                 let read = |database: Connection| {
                     database.query_row(sql, key, |row| row.get::<_, Vec<u8>>(0)).optional()
                 };
-                let row = Connection::open(directory.join("locks.db")).and_then(read);
-                let row = row.map_err(|error| error.to_string())?;
-                Ok(row.and_then(|row| String::from_utf8(row).ok()))
+                match Connection::open(directory.join("locks.db")).and_then(read) {
+                    Ok(Some(value)) if value == FOREIGN.as_bytes() => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
             }
-            Store::Redis(server) => {
-                let reply = server.raw().send(&["GET", &key(name)]);
-                reply.map(|reply| Reply::text(&reply)).map_err(|error| error.to_string())
-            }
+            Store::Redis(server) => Foreign::Text.check(server, &key(name)),
         }
     }
 }
@@ -97,53 +89,36 @@ fn key(name: &LockName) -> String {
     format!("holdline:{{{}}}", name.as_str())
 }
 
-impl Factory for Served {
+impl RealStore for Served {
+    type Client = HttpEngine;
+
     fn name(&self) -> String {
-        format!("http, {}", self.test)
+        "http".to_owned()
     }
 
-    fn command(&self) -> String {
-        format!("cargo test -p holdline-http --test conformance {} -- --nocapture", self.test)
-    }
-
-    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Engine>, LockError>> {
-        Box::pin(async {
-            let next = self.opened.fetch_add(1, Ordering::Relaxed) % self.servers.len();
-            let url = format!("http://{}", self.servers[next]);
-            let engine = HttpEngine::connect(&HttpOptions::from_url(&url)?).await?;
-            Ok(self.engines.add(engine))
-        })
-    }
-
-    fn time(&self) -> Time {
-        Time::Real(Arc::new(MachineClock))
+    async fn open(&self) -> Result<HttpEngine, LockError> {
+        let next = self.opened.fetch_add(1, Ordering::Relaxed) % self.servers.len();
+        let url = format!("http://{}", self.servers[next]);
+        HttpEngine::connect(&HttpOptions::from_url(&url)?).await
     }
 
     fn scale(&self) -> Scale {
         Scale { histories: HISTORIES, ..Scale::quick() }
     }
 
-    fn disturb<'a>(&'a self, disturbance: &'a Disturbance) -> BoxFuture<'a, Disturbed> {
-        Box::pin(async move {
-            match (disturbance, &self.store) {
-                (_, Store::Memory) => Disturbed::Impossible("nobody can reach its memory"),
-                (Disturbance::PlantForeign(name), _) => match self.plant(name) {
-                    Ok(()) => Disturbed::Done,
-                    Err(error) => Disturbed::Failed(error),
-                },
-                (Disturbance::CheckForeign(name), _) => match self.planted(name) {
-                    Ok(Some(found)) if found == FOREIGN => Disturbed::Done,
-                    other => Disturbed::Failed(format!("{other:?}")),
-                },
-                (Disturbance::Restart, Store::Redis(server)) => {
-                    server.restart();
-                    self.engines.reconnect().await
-                }
-                (Disturbance::Restart, Store::Local(_)) => {
-                    Disturbed::Impossible("the store is a file, and the machine stays up")
-                }
+    async fn disturb(&self, disturbance: &Disturbance, clients: &Opened) -> Disturbed {
+        match (disturbance, &self.store) {
+            (_, Store::Memory) => Disturbed::Impossible("nobody can reach its memory"),
+            (Disturbance::PlantForeign(name), _) => self.plant(name).into(),
+            (Disturbance::CheckForeign(name), _) => self.check(name).into(),
+            (Disturbance::Restart, Store::Redis(server)) => {
+                server.restart();
+                clients.reconnect().await
             }
-        })
+            (Disturbance::Restart, Store::Local(_)) => {
+                Disturbed::Impossible("the store is a file, and the machine stays up")
+            }
+        }
     }
 }
 
@@ -156,31 +131,25 @@ impl Drop for Served {
     }
 }
 
-/// One at a time: the suite goes by a real clock.
-static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_memory() {
-    let _turn = TURN.lock().await;
     let options = MemoryOptions::default().with_max_waiters(WAITERS);
     let engine = Arc::new(MemoryEngine::new("served", Arc::new(MachineClock), &options));
-    run(Served::start("on_memory", Store::Memory, [engine.clone(), engine]).await).await.conclude();
+    judge!(on_memory, Served::start(Store::Memory, [engine.clone(), engine]).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_local() {
-    let _turn = TURN.lock().await;
     let name = format!("holdline-http-conformance-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let options = LocalOptions::default().with_dir(&directory).with_max_waiters(WAITERS);
     let open = || Arc::new(LocalEngine::open(&options).expect("opens"));
     let (one, other) = (open(), open());
-    run(Served::start("on_local", Store::Local(directory), [one, other]).await).await.conclude();
+    judge!(on_local, Served::start(Store::Local(directory), [one, other]).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_redis() {
-    let _turn = TURN.lock().await;
     let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
     let options = RedisOptions::from_url(&server.url()).expect("good");
     let options = options.with_max_waiters(WAITERS).with_command_timeout(Duration::from_secs(10));
@@ -188,7 +157,5 @@ async fn on_redis() {
         Arc::new(RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connects"))
     };
     let (one, other) = (open().await, open().await);
-    run(Served::start("on_redis", Store::Redis(Box::new(server)), [one, other]).await)
-        .await
-        .conclude();
+    judge!(on_redis, Served::start(Store::Redis(Box::new(server)), [one, other]).await);
 }

@@ -406,10 +406,10 @@ impl RedisCluster {
 
     /// Ends a move: the slot is served where its keys are now, in the eyes of all masters.
     ///
-    /// They learn of it from its new owner. `redis-cli` sends it to all masters; where slots move
-    /// every few milliseconds the new owner then sometimes had lost the slot again (7.0.15), while
-    /// another master had heard an old word of the last one. How the one leads to the other is not
-    /// known.
+    /// The command goes to the new owner, from which the other masters learn it. `redis-cli` sends it
+    /// to all masters. If slots move every few milliseconds, the new owner then sometimes lost the
+    /// slot again (7.0.15), and another master had received an old message of the last one. The
+    /// cause is not known.
     ///
     /// # Panics
     /// A command to a node fails, or a node does not learn of the move.

@@ -229,11 +229,11 @@ async fn a_late_renewal_of_a_revoked_grant_returns_the_reason() {
     let token = take(&engine, &held).await;
     let (name, reason) = (held.name.clone(), "moving".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    engine.operate(&revoke).await.expect("told");
+    engine.operate(&revoke).await.expect("a reply");
     let is_over = "select deadline < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) \
         from holdline_holders";
     eventually("its lease is over", || server.sql(is_over) == ["1"]).await;
     let reply = renew(&engine, &held, Purpose::Keep(hold)).await;
-    let is_told = matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
-    assert!(is_told, "{reply:?}");
+    let is_revoked = matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
+    assert!(is_revoked, "{reply:?}");
 }

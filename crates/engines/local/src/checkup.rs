@@ -341,7 +341,7 @@ mod tests {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path().join("store"));
         let engine = LocalEngine::open(&options).expect("opened");
-        let well = engine.report().expect("told");
+        let well = engine.report().expect("a report");
         assert!(findings_of(&well).iter().all(|finding| finding.health() == Health::Ok));
         let ill = LocalReport {
             log_pages: 2 * MAX_PAGES + 1,

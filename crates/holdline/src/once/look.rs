@@ -34,7 +34,7 @@ pub(super) struct Seat {
     pub(super) done: bool,
     pub(super) by: HolderFields,
     pub(super) held_for: Option<Duration>,
-    /// How long the store keeps it, where the engine can tell.
+    /// How long the store keeps it, if the engine reports that.
     pub(super) left: Option<Duration>,
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_of_a_freeze_tells_the_slot_and_who_ran() {
+    fn the_reason_of_a_freeze_names_the_slot_and_who_ran() {
         let span = Span { start: 7_000, end: 9_000 };
         let host = "h".repeat(600);
         let by = HolderFields { host, program: "a report".into(), ..HolderFields::default() };

@@ -267,7 +267,7 @@ impl Once {
         let since = seat.held_for.map(|held| (self.options.wall_clock)() - held);
         let expected = Duration::from_millis(span.end.saturating_sub(now));
         let skew = seat.left.map(|left| left.abs_diff(expected));
-        // A lease that is shorter than the slot tells nothing about the other clock.
+        // A lease that is shorter than the slot says nothing about the other clock.
         let whole = expected <= self.client.capabilities().lease.max;
         let tolerance = self.tolerance(span, expected);
         let clock_skew = skew.filter(|skew| seat.done && whole && *skew > tolerance);
@@ -335,7 +335,7 @@ impl Once {
         Plan::new(self.core(), self.name.as_str(), Mode::Exclusive, &options)
     }
 
-    /// Tells whether the rest of a slot is kept by a freeze, because no lease is long enough.
+    /// Returns whether a freeze keeps the rest of a slot, because no lease is long enough.
     fn is_frozen_for(&self, span: Span) -> bool {
         let capabilities = self.client.capabilities();
         let left = Duration::from_millis(span.end.saturating_sub(self.now()));

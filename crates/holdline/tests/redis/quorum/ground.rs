@@ -255,8 +255,8 @@ pub(crate) async fn lost(guard: &Guard) -> LostReason {
     reason
 }
 
-/// Takes a name as soon as it is free and enough nodes vote. Whoever asks before is told that too
-/// few do, and that nothing was done.
+/// Takes a name as soon as it is free and enough nodes vote. Earlier requests fail because
+/// too few nodes vote, and certainly did nothing.
 pub(crate) async fn take_at_last(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
     soon("the lock", async {

@@ -58,7 +58,7 @@ impl Group {
     }
 
     /// Kills the master while the replicas are held back, and lets one of them be promoted: it
-    /// knows nothing of what the master was told meanwhile.
+    /// knows nothing of the requests that the master received meanwhile.
     pub(super) fn promote_who_missed_it(&self) -> usize {
         let master = self.0.master();
         self.server(master).kill();
@@ -87,7 +87,7 @@ pub(super) fn patient() -> LockOptions {
     lease(LONGEST).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
 }
 
-/// A lease that nobody renews: its holder is told nothing before its end.
+/// A lease that nobody renews: its holder learns nothing before its end.
 pub(super) fn fixed() -> LockOptions {
     lease(LONGEST).with_keep(Keep::Fixed)
 }

@@ -2,8 +2,8 @@
 //!
 //! - N1: only a heartbeat of the client renews. The server never does so by itself, and never gives
 //!   a lease of a session up: the client may have gone on at another server under the same id.
-//! - N2: a session that has received no heartbeat for its duration is forgotten. Its leases have the
-//!   same duration, so they end in the store by then.
+//! - N2: a session without a heartbeat for its duration is forgotten. Its leases have the same
+//!   duration, so they end in the store by then.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

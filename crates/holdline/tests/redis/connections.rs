@@ -231,7 +231,7 @@ async fn what_cannot_be_connected_to_is_unavailable_and_nothing_was_applied() {
     // The machine answers, the server does not.
     server.stop();
     let silent = connect(format!("redis://{}?connect_timeout_ms=4000", server.address())).await;
-    assert!(silent.contains("connected, but no answer within 4s"), "{silent}");
+    assert!(silent.contains("connected, but no reply within 4s"), "{silent}");
     server.cont();
 }
 

@@ -115,7 +115,7 @@ async fn durations_out_of_range_are_refused_before_anything_is_asked() {
         match soon("the lock", mutex.lock()).await {
             Ok(guard) => assert!(guard.remaining() <= duration),
             // Granted as well, but to a machine that was busy for longer.
-            Err(error) => assert!(error.to_string().contains("had run out"), "{error:?}"),
+            Err(error) => assert!(error.to_string().contains("had expired"), "{error:?}"),
         }
     }
     // As long a wait as there is ends by the release, not by an overflow.

@@ -75,7 +75,7 @@ async fn a_grant_after_a_pause_longer_than_its_lease_is_no_guard() {
                     false
                 }
                 Err(error) => {
-                    assert!(error.to_string().contains("had run out"), "{pause}: {error:?}");
+                    assert!(error.to_string().contains("had expired"), "{pause}: {error:?}");
                     assert_eq!(error.certainty(), Certainty::Unknown);
                     true
                 }

@@ -1,4 +1,4 @@
-//! The verbs on servers that Sentinels look after: over a failover, and with wrong words.
+//! The verbs on servers that Sentinels monitor: over a failover, and with wrong words.
 
 use std::process::Command;
 
@@ -143,7 +143,7 @@ fn errors_have_their_exit_codes_and_leave_nothing() {
     let keys = raw("DBSIZE").integer();
     let user = url.replace("redis+sentinel://", "redis+sentinel://nobody:CANARY@");
     for (url, code, says) in [
-        (url.replace("/locks", "/lock"), 77, "they watch, as locks"),
+        (url.replace("/locks", "/lock"), 77, "they watch, such as locks"),
         (url.replace("/locks", ""), 78, "names no service"),
         (url.replace("old_master_ms", "old_mater_ms"), 78, "old_master_ms"),
         (format!("{url}&replicas=most"), 78, "`all`, `majority`"),
@@ -170,7 +170,7 @@ fn doctor_and_explain_know_the_sentinels() {
     let sentinels = Sentinels::start();
     let found = sentinels.run(&["doctor"]);
     assert_eq!(found.code, 1, "{found:?}");
-    let sentinels_say = "3 of 3 answer, 3 are known, of which 3 are there, quorum 2";
+    let sentinels_say = "3 of 3 answer, 3 are known, of which 3 are up, quorum 2";
     for says in [sentinels_say, "min-replicas-to-write 0 of 2", "clocks"] {
         assert!(found.stdout.contains(says), "{says}: {found:?}");
     }

@@ -122,7 +122,7 @@ fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
     let mut holder = Running::start_with_stderr(&mut command, writer.into());
     world.queued("a", 1);
     first.let_go();
-    assert!(holder.line().starts_with("up "), "it keeps its place and gets the name");
+    assert!(holder.line().starts_with("up "), "it keeps its position and acquires the name");
     let directory = File::open(world.path("store")).expect("a directory");
     directory.lock().expect("the lock is short");
     assert_eq!(holder.line(), "term", "TERM comes first");

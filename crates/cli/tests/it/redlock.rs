@@ -1,4 +1,4 @@
-//! The verbs on a quorum of Redis servers, and the verb that looks after it.
+//! The verbs on a quorum of Redis servers, and the verb that manages it.
 
 mod sets;
 
@@ -348,7 +348,7 @@ fn one_server_may_be_lost_and_a_majority_not() {
     assert_eq!(holder.code(), 79, "{rest}");
 }
 
-/// A server that was started again without its memory keeps still, and is shown to.
+/// A server that was restarted without its data refuses requests, and the status shows that.
 #[test]
 fn a_server_that_lost_its_data_is_quarantined() {
     let redlock = Redlock::set(3);

@@ -119,7 +119,7 @@ impl World {
         self.who(name)["holders"][0]["fencing_token"].to_string()
     }
 
-    /// Waits until so many are in the queue.
+    /// Waits until this many are in the queue.
     pub(crate) fn queued(&self, name: &str, count: u64) {
         eventually("queued", || self.who(name)["queue_length"] == count);
     }

@@ -57,8 +57,8 @@ pub(crate) fn read_keys(
     sort(layout, name, kvs, false)
 }
 
-/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`, possibly that
-/// the server did not return it.
+/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`, possibly
+/// that the server did not return it.
 fn sort(
     layout: &Layout,
     name: &LockName,

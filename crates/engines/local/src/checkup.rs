@@ -26,7 +26,7 @@ const INODES: u64 = 1_000;
 /// With fewer descriptors a process has few left besides ours: about 8 for an engine, and one for
 /// each live grant.
 const DESCRIPTORS: u64 = 256;
-/// So many files of dead processes are swept without a noticeable delay.
+/// This many files of dead processes are swept without a noticeable delay.
 const STALE: usize = 1_000;
 
 /// Checks the engine's machine, directory and database.

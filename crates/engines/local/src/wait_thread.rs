@@ -60,12 +60,12 @@ impl WaitThread {
 
     fn next(&self) -> Option<(Instant, Job)> {
         let mut queue = self.queue.lock();
-        let patience = Instant::now() + IDLE;
+        let limit = Instant::now() + IDLE;
         loop {
             if let Some(next) = queue.jobs.pop_front() {
                 return Some(next);
             }
-            if self.wakeup.wait_until(&mut queue, patience).timed_out() && queue.jobs.is_empty() {
+            if self.wakeup.wait_until(&mut queue, limit).timed_out() && queue.jobs.is_empty() {
                 queue.served = false;
                 return None;
             }

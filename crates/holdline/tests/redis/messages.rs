@@ -134,7 +134,7 @@ fn frames(traffic: Traffic, key: &str, k: usize) -> Frames {
 }
 
 /// One run in which one message meets its fate; returns which script it belonged to, if the run
-/// had so many messages.
+/// had this many messages.
 async fn with_fate(
     server: &Arc<RedisServer>,
     traffic: Traffic,

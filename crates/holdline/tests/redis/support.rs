@@ -71,7 +71,7 @@ impl Outages {
     }
 }
 
-/// A lease of so many milliseconds.
+/// A lease of this many milliseconds.
 pub(crate) fn lease(millis: u64) -> LockOptions {
     LockOptions::default().with_lease_duration(Duration::from_millis(millis))
 }
@@ -191,7 +191,7 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until so many wait for a name.
+/// Waits until this many wait for a name.
 pub(crate) async fn queued(server: &RedisServer, name: &str, count: usize) {
     let line = format!("holdline:{{{name}}}:1q");
     let mut raw = server.raw();

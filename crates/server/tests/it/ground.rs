@@ -119,7 +119,7 @@ impl Ground {
         response.json()
     }
 
-    /// Waits until so many wait for a name.
+    /// Waits until this many wait for a name.
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {

@@ -114,7 +114,7 @@ fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<
             Err(_) => break Piece::Broken,
         }
         let arrived = Instant::now();
-        // No Redis server speaks first; MariaDB's greeting may look like a line of Redis.
+        // No Redis server speaks first. MariaDB's handshake may look like a line of Redis.
         if !towards_server && !link.exchange(|exchange| exchange.begun) {
             link.foreign.store(true, Ordering::SeqCst);
         }

@@ -141,9 +141,9 @@ async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let_go(&engine, &waits).await;
 }
 
-/// The server breaks a deadlock by undoing one transaction: that command is sent again by us.
+/// The server breaks a deadlock by undoing one transaction: the engine repeats that command.
 #[tokio::test]
-async fn a_command_that_is_undone_to_break_a_ring_is_asked_again_unseen() {
+async fn a_command_that_is_undone_to_break_a_deadlock_is_repeated_unnoticed() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
     let held = request("a");

@@ -40,7 +40,7 @@ fn id(number: usize) -> String {
     format!(r"'\x{number:032x}'::bytea")
 }
 
-/// Creates a held name with so many waiters, of which every hundredth was then removed.
+/// Creates a held name with this many waiters, of which every hundredth was then removed.
 fn crowd(server: &PostgresServer) {
     let held = id(0);
     server.sql(&format!(

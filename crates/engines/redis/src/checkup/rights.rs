@@ -164,7 +164,7 @@ struct Places {
     inbox: Vec<u8>,
     signal: Vec<u8>,
     node: Vec<u8>,
-    reign: Vec<u8>,
+    master_term: Vec<u8>,
     wake: Vec<u8>,
 }
 
@@ -177,7 +177,7 @@ impl Places {
             inbox: layout.inbox("0000000000000000"),
             signal: Vec::new(),
             node: layout.node(),
-            reign: layout.master_term(),
+            master_term: layout.master_term(),
             wake: layout.wake(name),
         };
         if options.dialect() == Dialect::Plain {
@@ -247,7 +247,7 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "I" => places.inbox.clone(),
         "S" => places.signal.clone(),
         "N" => places.node.clone(),
-        "R" => places.reign.clone(),
+        "R" => places.master_term.clone(),
         "W" => places.wake.clone(),
         plain => plain.as_bytes().to_vec(),
     });

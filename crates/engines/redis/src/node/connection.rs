@@ -62,7 +62,7 @@ const GOOD: u8 = 0;
 const SUSPECT: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What a connection shares with its surroundings.
+/// What a connection shares with its node.
 pub(super) struct Hooks {
     pub(super) observer: Arc<dyn ConnectionObserver>,
     /// Set before the stream is dropped if it is to be reset.

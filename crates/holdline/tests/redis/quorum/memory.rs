@@ -211,8 +211,8 @@ async fn three_of_five_that_lose_their_data_at_once_cost_the_lock_and_no_token()
     nodes.clean(&[&holder, &other]).await;
 }
 
-/// Nobody remembers that there was a set: it is founded anew, and keeps still for as long as any
-/// lease may have been, unless an operator vouches for it.
+/// Nobody remembers that there was a set: it is initialised anew, and refuses requests for as long
+/// as any lease may have been, unless an operator vouches for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_that_are_flushed_at_once_wait_until_an_operator_vouches_for_them() {
     let nodes = Nodes::start(5, SHORT).await;

@@ -50,7 +50,7 @@ async fn a_dependent_server_is_named_in_the_error() {
     let replica = RedisServer::start(RedisConfig::default().with_replica_of(master.address()));
     let cluster = RedisServer::start(RedisConfig::default().with_line("cluster-enabled yes"));
     let watched = RedisServer::start(RedisConfig::default());
-    // As a Sentinel does on each server that it looks after.
+    // As a Sentinel does on each server that it monitors.
     let mut sentinel = watched.raw();
     sentinel.say("SUBSCRIBE __sentinel__:hello").expect("an answer");
     let has_replicas = || {

@@ -35,7 +35,7 @@ impl Group {
         format!("{}?{timeouts}&max_lease_duration_ms={longest}&old_master_ms=0", self.0.url())
     }
 
-    /// The URL for leases of so many milliseconds at most.
+    /// The URL for leases of this many milliseconds at most.
     pub(super) fn url_up_to(&self, longest: u64, parameters: &str) -> String {
         self.url_by(&[0, 1, 2], longest, parameters)
     }
@@ -73,7 +73,7 @@ fn field(raw: &mut Raw, section: &str, name: &str) -> String {
     line.expect("the field").trim().to_owned()
 }
 
-/// Waits until a server has run for so many seconds.
+/// Waits until a server has run for this many seconds.
 pub(super) async fn await_uptime(server: &RedisServer, seconds: u64) {
     let mut raw = server.raw();
     until("it has run for long", || {

@@ -46,8 +46,8 @@ async fn until_quarantined(client: &Client, name: &str) {
     quarantined(try_take(client, name, &patient()).await);
 }
 
-/// `READONLY`, `MASTERDOWN`: it is left, and a master again it keeps still as after any promotion,
-/// since it may have lost what it had.
+/// `READONLY`, `MASTERDOWN`: clients leave it. When it is a master again, it refuses requests as
+/// after any promotion, since it may have lost its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_was_demoted_is_left_and_refuses_requests_when_it_is_back() {
     let group = unmoved(RedisConfig::default());
@@ -154,7 +154,7 @@ async fn a_master_that_is_busy_or_loads_its_data_is_asked_again() {
     drop(guard);
     master.restart();
     no_master(try_take(&client, "b", &patient()).await, &["loading its data", "nobody listens"]);
-    // What it has forgotten nobody knows: it keeps still like any server that was restarted.
+    // Nobody knows what it has lost: it refuses requests like any server that was restarted.
     until("it has loaded", || !refuses(master, "LOADING")).await;
     until_quarantined(&client, "b").await;
     let next = take(&client, "b", &patient()).await;

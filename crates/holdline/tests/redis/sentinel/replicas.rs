@@ -135,10 +135,10 @@ async fn a_grant_that_one_replica_has_is_lost_with_that_one() {
     .await;
 }
 
-/// Whether all clients wait for all replicas is noted at the servers: one that does not has the
-/// others keep still too.
+/// The servers note whether all clients wait for all replicas. If one client does not, the servers
+/// refuse requests of the others too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
+async fn one_client_without_replicas_all_quarantines_all_after_a_promotion() {
     let group = Group::start();
     behind(group.server(0), "HDEL holdline:reign:1 w");
     let all = group.client("&replicas=all").await;

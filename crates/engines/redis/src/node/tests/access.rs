@@ -62,7 +62,7 @@ async fn a_missing_right_is_named() {
 
 #[tokio::test]
 async fn a_server_without_hello_is_used_with_resp2() {
-    // Servers before 6.0 do not know the greeting, and quote its password in their refusal.
+    // Servers before 6.0 do not know `HELLO`, and quote its password in their refusal.
     let config = RedisConfig::default().with_user(&format!("locker on ~* &* +@all >{CANARY}"));
     let server = RedisServer::start(config.with_line("rename-command HELLO \"\""));
     let node = locker(&server);

@@ -16,7 +16,7 @@ def main():
     # Each thread has a connection, and blocks on another.
     client = redis.Redis.from_url(url, max_connections=2 * contenders + 8)
     end = time.monotonic() + milliseconds / 1000
-    # Written by whoever holds the lock.
+    # Written only by the holder of the lock.
     last, hand_offs = None, 0
 
     def contend(number):

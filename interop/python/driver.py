@@ -107,7 +107,7 @@ class Observer:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.reader = self.socket.makefile("r")
 
-    def tell(self, word):
+    def report(self, word):
         self.socket.sendall(f"{word}\n".encode())
         answer = self.reader.readline()
         if answer != "ok\n":
@@ -156,8 +156,8 @@ class Driver:
                     lock = self.peer(self.clients, name, int(milliseconds))
                     if not lock.acquire(True):
                         raise RuntimeError("a wait without an end ended")
-                    observer.tell("enter")
-                    observer.tell("leave")
+                    observer.report("enter")
+                    observer.report("leave")
                     lock.release()
             except Exception as error:
                 failures.append(repr(error))

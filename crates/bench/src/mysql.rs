@@ -51,7 +51,7 @@ async fn run(server: &MariaDbServer) -> Result<(), Failure> {
     hand_offs(server, &mut floor, 64, 64, title).await.map(drop)
 }
 
-/// Prints the hand-offs among so many waiters of so many clients; returns the middle ratio.
+/// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
 async fn hand_offs(
     server: &MariaDbServer,
     floor: &mut Floor,

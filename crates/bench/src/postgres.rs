@@ -53,7 +53,7 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
     waits::run(server, &floor).await
 }
 
-/// Prints the hand-offs among so many waiters of so many clients; returns the middle ratio.
+/// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
 async fn hand_offs(
     server: &PostgresServer,
     floor: &Floor,

@@ -18,7 +18,7 @@ pub(crate) struct Round {
 /// Another library: its name, and its figure of each round.
 pub(crate) type Peer = (&'static str, Vec<f64>);
 
-/// Takes floor and subject in turn, so many times a round; each round has their middle values.
+/// Takes floor and subject in turn, this many times a round; each round has their middle values.
 pub(crate) async fn in_turn(
     times: usize,
     mut floor: impl AsyncFnMut() -> Result<(), Failure>,

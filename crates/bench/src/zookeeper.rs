@@ -52,7 +52,7 @@ async fn cycles(server: &ZooKeeper) -> Result<(), Failure> {
     Ok(())
 }
 
-/// From the call of a release to the next grant, while so many wait.
+/// From the call of a release to the next grant, while this many wait.
 async fn hand_offs(server: &ZooKeeper, waiters: usize) -> Result<f64, Failure> {
     let raw = raw(server).await?;
     let mut rounds = Vec::with_capacity(ROUNDS);

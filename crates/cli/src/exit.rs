@@ -116,8 +116,8 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(
-            "wait; or, if you know that nothing is held from before: on redlock://, `holdline \
-             quorum vouch` ends a wait that began because nobody remembers",
+            "wait; or, if you know that no earlier lock is still held: on redlock://, `holdline \
+             quorum vouch` ends a wait that began because no majority has its data",
         ),
         ErrorKind::Invalid { field: "mode", .. } => Some(
             "all who use one name must agree on --shared, on --permits and on its N; `holdline \

@@ -204,7 +204,10 @@ impl Feature {
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };
-        ensure!(is_unsupported(reply.as_ref()), "{self:?} is not had, but asking gave {reply:?}");
+        ensure!(
+            is_unsupported(reply.as_ref()),
+            "{self:?} is not offered, but a request gave {reply:?}"
+        );
         Ok(())
     }
 }

@@ -34,7 +34,7 @@ pub fn contender<E: Engine + Clone>(engine: &E, name: &str) -> Contender<E> {
 }
 
 impl<E: Engine> Contender<E> {
-    /// Asks for a lease of so many seconds.
+    /// Asks for a lease of this many seconds.
     #[must_use]
     pub fn for_seconds(mut self, seconds: u64) -> Contender<E> {
         self.request.hold = Hold::Leased(Duration::from_secs(seconds));

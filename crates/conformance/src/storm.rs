@@ -308,5 +308,5 @@ fn is_busy(error: &LockError) -> bool {
 }
 
 fn came_too_late(error: &LockError) -> bool {
-    error.to_string().contains("had run out when its answer came")
+    error.to_string().contains("had expired when its answer arrived")
 }

@@ -54,7 +54,7 @@ pub struct AcquireRequest {
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
     pub queue: bool,
-    /// Set for a claim and for every look after `Queued`: the store has replied under this id, so
+    /// Set for a claim and for each request after `Queued`: the store has replied under this id, so
     /// it must know it. If it no longer does (removed from the queue, deleted), the reply is
     /// [`AcquireReply::Unknown`], and the id is neither granted nor queued anew. `false` for the
     /// first request, and for its repetition after an unknown outcome.

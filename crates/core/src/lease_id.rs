@@ -168,7 +168,7 @@ impl ClientId {
         ClientId(self.0 | REMOTE)
     }
 
-    /// Tells whether a server asks for this client. Then the process that asks is not the holder,
+    /// Returns whether a server asks for this client. Then the process that asks is not the holder,
     /// and its death does not end what the holder was granted.
     pub const fn is_remote(self) -> bool {
         self.0 & REMOTE == REMOTE

@@ -5,10 +5,10 @@
 //! cargo run -p holdline --example migrate_once --features postgres -- postgres://user@host/database
 //! ```
 //!
-//! The lock keeps two from migrating at once. That it was done is a row in the database and not the
-//! lock: whoever gets the lock next looks there first. Row, migration and mark of the fence are
-//! one transaction. So a replica that was paused past its lease, and wakes up in the middle, is
-//! refused; and one that dies in the middle leaves nothing, and the next one does it.
+//! The lock keeps two replicas from migrating at once. A row in the database, not the lock, records
+//! that the migration was done: the next holder looks there first. Row, migration and the fence's
+//! mark are one transaction. So a replica that wakes up after its lease has expired is refused. One
+//! that dies in the middle leaves nothing, and the next one migrates.
 
 use std::time::Duration;
 

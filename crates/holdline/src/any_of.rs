@@ -276,7 +276,7 @@ impl AnyOf {
                     leftovers.gone(&self.core.shared, LEAVING).await;
                     return Ok(guard);
                 }
-                Err(error) => failed = Some(more_telling(failed, error)),
+                Err(error) => failed = Some(more_specific(failed, error)),
             }
         }
         Err(failed.unwrap_or_else(|| self.core.shared.no_answer()))
@@ -289,8 +289,8 @@ struct Plans {
     leftovers: Arc<Leftovers>,
 }
 
-/// That somebody held a name to the end tells more than that another name failed before.
-fn more_telling(before: Option<LockError>, error: LockError) -> LockError {
+/// Prefers the report that a name was held to the end over an earlier failure of another name.
+fn more_specific(before: Option<LockError>, error: LockError) -> LockError {
     match before {
         Some(before) if matches!(before.kind(), ErrorKind::TimedOut { .. }) => before,
         _ => error,

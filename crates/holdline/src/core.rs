@@ -130,9 +130,9 @@ impl Shared {
 
     /// Notifies the observer, if there is one. A panic of the observer must not end the keeper or
     /// an attempt.
-    pub(crate) fn observe(&self, tell: impl FnOnce(&dyn Observer)) {
+    pub(crate) fn observe(&self, notify: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.observer
-            && catch_unwind(AssertUnwindSafe(|| tell(&**observer))).is_err()
+            && catch_unwind(AssertUnwindSafe(|| notify(&**observer))).is_err()
         {
             tracing::error!("an observer panicked");
         }

@@ -156,8 +156,8 @@ impl Grant {
         self.state.fetch_or(OBSERVED, Ordering::Relaxed);
     }
 
-    /// Tells whether an observer is to be told now that it has ended: once, if it was told that it
-    /// is held.
+    /// Returns whether to notify the observer now that the lease has ended: true once, and only if
+    /// the observer was notified that it is held.
     pub(crate) fn observe_end(&self) -> bool {
         self.state.fetch_and(!OBSERVED, Ordering::Relaxed) & OBSERVED != 0
     }

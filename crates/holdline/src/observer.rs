@@ -150,7 +150,7 @@ pub trait Observer: Send + Sync + 'static {
     fn fence_refused(&self, refusal: &Refusal<'_>) {}
 }
 
-/// Two observers, which are both told.
+/// Two observers, which are both notified.
 pub(crate) struct Both(pub(crate) Arc<dyn Observer>, pub(crate) Arc<dyn Observer>);
 
 impl Observer for Both {
@@ -209,9 +209,9 @@ impl Observer for Both {
         self.1.released(subject, outcome);
     }
 
-    fn dropped(&self, subject: Subject<'_>, told: bool) {
-        self.0.dropped(subject, told);
-        self.1.dropped(subject, told);
+    fn dropped(&self, subject: Subject<'_>, confirmed: bool) {
+        self.0.dropped(subject, confirmed);
+        self.1.dropped(subject, confirmed);
     }
 
     fn wait_started(&self, subject: Subject<'_>) {

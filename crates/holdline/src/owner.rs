@@ -75,7 +75,7 @@ struct SharedNest {
 #[derive(Default)]
 struct Nest {
     /// Allows one attempt of an owner at a time; the others share its grant.
-    gate: tokio::sync::Mutex<()>,
+    attempt_lock: tokio::sync::Mutex<()>,
     inside: Mutex<Inside>,
 }
 
@@ -121,17 +121,17 @@ impl Nested {
 
     /// Waits until no other attempt of the same owner is in progress.
     async fn enter(&self, wait: Wait) -> Result<MutexGuard<'_, ()>, LockError> {
-        let (shared, gate) = (&self.core.shared, &self.nest.gate);
+        let (shared, attempt_lock) = (&self.core.shared, &self.nest.attempt_lock);
         let refused = |kind| Err(shared.error(kind, Certainty::NotApplied).with_name(&self.key.0));
         let (since, until) = match wait {
             Wait::Try => {
                 let busy = |_| refused(ErrorKind::Busy { holder: None });
-                return gate.try_lock().or_else(busy);
+                return attempt_lock.try_lock().or_else(busy);
             }
-            Wait::Forever => return Ok(gate.lock().await),
+            Wait::Forever => return Ok(attempt_lock.lock().await),
             Wait::Limited { since, until } => (since, until),
         };
-        let entered = pin!(gate.lock());
+        let entered = pin!(attempt_lock.lock());
         match select(entered, shared.clock.sleep_until(until)).await {
             Either::Left((entered, _)) => Ok(entered),
             Either::Right(_) => {

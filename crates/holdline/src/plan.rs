@@ -150,7 +150,7 @@ fn field_of(error: &lease::TermsError) -> &'static str {
     }
 }
 
-/// Encodes what a holder tells about itself.
+/// Encodes what a holder reports about itself.
 fn metadata(engine: &'static str, fields: &HolderFields) -> Result<Metadata, LockError> {
     let value = fields.value.len();
     if value > MAX_VALUE_BYTES {

@@ -19,7 +19,7 @@ use crate::queue::{self, HeartbeatEntry};
 use crate::registry::{Key, Stage};
 use crate::{janitor, registry};
 
-/// How many leases one renewal batch contains, if the engine accepts so many.
+/// How many leases one renewal batch contains, if the engine accepts that many.
 const BATCH: usize = 128;
 /// How many releases run concurrently in one round.
 const MAX_RELEASE_TASKS: usize = 64;

@@ -98,12 +98,12 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let stream = connect("localhost", port).await.expect("a connection");
-        assert!(stream.nodelay().expect("told"));
-        assert!(sockopt::socket_keepalive(&stream).expect("told"));
-        assert_eq!(sockopt::tcp_keepidle(&stream).expect("told"), KEEPALIVE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("told"), KEEPALIVE_INTERVAL);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("told"), KEEPALIVE_PROBES);
-        let limit = sockopt::tcp_user_timeout(&stream).expect("told");
+        assert!(stream.nodelay().expect("read"));
+        assert!(sockopt::socket_keepalive(&stream).expect("read"));
+        assert_eq!(sockopt::tcp_keepidle(&stream).expect("read"), KEEPALIVE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("read"), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("read"), KEEPALIVE_PROBES);
+        let limit = sockopt::tcp_user_timeout(&stream).expect("read");
         assert_eq!(u128::from(limit), USER_TIMEOUT.as_millis());
     }
 

@@ -1,8 +1,8 @@
 //! Who sends a request, and what they may do.
 //!
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
-//! - A2: without any authentication configured, the server listens on loopback only, and whoever
-//!   reaches it may do everything.
+//! - A2: without any authentication configured, the server listens on loopback only, and every
+//!   client that reaches it may do everything.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl Identity {
         if self.covers(name) { Ok(()) } else { Err(Problem::outside_prefixes()) }
     }
 
-    /// Tells whether all names that begin with this text are within the prefixes.
+    /// Returns whether all names that begin with this text are within the prefixes.
     pub(crate) fn covers(&self, name: &str) -> bool {
         let prefixes = &self.0.prefixes;
         prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
@@ -185,7 +185,7 @@ impl Access {
         Err(Problem::unauthenticated())
     }
 
-    /// Looks at every token, so that the time tells nothing about which one it was.
+    /// Compares with every token, so that the time does not reveal which one it was.
     fn known(&self, token: &str) -> Option<Identity> {
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         let mut found = None;

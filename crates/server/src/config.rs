@@ -119,7 +119,7 @@ impl LimitsConfig {
         Duration::from_millis(self.request_timeout_ms)
     }
 
-    /// How long requests may go on after the server was told to stop.
+    /// How long requests may continue after the server has received the signal to stop.
     pub(crate) fn stop_timeout(&self) -> Duration {
         Duration::from_millis(self.stop_timeout_ms)
     }
@@ -184,7 +184,7 @@ impl ServerConfig {
         self.listen
     }
 
-    /// Tells whether connections are encrypted.
+    /// Returns whether connections are encrypted.
     pub fn has_tls(&self) -> bool {
         self.tls.is_some()
     }

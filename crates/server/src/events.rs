@@ -129,7 +129,7 @@ struct Written {
 
 /// The events of one server since it started.
 pub(crate) struct Events {
-    /// Tells the numbers of this run from those of another.
+    /// Distinguishes the numbers of this run from those of another.
     epoch: String,
     ring: Mutex<Ring>,
     published: Notify,
@@ -279,7 +279,7 @@ pub(crate) async fn events(
     Ok((headers, body).into_response())
 }
 
-/// Whoever reads one stream.
+/// The reader of one stream.
 struct Reader {
     app: App,
     identity: Identity,

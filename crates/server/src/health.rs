@@ -30,7 +30,7 @@ pub(crate) struct WellBody {
 
 const WELL: Json<WellBody> = Json(WellBody { status: "ok" });
 
-/// Tells that the process runs.
+/// Reports that the process runs.
 #[utoipa::path(
     get, path = "/healthz", tag = "health",
     responses(
@@ -43,7 +43,7 @@ pub(crate) async fn healthz() -> Json<WellBody> {
     WELL
 }
 
-/// Tells whether the server takes requests: its store answers, and it is not stopping.
+/// Reports whether the server takes requests: its store answers, and it is not stopping.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses(

@@ -248,13 +248,13 @@ fn of_kind(error: &LockError) -> Problem {
     let second = Duration::from_secs(1);
     match error.kind() {
         ErrorKind::Busy { holder } => {
-            let detail = "somebody else holds the lock, or waits for it";
+            let detail = "another client holds the lock, or waits for it";
             let mut problem = Problem::new(StatusCode::LOCKED, "busy", "The lock is held", detail);
             problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
             problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
         }
         ErrorKind::TimedOut { holder, .. } => {
-            let detail = "the lock was not free before the wait ran out";
+            let detail = "the lock was not free within the wait limit";
             let status = StatusCode::REQUEST_TIMEOUT;
             let mut problem = Problem::new(status, "timed_out", "The wait ran out", detail);
             problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));

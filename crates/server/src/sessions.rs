@@ -2,7 +2,7 @@
 //!
 //! - N1: only a heartbeat of the client renews. The server never does so by itself, and never gives
 //!   a lease of a session up: the client may have gone on at another server under the same id.
-//! - N2: a session that has heard nothing for its duration is forgotten. Its leases have the same
+//! - N2: a session without a heartbeat for its duration is forgotten. Its leases have the same
 //!   duration, so they end in the store by then.
 
 use std::collections::{BTreeSet, HashMap};
@@ -57,13 +57,13 @@ impl Open {
 struct Session {
     owner: String,
     duration: Duration,
-    heard: Instant,
+    last_heartbeat: Instant,
     leases: BTreeSet<(LockName, LeaseId)>,
 }
 
 impl Session {
     fn is_over(&self) -> bool {
-        self.heard.elapsed() >= self.duration
+        self.last_heartbeat.elapsed() >= self.duration
     }
 }
 
@@ -98,7 +98,8 @@ impl Sessions {
         if state.by_id.len() >= self.most {
             return Err(Problem::too_many("too many sessions are open already"));
         }
-        let session = Session { owner: owner.to_owned(), duration, heard: Instant::now(), leases };
+        let session =
+            Session { owner: owner.to_owned(), duration, last_heartbeat: Instant::now(), leases };
         for (_, lease) in &session.leases {
             state.by_lease.insert(*lease, id);
         }
@@ -302,10 +303,10 @@ pub(crate) async fn close(
     failure.map_or(Ok(DONE), Err)
 }
 
-/// Renews what a session has, and tells how it stands.
+/// Renews the leases of a session, and returns how each one stands.
 async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionView, Problem> {
     let (duration, leases) = app.sessions.with(id, identity.name(), |session| {
-        session.heard = Instant::now();
+        session.last_heartbeat = Instant::now();
         (session.duration, session.leases.clone())
     })?;
     let client = app.client.id();

@@ -43,8 +43,8 @@ impl Hosts {
         Hosts { names, listens_everywhere: listen.ip().is_unspecified(), local: listen.ip() }
     }
 
-    /// Tells whether an authority (`host` or `host:port`) names this server. An address cannot be
-    /// rebound: whoever sends it means the machine that it reached.
+    /// Returns whether an authority (`host` or `host:port`) names this server. An address cannot be
+    /// rebound: a client that sends one means the machine that it reached.
     fn is_ours(&self, authority: &str) -> bool {
         let host = match authority.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),

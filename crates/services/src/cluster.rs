@@ -163,8 +163,8 @@ impl RedisCluster {
             .ok_or_else(|| failed("receive each other's messages"))
     }
 
-    /// Returns whether a message of each node that runs comes to all others. A link may be there
-    /// and still lose what is sent first: Valkey closes one that does not begin with a greeting.
+    /// Returns whether a message of each running node arrives at all others. A new link may lose
+    /// the first message: Valkey closes a link that does not begin with a handshake.
     fn all_messages_arrive(&self) -> Option<()> {
         const CHANNEL: &str = "services:probe";
         let running: Vec<_> = self.nodes.iter().filter(|node| node.is_running()).collect();
@@ -406,10 +406,10 @@ impl RedisCluster {
 
     /// Ends a move: the slot is served where its keys are now, in the eyes of all masters.
     ///
-    /// They learn of it from its new owner. `redis-cli` sends it to all masters; where slots move
-    /// every few milliseconds the new owner then sometimes had lost the slot again (7.0.15), while
-    /// another master had heard an old word of the last one. How the one leads to the other is not
-    /// known.
+    /// The command goes to the new owner, from which the other masters learn it. `redis-cli` sends
+    /// it to all masters. If slots move every few milliseconds, the new owner sometimes lost the
+    /// slot again (7.0.15), and another master had received an old message of the last one. The
+    /// cause is not known.
     ///
     /// # Panics
     /// A command to a node fails, or a node does not learn of the move.
@@ -438,7 +438,7 @@ impl RedisCluster {
         self.end_move(slot, from, to);
     }
 
-    /// Has `redis-cli --cluster reshard` move so many slots with their keys, and returns them: the
+    /// Has `redis-cli --cluster reshard` move this many slots with their keys. Returns them: the
     /// lowest that the node `from` serves. All masters see them at their new place then.
     ///
     /// # Panics

@@ -36,7 +36,7 @@ pub(crate) struct Host {
     keeper: Child,
 }
 
-/// Makes so many machines, which reach one another and are reached from here.
+/// Makes this many machines, which reach one another and are reached from here.
 pub(crate) fn join(_network: &PrivateNetwork, count: usize) -> Result<Vec<Host>, Failure> {
     ip(&["link", "add", BRIDGE, "type", "bridge"])?;
     ip(&["addr", "add", &format!("{HERE}/24"), "dev", BRIDGE])?;

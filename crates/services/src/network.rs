@@ -34,7 +34,7 @@ pub struct PrivateNetwork(());
 pub enum Loss {
     /// All: as when a cable is pulled.
     All,
-    /// So many of a hundred, at random: at most 99.
+    /// This percentage, chosen at random: at most 99.
     Percent(u8),
     /// All to this port.
     To(SocketAddr),

@@ -75,8 +75,8 @@ impl Crew {
         let serial = self.stage.lock().slots[slot].serial;
         let at = self.stage.now();
         self.stage.signal(slot, Signal::KILL);
-        let heard = tokio::time::timeout(SERVER, &mut self.listeners[slot]).await;
-        if heard.is_err() {
+        let ended = tokio::time::timeout(SERVER, &mut self.listeners[slot]).await;
+        if ended.is_err() {
             return Err(std::io::Error::other("a worker does not die"));
         }
         self.stage.killed(serial, at);
@@ -125,13 +125,13 @@ impl Listener {
     ) {
         let (mut orders, message) = pipes;
         let mut lines = BufReader::new(message).lines();
-        let mut told_to_end = false;
+        let mut end_sent = false;
         give(&mut orders, &Order::Begin(assignment)).await;
         loop {
             let line = tokio::select! {
                 line = lines.next_line() => line,
-                () = is_over(&mut self.ending), if !told_to_end => {
-                    told_to_end = true;
+                () = is_over(&mut self.ending), if !end_sent => {
+                    end_sent = true;
                     give(&mut orders, &Order::End).await;
                     continue;
                 }

@@ -67,7 +67,7 @@ func (d *driver) obey(words []string) error {
 	return fmt.Errorf("no such request: %s", strings.Join(words, " "))
 }
 
-// Tells the revision of the key, by which Go's mutexes stand in the queue.
+// Returns the revision of the key, by which Go's mutexes stand in the queue.
 func (d *driver) acquire(try bool, id, name, seconds string) error {
 	ttl, err := strconv.Atoi(seconds)
 	if err != nil {

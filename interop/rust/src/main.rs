@@ -38,7 +38,7 @@ impl Driver {
             ["release", name] => {
                 let held = self.held.remove(*name).ok_or("nothing is held under this name")?;
                 self.peer.release(&held);
-                // Neither crate tells whether there was anything to release.
+                // Neither crate reports whether there was anything to release.
                 Ok("done".to_owned())
             }
             ["contend", name, ms, contenders, rounds, port] => {
@@ -71,8 +71,8 @@ impl Driver {
             let mut observer = Observer::connect(port)?;
             for _ in 0..rounds {
                 let held = peer.acquire(name, lease, true)?.ok_or("a wait without an end ended")?;
-                observer.tell("enter")?;
-                observer.tell("leave")?;
+                observer.report("enter")?;
+                observer.report("leave")?;
                 peer.release(&held);
             }
             Ok(())

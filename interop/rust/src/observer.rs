@@ -15,7 +15,7 @@ impl Observer {
         Ok(Observer { stream: BufReader::new(stream) })
     }
 
-    pub(crate) fn tell(&mut self, word: &str) -> Result<(), String> {
+    pub(crate) fn report(&mut self, word: &str) -> Result<(), String> {
         let mut answer = String::new();
         let sent = self.stream.get_mut().write_all(format!("{word}\n").as_bytes());
         let read = sent.and_then(|()| self.stream.read_line(&mut answer));

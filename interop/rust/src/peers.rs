@@ -23,7 +23,7 @@ pub(crate) trait Peer: Send + Sync {
     fn release(&self, held: &Held);
 }
 
-/// Opens a peer by its name, and tells its version.
+/// Opens a peer by its name, and returns its version.
 pub(crate) fn open(name: &str, urls: &[String]) -> Result<(Arc<dyn Peer>, &'static str), String> {
     match name {
         "rslock" => Ok((Arc::new(Rslock::open(urls)?), "0.10.0")),

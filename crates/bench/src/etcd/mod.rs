@@ -45,7 +45,7 @@ async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// From the call of a release to the next grant, while so many wait.
+/// From the call of a release to the next grant, while this many wait.
 async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<f64, Failure> {
     let mut raw = Raw::connect(server.address()).await?;
     let mut rounds = Vec::with_capacity(ROUNDS);

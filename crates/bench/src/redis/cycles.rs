@@ -21,7 +21,7 @@ const PEERS: [&str; 2] = ["rslock", "redis-lock"];
 /// How many tasks a section has, and its place among the budgets of a side.
 pub(crate) const TASKS: [usize; 3] = [1, 64, 1_024];
 
-/// Runs all rounds with so many tasks, and prints a line for each side.
+/// Runs all rounds with this many tasks, and prints a line for each side.
 pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<(), Failure> {
     let mut ours: Vec<(Vec<Round>, Vec<f64>)> = vec![Default::default(); sides.len()];
     let mut peers: Vec<Peer> = PEERS.iter().map(|name| (*name, Vec::new())).collect();

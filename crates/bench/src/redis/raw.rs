@@ -103,7 +103,7 @@ impl Raw {
     }
 }
 
-/// So many keys.
+/// This many keys.
 pub(crate) fn keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("floor:{number}")).collect()
 }

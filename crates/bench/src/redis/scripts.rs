@@ -44,7 +44,7 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets so many tasks take and give back each of so many names.
+/// Lets this many tasks acquire and release each of this many names.
 async fn contend(world: &World, names: usize, contenders: usize) -> Result<(), Failure> {
     let client = Rc::new(world.client(&NATIVE).await?);
     let deadline = Instant::now() + TIME;

@@ -213,7 +213,7 @@ impl World {
     }
 }
 
-/// What so many of a hundred stayed below, in nanoseconds.
+/// The percentile, in nanoseconds.
 fn percentile(taken: &[Duration], part: usize) -> f64 {
     let mut taken = taken.to_vec();
     taken.sort_unstable();

@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn only_the_keyboards_signals_are_echoed() {
         let sent_already = |signal| Some(Echo { signal, signal_group: false });
-        let tell = |signal| Some(Echo { signal, signal_group: true });
+        let to_group = |signal| Some(Echo { signal, signal_group: true });
         for (raw, had_terminal, passed_on, echo) in [
-            (2, true, false, tell(Signal::INT)),
-            (3, true, false, tell(Signal::QUIT)),
+            (2, true, false, to_group(Signal::INT)),
+            (3, true, false, to_group(Signal::QUIT)),
             (2, true, true, sent_already(Signal::INT)),
             (2, false, true, sent_already(Signal::INT)),
             (2, false, false, None),

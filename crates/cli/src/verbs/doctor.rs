@@ -14,7 +14,7 @@ use crate::session::url_failure;
 
 /// What `doctor` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 all is well, 1 a warning, 2 an error.\n\nExample:\n  \
+#[command(after_help = "Exit codes: 0 no problem, 1 a warning, 2 an error.\n\nExample:\n  \
                         holdline doctor local:")]
 pub(crate) struct DoctorArgs {
     /// The engine [default: the engine that the other verbs would use]

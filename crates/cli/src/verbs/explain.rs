@@ -118,7 +118,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         ),
         freedom(capabilities),
         match capabilities.clock {
-            ClockKind::Boottime => "Time goes on while the machine sleeps: a lease can run out.",
+            ClockKind::Boottime => "Time goes on while the machine sleeps: a lease can expire.",
             ClockKind::Monotonic => "Store and holder sleep together: a suspend ends no lease.",
         }
         .to_owned(),
@@ -127,8 +127,8 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
     ];
     if capabilities.splits {
         shown.push(
-            "A majority of its servers must agree: fewer than half of them may be lost, slow or \
-             forgetful at any time. Who asks at the same moment as others may have to ask again."
+            "A majority of its servers must agree: fewer than half of them may be down, slow or \
+             without their data at any time. Requests at the same moment may have to be repeated."
                 .to_owned(),
         );
     }

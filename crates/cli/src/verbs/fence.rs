@@ -111,7 +111,7 @@ pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
             let shown = mark.shown()?;
             let proof = shown.exclusive("seal")?;
             mark.open()?.seal(&proof).map_err(|error| refused(&error))?;
-            shown.tell(console)
+            shown.print(console)
         }
         FenceVerb::Check(FenceCheckArgs { mark, command }) => match command.split_first() {
             None => {
@@ -119,7 +119,7 @@ pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
                 // Every holder may check the mark; a shared holder may do nothing else.
                 let proof = Proof::shared(shown.token);
                 mark.open()?.check(&proof).map_err(|error| refused(&error))?;
-                shown.tell(console)
+                shown.print(console)
             }
             Some((program, arguments)) => Err(become_command(mark, program, arguments)),
         },
@@ -204,7 +204,7 @@ impl Shown {
         Err(Failure::usage(message).fix("hold the name exclusively, or use `fence check FILE`"))
     }
 
-    fn tell(self, console: &Console) -> Outcome {
+    fn print(self, console: &Console) -> Outcome {
         if console.is_json() {
             console.object(&json!({ "fencing_token": self.token, "accepted": true }))?;
         }

@@ -134,9 +134,8 @@ mod set {
     }
 
     /// The message about a set that was just created.
-    const WAITS_NOTE: &str = "no lock is granted until the servers have waited, since a server \
-        without data may have lost its memory; if these are new, `holdline quorum vouch` ends \
-        the wait";
+    const WAITS_NOTE: &str = "no lock is granted until the wait is over, since a server without \
+        data may have lost it; if these servers are new, `holdline quorum vouch` ends the wait";
 
     async fn vouch(
         admin: &QuorumAdmin,
@@ -155,8 +154,8 @@ mod set {
             .collect();
         if !waiting.is_empty() {
             let question = format!(
-                "you vouch that no earlier lock is held on {}: if that is wrong, a second \
-                 holder is let in beside the first, and a fencing token may be given again",
+                "you vouch that no earlier lock is held on {}: if that is wrong, two \
+                 clients hold one lock at once, and a fencing token may be given again",
                 waiting.join(", "),
             );
             confirmed(&question, confirm, console)?;
@@ -191,8 +190,8 @@ mod set {
             let _ = write!(text, "\n  {address} (id {id}, {stands}): its slot goes to {by}");
         }
         text.push_str(
-            "\nif most servers of the set have lost their memory, nobody can check this: stop \
-             every server of the set first that the URL does not name, or two hold one lock",
+            "\nif most servers of the set have lost their data, this cannot be checked: first stop \
+             every server of the set that the URL does not name, or two clients hold one lock",
         );
         text
     }
@@ -204,7 +203,8 @@ mod set {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            let failure = Failure::usage(format_args!("{question}\nnobody is here to confirm it"));
+            let failure =
+                Failure::usage(format_args!("{question}\nthere is no terminal to confirm it on"));
             return Err(failure.fix("check it again, then add --yes"));
         }
         console.warn(question);
@@ -292,12 +292,14 @@ mod set {
         let QuorumStatus { votes, majority, may_lose, nodes, .. } = status;
         let _ = write!(text, "\n{votes} of {} vote, {majority} must agree: ", nodes.len());
         text.push_str(&match (status.works(), may_lose) {
-            (true, 0) => "none more may be lost\n".to_owned(),
-            (true, more) => format!("{more} more may be lost\n"),
+            (true, 0) => "no more servers may fail\n".to_owned(),
+            (true, more) => format!("{more} more may fail\n"),
             (false, _) => "no lock can be acquired\n".to_owned(),
         });
         if nodes.len().is_multiple_of(2) {
-            text.push_str("an even number of servers survives no more losses than one less\n");
+            text.push_str(
+                "an even number of servers tolerates no more failures than one server fewer\n",
+            );
         }
         text
     }

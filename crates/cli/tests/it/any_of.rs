@@ -5,27 +5,27 @@ use crate::world::World;
 const JOB: &str = "echo $HOLDLINE_NAME";
 
 #[test]
-fn the_first_free_name_is_held_and_told_to_the_job() {
+fn the_first_free_name_is_held_and_passed_to_the_job() {
     let world = World::new();
-    let told = world.run(&["run", "--any-of", "gpu/0,gpu/1", "--", "sh", "-c", JOB]);
-    assert_eq!((told.code, &*told.stdout), (0, "gpu/0\n"), "{told:?}");
+    let output = world.run(&["run", "--any-of", "gpu/0,gpu/1", "--", "sh", "-c", JOB]);
+    assert_eq!((output.code, &*output.stdout), (0, "gpu/0\n"), "{output:?}");
     let _held = world.hold(&["gpu/0"]);
     let report = ["--report", "r.json"];
     let line =
         [&["run", "--any-of", "gpu/0,gpu/1"][..], &report, &["--", "sh", "-c", JOB]].concat();
-    let told = world.run(&line);
-    assert_eq!((told.code, &*told.stdout), (0, "gpu/1\n"), "{told:?}");
+    let output = world.run(&line);
+    assert_eq!((output.code, &*output.stdout), (0, "gpu/1\n"), "{output:?}");
     let report = std::fs::read_to_string(world.path("r.json")).expect("written");
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
     assert_eq!(report["name"], "gpu/1");
 }
 
 #[test]
-fn whoever_waits_gets_the_first_that_is_released_and_waits_for_no_other() {
+fn a_waiter_gets_the_first_name_that_is_released_and_waits_for_no_other() {
     let world = World::new();
     let mut held = [world.hold(&["gpu/0"]), world.hold(&["gpu/1"])];
-    let told = world.run(&["run", "--try", "--any-of", "gpu/0,gpu/1", "--", "true"]);
-    assert_eq!(told.code, 75, "{told:?}");
+    let output = world.run(&["run", "--try", "--any-of", "gpu/0,gpu/1", "--", "true"]);
+    assert_eq!(output.code, 75, "{output:?}");
     let mut waiting =
         world.start(&["run", "--any-of", "gpu/0", "--any-of", "gpu/1", "--", "sh", "-c", JOB]);
     assert_eq!(waiting.said(), "holdline: waiting for the first of gpu/0, gpu/1");
@@ -51,9 +51,9 @@ fn a_killed_waiter_leaves_every_queue() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn wrong_arguments_are_named() {
     let world = World::new();
-    for (line, told) in [
+    for (line, says) in [
         (&["--any-of", "a,b,a", "--", "true"][..], "--any-of: "),
         (&["--any-of", "a,,b", "--", "true"], "at least one character"),
         (&["--any-of", "a,b", "name", "--", "true"], "one too many beside --any-of"),
@@ -62,6 +62,6 @@ fn what_is_wrong_is_told() {
     ] {
         let failed = world.run(&[&["run"], line].concat());
         assert_eq!(failed.code, 64, "{line:?}: {failed:?}");
-        assert!(failed.stderr.contains(told), "{line:?}: {failed:?}");
+        assert!(failed.stderr.contains(says), "{line:?}: {failed:?}");
     }
 }

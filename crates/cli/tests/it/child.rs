@@ -16,8 +16,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::world::{Running, World, eventually, is_alive};
 
 mod codes;
+mod environment;
 mod signals;
-mod surroundings;
 mod terminal;
 
 const NAME: &str = "n";

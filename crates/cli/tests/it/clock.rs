@@ -68,7 +68,7 @@ fn steps_change_nothing(world: &World, url: &str, seconds: u64) {
     assert_eq!(holder.line(), "night");
     assert_eq!(holder.code(), 0, "the lease was kept to the end: {}", holder.rest());
 
-    // The one thing that we read a wall clock for tells the stepped time.
+    // The one thing that we read a wall clock for shows the stepped time.
     let shown = ["run", "--lease", "20s", "day", "--", "sh", "-c", "echo $HOLDLINE_VALID_UNTIL_MS"];
     let other = world.start_command(&mut stepped(&shown));
     assert!(number(&other.line()) >= (before + 3_600) * 1_000, "we see the stepped clock");

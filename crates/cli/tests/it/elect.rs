@@ -148,9 +148,9 @@ fn bad_input_is_refused_before_anything_is_asked() {
         (&["elect", "--", "ls", "-l"], "NAME: is missing before `--`"),
         (&["elect", "e", "--lease", "2s", "--grace", "5s", "--", "true"], "--lease 2s"),
     ] {
-        let told = world.run(line);
-        assert_eq!(told.code, 64, "{line:?}: {told:?}");
-        assert!(told.stderr.contains(says), "{says}: {told:?}");
+        let output = world.run(line);
+        assert_eq!(output.code, 64, "{line:?}: {output:?}");
+        assert!(output.stderr.contains(says), "{says}: {output:?}");
     }
     assert_eq!(world.who("e")["holder_count"], 0);
     let none = world.run(&["elect", "e", "--", "./not-there"]);

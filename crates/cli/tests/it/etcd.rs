@@ -5,7 +5,7 @@ use std::process::Command;
 use holdline_services::{EtcdConfig, EtcdServer};
 use rustix::process::Signal;
 
-use crate::world::{Told, World, eventually, told};
+use crate::world::{CommandOutput, World, eventually, output};
 
 /// A server, and a world whose commands use it.
 struct Etcd {
@@ -25,13 +25,13 @@ impl Etcd {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
-        told(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        output(&mut self.command(arguments))
     }
 
     fn who(&self, name: &str) -> serde_json::Value {
-        let told = self.run(&["--json", "who", name]);
-        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+        let output = self.run(&["--json", "who", name]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 }
 
@@ -106,8 +106,8 @@ fn errors_have_their_exit_codes() {
         [("etcd://127.0.0.1:1", 69), ("etcd://127.0.0.1?prefx=a/", 78), ("etcd://127.0.0.1/db", 78)]
     {
         let mut command = etcd.world.command(&["run", "demo", "--", "true"]);
-        let told = told(command.env("HOLDLINE_URL", url));
-        assert_eq!(told.code, code, "{told:?}");
+        let output = output(command.env("HOLDLINE_URL", url));
+        assert_eq!(output.code, code, "{output:?}");
     }
     etcd.server.kill();
     assert_eq!(etcd.run(&["run", "demo", "--", "true"]).code, 69);

@@ -7,17 +7,17 @@ use std::path::Path;
 use rusqlite::Connection;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use crate::world::{Running, Told, World, is_alive};
+use crate::world::{CommandOutput, Running, World, is_alive};
 
 /// A world whose store gives up waiting soon.
 fn impatient() -> World {
     World::with_parameters("?transaction_limit_ms=1000")
 }
 
-fn says(told: &Told, code: i32, words: &[&str]) {
-    assert_eq!(told.code, code, "{told:?}");
+fn says(output: &CommandOutput, code: i32, words: &[&str]) {
+    assert_eq!(output.code, code, "{output:?}");
     for word in words {
-        assert!(told.stderr.contains(word), "{word}: {}", told.stderr);
+        assert!(output.stderr.contains(word), "{word}: {}", output.stderr);
     }
 }
 
@@ -54,9 +54,9 @@ fn an_unusable_directory_is_refused() {
     std::fs::write(world.path("file"), "").expect("written");
     let below = format!("local://{}", world.path("file/store").display());
     for url in [below.as_str(), "local:///proc/self/holdline"] {
-        let told = world.run(&["--url", url, "run", "a", "--", "echo", "ran"]);
-        assert_eq!(told.code, 78, "{told:?}");
-        assert_eq!(told.stdout, "");
+        let output = world.run(&["--url", url, "run", "a", "--", "echo", "ran"]);
+        assert_eq!(output.code, 78, "{output:?}");
+        assert_eq!(output.stdout, "");
     }
     let itself = format!("local://{}", world.path("file").display());
     says(&world.run(&["--url", &itself, "run", "a", "true"]), 78, &["it is not a directory"]);
@@ -122,7 +122,7 @@ fn a_stderr_that_takes_nothing_holds_up_neither_the_wait_nor_the_kill() {
     let mut holder = Running::start_with_stderr(&mut command, writer.into());
     world.queued("a", 1);
     first.let_go();
-    assert!(holder.line().starts_with("up "), "it keeps its place and gets the name");
+    assert!(holder.line().starts_with("up "), "it keeps its position and acquires the name");
     let directory = File::open(world.path("store")).expect("a directory");
     directory.lock().expect("the lock is short");
     assert_eq!(holder.line(), "term", "TERM comes first");
@@ -146,11 +146,11 @@ fn who_and_doctor_agree_with_run_on_an_unusable_directory() {
             &["wait", "a"],
             &["check", "a", "--lease-id", &"0".repeat(32)],
         ] {
-            let told = world.run(&[&["--url", &url], verb].concat());
-            assert_eq!(told.code, 78, "{url} {verb:?}: {told:?}");
+            let output = world.run(&[&["--url", &url], verb].concat());
+            assert_eq!(output.code, 78, "{url} {verb:?}: {output:?}");
         }
-        let told = world.run(&["doctor", &url]);
-        assert_eq!(told.code, 2, "{url}: {told:?}");
+        let output = world.run(&["doctor", &url]);
+        assert_eq!(output.code, 2, "{url}: {output:?}");
     }
     let names: Vec<_> = std::fs::read_dir(world.path("")).expect("ours").collect();
     assert_eq!(names.len(), 2, "nothing was made: {names:?}");

@@ -1,4 +1,4 @@
-//! `fence seal` and `fence check`: a resource refuses whoever is late.
+//! `fence seal` and `fence check`: a resource refuses a stale writer.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -21,9 +21,9 @@ fn a_mark_refuses_older_tokens() {
         (&["check", "mark"], 64),
         (&["seal", "no/such/folder/mark", "--token", "1"], 64),
     ] {
-        let told = world.run(&[&["fence"], arguments].concat());
-        assert_eq!(told.code, code, "{arguments:?}: {told:?}");
-        assert_eq!(told.stdout, "");
+        let output = world.run(&[&["fence"], arguments].concat());
+        assert_eq!(output.code, code, "{arguments:?}: {output:?}");
+        assert_eq!(output.stdout, "");
     }
     std::fs::write(world.path("other"), "not a mark\n").expect("written");
     assert_eq!(world.run(&["fence", "seal", "other", "--token", "1"]).code, 65);
@@ -35,9 +35,9 @@ fn a_mark_refuses_older_tokens() {
 fn a_refused_token_starts_nothing() {
     let world = World::new();
     assert_eq!(world.run(&["fence", "seal", "mark", "--token", "5"]).code, 0);
-    let told = world.run(&["fence", "check", "mark", "--token", "4", "--", "echo", "ran"]);
-    assert_eq!((told.code, told.stdout.as_str()), (77, ""));
-    assert!(told.stderr.contains("fencing token 4 is stale"), "{told:?}");
+    let output = world.run(&["fence", "check", "mark", "--token", "4", "--", "echo", "ran"]);
+    assert_eq!((output.code, output.stdout.as_str()), (77, ""));
+    assert!(output.stderr.contains("fencing token 4 is stale"), "{output:?}");
 }
 
 #[test]
@@ -55,12 +55,12 @@ fn work_under_a_mark_excludes_others() {
         "echo up; read x",
     ]);
     assert_eq!(worker.line(), "up");
-    let told = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "50ms"]);
-    assert_eq!(told.code, 75, "{told:?}");
-    assert!(told.stderr.contains("another process has its lock, waited 50ms"), "{told:?}");
-    let told = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "0s"]);
-    assert_eq!(told.code, 75, "{told:?}");
-    assert!(told.stderr.contains("waited 0ms"), "{told:?}");
+    let output = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "50ms"]);
+    assert_eq!(output.code, 75, "{output:?}");
+    assert!(output.stderr.contains("another process has its lock, waited 50ms"), "{output:?}");
+    let output = world.run(&["fence", "seal", "mark", "--token", "6", "--wait", "0s"]);
+    assert_eq!(output.code, 75, "{output:?}");
+    assert!(output.stderr.contains("waited 0ms"), "{output:?}");
     worker.let_go();
     assert_eq!(worker.code(), 0);
     assert_eq!(world.run(&["fence", "seal", "mark", "--token", "6"]).code, 0);
@@ -80,8 +80,8 @@ fn a_holder_that_was_paused_past_its_lease_is_refused() {
     paused.signal(Signal::STOP);
     kill_process(job, Signal::STOP).expect("it runs");
     let new = format!("{binary} fence check mark -- sh -c 'echo new > data'");
-    let told = world.run(&["run", "--wait", "1m", "a", "--", "sh", "-c", &new]);
-    assert_eq!(told.code, 0, "{told:?}");
+    let output = world.run(&["run", "--wait", "1m", "a", "--", "sh", "-c", &new]);
+    assert_eq!(output.code, 0, "{output:?}");
     kill_process(job, Signal::CONT).expect("it is there");
     paused.signal(Signal::CONT);
     paused.let_go();
@@ -95,8 +95,8 @@ fn a_path_that_leads_to_no_file_is_a_wrong_command_line() {
     let world = World::new();
     std::fs::write(world.path("file"), "x").expect("written");
     for path in [".", "absent/mark", "file/below"] {
-        let told = world.run(&["fence", "seal", path, "--token", "1"]);
-        assert_eq!(told.code, 64, "{told:?}");
-        assert!(told.stderr.contains("name a file in a directory that exists"), "{told:?}");
+        let output = world.run(&["fence", "seal", path, "--token", "1"]);
+        assert_eq!(output.code, 64, "{output:?}");
+        assert!(output.stderr.contains("name a file in a directory that exists"), "{output:?}");
     }
 }

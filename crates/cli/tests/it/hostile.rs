@@ -15,10 +15,10 @@ fn a_shared_or_permit_holder_raises_no_mark() {
         ("--permits 1/2", "check mark -- echo ran", 64),
         ("--permits 1/2", "check mark", 64),
     ] {
-        let told = world.shell(&format!("holdline run {mode} s -- holdline fence {verb}"));
-        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{mode} {verb}: {told:?}");
+        let output = world.shell(&format!("holdline run {mode} s -- holdline fence {verb}"));
+        assert_eq!((output.code, output.stdout.as_str()), (code, ""), "{mode} {verb}: {output:?}");
         let reason = if mode == "--shared" { "held with --shared" } else { "held by permits" };
-        assert_eq!(told.stderr.contains(reason), code == 64, "{told:?}");
+        assert_eq!(output.stderr.contains(reason), code == 64, "{output:?}");
         assert!(!world.path("mark").exists(), "{mode} {verb}");
     }
     let inner = "holdline run --shared s -- holdline run x -- holdline fence seal mark";
@@ -31,8 +31,8 @@ fn a_shared_or_permit_holder_raises_no_mark() {
 fn a_shared_holder_is_refused_by_a_newer_mark() {
     let world = World::new();
     assert_eq!(world.run(&["fence", "seal", "mark", "--token", "9007199254740000"]).code, 0);
-    let told = world.shell("holdline run --shared s -- holdline fence check mark");
-    assert_eq!(told.code, 77, "{told:?}");
+    let output = world.shell("holdline run --shared s -- holdline fence check mark");
+    assert_eq!(output.code, 77, "{output:?}");
 }
 
 #[test]
@@ -61,11 +61,11 @@ fn a_missing_name_takes_no_word_of_the_command() {
         ("holdline run -- name --", "", 64),
         ("holdline run name echo -- ran", "-- ran\n", 0),
     ] {
-        let told = world.shell(script);
-        assert_eq!((told.stdout.as_str(), told.code), (stdout, code), "{script}: {told:?}");
+        let output = world.shell(script);
+        assert_eq!((output.stdout.as_str(), output.code), (stdout, code), "{script}: {output:?}");
     }
-    let told = world.shell("holdline run $unset -- nice echo ran");
-    assert!(told.stderr.contains("NAME: is missing before `--`"), "{told:?}");
+    let output = world.shell("holdline run $unset -- nice echo ran");
+    assert!(output.stderr.contains("NAME: is missing before `--`"), "{output:?}");
 }
 
 #[test]
@@ -73,8 +73,9 @@ fn a_report_into_a_redirected_stdout_keeps_earlier_output() {
     let world = World::new();
     let job = "holdline run --report /dev/stdout a -- echo job";
     for redirection in [">", ">>"] {
-        let told = world.shell(&format!("{{ echo before; {job}; echo after; }} {redirection} log"));
-        assert_eq!(told.code, 0, "{told:?}");
+        let output =
+            world.shell(&format!("{{ echo before; {job}; echo after; }} {redirection} log"));
+        assert_eq!(output.code, 0, "{output:?}");
         let log = std::fs::read_to_string(world.path("log")).expect("text");
         let lines: Vec<&str> = log.lines().collect();
         let [.., "before", "job", report, "after"] = lines[..] else { panic!("{log}") };
@@ -87,10 +88,10 @@ fn a_job_that_goes_elsewhere_finds_the_engine_that_a_file_here_named() {
     let world = World::new();
     let file = format!("url = '{}'\n", world.url());
     std::fs::write(world.path("holdline.toml"), file).expect("written");
-    let told = world.shell(
+    let output = world.shell(
         "unset HOLDLINE_URL; holdline run a -- sh -c 'cd / && holdline check a && echo found'",
     );
-    assert_eq!((told.code, told.stdout.as_str()), (0, "found\n"), "{told:?}");
+    assert_eq!((output.code, output.stdout.as_str()), (0, "found\n"), "{output:?}");
 }
 
 #[test]
@@ -110,37 +111,38 @@ fn reading_verbs_create_no_store() {
     for (arguments, code, stdout) in
         [(&["who", "a"][..], 1, "a: free\n"), (&["ls"], 0, ""), (&["wait", "a"], 0, "")]
     {
-        let told = world.run(arguments);
-        assert_eq!((told.code, told.stdout.as_str()), (code, stdout), "{told:?}");
-        assert!(told.stderr.contains("there is no store yet in /"), "{told:?}");
+        let output = world.run(arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (code, stdout), "{output:?}");
+        assert!(output.stderr.contains("there is no store yet in /"), "{output:?}");
         assert!(!store.exists(), "{arguments:?}");
     }
     assert_eq!(world.who("a")["held"], false);
-    let told = world.run(&["explain"]);
-    assert!(told.stdout.contains("there is no store yet in /"), "{told:?}");
-    assert!(told.stdout.contains("in the order"), "{told:?}");
-    let told: Value =
+    let output = world.run(&["explain"]);
+    assert!(output.stdout.contains("there is no store yet in /"), "{output:?}");
+    assert!(output.stdout.contains("in the order"), "{output:?}");
+    let explained: Value =
         serde_json::from_str(&world.run(&["--json", "explain"]).stdout).expect("JSON");
-    assert_eq!((&told["store"], &told["capabilities"]["live"]), (&Value::Null, &true.into()));
+    assert_eq!(explained["store"], Value::Null);
+    assert_eq!(explained["capabilities"]["live"], true);
     assert!(!store.exists());
     assert_eq!(world.run(&["run", "a", "true"]).code, 0);
-    let told = world.run(&["explain"]);
-    assert!(store.exists() && !told.stdout.contains("no store yet"), "{told:?}");
+    let output = world.run(&["explain"]);
+    assert!(store.exists() && !output.stdout.contains("no store yet"), "{output:?}");
 }
 
 #[test]
 fn a_lease_that_could_not_be_printed_is_refused() {
     let world = World::new();
     for json in ["", "--json"] {
-        let told = world.shell(&format!("holdline {json} acquire a --lease 1m >&-"));
-        assert_eq!(told.code, 125, "{told:?}");
-        assert!(told.stderr.contains("stdout is closed"), "{told:?}");
+        let output = world.shell(&format!("holdline {json} acquire a --lease 1m >&-"));
+        assert_eq!(output.code, 125, "{output:?}");
+        assert!(output.stderr.contains("stdout is closed"), "{output:?}");
         assert_eq!(world.who("a")["held"], false);
     }
     assert_eq!(world.shell("holdline acquire a --lease 1m > /dev/null").code, 0);
     let id = "00112233445566778899aabbccddeeff";
-    let told = world.shell(&format!("holdline acquire b --lease 1m --lease-id {id} >&-"));
-    assert_eq!(told.code, 0, "who knows the id needs no answer: {told:?}");
+    let output = world.shell(&format!("holdline acquire b --lease 1m --lease-id {id} >&-"));
+    assert_eq!(output.code, 0, "who knows the id needs no answer: {output:?}");
 }
 
 #[test]
@@ -148,16 +150,16 @@ fn json_is_as_it_is_described() {
     let world = World::new();
     assert_eq!(world.run(&["freeze", "f", "--for", "1h", "--reason", "x"]).code, 0);
     assert!(world.run(&["who", "f"]).stdout.contains(" more: x\n"));
-    let told = world.run(&["--json", "unfreeze", "f"]);
-    assert_eq!(told.stdout, "{\"active\":false,\"frozen\":false,\"name\":\"f\"}\n");
+    let output = world.run(&["--json", "unfreeze", "f"]);
+    assert_eq!(output.stdout, "{\"active\":false,\"frozen\":false,\"name\":\"f\"}\n");
     for url in [&*world.url(), "memory:"] {
-        let told = world.run(&["--json", "explain", url]).stdout;
-        let told: Value = serde_json::from_str(&told).expect("JSON");
-        let can = &told["capabilities"];
+        let stdout = world.run(&["--json", "explain", url]).stdout;
+        let explained: Value = serde_json::from_str(&stdout).expect("JSON");
+        let can = &explained["capabilities"];
         assert_eq!(can["lag_ms"], 0, "{can}");
         assert_eq!(can["lease"]["max_ms"], 86_400_000, "{can}");
         assert!(can["lease"]["min_ms"].is_u64() && can["lease"]["step_ms"].is_u64(), "{can}");
-        assert!(!told.to_string().contains("nanos"), "{told}");
+        assert!(!explained.to_string().contains("nanos"), "{explained}");
     }
     assert!(world.run(&["explain"]).stdout.contains("from 50ms to 24h."));
 }
@@ -168,8 +170,8 @@ fn a_report_names_the_holder_that_was_in_the_way() {
     let _holder = world.hold(&["--reason", "first", "a"]);
     let who = world.who("a");
     for wait in [&["--try"][..], &["--wait", "1s"]] {
-        let told = world.run(&[&["run", "--report", "r"], wait, &["a", "true"]].concat());
-        assert_eq!(told.code, 75, "{told:?}");
+        let output = world.run(&[&["run", "--report", "r"], wait, &["a", "true"]].concat());
+        assert_eq!(output.code, 75, "{output:?}");
         let report = std::fs::read_to_string(world.path("r")).expect("a report");
         let report: Value = serde_json::from_str(&report).expect("JSON");
         let seen = report["in_the_way"].as_object().expect("a holder");
@@ -189,10 +191,10 @@ fn a_lease_out_of_range_names_the_flag_once() {
     for verb in [&["acquire", "a"][..], &["run", "a"], &["renew", "a", "--lease-id", id]] {
         for lease in ["48h", "10000h", "1ms"] {
             let option = format!("--lease={lease}");
-            let told = world.run(&[&verb[..1], &[&*option], &verb[1..], &["--"]].concat());
-            assert_eq!(told.code, 64, "{told:?}");
-            assert!(told.stderr.contains("must be from 50ms to 24h"), "{told:?}");
-            assert!(told.stderr.contains("--lease") && !told.stderr.contains("lease_duration"));
+            let output = world.run(&[&verb[..1], &[&*option], &verb[1..], &["--"]].concat());
+            assert_eq!(output.code, 64, "{output:?}");
+            assert!(output.stderr.contains("must be from 50ms to 24h"), "{output:?}");
+            assert!(output.stderr.contains("--lease") && !output.stderr.contains("lease_duration"));
         }
     }
 }
@@ -200,10 +202,10 @@ fn a_lease_out_of_range_names_the_flag_once() {
 #[test]
 fn a_minimum_above_the_maximum_is_refused() {
     let world = World::new();
-    let told =
+    let output =
         world.run(&["run", "--min-hold", "2s", "--max-hold", "1s", "a", "--", "echo", "ran"]);
-    assert_eq!((told.code, told.stdout.as_str()), (64, ""), "{told:?}");
-    assert!(told.stderr.contains("--min-hold 2s: is longer than --max-hold 1s"), "{told:?}");
+    assert_eq!((output.code, output.stdout.as_str()), (64, ""), "{output:?}");
+    assert!(output.stderr.contains("--min-hold 2s: is longer than --max-hold 1s"), "{output:?}");
     assert_eq!(world.run(&["run", "--min-hold", "1ms", "--max-hold", "9s", "a", "true"]).code, 0);
 }
 
@@ -253,14 +255,14 @@ fn the_named_holder_is_a_living_process() {
         world.run(&["run", "--wait", "100ms", "a", "true"]).stderr,
         world.run(&["wait", "--wait", "100ms", "a"]).stderr,
     ];
-    for line in lines.iter().flat_map(|told| told.lines()) {
+    for line in lines.iter().flat_map(|text| text.lines()) {
         assert!(line.contains(&kept), "{line}");
     }
     let report = std::fs::read_to_string(world.path("r")).expect("a report");
     let report: Value = serde_json::from_str(&report).expect("JSON");
-    assert!(report["error"]["message"].as_str().is_some_and(|told| told.contains(&kept)));
-    for told in [&report["in_the_way"], &world.who("a")["holders"][0]] {
-        assert_eq!((&told["pid"], &told["pids"][0]), (&Value::Null, &holder.job.get().into()));
+    assert!(report["error"]["message"].as_str().is_some_and(|message| message.contains(&kept)));
+    for shown in [&report["in_the_way"], &world.who("a")["holders"][0]] {
+        assert_eq!((&shown["pid"], &shown["pids"][0]), (&Value::Null, &holder.job.get().into()));
     }
 }
 
@@ -269,10 +271,10 @@ fn another_use_of_a_name_is_a_matter_of_configuration() {
     let world = World::new();
     let _holder = world.hold(&["--permits", "1/2", "s"]);
     for other in [&["--permits", "1/3"][..], &["--shared"], &[], &["--skip"], &["--wait", "5s"]] {
-        let told = world.run(&[&["run"], other, &["s", "--", "echo", "ran"]].concat());
-        assert_eq!((told.code, told.stdout.as_str()), (78, ""), "{told:?}");
-        assert!(told.stderr.contains("in use as a semaphore of 2"), "{told:?}");
-        assert!(told.stderr.contains("--permits"), "the fix is named: {told:?}");
+        let output = world.run(&[&["run"], other, &["s", "--", "echo", "ran"]].concat());
+        assert_eq!((output.code, output.stdout.as_str()), (78, ""), "{output:?}");
+        assert!(output.stderr.contains("in use as a semaphore of 2"), "{output:?}");
+        assert!(output.stderr.contains("--permits"), "the fix is named: {output:?}");
     }
     assert_eq!(world.run(&["acquire", "s"]).code, 78);
     assert_eq!(world.run(&["run", "--permits", "1/2", "s", "true"]).code, 0);
@@ -287,9 +289,9 @@ fn a_path_that_is_no_directory_is_an_error_of_configuration() {
         let url = format!("local://{}", world.path(place).display());
         for verb in [&["run", "a", "--", "echo", "ran"][..], &["freeze", "a", "--for", "1s"]] {
             let more: &[&str] = if verb[0] == "freeze" { &["--reason", "x"] } else { &[] };
-            let told = world.run(&[&["--url", &url], verb, more].concat());
-            assert_eq!((told.code, told.stdout.as_str()), (78, ""), "{told:?}");
-            assert!(told.stderr.contains("name a directory of this machine"), "{told:?}");
+            let output = world.run(&[&["--url", &url], verb, more].concat());
+            assert_eq!((output.code, output.stdout.as_str()), (78, ""), "{output:?}");
+            assert!(output.stderr.contains("name a directory of this machine"), "{output:?}");
         }
     }
     assert_eq!(std::fs::read_to_string(world.path("file")).ok().as_deref(), Some("kept"));
@@ -299,11 +301,11 @@ fn a_path_that_is_no_directory_is_an_error_of_configuration() {
 fn too_few_descriptors_are_an_error_with_the_limit() {
     let world = World::new();
     for limit in [6, 8, 10, 14, 20, 30] {
-        let told = world.shell(&format!("ulimit -n {limit}; exec holdline run a -- echo ran"));
-        assert_eq!((told.code, told.stdout.as_str()), (125, ""), "{limit}: {told:?}");
+        let output = world.shell(&format!("ulimit -n {limit}; exec holdline run a -- echo ran"));
+        assert_eq!((output.code, output.stdout.as_str()), (125, ""), "{limit}: {output:?}");
         let says = format!("too many open files: this process may have {limit} (ulimit -n)");
-        assert!(told.stderr.contains(&says), "{told:?}");
-        assert!(told.stderr.contains("ulimit -n 256"), "{told:?}");
+        assert!(output.stderr.contains(&says), "{output:?}");
+        assert!(output.stderr.contains("ulimit -n 256"), "{output:?}");
     }
     assert_eq!(world.shell("ulimit -n 64; exec holdline run a -- echo ran").stdout, "ran\n");
 }
@@ -312,32 +314,32 @@ fn too_few_descriptors_are_an_error_with_the_limit() {
 fn a_report_into_a_pipe_never_blocks() {
     let world = World::new();
     let script = "mkfifo pipe; holdline run --report pipe a -- echo ran; echo $?";
-    let told = world.shell(script);
-    assert_eq!(told.stdout, "64\n", "{told:?}");
-    assert!(told.stderr.contains("--report pipe: cannot be written: nobody reads"), "{told:?}");
+    let output = world.shell(script);
+    assert_eq!(output.stdout, "64\n", "{output:?}");
+    assert!(output.stderr.contains("--report pipe: cannot be written: nobody reads"), "{output:?}");
     // A reader that reads, and one that goes away before the end.
-    let told = world.shell("holdline run --report /dev/fd/3 a -- true 3>&1 >/dev/null | cat");
-    assert!(told.stdout.contains("\"outcome\":\"finished\""), "{told:?}");
+    let output = world.shell("holdline run --report /dev/fd/3 a -- true 3>&1 >/dev/null | cat");
+    assert!(output.stdout.contains("\"outcome\":\"finished\""), "{output:?}");
     let script = "exec 4<>pipe; exec 3>pipe; dd if=/dev/zero bs=65536 count=1 >&3 2>/dev/null
         holdline run --report pipe a -- sh -c 'exit 3'; echo $?";
-    let told = world.shell(script);
-    assert_eq!(told.stdout, "3\n", "the job's own code: {told:?}");
-    assert!(told.stderr.contains("--report: not written: its reader is too slow"));
+    let output = world.shell(script);
+    assert_eq!(output.stdout, "3\n", "the job's own code: {output:?}");
+    assert!(output.stderr.contains("--report: not written: its reader is too slow"));
 }
 
 #[test]
 fn a_label_has_one_value() {
     let world = World::new();
     for verb in [&["run", "a", "true"][..], &["acquire", "a"]] {
-        let told = world.run(
+        let output = world.run(
             &[verb[0], "--label", "k=1", "--label", "k=2"]
                 .iter()
                 .chain(&verb[1..])
                 .copied()
                 .collect::<Vec<_>>(),
         );
-        assert_eq!(told.code, 64, "{told:?}");
-        assert!(told.stderr.contains("--label k: is given twice"), "{told:?}");
+        assert_eq!(output.code, 64, "{output:?}");
+        assert!(output.stderr.contains("--label k: is given twice"), "{output:?}");
     }
     assert_eq!(world.run(&["run", "--label", "k=1", "--label", "l=1", "a", "true"]).code, 0);
 }
@@ -358,10 +360,10 @@ fn where_there_is_no_store_nothing_is_found_and_none_is_made() {
         ),
         (&["unfreeze", "a"], 1, "a: is not frozen"),
     ] {
-        let told = world.run(arguments);
-        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{told:?}");
-        assert!(told.stderr.contains(says), "{told:?}");
-        assert_eq!(told.stderr.contains("there is no store yet in /"), code != 64, "{told:?}");
+        let output = world.run(arguments);
+        assert_eq!((output.code, output.stdout.as_str()), (code, ""), "{output:?}");
+        assert!(output.stderr.contains(says), "{output:?}");
+        assert_eq!(output.stderr.contains("there is no store yet in /"), code != 64, "{output:?}");
         assert!(!world.path("store").exists(), "{arguments:?}");
     }
 }
@@ -374,8 +376,8 @@ fn commands_in_the_job_find_the_engine_of_its_lock() {
     let other = format!("{}2", world.url());
     for flag in [format!("--url {other}"), "--config other.toml".to_owned()] {
         let inner = "cd /; holdline check $HOLDLINE_NAME && holdline run -q a -- true; echo $?";
-        let told = world.shell(&format!("holdline {flag} run a -- sh -c '{inner}'"));
-        assert_eq!(told.stdout, "78\n", "{flag}: {told:?}");
+        let output = world.shell(&format!("holdline {flag} run a -- sh -c '{inner}'"));
+        assert_eq!(output.stdout, "78\n", "{flag}: {output:?}");
     }
 }
 
@@ -393,10 +395,10 @@ fn a_much_too_long_argument_is_shown_in_part() {
     let world = World::new();
     let long = "x".repeat(100_000);
     for arguments in [&["who", &*long][..], &[&long], &["run", "--lease", &long, "a", "true"]] {
-        let told = world.run(arguments);
-        assert_eq!(told.code, 64);
-        assert!(told.stderr.len() < 2_000, "{}", told.stderr.len());
-        assert!(told.stderr.contains('…'), "{}", told.stderr);
+        let output = world.run(arguments);
+        assert_eq!(output.code, 64);
+        assert!(output.stderr.len() < 2_000, "{}", output.stderr.len());
+        assert!(output.stderr.contains('…'), "{}", output.stderr);
     }
 }
 
@@ -405,17 +407,17 @@ fn a_pipe_as_the_configuration_file_does_not_block() {
     let world = World::new();
     let script = "unset HOLDLINE_URL; mkfifo holdline.toml; holdline ls; echo $?
         holdline --config holdline.toml ls; echo $?";
-    let told = world.shell(script);
-    assert_eq!(told.stdout, "78\n78\n", "{told:?}");
-    assert_eq!(told.stderr.matches("holdline.toml: is not a file").count(), 2, "{told:?}");
+    let output = world.shell(script);
+    assert_eq!(output.stdout, "78\n78\n", "{output:?}");
+    assert_eq!(output.stderr.matches("holdline.toml: is not a file").count(), 2, "{output:?}");
 }
 
 #[test]
 fn a_directory_without_permission_is_an_error_with_the_fix() {
     // Nobody makes a directory there, root included.
-    let told = World::new().run(&["--url", "local:///sys/holdline", "run", "a", "true"]);
-    assert_eq!(told.code, 77, "{told:?}");
-    assert!(told.stderr.contains("make /sys/holdline usable for this user, or name another"));
+    let output = World::new().run(&["--url", "local:///sys/holdline", "run", "a", "true"]);
+    assert_eq!(output.code, 77, "{output:?}");
+    assert!(output.stderr.contains("make /sys/holdline usable for this user, or name another"));
 }
 
 #[test]
@@ -429,30 +431,33 @@ fn a_store_without_room_asks_for_room() {
     command.args(["sh", "-ec", script]).arg(&disk).arg(env!("CARGO_BIN_EXE_holdline"));
     let url = format!("local://{}/store", disk.display());
     command.args(["--url", &url, "run", "a", "--", "true"]);
-    let told = crate::world::told(&mut command);
-    assert_eq!(told.code, 77, "{told:?}");
-    assert!(told.stderr.contains("make room on the disk of"), "{told:?}");
+    let output = crate::world::output(&mut command);
+    assert_eq!(output.code, 77, "{output:?}");
+    assert!(output.stderr.contains("make room on the disk of"), "{output:?}");
 }
 
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_kills_no_wrapper() {
     let world = World::new();
     // Of 512 bytes, for all that is made there.
-    let told = world.shell("ulimit -f 1; exec holdline run demo -- true");
-    assert_eq!(told.code, 77, "{told:?}");
-    assert!(told.stderr.contains("limited to 512 bytes: raise it with `ulimit -f`"), "{told:?}");
-    let told = world.shell("ulimit -f 0; exec holdline fence seal mark --token 34");
-    assert!((64..126).contains(&told.code), "{told:?}");
-    assert!(told.stderr.contains("File too large"), "{told:?}");
+    let output = world.shell("ulimit -f 1; exec holdline run demo -- true");
+    assert_eq!(output.code, 77, "{output:?}");
+    assert!(
+        output.stderr.contains("limited to 512 bytes: raise it with `ulimit -f`"),
+        "{output:?}"
+    );
+    let output = world.shell("ulimit -f 0; exec holdline fence seal mark --token 34");
+    assert!((64..126).contains(&output.code), "{output:?}");
+    assert!(output.stderr.contains("File too large"), "{output:?}");
 
     // A job is killed by its own limit, as it would be without us, and the wrapper releases.
     let job = "head -c 1000000 /dev/zero > large";
-    let told = world.shell(&format!("ulimit -f 500; exec holdline run demo -- sh -c '{job}'"));
-    assert_eq!(told.code, 128 + 25, "{told:?}");
+    let output = world.shell(&format!("ulimit -f 500; exec holdline run demo -- sh -c '{job}'"));
+    assert_eq!(output.code, 128 + 25, "{output:?}");
     world.free("demo");
-    // Whoever had the signal ignored keeps it so.
-    let told = world
+    // If the signal was ignored before, it stays ignored.
+    let output = world
         .shell(&format!("trap '' XFSZ; ulimit -f 500; exec holdline run demo -- sh -c '{job}'"));
-    assert_eq!(told.code, 1, "{told:?}");
-    assert!(told.stderr.contains("File too large"), "{told:?}");
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stderr.contains("File too large"), "{output:?}");
 }

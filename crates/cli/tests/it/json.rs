@@ -36,9 +36,9 @@ fn fields(object: &Value) -> BTreeSet<String> {
     object.as_object().expect("an object").keys().cloned().collect()
 }
 
-fn told(world: &World, arguments: &[&str]) -> Value {
-    let told = world.run(&[&["--json"], arguments].concat());
-    serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+fn json(world: &World, arguments: &[&str]) -> Value {
+    let output = world.run(&[&["--json"], arguments].concat());
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 const ID: &str = "00112233445566778899aabbccddeeff";
@@ -52,7 +52,7 @@ fn a_name_has_the_documented_fields() {
     assert_eq!(world.run(&["freeze", "a", "--for", "1h", "--reason", "x"]).code, 0);
     let who = world.who("a");
     assert_eq!(fields(&who), documented("## A name: `who`"));
-    assert_eq!(fields(&told(&world, &["ls"])), fields(&who));
+    assert_eq!(fields(&json(&world, &["ls"])), fields(&who));
     let holder = documented("A holder:");
     assert_eq!(fields(&who["holders"][0]), holder);
     let own = ["pid", "host", "user", "program", "reason", "labels", "traceparent", "value"];
@@ -68,33 +68,33 @@ fn a_name_has_the_documented_fields() {
 fn every_verb_has_the_documented_fields() {
     let world = World::new();
     let id = ["a", "--lease-id", ID];
-    let acquired = told(&world, &[&["acquire"], &id[..]].concat());
+    let acquired = json(&world, &[&["acquire"], &id[..]].concat());
     assert_eq!(fields(&acquired), of_verb("acquire"));
     for verb in ["renew", "check", "release"] {
-        let object = told(&world, &[&[verb], &id[..]].concat());
+        let object = json(&world, &[&[verb], &id[..]].concat());
         assert_eq!(fields(&object), of_verb(verb), "{verb}");
     }
-    assert_eq!(fields(&told(&world, &["wait", "a"])), documented("## A name: `who`"));
+    assert_eq!(fields(&json(&world, &["wait", "a"])), documented("## A name: `who`"));
     for (verb, more) in [("freeze", &["--for", "1h", "--reason", "x"][..]), ("unfreeze", &[])] {
-        let object = told(&world, &[&[verb, "a"], more].concat());
+        let object = json(&world, &[&[verb, "a"], more].concat());
         assert_eq!(fields(&object), of_verb(verb), "{verb}");
     }
-    let acquired = told(&world, &["acquire", "b"]);
+    let acquired = json(&world, &["acquire", "b"]);
     let token = acquired["fencing_token"].to_string();
     let revoke = ["revoke", "b", "--if-fencing-token", &token, "--reason", "x", "--now"];
-    assert_eq!(fields(&told(&world, &revoke)), of_verb("revoke"));
-    assert_eq!(fields(&told(&world, &["explain"])), of_verb("explain"));
-    assert_eq!(fields(&told(&world, &["latch", "a"])), of_verb("latch"));
-    let seal = told(&world, &["fence", "seal", "mark", "--token", "1"]);
+    assert_eq!(fields(&json(&world, &revoke)), of_verb("revoke"));
+    assert_eq!(fields(&json(&world, &["explain"])), of_verb("explain"));
+    assert_eq!(fields(&json(&world, &["latch", "a"])), of_verb("latch"));
+    let seal = json(&world, &["fence", "seal", "mark", "--token", "1"]);
     assert_eq!(fields(&seal), of_verb("fence seal"));
-    assert_eq!(fields(&told(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));
+    assert_eq!(fields(&json(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));
 }
 
 #[cfg(feature = "torture")]
 #[test]
 fn the_report_of_torture_has_the_documented_fields() {
     let torture = ["torture", "--seconds", "1", "--nemesis", "kill", "--seed", "7"];
-    let report = told(&World::new(), &torture);
+    let report = json(&World::new(), &torture);
     assert_eq!(fields(&report), documented("## The report of `torture`"));
 }
 
@@ -104,10 +104,10 @@ fn a_report_and_a_failure_have_the_documented_fields() {
     let holder = world.hold(&["a"]);
     let report = |code: i32| {
         let line = ["--json", "run", "--try", "--report", "r", "a", "true"];
-        let told = world.run(&line);
-        assert_eq!(told.code, code, "{told:?}");
+        let output = world.run(&line);
+        assert_eq!(output.code, code, "{output:?}");
         let text = std::fs::read_to_string(world.path("r")).expect("a report");
-        (serde_json::from_str::<Value>(&text).expect("JSON"), told.stderr)
+        (serde_json::from_str::<Value>(&text).expect("JSON"), output.stderr)
     };
     let (busy, failure) = report(75);
     assert_eq!(fields(&busy), documented("## The report of"));

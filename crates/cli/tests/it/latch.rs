@@ -3,8 +3,8 @@
 use crate::world::World;
 
 fn is(world: &World, line: &[&str], code: i32, stdout: &str) {
-    let told = world.run(&[&["latch", "ready"], line].concat());
-    assert_eq!((told.code, &*told.stdout), (code, stdout), "{line:?}: {told:?}");
+    let output = world.run(&[&["latch", "ready"], line].concat());
+    assert_eq!((output.code, &*output.stdout), (code, stdout), "{line:?}: {output:?}");
 }
 
 #[test]
@@ -26,9 +26,9 @@ fn a_latch_is_set_counted_down_and_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn wrong_arguments_are_named() {
     let world = World::new();
-    for (line, told) in [
+    for (line, says) in [
         (&["--set", "0"][..], "must be a whole number from 1 to 1000000000"),
         (&["--set", "-3"], "must not be negative"),
         (&["--count-down=-1"], "must not be negative"),
@@ -37,6 +37,6 @@ fn what_is_wrong_is_told() {
     ] {
         let failed = world.run(&[&["latch", "ready"], line].concat());
         assert_eq!(failed.code, 64, "{line:?}: {failed:?}");
-        assert!(failed.stderr.contains(told), "{line:?}: {failed:?}");
+        assert!(failed.stderr.contains(says), "{line:?}: {failed:?}");
     }
 }

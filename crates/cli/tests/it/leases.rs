@@ -21,9 +21,9 @@ fn a_lease_goes_its_way_through_a_shell() {
         holdline renew a || echo gone $?
         holdline release a || echo gone $?
         holdline run --try a -- echo free";
-    let told = world.shell(script);
+    let output = world.shell(script);
     let expected = "32 1 1\nbusy 75\nvalid_until_ms\ngone 79\ngone 79\ngone 79\nfree\n";
-    assert_eq!((told.code, told.stdout.as_str()), (0, expected), "{told:?}");
+    assert_eq!((output.code, output.stdout.as_str()), (0, expected), "{output:?}");
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn only_the_id_that_was_granted_renews_and_releases() {
     for verb in ["check", "renew", "release"] {
         assert_eq!(world.run(&[verb, "a", "--lease-id", other]).code, 79, "{verb}");
     }
-    let told = world.run(&["--json", "check", "a", "--lease-id", ID]);
-    let told: serde_json::Value = serde_json::from_str(&told.stdout).expect("JSON");
-    assert_eq!((&told["held"], &told["name"]), (&true.into(), &"a".into()));
-    assert!(told["left_ms"].as_u64().is_some_and(|left| (30_000..=60_000).contains(&left)));
+    let output = world.run(&["--json", "check", "a", "--lease-id", ID]);
+    let lease: serde_json::Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!((&lease["held"], &lease["name"]), (&true.into(), &"a".into()));
+    assert!(lease["left_ms"].as_u64().is_some_and(|left| (30_000..=60_000).contains(&left)));
 }
 
 #[test]
@@ -63,8 +63,8 @@ fn a_lease_outlives_its_maker_and_ends_by_its_duration() {
     assert_eq!(world.run(&["acquire", "a", "--lease", "8s", "--lease-id", ID]).code, 0);
     assert_eq!(world.who("a")["holders"][0]["detached"], true);
     assert_eq!(world.who("a")["holders"][0]["pid"], serde_json::Value::Null);
-    let told = world.run(&["run", "--wait", "1m", "a", "--", "echo", "mine"]);
-    assert_eq!((told.code, told.stdout.as_str()), (0, "mine\n"), "{told:?}");
+    let output = world.run(&["run", "--wait", "1m", "a", "--", "echo", "mine"]);
+    assert_eq!((output.code, output.stdout.as_str()), (0, "mine\n"), "{output:?}");
     assert_eq!(world.run(&["check", "a", "--lease-id", ID]).code, 79);
 }
 
@@ -79,17 +79,17 @@ fn a_long_lease_is_whole_from_the_start() {
 #[test]
 fn a_lease_that_was_not_printed_is_released() {
     let world = World::new();
-    let told = world.shell("holdline acquire a --lease 1m > /dev/full; echo $?");
-    assert_eq!(told.stdout, "125\n", "{told:?}");
+    let output = world.shell("holdline acquire a --lease 1m > /dev/full; echo $?");
+    assert_eq!(output.stdout, "125\n", "{output:?}");
     assert_eq!(world.who("a")["held"], false);
 }
 
 #[test]
 fn a_renewal_without_a_duration_gives_the_leases_own() {
     let world = World::new();
-    let valid_until = |told: crate::world::Told| {
-        assert_eq!(told.code, 0, "{told:?}");
-        let (_, number) = told.stdout.trim().rsplit_once('=').expect("a number");
+    let valid_until = |output: crate::world::CommandOutput| {
+        assert_eq!(output.code, 0, "{output:?}");
+        let (_, number) = output.stdout.trim().rsplit_once('=').expect("a number");
         number.parse::<u64>().expect("a number")
     };
     let first = valid_until(world.run(&["acquire", "a", "--lease", "10m", "--lease-id", ID]));

@@ -16,8 +16,8 @@ fn each_run_replaces_the_metrics_of_the_one_before() {
     let labels = r#"{class="nightly",engine="local""#;
     let outcome = |name: &str| format!("holdline_run_outcome{labels},outcome=\"{name}\"}}");
     let run = |rest: &[&str]| {
-        let told = world.run(&[&flags[..], rest].concat());
-        (told.code, std::fs::read_to_string(&file).expect("written"))
+        let output = world.run(&[&flags[..], rest].concat());
+        (output.code, std::fs::read_to_string(&file).expect("written"))
     };
     let (code, text) = run(&["a", "--", "sh", "-c", "exit 3"]);
     assert_eq!(code, 3);
@@ -53,8 +53,8 @@ fn a_file_that_cannot_be_written_is_refused_before_anything_runs() {
         (&["--class", "c"], "--metrics-file"),
         (&["--metrics-file", "x.prom", "--class", ""], "name the job"),
     ] {
-        let told = world.run(&[&["run"], line, &["a", "--", "echo", "ran"]].concat());
-        assert_eq!(told.code, 64, "{line:?}: {told:?}");
-        assert!(told.stderr.contains(says) && told.stdout.is_empty(), "{says}: {told:?}");
+        let output = world.run(&[&["run"], line, &["a", "--", "echo", "ran"]].concat());
+        assert_eq!(output.code, 64, "{line:?}: {output:?}");
+        assert!(output.stderr.contains(says) && output.stdout.is_empty(), "{says}: {output:?}");
     }
 }

@@ -2,11 +2,11 @@
 
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::world::{Told, World, told};
+use crate::world::{CommandOutput, World, output};
 
-fn run(world: &World, url: &str, arguments: &[&str]) -> Told {
+fn run(world: &World, url: &str, arguments: &[&str]) -> CommandOutput {
     let mut command = world.command(arguments);
-    told(command.env("HOLDLINE_URL", url))
+    output(command.env("HOLDLINE_URL", url))
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn a_job_holds_the_name_and_tokens_grow() {
         let looked = run(&world, &server.url(), arguments);
         assert!(matches!(looked.code, 0..=2), "{looked:?}");
     }
-    // Whoever only looks makes no tables.
+    // A read-only command makes no tables.
     assert!(server.sql("show tables").is_empty());
     let job = ["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_ENGINE $HOLDLINE_FENCING_TOKEN"];
     for expected in ["mysql 1\n", "mysql 2\n"] {

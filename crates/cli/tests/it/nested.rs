@@ -16,9 +16,9 @@ fn a_name_that_is_held_above_is_refused() {
         ("holdline run a -- holdline wait a", 78),
         ("holdline run --try a -- holdline run --skip a -- echo ran", 78),
     ] {
-        let told = world.shell(script);
-        assert_eq!((told.code, told.stdout.as_str()), (code, ""), "{script}: {told:?}");
-        assert!(told.stderr.contains("a command above this one holds it already"), "{told:?}");
+        let output = world.shell(script);
+        assert_eq!((output.code, output.stdout.as_str()), (code, ""), "{script}: {output:?}");
+        assert!(output.stderr.contains("a command above this one holds it already"), "{output:?}");
     }
 }
 
@@ -32,8 +32,8 @@ fn what_cannot_deadlock_is_allowed() {
         "holdline run a -- holdline run b -- holdline run c -- echo ran",
         &format!("holdline run a -- holdline --url {elsewhere} run a -- echo ran"),
     ] {
-        let told = world.shell(script);
-        assert_eq!((told.code, told.stdout.as_str()), (0, "ran\n"), "{script}: {told:?}");
+        let output = world.shell(script);
+        assert_eq!((output.code, output.stdout.as_str()), (0, "ran\n"), "{script}: {output:?}");
     }
 }
 
@@ -59,9 +59,9 @@ fn the_jobs_own_lease_is_not_that_of_its_inner_locks() {
             holdline renew a || echo refused $?
             holdline release b --lease-id $lease_id && echo released
         '";
-    let told = world.shell(script);
+    let output = world.shell(script);
     let expected = "valid\ndiffers\nrefused 64\nrefused 64\nreleased\n";
-    assert_eq!((told.code, told.stdout.as_str()), (0, expected), "{told:?}");
+    assert_eq!((output.code, output.stdout.as_str()), (0, expected), "{output:?}");
 }
 
 #[test]
@@ -72,6 +72,6 @@ fn what_a_job_leaves_running_may_lock_when_the_job_is_done() {
         "mkfifo go; holdline run a -- sh -c 'sh -c \"{later}\" & exit 0'
         echo first $?; echo > go"
     );
-    let told = world.shell(&script.replace("$?\"", "\\$?\""));
-    assert_eq!(told.stdout, "first 0\nlater\n0\n", "{told:?}");
+    let output = world.shell(&script.replace("$?\"", "\\$?\""));
+    assert_eq!(output.stdout, "first 0\nlater\n0\n", "{output:?}");
 }

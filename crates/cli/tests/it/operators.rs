@@ -16,18 +16,18 @@ fn who_shows_holders_and_queue() {
     assert!(holder.line().starts_with("up "));
     let _waiter = world.start(&["run", "--reason", "too", "a", "--", "true"]);
     world.queued("a", 1);
-    let told = world.run(&["who", "a"]);
-    assert_eq!(told.code, 0);
-    let lines: Vec<&str> = told.stdout.lines().collect();
+    let output = world.run(&["who", "a"]);
+    assert_eq!(output.code, 0);
+    let lines: Vec<&str> = output.stdout.lines().collect();
     assert_eq!(lines[0], "a: held");
     for word in ["TOKEN", "LEASE", "MODE", "STATE", "SINCE", "PID", "PROGRAM", "KEPT BY"] {
-        assert!(lines[1].contains(word), "{}", told.stdout);
+        assert!(lines[1].contains(word), "{}", output.stdout);
     }
     for word in ["exclusive", "live", "tester", "sh", "month end"] {
-        assert!(lines[2].contains(word), "{}", told.stdout);
+        assert!(lines[2].contains(word), "{}", output.stdout);
     }
     assert_eq!(lines[3], "1 waiting");
-    assert!(lines[5].contains("too"), "{}", told.stdout);
+    assert!(lines[5].contains("too"), "{}", output.stdout);
     let who = world.who("a");
     let first = &who["holders"][0];
     assert_eq!(first["pid"], holder.pid());
@@ -50,13 +50,13 @@ fn ls_lists_what_is_held_and_waited_for() {
     let _one = world.hold(&["--reason", "one", "deploy/web"]);
     let _two = world.hold(&["--shared", "deploy/db"]);
     let _other = world.hold(&["report"]);
-    let told = world.run(&["ls", "deploy/"]);
+    let output = world.run(&["ls", "deploy/"]);
     let names: Vec<&str> =
-        told.stdout.lines().skip(1).flat_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!((told.code, names), (0, vec!["deploy/db", "deploy/web"]), "{}", told.stdout);
-    assert!(told.stdout.contains("one"));
-    let told = world.run(&["--json", "ls"]);
-    let names: Vec<Value> = told
+        output.stdout.lines().skip(1).flat_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!((output.code, names), (0, vec!["deploy/db", "deploy/web"]), "{}", output.stdout);
+    assert!(output.stdout.contains("one"));
+    let output = world.run(&["--json", "ls"]);
+    let names: Vec<Value> = output
         .stdout
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["name"].clone())
@@ -69,9 +69,9 @@ fn wait_waits_and_takes_nothing() {
     let world = World::new();
     assert_eq!(world.run(&["wait", "a"]).code, 0);
     let mut holder = world.hold(&["--reason", "month end", "a"]);
-    let told = world.run(&["wait", "a", "--wait", "100ms"]);
-    assert_eq!(told.code, 75);
-    assert!(told.stderr.contains("month end"), "{told:?}");
+    let output = world.run(&["wait", "a", "--wait", "100ms"]);
+    assert_eq!(output.code, 75);
+    assert!(output.stderr.contains("month end"), "{output:?}");
     let mut waiting = world.start(&["wait", "a"]);
     assert!(waiting.said().contains("waiting for a: held by sh (asked by pid"));
     assert_eq!(world.who("a")["queue_length"], 0);
@@ -86,8 +86,8 @@ fn a_polite_revoke_stops_the_job_and_is_reported() {
         let mut holder = world.hold(options);
         let token = world.token("a");
         let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "rollback"];
-        let told = world.run(&revoke);
-        assert_eq!(told.code, 0, "{options:?}: {told:?}");
+        let output = world.run(&revoke);
+        assert_eq!(output.code, 0, "{options:?}: {output:?}");
         assert_eq!(holder.code(), 79, "{options:?}");
         let said = holder.rest();
         assert!(said.contains("revoked by an operator: rollback"), "{said}");
@@ -110,8 +110,8 @@ fn a_stopped_job_is_notified_of_its_revoke_before_it_is_killed() {
     let stop = rustix::process::Signal::STOP;
     rustix::process::kill_process_group(pid.expect("the job's"), stop).expect("it runs");
     let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--grace", "50s"];
-    let told = world.run(&revoke);
-    assert_eq!(told.code, 0, "{told:?}");
+    let output = world.run(&revoke);
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(holder.line(), "tidied");
     assert_eq!(holder.code(), 79);
 }
@@ -121,10 +121,10 @@ fn a_wait_that_timed_out_on_a_frozen_name_reports_the_freeze() {
     let world = World::new();
     let freeze = ["freeze", "a", "--for", "1h", "--reason", "moving"];
     assert_eq!(world.run(&freeze).code, 0);
-    let told = world.run(&["wait", "a", "--wait", "50ms"]);
-    assert_eq!(told.code, 75, "{told:?}");
-    assert!(!told.stderr.contains("another"), "{told:?}");
-    assert!(told.stderr.lines().all(|line| line.contains("frozen: moving")), "{told:?}");
+    let output = world.run(&["wait", "a", "--wait", "50ms"]);
+    assert_eq!(output.code, 75, "{output:?}");
+    assert!(!output.stderr.contains("another"), "{output:?}");
+    assert!(output.stderr.lines().all(|line| line.contains("frozen: moving")), "{output:?}");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_job_that_lost_its_wrapper_is_revoked_too() {
     assert!(holder.line().starts_with("up "));
     holder.signal(rustix::process::Signal::KILL);
     let token = world.token("a");
-    let told = world.run(&[
+    let output = world.run(&[
         "revoke",
         "a",
         "--if-fencing-token",
@@ -145,7 +145,7 @@ fn a_job_that_lost_its_wrapper_is_revoked_too() {
         "--grace",
         "200ms",
     ]);
-    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(!is_alive(holder.job.get()), "KILL came after the grace");
 }
 
@@ -154,9 +154,9 @@ fn another_token_revokes_nobody() {
     let world = World::new();
     let mut holder = world.hold(&["a"]);
     let other = (world.token("a").parse::<u64>().expect("a number") + 1).to_string();
-    let told = world.run(&["revoke", "a", "--if-fencing-token", &other, "--reason", "x"]);
-    assert_eq!(told.code, 1, "{told:?}");
-    assert!(told.stderr.contains("holdline who a"), "{told:?}");
+    let output = world.run(&["revoke", "a", "--if-fencing-token", &other, "--reason", "x"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stderr.contains("holdline who a"), "{output:?}");
     holder.let_go();
     assert_eq!(holder.code(), 3);
 }
@@ -164,10 +164,10 @@ fn another_token_revokes_nobody() {
 #[test]
 fn a_holder_that_ignores_a_revoke_keeps_the_name() {
     let world = World::new();
-    let told = world.run(&["--json", "acquire", "a", "--lease", "1h"]);
-    let lease: Value = serde_json::from_str(&told.stdout).expect("JSON");
+    let output = world.run(&["--json", "acquire", "a", "--lease", "1h"]);
+    let lease: Value = serde_json::from_str(&output.stdout).expect("JSON");
     let token = lease["fencing_token"].to_string();
-    let told = world.run(&[
+    let output = world.run(&[
         "revoke",
         "a",
         "--if-fencing-token",
@@ -177,8 +177,8 @@ fn a_holder_that_ignores_a_revoke_keeps_the_name() {
         "--grace",
         "100ms",
     ]);
-    assert_eq!(told.code, 75, "{told:?}");
-    assert!(told.stderr.contains("--now"), "{told:?}");
+    assert_eq!(output.code, 75, "{output:?}");
+    assert!(output.stderr.contains("--now"), "{output:?}");
     let id = lease["lease_id"].as_str().expect("an id");
     assert_eq!(world.run(&["renew", "a", "--lease-id", id]).code, 79, "renewals are refused");
     let now = ["revoke", "a", "--if-fencing-token", &token, "--reason", "x", "--now"];
@@ -190,17 +190,17 @@ fn a_holder_that_ignores_a_revoke_keeps_the_name() {
 fn a_freeze_excludes_everybody_until_it_ends() {
     let world = World::new();
     let mut holder = world.hold(&["a"]);
-    let told = world.run(&["freeze", "a", "--for", "1h", "--reason", "moving house"]);
-    assert_eq!(told.code, 0);
-    assert!(told.stderr.contains("when its holder is done"), "{told:?}");
+    let output = world.run(&["freeze", "a", "--for", "1h", "--reason", "moving house"]);
+    assert_eq!(output.code, 0);
+    assert!(output.stderr.contains("when its holder is done"), "{output:?}");
     holder.let_go();
     assert_eq!(holder.code(), 3);
     let who = world.run(&["who", "a"]);
     assert_eq!(who.code, 0);
     assert!(who.stdout.starts_with("a: frozen\nfrozen for "), "{}", who.stdout);
     assert!(who.stdout.contains("moving house"));
-    let told = world.run(&["run", "--try", "a", "true"]);
-    assert_eq!(told.code, 75, "{told:?}");
+    let output = world.run(&["run", "--try", "a", "true"]);
+    assert_eq!(output.code, 75, "{output:?}");
     assert_eq!(world.run(&["unfreeze", "a"]).code, 0);
     assert_eq!(world.run(&["unfreeze", "a"]).code, 1);
     assert_eq!(world.run(&["run", "--try", "a", "true"]).code, 0);
@@ -210,44 +210,44 @@ fn a_freeze_excludes_everybody_until_it_ends() {
 fn tokens_can_be_raised_after_a_restore() {
     let world = World::new();
     assert_eq!(world.run(&["fence", "bump", "--to", "5000000000"]).code, 0);
-    let told = world.run(&["run", "a", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);
-    assert!(told.stdout.trim().parse::<u64>().is_ok_and(|token| token > 5_000_000_000));
+    let output = world.run(&["run", "a", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);
+    assert!(output.stdout.trim().parse::<u64>().is_ok_and(|token| token > 5_000_000_000));
 }
 
 #[test]
 fn explain_says_what_is_promised_and_where() {
     let world = World::new();
-    let told = world.run(&["explain"]);
-    assert_eq!(told.code, 0);
+    let output = world.run(&["explain"]);
+    assert_eq!(output.code, 0);
     let store = world.path("store").display().to_string();
     for words in [&*store, "from HOLDLINE_URL", "engine local", "paused process", "in the order"] {
-        assert!(told.stdout.contains(words), "{}", told.stdout);
+        assert!(output.stdout.contains(words), "{}", output.stdout);
     }
-    let told = world.run(&["--json", "explain", "memory:"]);
-    let told: Value = serde_json::from_str(&told.stdout).expect("JSON");
-    assert_eq!(told["capabilities"]["engine"], "memory");
-    assert!(told["guarantees"].as_array().is_some_and(|told| told.len() > 5));
+    let output = world.run(&["--json", "explain", "memory:"]);
+    let explained: Value = serde_json::from_str(&output.stdout).expect("JSON");
+    assert_eq!(explained["capabilities"]["engine"], "memory");
+    assert!(explained["guarantees"].as_array().is_some_and(|all| all.len() > 5));
 }
 
 #[test]
 fn doctor_reports_problems_and_their_fixes() {
     let world = World::new();
-    let told = world.run(&["doctor"]);
-    assert!(told.stdout.contains("database     not made yet"), "{told:?}");
+    let output = world.run(&["doctor"]);
+    assert!(output.stdout.contains("database     not made yet"), "{output:?}");
     assert_eq!(world.run(&["run", "a", "--", "true"]).code, 0);
-    let told = world.run(&["--json", "doctor"]);
-    let found: Value = serde_json::from_str(&told.stdout).expect("an object");
+    let output = world.run(&["--json", "doctor"]);
+    let found: Value = serde_json::from_str(&output.stdout).expect("an object");
     assert_eq!(found["engine"], "local");
     // How much room the machine has is not ours to say, but nothing is broken.
-    assert!(told.code < 2 && found["health"] != "error", "{told:?}");
+    assert!(output.code < 2 && found["health"] != "error", "{output:?}");
 
     let database = world.path("store/locks.db");
     std::fs::write(&database, "not a database, but long enough to be looked at".repeat(99))
         .expect("ours to break");
-    let told = world.run(&["doctor"]);
-    assert_eq!(told.code, 2, "{told:?}");
+    let output = world.run(&["doctor"]);
+    assert_eq!(output.code, 2, "{output:?}");
     for words in ["error    database", "it matters: ", "to do: ", "1 errors"] {
-        assert!(told.stdout.contains(words), "{}", told.stdout);
+        assert!(output.stdout.contains(words), "{}", output.stdout);
     }
     assert_eq!(world.run(&["doctor", "locla:"]).code, 78);
 }
@@ -257,7 +257,7 @@ fn a_job_that_ends_before_its_wrapper_notices_the_revoke_has_lost() {
     let world = World::new();
     let mut holder = world.hold(&["--report", "r", "a"]);
     let token = world.token("a");
-    // The wrapper hears nothing before the job has ended.
+    // The wrapper learns nothing before the job has ended.
     holder.signal(rustix::process::Signal::STOP);
     let revoke = ["revoke", "a", "--if-fencing-token", &token, "--reason", "rollback"];
     let mut operator = world.start(&[&revoke[..], &["--grace", "30s"]].concat());

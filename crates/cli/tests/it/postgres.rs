@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use holdline_services::{PostgresConfig, PostgresServer, steady};
 
-use crate::world::{Told, World, told};
+use crate::world::{CommandOutput, World, output};
 
-fn run(world: &World, url: &str, arguments: &[&str]) -> Told {
+fn run(world: &World, url: &str, arguments: &[&str]) -> CommandOutput {
     let mut command = world.command(arguments);
-    told(command.env("HOLDLINE_URL", url))
+    output(command.env("HOLDLINE_URL", url))
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn a_release_that_the_server_does_not_answer_ends_as_unavailable_within_its_boun
         let line = ["release", "demo", "--lease-id", id.expect("an id")];
         server.stop();
         let begun = Instant::now();
-        let told = run(&world, &server.url(), &[&["--json"], &line[..]].concat());
+        let output = run(&world, &server.url(), &[&["--json"], &line[..]].concat());
         let took = begun.elapsed();
         server.cont();
-        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{told:?}");
+        assert_eq!((output.code, output.stdout.as_str()), (69, ""), "{output:?}");
         // 5 s for the answer, and what connecting takes.
-        assert!(took < Duration::from_secs(9), "{took:?}: {told:?}");
+        assert!(took < Duration::from_secs(9), "{took:?}: {output:?}");
         assert_eq!(run(&world, &server.url(), &line).code, 0, "nothing was released");
     });
 }

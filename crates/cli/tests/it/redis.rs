@@ -8,7 +8,7 @@ use std::process::Command;
 
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::world::{Told, World, eventually, told};
+use crate::world::{CommandOutput, World, eventually, output};
 
 /// A server, and a world whose commands use it.
 struct Redis {
@@ -28,13 +28,13 @@ impl Redis {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
-        told(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        output(&mut self.command(arguments))
     }
 
     fn who(&self, name: &str) -> serde_json::Value {
-        let told = self.run(&["--json", "who", name]);
-        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+        let output = self.run(&["--json", "who", name]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 }
 
@@ -43,7 +43,7 @@ fn a_lock_is_shared_with_a_plain_client() {
     let redis = Redis::start();
     let url = format!("{}?dialect=plain&key_template=lock:{{name}}", redis.server.url());
     let run = |url: &str, arguments: &[&str]| {
-        told(redis.world.command(arguments).env("HOLDLINE_URL", url))
+        output(redis.world.command(arguments).env("HOLDLINE_URL", url))
     };
     let set = ["SET", "lock:demo", "their value", "NX", "PX", "60000"];
     redis.server.raw().send(&set).expect("the server answers");
@@ -112,7 +112,7 @@ fn a_job_without_the_password_gets_the_fix() {
     let url = redis.server.url().replace("redis://", "redis://:CANARY@");
     let inside = [env!("CARGO_BIN_EXE_holdline"), "who", "demo"];
     let mut command = redis.world.command(&[&["run", "demo", "--"], &inside[..]].concat());
-    let refused = told(command.env("HOLDLINE_URL", url));
+    let refused = output(command.env("HOLDLINE_URL", url));
     assert_eq!(refused.code, 77, "{refused:?}");
     assert!(refused.stderr.contains("password_file"), "{refused:?}");
     assert!(!refused.stderr.contains("CANARY"), "{refused:?}");
@@ -139,7 +139,7 @@ fn a_lease_is_waited_for_in_the_plain_dialect_too() {
     let url = format!("{}?dialect=plain", redis.server.url());
     let acquire = |arguments: &[&str]| {
         let mut command = redis.world.command(&[&["acquire", "demo"], arguments].concat());
-        told(command.env("HOLDLINE_URL", &url))
+        output(command.env("HOLDLINE_URL", &url))
     };
     assert_eq!(acquire(&["--lease", "2s"]).code, 0);
     for own in [&[][..], &["--lease-id", "00112233445566778899aabbccddeeff"]] {

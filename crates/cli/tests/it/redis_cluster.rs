@@ -1,14 +1,14 @@
 //! The verbs on a Redis Cluster: that they are wired to the engine, and what is said of what is
-//! wrong. What they tell when all is well is in `transcript`.
+//! wrong. What they print when all is well is in `transcript`.
 
 use std::time::Duration;
 
 use holdline_services::{ClusterConfig, RedisCluster, RedisConfig, RedisServer};
 
-use crate::world::{Told, World, told};
+use crate::world::{CommandOutput, World, output};
 
-fn run(world: &World, url: &str, arguments: &[&str]) -> Told {
-    told(world.command(arguments).env("HOLDLINE_URL", format!("{url}?command_timeout_ms=10000")))
+fn run(world: &World, url: &str, arguments: &[&str]) -> CommandOutput {
+    output(world.command(arguments).env("HOLDLINE_URL", format!("{url}?command_timeout_ms=10000")))
 }
 
 #[test]
@@ -28,9 +28,9 @@ fn errors_have_their_exit_codes_and_fixes() {
         ("redis-cluster://127.0.0.1:x", 78, "port"),
         ("redis-clustre://127.0.0.1", 78, "redis-cluster:"),
     ] {
-        let told = run(&world, url, &job);
-        assert_eq!(told.code, code, "{url}: {told:?}");
-        assert!(told.stderr.contains(says), "{url}: {told:?}");
+        let output = run(&world, url, &job);
+        assert_eq!(output.code, code, "{url}: {output:?}");
+        assert!(output.stderr.contains(says), "{url}: {output:?}");
     }
     let owner = cluster.owner(cluster.slot_of("holdline:{foreign}"), 0).expect("a master");
     cluster.command(owner, "SET holdline:{foreign} mine");
@@ -46,6 +46,6 @@ fn errors_have_their_exit_codes_and_fixes() {
     for node in cluster.nodes() {
         node.kill();
     }
-    let told = run(&world, &url, &["doctor"]);
-    assert_eq!(told.code, 2, "{told:?}");
+    let output = run(&world, &url, &["doctor"]);
+    assert_eq!(output.code, 2, "{output:?}");
 }

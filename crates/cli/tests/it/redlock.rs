@@ -1,4 +1,4 @@
-//! The verbs on a quorum of Redis servers, and the verb that looks after it.
+//! The verbs on a quorum of Redis servers, and the verb that manages it.
 
 mod sets;
 
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use holdline_services::{RedisConfig, RedisServer, Reply, steady};
 use serde_json::Value;
 
-use crate::world::{Running, Told, World, eventually, told};
+use crate::world::{CommandOutput, Running, World, eventually, output};
 
 /// A limit that a machine that is busy does not meet.
 const UNHURRIED: &str = "command_timeout_ms=10000";
@@ -42,7 +42,7 @@ impl Redlock {
     }
 
     /// Makes new servers a set that is used at once, as an operator does who knows that they are.
-    fn make(&self, options: &[&str]) -> Told {
+    fn make(&self, options: &[&str]) -> CommandOutput {
         let made = self.run(&[&["quorum", "init"], options].concat());
         assert_eq!(made.code, 0, "{made:?}");
         let vouched = self.run(&["quorum", "vouch", "--yes"]);
@@ -65,13 +65,13 @@ impl Redlock {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
-        told(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        output(&mut self.command(arguments))
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        let told = self.run(&[&["--json"], arguments].concat());
-        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+        let output = self.run(&[&["--json"], arguments].concat());
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
     fn states(&self) -> Vec<String> {
@@ -91,7 +91,7 @@ impl Redlock {
     /// Which servers keep a lock key of this name.
     fn holding(&self, name: &str) -> Vec<usize> {
         let line = format!("EXISTS holdline:{{{name}}}");
-        let holds = |one: &RedisServer| one.raw().say(&line).expect("told").integer() == Some(1);
+        let holds = |one: &RedisServer| one.raw().say(&line).expect("a reply").integer() == Some(1);
         let servers = self.servers.iter().enumerate();
         servers.filter(|(_, one)| holds(one)).map(|(at, _)| at).collect()
     }
@@ -104,7 +104,7 @@ impl Redlock {
     /// The same of some of them.
     fn kept_by(&self, list: &[usize]) -> Vec<Vec<String>> {
         let kept = |at: &usize| {
-            let reply = self.servers[*at].raw().say("HGETALL holdline:node:1").expect("told");
+            let reply = self.servers[*at].raw().say("HGETALL holdline:node:1").expect("a reply");
             reply.items().expect("a list").iter().filter_map(Reply::text).collect()
         };
         list.iter().map(kept).collect()
@@ -112,7 +112,7 @@ impl Redlock {
 
     /// Keys of all servers together.
     fn keys(&self) -> i64 {
-        let keys = |one: &RedisServer| one.raw().say("DBSIZE").expect("told").integer();
+        let keys = |one: &RedisServer| one.raw().say("DBSIZE").expect("a reply").integer();
         self.servers.iter().filter_map(keys).sum()
     }
 }
@@ -127,7 +127,7 @@ fn an_operator_makes_a_set_and_looks_at_it() {
     assert_eq!(redlock.keys(), 0, "looking changes nothing");
     let made = redlock.make(&["--max-lease", "2m"]);
     assert!(made.stdout.contains("longest lease 2m"), "{made:?}");
-    assert!(made.stdout.contains("3 of 3 vote, 2 must agree: 1 more may be lost"), "{made:?}");
+    assert!(made.stdout.contains("3 of 3 vote, 2 must agree: 1 more may fail"), "{made:?}");
     assert_eq!(redlock.run(&["quorum", "status"]).code, 0);
     assert_eq!(redlock.run(&["run", "demo", "--lease", "2m", "--", "true"]).code, 0);
     let before = redlock.kept();
@@ -137,8 +137,8 @@ fn an_operator_makes_a_set_and_looks_at_it() {
         &["quorum", "vouch"],
         &["quorum", "rejoin"],
     ] {
-        let told = redlock.run(again);
-        assert_eq!((told.code, told.stdout.contains("3 of 3 vote")), (0, true), "{told:?}");
+        let output = redlock.run(again);
+        assert_eq!((output.code, output.stdout.contains("3 of 3 vote")), (0, true), "{output:?}");
     }
     let other = redlock.run(&["quorum", "init", "--max-lease", "1m"]);
     assert_eq!(other.code, 77, "{other:?}");
@@ -150,8 +150,10 @@ fn an_operator_makes_a_set_and_looks_at_it() {
 fn an_even_number_of_servers_gets_a_warning() {
     let redlock = Redlock::start(2);
     let made = redlock.make(&[]);
-    assert!(made.stdout.contains("2 of 2 vote, 2 must agree: none more may be lost"), "{made:?}");
-    assert!(made.stdout.ends_with("no more losses than one less\n"), "{made:?}");
+    let works = "2 of 2 vote, 2 must agree: no more servers may fail\n";
+    assert!(made.stdout.contains(works), "{made:?}");
+    let warning = "an even number of servers tolerates no more failures than one server fewer\n";
+    assert!(made.stdout.ends_with(warning), "{made:?}");
     assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
 }
 
@@ -170,7 +172,7 @@ fn doctor_looks_at_the_set_and_at_each_server() {
     let explained = redlock.run(&["explain"]);
     assert!(explained.stdout.contains("A majority of its servers must agree"), "{explained:?}");
     let bare = format!("{}&dialect=plain&fencing=off", redlock.url());
-    let explained = told(&mut redlock.command_on(&bare, &["explain"]));
+    let explained = output(&mut redlock.command_on(&bare, &["explain"]));
     assert!(!explained.stdout.contains("It has:"), "{explained:?}");
     assert!(!explained.stdout.contains("hand the fencing token"), "{explained:?}");
 }
@@ -190,20 +192,20 @@ fn an_engine_without_a_quorum_gets_its_own_error() {
             "start those that do not",
         ),
     ] {
-        let told = told(&mut redlock.command_on(&url, &["quorum", "status"]));
-        assert_eq!(told.code, code, "{url}: {told:?}");
-        assert!(told.stderr.contains(says), "{url}: {told:?}");
-        assert!(!format!("{told:?}").contains("CANARY"), "{told:?}");
+        let output = output(&mut redlock.command_on(&url, &["quorum", "status"]));
+        assert_eq!(output.code, code, "{url}: {output:?}");
+        assert!(output.stderr.contains(says), "{url}: {output:?}");
+        assert!(!format!("{output:?}").contains("CANARY"), "{output:?}");
     }
     let zero = redlock.run(&["quorum", "init", "--max-lease", "20m"]);
     assert_eq!(zero.code, 64, "{zero:?}");
 }
 
-/// Whoever is first on blank servers founds a set that waits; an operator may end the wait.
+/// The first client on blank servers makes a set that waits; an operator may end the wait.
 #[test]
 fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     let redlock = Redlock::start(3);
-    // Who only looks makes no set, and does not say that a name is free.
+    // A read-only command makes no set, and does not report that a name is free.
     let token = ["--if-fencing-token", "5", "--reason", "x"];
     for line in [
         &["who", "demo"][..],
@@ -213,9 +215,9 @@ fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
         &[&["revoke", "demo"][..], &token].concat(),
         &["fence", "bump", "--to", "9"],
     ] {
-        let told = redlock.run(line);
-        assert_eq!(told.code, 69, "{line:?}: {told:?}");
-        assert!(told.stderr.contains("`holdline quorum init`"), "{line:?}: {told:?}");
+        let output = redlock.run(line);
+        assert_eq!(output.code, 69, "{line:?}: {output:?}");
+        assert!(output.stderr.contains("`holdline quorum init`"), "{line:?}: {output:?}");
     }
     assert_eq!(redlock.run(&["explain"]).code, 0);
     assert_eq!(redlock.run(&["release", "demo", "--lease-id", ID]).code, 79);
@@ -231,7 +233,7 @@ fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
         "{who:?}"
     );
     assert!(who.stderr.contains("`holdline doctor`"), "{who:?}");
-    // Whoever waits is told for what, and waits no longer than it was to.
+    // A waiter shows what it waits for, and waits no longer than its limit.
     let waits = redlock.run(&["run", "demo", "--wait", "3s", "--", "true"]);
     assert_eq!(waits.code, 69, "{waits:?}");
     assert!(waits.stderr.contains("waiting for demo: "), "{waits:?}");
@@ -247,7 +249,7 @@ fn a_client_on_blank_servers_gets_the_fix_to_wait_or_ask_an_operator() {
     assert_eq!(redlock.states(), ["quarantined"; 3]);
     let unasked = redlock.run(&["quorum", "vouch"]);
     assert_eq!(unasked.code, 64, "{unasked:?}");
-    assert!(unasked.stderr.contains("a second holder"), "{unasked:?}");
+    assert!(unasked.stderr.contains("two clients hold one lock"), "{unasked:?}");
     assert_eq!(redlock.states(), ["quarantined"; 3]);
     assert_eq!(redlock.run(&["quorum", "vouch", "--yes"]).code, 0);
     assert_eq!(redlock.run(&["run", "demo", "--", "true"]).code, 0);
@@ -275,8 +277,8 @@ fn a_job_holds_the_name_is_shown_and_hands_it_on() {
         &["run", "demo", "--shared", "--", "true"],
         &["run", "demo", "--permits", "1/2", "--", "true"],
     ] {
-        let told = redlock.run(lacks);
-        assert_eq!(told.code, 78, "{lacks:?}: {told:?}");
+        let output = redlock.run(lacks);
+        assert_eq!(output.code, 78, "{lacks:?}: {output:?}");
     }
     let bump = (token + 3_600_000_000).to_string();
     assert_eq!(redlock.run(&["fence", "bump", "--to", &bump]).code, 0);
@@ -291,8 +293,8 @@ fn a_lease_is_asked_for_again_under_its_id_and_nothing_is_added_to_it() {
     let first = redlock.json(&acquire);
     let again = redlock.json(&acquire);
     assert_eq!(first["fencing_token"], again["fencing_token"], "{first} {again}");
-    let until = |told: &Value| told["valid_until_ms"].as_u64().expect("a time");
-    // What is told is rounded twice: by the server and by us.
+    let until = |lease: &Value| lease["valid_until_ms"].as_u64().expect("a time");
+    // The time is rounded twice: by the server and by us.
     assert!(until(&again) <= until(&first) + 50, "{first} {again}");
     assert_eq!(redlock.run(&["check", "demo", "--lease-id", ID]).code, 0);
     assert_eq!(redlock.run(&["renew", "demo", "--lease-id", ID, "--lease", "30s"]).code, 0);
@@ -338,7 +340,7 @@ fn one_server_may_be_lost_and_a_majority_not() {
     let (mut holder, _) = redlock.hold(&["--lease", "5s", "--grace", "300ms"]);
     let status = redlock.run(&["quorum", "status"]);
     assert_eq!(status.code, 0, "{status:?}");
-    assert!(status.stdout.contains("none more may be lost"), "{status:?}");
+    assert!(status.stdout.contains("no more servers may fail"), "{status:?}");
     redlock.servers[1].kill();
     let lost = redlock.run(&["run", "other", "--try", "--", "true"]);
     assert_eq!(lost.code, 69, "{lost:?}");
@@ -350,7 +352,7 @@ fn one_server_may_be_lost_and_a_majority_not() {
     assert_eq!(holder.code(), 79, "{rest}");
 }
 
-/// A server that was started again without its memory keeps still, and is shown to.
+/// A server that was restarted without its data refuses requests, and the status shows that.
 #[test]
 fn a_server_that_lost_its_data_is_quarantined() {
     let redlock = Redlock::set(3);
@@ -371,12 +373,12 @@ fn servers_that_are_not_one_set_are_refused() {
     let [a, b] = [&one, &other].map(|set| set.servers[0].address());
     let [c, d] = [&one, &other].map(|set| set.servers[1].address());
     let mixed = format!("redlock://{a},{c},{b},{d}?{UNHURRIED}");
-    let foreign = told(&mut one.command_on(&mixed, &["run", "demo", "--", "true"]));
+    let foreign = output(&mut one.command_on(&mixed, &["run", "demo", "--", "true"]));
     assert_eq!(foreign.code, 77, "{foreign:?}");
     assert!(foreign.stderr.contains("not one set"), "{foreign:?}");
     let twice =
         format!("redlock://{a},localhost:{},{}?{UNHURRIED}", a.port(), one.servers[1].address());
-    let twice = told(&mut one.command_on(&twice, &["run", "demo", "--", "true"]));
+    let twice = output(&mut one.command_on(&twice, &["run", "demo", "--", "true"]));
     assert_eq!(twice.code, 77, "{twice:?}");
     assert!(twice.stderr.contains("are one server"), "{twice:?}");
 }
@@ -387,7 +389,7 @@ fn a_lock_is_shared_with_plain_clients() {
     let redlock = Redlock::start(3);
     let tokens = format!("{}&dialect=plain&key_template=lock:{{name}}", redlock.url());
     let bare = format!("{tokens}&fencing=off");
-    let run = |url: &str, arguments: &[&str]| told(&mut redlock.command_on(url, arguments));
+    let run = |url: &str, arguments: &[&str]| output(&mut redlock.command_on(url, arguments));
     let say = |words: &[&str]| {
         let ask = |one: &RedisServer| one.raw().send(words).expect("the server answers");
         redlock.servers.iter().map(ask).collect::<Vec<Reply>>()
@@ -439,9 +441,9 @@ fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
         (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),
     ] {
-        let told = told(&mut redlock.command_on(url, line));
-        assert_eq!(told.code, 78, "{line:?}: {told:?}");
-        assert!(told.stderr.contains(says), "{line:?}: {told:?}");
+        let output = output(&mut redlock.command_on(url, line));
+        assert_eq!(output.code, 78, "{line:?}: {output:?}");
+        assert!(output.stderr.contains(says), "{line:?}: {output:?}");
     }
     assert_eq!(redlock.keys(), 0, "nothing was asked for");
 }
@@ -455,15 +457,15 @@ fn a_password_is_shown_to_nobody() {
     }
     let url = redlock.url().replace("redlock://", "redlock://:CANARY@");
     let job = "env; tr '\\0' '\\n' < /proc/$PPID/cmdline";
-    let ran = told(&mut redlock.command_on(&url, &["-v", "run", "demo", "--", "sh", "-c", job]));
+    let ran = output(&mut redlock.command_on(&url, &["-v", "run", "demo", "--", "sh", "-c", job]));
     assert_eq!(ran.code, 0, "{ran:?}");
     assert!(
         ran.stdout.contains("HOLDLINE_ENGINE=redlock") && !format!("{ran:?}").contains("CANARY")
     );
     let wrong = url.replace("CANARY", "CANARY2");
     for line in [&["run", "demo", "--", "true"][..], &["quorum", "status"], &["doctor"]] {
-        let told = told(&mut redlock.command_on(&wrong, line));
-        assert!(told.code != 0 && !format!("{told:?}").contains("CANARY"), "{told:?}");
+        let output = output(&mut redlock.command_on(&wrong, line));
+        assert!(output.code != 0 && !format!("{output:?}").contains("CANARY"), "{output:?}");
     }
 }
 
@@ -476,8 +478,8 @@ fn a_set_of_short_leases_serves_every_verb() {
     assert_eq!(acquired.code, 0, "{acquired:?}");
     assert!(acquired.stderr.contains("the lease is 10s"), "{acquired:?}");
     for verb in ["check", "renew", "release"] {
-        let told = redlock.run(&[&[verb], &id[..]].concat());
-        assert_eq!(told.code, 0, "{verb}: {told:?}");
+        let output = redlock.run(&[&[verb], &id[..]].concat());
+        assert_eq!(output.code, 0, "{verb}: {output:?}");
     }
     assert_eq!(redlock.run(&["who", "demo"]).code, 1);
     assert_eq!(redlock.run(&["wait", "demo"]).code, 0);
@@ -496,8 +498,8 @@ fn a_release_without_a_majority_ends_as_unavailable() {
     redlock.servers[0].kill();
     redlock.servers[1].kill();
     for verb in ["check", "renew", "release"] {
-        let told = redlock.run(&[&["--json", verb], &id[..]].concat());
-        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{verb}: {told:?}");
+        let output = redlock.run(&[&["--json", verb], &id[..]].concat());
+        assert_eq!((output.code, output.stdout.as_str()), (69, ""), "{verb}: {output:?}");
     }
 }
 
@@ -514,7 +516,7 @@ fn a_wrapper_ends_soon_after_its_job_without_a_majority() {
         assert_eq!(holder.code(), 3);
         let (after, talk) = (ended.elapsed(), holder.rest());
         assert!(talk.contains("the store did not confirm the release"), "{talk}");
-        let kept = redlock.servers[0].raw().say("EXISTS holdline:{demo}").expect("told");
+        let kept = redlock.servers[0].raw().say("EXISTS holdline:{demo}").expect("a reply");
         assert_eq!(kept.integer(), Some(0), "it is released where a server answers");
         // A second is enough once it is known that there is no majority.
         assert!(after < Duration::from_secs(4), "{after:?}");

@@ -36,8 +36,8 @@ fn a_password_is_in_no_message_and_in_no_job() {
 fn a_lease_id_is_shown_to_its_holder_only() {
     let world = World::new();
     let id = "00112233445566778899aabbccddeeff";
-    let told = world.run(&["acquire", "a", "--lease", "1m", "--lease-id", id]);
-    assert!(told.stdout.contains(id));
+    let output = world.run(&["acquire", "a", "--lease", "1m", "--lease-id", id]);
+    assert!(output.stdout.contains(id));
     for arguments in [
         &["who", "a"][..],
         &["--json", "who", "a"],
@@ -45,8 +45,8 @@ fn a_lease_id_is_shown_to_its_holder_only() {
         &["run", "--try", "a", "true"],
         &["-v", "check", "a", "--lease-id", id],
     ] {
-        let told = world.run(arguments);
-        assert!(!format!("{told:?}").contains(id), "{told:?}");
+        let output = world.run(arguments);
+        assert!(!format!("{output:?}").contains(id), "{output:?}");
     }
     assert!(world.run(&["who", "a"]).stdout.contains("00112233"));
 }
@@ -60,13 +60,13 @@ fn names_and_reasons_cannot_reach_the_terminal() {
     let mut holder = world.hold(&["--reason", reason, name]);
     let wide = "x".repeat(512);
     let _other = world.hold(&[&wide]);
-    for told in [
+    for output in [
         world.run(&["who", name]),
         world.run(&["ls"]),
         world.run(&["run", "--try", name, "true"]),
         world.run(&["wait", name, "--wait", "10ms"]),
     ] {
-        let seen = format!("{}{}", told.stdout, told.stderr);
+        let seen = format!("{}{}", output.stdout, output.stderr);
         assert!(seen.contains(shown), "{seen}");
         assert!(!seen.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}']), "{seen:?}");
         assert!(!seen.lines().any(|line| line == "holdline: all is well"), "{seen}");

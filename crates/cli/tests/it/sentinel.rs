@@ -1,11 +1,11 @@
-//! The verbs on servers that Sentinels look after: over a failover, and with wrong words.
+//! The verbs on servers that Sentinels monitor: over a failover, and with wrong words.
 
 use std::process::Command;
 
 use holdline_services::{RedisServer, SentinelConfig, SentinelGroup};
 use rustix::process::Signal;
 
-use crate::world::{Running, Told, World, eventually, told};
+use crate::world::{CommandOutput, Running, World, eventually, output};
 
 /// The longest lease in seconds; nothing is granted for so long after a failover.
 const LONGEST: u64 = 15;
@@ -41,11 +41,11 @@ impl Sentinels {
         command
     }
 
-    fn run_on(&self, url: &str, arguments: &[&str]) -> Told {
-        told(&mut self.command_on(url, arguments))
+    fn run_on(&self, url: &str, arguments: &[&str]) -> CommandOutput {
+        output(&mut self.command_on(url, arguments))
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_on(&self.url(), arguments)
     }
 
@@ -54,9 +54,9 @@ impl Sentinels {
     }
 
     fn queue_length(&self) -> u64 {
-        let told = self.run(&["--json", "who", "demo"]);
-        let who: serde_json::Value =
-            serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"));
+        let output = self.run(&["--json", "who", "demo"]);
+        let who: serde_json::Value = serde_json::from_str(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
         who["queue_length"].as_u64().expect("a number")
     }
 }
@@ -107,9 +107,9 @@ fn a_start_without_a_master_waits_for_one_within_its_limit() {
         assert!(says.contains("waiting to connect: no quorum: no master accepts it"), "{says}");
     }
     for (limit, name) in [(&["--try"][..], "a"), (&["--wait", "1s"], "b")] {
-        let told = sentinels.run(&[&["acquire", name][..], &LONG, limit].concat());
-        assert_eq!(told.code, 69, "{told:?}");
-        assert!(told.stderr.contains("no master accepts it: "), "{told:?}");
+        let output = sentinels.run(&[&["acquire", name][..], &LONG, limit].concat());
+        assert_eq!(output.code, 69, "{output:?}");
+        assert!(output.stderr.contains("no master accepts it: "), "{output:?}");
     }
     sentinels.group.servers()[0].restart();
     for waiter in &mut waiters {
@@ -150,10 +150,10 @@ fn errors_have_their_exit_codes_and_leave_nothing() {
         (user, 77, "user or password is wrong"),
         ("redis+sentinel://127.0.0.1:1,127.0.0.1:2/locks".to_owned(), 69, "none of the sentinels"),
     ] {
-        let told = sentinels.run_on(&url, &["acquire", "demo", "--try", "--lease", "15s"]);
-        assert_eq!(told.code, code, "{url}: {told:?}");
-        assert!(told.stderr.contains(says), "{url}: {told:?}");
-        assert!(!format!("{told:?}").contains("CANARY"), "{told:?}");
+        let output = sentinels.run_on(&url, &["acquire", "demo", "--try", "--lease", "15s"]);
+        assert_eq!(output.code, code, "{url}: {output:?}");
+        assert!(output.stderr.contains(says), "{url}: {output:?}");
+        assert!(!format!("{output:?}").contains("CANARY"), "{output:?}");
     }
     let long = sentinels.run(&["acquire", "demo", "--try", "--lease", "16s"]);
     assert_eq!(long.code, 64, "{long:?}");

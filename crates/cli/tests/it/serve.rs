@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::world::{Running, World, eventually, told};
+use crate::world::{Running, World, eventually, output};
 
 /// A server on a port of its own, and its URL.
 struct Served(Running, String);
@@ -35,7 +35,7 @@ const WALKED: [&str; 5] =
     ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
 
 fn walk(command: &mut Command, name: &str) {
-    let walked = told(command);
+    let walked = output(command);
     assert_eq!(walked.code, 0, "{walked:?}");
     let lines: Vec<String> =
         walked.stdout.lines().map(|line| line.replace(name, "walk/1")).collect();
@@ -87,7 +87,7 @@ fn a_job_goes_on_when_its_server_is_killed_and_started_again() {
     let token = world.token("a");
     server.0.signal(Signal::KILL);
     server.0.status();
-    // Whoever asks the store itself finds the name held, and the dead server's process changes
+    // A client of the store itself finds the name held, and the dead server's process changes
     // nothing about that.
     let busy = world.run(&["run", "--try", "a", "--", "true"]);
     assert_eq!(busy.code, 75, "{busy:?}");

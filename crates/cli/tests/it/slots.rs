@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::world::{Running, Told, World, eventually};
+use crate::world::{CommandOutput, Running, World, eventually};
 
 /// A daily slot whose ends are hours away from now.
 fn daily() -> String {
@@ -11,7 +11,7 @@ fn daily() -> String {
 }
 
 /// Runs a job once per slot.
-fn run(world: &World, slot: &str, flags: &[&str], job: &[&str]) -> Told {
+fn run(world: &World, slot: &str, flags: &[&str], job: &[&str]) -> CommandOutput {
     let first = ["run", "--once-per", slot];
     world.run(&[&first[..], flags, &["report", "--"], job].concat())
 }
@@ -24,10 +24,10 @@ fn start(world: &World, flags: &[&str]) -> Running {
     running
 }
 
-fn is_done_already(told: &Told) {
-    assert_eq!((told.code, &*told.stdout), (0, ""), "{told:?}");
-    assert!(told.stderr.contains("report: the job has run in this slot"), "{told:?}");
-    assert_eq!(told.stderr.lines().count(), 1, "{told:?}");
+fn is_done_already(output: &CommandOutput) {
+    assert_eq!((output.code, &*output.stdout), (0, ""), "{output:?}");
+    assert!(output.stderr.contains("report: the job has run in this slot"), "{output:?}");
+    assert_eq!(output.stderr.lines().count(), 1, "{output:?}");
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn the_job_runs_once_in_a_slot_and_the_rest_end_well() {
     // A lease keeps the daily slot, a freeze the yearly one.
     for slot in [&*daily(), "@yearly"] {
         let world = World::new();
-        let told = run(&world, slot, &[], &["echo", "worked"]);
-        assert_eq!((told.code, &*told.stdout), (0, "worked\n"), "{told:?}");
+        let output = run(&world, slot, &[], &["echo", "worked"]);
+        assert_eq!((output.code, &*output.stdout), (0, "worked\n"), "{output:?}");
         for _ in 0..2 {
             is_done_already(&run(&world, slot, &["--report", "r.json"], &["echo", "again"]));
         }
@@ -49,34 +49,34 @@ fn the_job_runs_once_in_a_slot_and_the_rest_end_well() {
 }
 
 #[test]
-fn a_failed_job_gives_its_slot_back_unless_told_otherwise() {
+fn a_failed_job_frees_its_slot_unless_a_flag_keeps_it() {
     let fails = ["sh", "-c", "echo tried; exit 7"];
     for (flags, again) in
         [(&[][..], true), (&["--keep-on-failure"], false), (&["--at-most-once"], false)]
     {
         let world = World::new();
-        let told = run(&world, &daily(), flags, &fails);
-        assert_eq!((told.code, &*told.stdout), (7, "tried\n"), "{told:?}");
-        let told = run(&world, &daily(), flags, &["echo", "again"]);
+        let output = run(&world, &daily(), flags, &fails);
+        assert_eq!((output.code, &*output.stdout), (7, "tried\n"), "{output:?}");
+        let output = run(&world, &daily(), flags, &["echo", "again"]);
         if again {
-            assert_eq!((told.code, &*told.stdout), (0, "again\n"), "{flags:?}: {told:?}");
+            assert_eq!((output.code, &*output.stdout), (0, "again\n"), "{flags:?}: {output:?}");
         } else {
-            is_done_already(&told);
+            is_done_already(&output);
         }
     }
 }
 
 #[test]
-fn whoever_waits_learns_of_the_end_of_the_job_elsewhere() {
+fn a_waiter_learns_that_the_job_ended_elsewhere() {
     let world = World::new();
     let mut running = start(&world, &[]);
-    let told = run(&world, &daily(), &["--try"], &["echo", "again"]);
-    assert_eq!(told.code, 75, "{told:?}");
-    assert!(told.stderr.contains("report: the job runs elsewhere: sh (pid "), "{told:?}");
-    let told = run(&world, &daily(), &["--skip"], &["echo", "again"]);
-    assert_eq!((told.code, &*told.stdout), (0, ""), "{told:?}");
-    let told = run(&world, &daily(), &["--wait", "200ms"], &["echo", "again"]);
-    assert_eq!(told.code, 75, "{told:?}");
+    let output = run(&world, &daily(), &["--try"], &["echo", "again"]);
+    assert_eq!(output.code, 75, "{output:?}");
+    assert!(output.stderr.contains("report: the job runs elsewhere: sh (pid "), "{output:?}");
+    let output = run(&world, &daily(), &["--skip"], &["echo", "again"]);
+    assert_eq!((output.code, &*output.stdout), (0, ""), "{output:?}");
+    let output = run(&world, &daily(), &["--wait", "200ms"], &["echo", "again"]);
+    assert_eq!(output.code, 75, "{output:?}");
 
     let waits = ["run", "--once-per", &daily(), "report", "--", "echo", "mine"];
     let mut waiting = world.start(&waits);
@@ -92,8 +92,8 @@ fn another_takes_over_from_one_that_is_killed_unless_the_job_runs_at_most_once()
     let mut dies = start(&world, &[]);
     dies.signal(Signal::KILL);
     assert_eq!(dies.code(), 137);
-    let told = run(&world, &daily(), &[], &["echo", "mine"]);
-    assert_eq!((told.code, &*told.stdout), (0, "mine\n"), "{told:?}");
+    let output = run(&world, &daily(), &[], &["echo", "mine"]);
+    assert_eq!((output.code, &*output.stdout), (0, "mine\n"), "{output:?}");
 
     let world = World::new();
     let mut dies = start(&world, &["--at-most-once"]);
@@ -108,8 +108,8 @@ fn one_that_is_stopped_past_its_lease_is_overtaken_and_its_job_is_stopped() {
     let lease = ["--lease", "3s", "--grace", "0s"];
     let mut stopped = start(&world, &lease);
     stopped.signal(Signal::STOP);
-    let told = run(&world, &daily(), &lease, &["echo", "mine"]);
-    assert_eq!((told.code, &*told.stdout), (0, "mine\n"), "{told:?}");
+    let output = run(&world, &daily(), &lease, &["echo", "mine"]);
+    assert_eq!((output.code, &*output.stdout), (0, "mine\n"), "{output:?}");
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.code(), 79, "the lease was lost");
     eventually("the job is gone", || !crate::world::is_alive(stopped.job.get()));
@@ -117,9 +117,9 @@ fn one_that_is_stopped_past_its_lease_is_overtaken_and_its_job_is_stopped() {
 }
 
 #[test]
-fn what_is_wrong_is_told_by_its_flag() {
+fn a_wrong_value_is_reported_with_its_flag() {
     let world = World::new();
-    for (flags, told) in [
+    for (flags, says) in [
         (&["--once-per", "0s"][..], "--once-per 0s: must be above zero"),
         (&["--once-per", "15"], "did you mean 15s?"),
         (&["--once-per", "8785h"], "too long"),
@@ -133,7 +133,7 @@ fn what_is_wrong_is_told_by_its_flag() {
     ] {
         let failed = world.run(&[&["run"], flags, &["report", "--", "echo", "no"]].concat());
         assert_eq!((failed.code, &*failed.stdout), (64, ""), "{flags:?}: {failed:?}");
-        assert!(failed.stderr.contains(told), "{flags:?}: {failed:?}");
+        assert!(failed.stderr.contains(says), "{flags:?}: {failed:?}");
     }
     assert!(!world.path("store").exists() || world.run(&["ls"]).stdout.is_empty());
 }

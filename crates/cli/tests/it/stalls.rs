@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use crate::clock::{build_shim, number};
 use crate::world::{Running, World, eventually};
 
-/// Tells when it is told TERM, and writes down every moment in which it still runs.
+/// Prints when it receives TERM, and writes down every moment in which it still runs.
 const JOB: &str = "trap 'echo term' TERM; echo up $$; echo $HOLDLINE_VALID_UNTIL_MS
                    while :; do date +%s%3N >> ran; sleep 0.02; done";
 
@@ -33,7 +33,7 @@ fn commits(store: &Connection) -> i64 {
     store.query_row("PRAGMA data_version", [], |row| row.get(0)).expect("read")
 }
 
-/// The job is told TERM, and does not run when the lease is over.
+/// The job receives TERM, and does not run when the lease is over.
 fn is_stopped_in_time(world: &World, holder: &Running) {
     assert!(holder.line().starts_with("up "));
     let valid_until = number(&holder.line());

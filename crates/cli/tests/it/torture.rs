@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::world::{Running, World, eventually, is_alive, told};
+use crate::world::{Running, World, eventually, is_alive, output};
 
 const SHORT: [&str; 5] = ["torture", "--seconds", "1", "--seed", "7"];
 
@@ -19,9 +19,9 @@ fn object(text: &str) -> Value {
 #[test]
 fn a_run_keeps_its_promises_and_its_history() {
     let world = World::new();
-    let told = world.run(&[&["--json"], &SHORT[..], &["--history", "h"]].concat());
-    assert_eq!(told.code, 0, "{told:?}");
-    let report = object(&told.stdout);
+    let output = world.run(&[&["--json"], &SHORT[..], &["--history", "h"]].concat());
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = object(&output.stdout);
     assert_eq!((&report["verdict"], &report["seed"]), (&"kept".into(), &7.into()));
     assert!(report["faults"]["pause-holder"].as_u64() > Some(0), "{report}");
     assert!(report["unfenced_lost"].as_u64() > Some(0), "{report}");
@@ -37,20 +37,23 @@ fn a_run_keeps_its_promises_and_its_history() {
 #[test]
 fn a_planted_bug_is_found_with_its_witness() {
     let world = World::new();
-    let told = world.run(&[&SHORT[..], &["--plant", "accept-stale"]].concat());
-    assert_eq!(told.code, 1, "{told:?}");
-    assert!(told.stdout.contains("a late write was accepted"), "{told:?}");
-    assert!(told.stdout.lines().nth(1).is_some_and(|line| line.ends_with("broken")), "{told:?}");
-    assert!(told.stderr.contains("--seed 7 repeats the same faults"), "{told:?}");
+    let output = world.run(&[&SHORT[..], &["--plant", "accept-stale"]].concat());
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.stdout.contains("a late write was accepted"), "{output:?}");
+    assert!(
+        output.stdout.lines().nth(1).is_some_and(|line| line.ends_with("broken")),
+        "{output:?}"
+    );
+    assert!(output.stderr.contains("--seed 7 repeats the same faults"), "{output:?}");
 }
 
 #[test]
 fn what_cannot_be_done_is_refused_before_anything_is_done() {
     let world = World::new();
-    for (arguments, code, told) in [
+    for (arguments, code, says) in [
         (&["--nemesis", "flush-all"][..], 64, "--store-is-expendable"),
         (&["--nemesis", "pauze"], 64, "did you mean 'pause'?"),
-        (&["--nemesis", "cut"], 64, "none can stand before this store"),
+        (&["--nemesis", "cut"], 64, "which is impossible for this store"),
         (&["--store-is-expendable"], 64, "nothing here erases that store"),
         (&["--history", "no/such/h"], 64, "nothing was started"),
         (&["--url", "memory:"], 78, "workers would share nothing"),
@@ -58,7 +61,7 @@ fn what_cannot_be_done_is_refused_before_anything_is_done() {
     ] {
         let said = world.run(&[&SHORT[..1], arguments].concat());
         assert_eq!(said.code, code, "{arguments:?}: {said:?}");
-        assert!(said.stderr.contains(told), "{arguments:?}: {said:?}");
+        assert!(said.stderr.contains(says), "{arguments:?}: {said:?}");
     }
     assert!(!world.path("store").exists());
 }
@@ -68,8 +71,8 @@ fn command_line(pid: u32) -> String {
     String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
-/// Whether a worker hears its orders. From before that on it dies with its run.
-fn hears_orders(pid: u32) -> bool {
+/// Returns whether a worker receives its orders. By then it dies with its run.
+fn receives_orders(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut names =
         threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
@@ -82,7 +85,7 @@ fn workers(of: &Running) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();
     let pids = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-    pids.filter(|pid| hears_orders(*pid)).collect()
+    pids.filter(|pid| receives_orders(*pid)).collect()
 }
 
 /// Starts a run that would last, and waits for its workers.
@@ -130,9 +133,9 @@ fn an_expendable_redis_is_struck_itself() {
     let mut command = world.command(&["--json", "torture", "--nemesis", faults]);
     command.args(["--seconds", "6", "--seed", "3", "--store-is-expendable"]);
     command.env("HOLDLINE_URL", server.url());
-    let told = told(&mut command);
-    assert_eq!(told.code, 0, "{told:?}");
-    let report = object(&told.stdout);
+    let output = output(&mut command);
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = object(&output.stdout);
     for fault in ["script-flush", "client-kill", "flush-all", "reset"] {
         assert!(report["faults"][fault].as_u64() > Some(0), "{fault}: {report}");
     }
@@ -151,9 +154,9 @@ fn the_master_of_an_expendable_group_is_replaced() {
     command.args(["--seconds", "8", "--seed", "3", "--store-is-expendable"]);
     let limits = "max_lease_duration_ms=1000&old_master_ms=1500";
     command.env("HOLDLINE_URL", format!("{}?{limits}", group.url()));
-    let told = told(&mut command);
-    assert_eq!(told.code, 0, "{told:?}");
-    let report = object(&told.stdout);
+    let output = output(&mut command);
+    assert_eq!(output.code, 0, "{output:?}");
+    let report = object(&output.stdout);
     assert!(report["faults"]["failover"].as_u64() > Some(0), "{report}");
     assert_eq!((&report["exclusion_judged"], &report["fenced_lost"]), (&true.into(), &0.into()));
 }

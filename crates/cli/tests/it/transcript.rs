@@ -9,14 +9,14 @@ use holdline_services::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-use crate::world::{Running, Told, World};
+use crate::world::{CommandOutput, Running, World};
 
 /// What an engine may lack, by the word of its capabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     Detach,
     Freeze,
-    /// To tell how long another's lease lasts yet.
+    /// To report how long the lease of another client still lasts.
     Left,
     List,
     Permits,
@@ -194,7 +194,7 @@ impl Names {
             // One of the script's own is shown as it is.
             "lease_id" if !is_of_script(&value) => self.of("lease", &value),
             "left_ms" if self.without_left => Value::Null,
-            // How old something is, not every store can tell.
+            // Not every store knows how old something is.
             "engine" | "message" | "held_for_ms" | "waited_ms" => Value::Null,
             _ if key.ends_with("_ms") => "time".into(),
             _ => self.shape(value),
@@ -221,8 +221,8 @@ fn is_asked(needs: &[Needs], lacks: &[Needs], line: &str) -> bool {
     })
 }
 
-/// Plays the script and writes down what it shows. Of lines about what is lacking only the exit
-/// code is told, where the engine `asks` for them.
+/// Plays the script and writes down what it shows. For lines about what is lacking
+/// it writes only the exit code, where the engine `asks` for them.
 fn transcript(url: &str, lacks: &[Needs], asks: bool) -> Vec<String> {
     let names = Names { without_left: lacks.contains(&Left), ..Names::default() };
     let mut player = Player { world: World::new(), url, names, jobs: BTreeMap::new() };
@@ -263,13 +263,13 @@ impl Player<'_> {
         }
         let words: Vec<&str> = line.split(' ').collect();
         self.names.lock = words.get(1).copied().unwrap_or_default().to_owned();
-        let told = match words.as_slice() {
+        let output = match words.as_slice() {
             ["hold", job, name, options @ ..] => return self.hold(job, name, options),
             ["end" | "lost", job] => self.ended(job, words[0] == "end"),
             _ => shell(&self.world, self.url, &line),
         };
-        let (out, err) = (self.shapes(&told.stdout), self.shapes(&told.stderr));
-        format!("{}\n  out {}\n  err {}", told.code, out.join("\n      "), err.join("\n      "))
+        let (out, err) = (self.shapes(&output.stdout), self.shapes(&output.stderr));
+        format!("{}\n  out {}\n  err {}", output.code, out.join("\n      "), err.join("\n      "))
     }
 
     fn shapes(&mut self, text: &str) -> Vec<String> {
@@ -290,17 +290,17 @@ impl Player<'_> {
         line
     }
 
-    fn ended(&mut self, job: &str, by_itself: bool) -> Told {
+    fn ended(&mut self, job: &str, by_itself: bool) -> CommandOutput {
         let mut running = self.jobs.remove(job).expect("it was started");
         if by_itself {
             running.let_go();
         }
-        Told { code: running.code(), stdout: String::new(), stderr: running.rest() }
+        CommandOutput { code: running.code(), stdout: String::new(), stderr: running.rest() }
     }
 }
 
 /// Without the talk while something is waited for, which depends on how long that takes.
-fn shell(world: &World, url: &str, line: &str) -> Told {
+fn shell(world: &World, url: &str, line: &str) -> CommandOutput {
     world.shell_on(url, &format!("holdline --json --quiet {line}"))
 }
 
@@ -350,8 +350,8 @@ fn a_quorum_of_redis_servers_prints_what_local_prints_except_for_what_it_lacks()
     let servers = [(); 3].map(|()| RedisServer::start(RedisConfig::default()));
     let hosts: Vec<_> = servers.iter().map(|server| server.address().to_string()).collect();
     let url = unhurried(&format!("redlock://{}", hosts.join(",")));
-    let told = World::new().shell_on(&url, "holdline quorum init && holdline quorum vouch --yes");
-    assert_eq!(told.code, 0, "{told:?}");
+    let output = World::new().shell_on(&url, "holdline quorum init && holdline quorum vouch --yes");
+    assert_eq!(output.code, 0, "{output:?}");
     compare("redlock", &url, &[Freeze, List, Permits, Repeat, Shared]);
 }
 

@@ -4,11 +4,11 @@ use crate::world::World;
 
 /// Runs and expects a code and a part of what is said.
 fn refused(world: &World, arguments: &[&str], code: i32, says: &str) {
-    let told = world.run(arguments);
-    assert_eq!(told.code, code, "{arguments:?}: {told:?}");
-    assert!(told.stderr.contains(says), "{arguments:?}: {}", told.stderr);
-    assert!(!told.stderr.contains('\u{1b}'), "{arguments:?}: {:?}", told.stderr);
-    assert_eq!(told.stdout, "", "{arguments:?}");
+    let output = world.run(arguments);
+    assert_eq!(output.code, code, "{arguments:?}: {output:?}");
+    assert!(output.stderr.contains(says), "{arguments:?}: {}", output.stderr);
+    assert!(!output.stderr.contains('\u{1b}'), "{arguments:?}: {:?}", output.stderr);
+    assert_eq!(output.stdout, "", "{arguments:?}");
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn offered(world: &World, line: &str) -> Vec<String> {
         "holdline completions fish > holdline.fish
          HOME=$PWD fish --no-config -c 'source holdline.fish; complete -C \"{line}\"'"
     );
-    let told = world.shell(&script);
-    assert_eq!(told.code, 0, "{told:?}");
-    told.stdout.lines().map(|line| line.split('\t').next().unwrap_or(line).to_owned()).collect()
+    let output = world.shell(&script);
+    assert_eq!(output.code, 0, "{output:?}");
+    output.stdout.lines().map(|line| line.split('\t').next().unwrap_or(line).to_owned()).collect()
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn help_is_a_verb_too() {
 
 #[test]
 fn the_help_of_run_says_how_it_is_called() {
-    let told = World::new().run(&["run", "--help"]);
-    let head: Vec<&str> = told.stdout.lines().take(8).collect();
+    let output = World::new().run(&["run", "--help"]);
+    let head: Vec<&str> = output.stdout.lines().take(8).collect();
     let expected = [
         "Hold NAME, run COMMAND, release",
         "",
@@ -201,8 +201,11 @@ fn colours_come_only_when_they_are_wanted() {
         "NO_COLOR=1 script -qec 'holdline --url nonsense ls' /dev/null",
         "script -qec 'holdline --color never --url nonsense ls' /dev/null",
     ] {
-        let told = world.shell(line);
-        assert_eq!(told.stdout.contains('\u{1b}'), line.starts_with("script -qec 'holdline --url"));
+        let output = world.shell(line);
+        assert_eq!(
+            output.stdout.contains('\u{1b}'),
+            line.starts_with("script -qec 'holdline --url")
+        );
     }
 }
 
@@ -217,13 +220,14 @@ fn json_talk_is_json_too() {
         (&["--json", "unfreeze", "a"], "nothing_there", 1),
         (&["--json", "check", "a", "--lease-id", &"0".repeat(32)], "lost", 79),
     ] {
-        let told = world.run(arguments);
-        let mut lines = told.stderr.lines().filter(|line| !line.contains("there is no store yet"));
+        let output = world.run(arguments);
+        let mut lines =
+            output.stderr.lines().filter(|line| !line.contains("there is no store yet"));
         let talk: serde_json::Value =
             serde_json::from_str(lines.next().expect("a line")).expect("JSON");
-        assert_eq!(lines.next(), None, "{told:?}");
+        assert_eq!(lines.next(), None, "{output:?}");
         assert_eq!((&talk["kind"], &talk["exit"]), (&kind.into(), &exit.into()), "{talk}");
-        assert_eq!(told.code, exit);
+        assert_eq!(output.code, exit);
         assert_eq!(talk["level"], "error");
     }
 }

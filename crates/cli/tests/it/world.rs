@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Long enough for any machine; reached only by a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How often to look for what tells nobody.
+/// How often to poll for what sends no notification.
 const LOOK: Duration = Duration::from_millis(15);
 
 /// A directory with a store of its own. It goes with everything in it.
@@ -26,7 +26,7 @@ pub(crate) struct World {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct CommandOutput {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -67,17 +67,17 @@ impl World {
     }
 
     /// Runs `holdline` to its end.
-    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Told {
-        told(&mut self.command(arguments))
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: &[S]) -> CommandOutput {
+        output(&mut self.command(arguments))
     }
 
     /// Runs a shell script in which `holdline` is found.
-    pub(crate) fn shell(&self, script: &str) -> Told {
+    pub(crate) fn shell(&self, script: &str) -> CommandOutput {
         self.shell_on(&self.url(), script)
     }
 
     /// The same with another engine.
-    pub(crate) fn shell_on(&self, url: &str, script: &str) -> Told {
+    pub(crate) fn shell_on(&self, url: &str, script: &str) -> CommandOutput {
         let command = self.command::<&str>(&[]);
         let binary = Path::new(env!("CARGO_BIN_EXE_holdline"));
         let folder = binary.parent().expect("a folder").display();
@@ -86,7 +86,7 @@ impl World {
         shell.args(["-c", script]).current_dir(&self.directory).stdin(Stdio::null()).env_clear();
         shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         shell.env("PATH", path).env("HOLDLINE_URL", url);
-        told(&mut shell)
+        output(&mut shell)
     }
 
     /// Starts `holdline run` with these options around a job that says `up PID` and then waits
@@ -110,8 +110,8 @@ impl World {
 
     /// How a name stands.
     pub(crate) fn who(&self, name: &str) -> Value {
-        let told = self.run(&["--json", "who", name]);
-        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+        let output = self.run(&["--json", "who", name]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
     /// The fencing token of the only holder.
@@ -119,7 +119,7 @@ impl World {
         self.who(name)["holders"][0]["fencing_token"].to_string()
     }
 
-    /// Waits until so many are in the queue.
+    /// Waits until this many are in the queue.
     pub(crate) fn queued(&self, name: &str, count: u64) {
         eventually("queued", || self.who(name)["queue_length"] == count);
     }
@@ -136,9 +136,9 @@ impl Drop for World {
     }
 }
 
-pub(crate) fn told(command: &mut Command) -> Told {
+pub(crate) fn output(command: &mut Command) -> CommandOutput {
     let output = command.output().expect("the command starts");
-    Told {
+    CommandOutput {
         code: code(output.status),
         stdout: String::from_utf8(output.stdout).expect("UTF-8"),
         stderr: String::from_utf8(output.stderr).expect("UTF-8"),
@@ -155,7 +155,7 @@ pub(crate) fn eventually(what: &str, so: impl Fn() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !so() {
         assert!(Instant::now() < deadline, "never: {what}");
-        std::thread::sleep(LOOK); // event: another process, which tells nobody here
+        std::thread::sleep(LOOK); // event: another process, which notifies nobody here
     }
 }
 
@@ -194,7 +194,7 @@ impl Running {
         self.child.id()
     }
 
-    /// The next line of standard output; `up PID` also tells the job's process id.
+    /// The next line of standard output; `up PID` also gives the job's process id.
     pub(crate) fn line(&self) -> String {
         let Ok(line) = self.lines.recv_timeout(DEADLINE) else {
             let said: Vec<String> = self.talk.try_iter().collect();

@@ -5,7 +5,7 @@ use std::process::Command;
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use rustix::process::Signal;
 
-use crate::world::{Told, World, eventually, told};
+use crate::world::{CommandOutput, World, eventually, output};
 
 /// A server, and a world whose commands use it.
 struct Ground {
@@ -25,13 +25,13 @@ impl Ground {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Told {
-        told(&mut self.command(arguments))
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        output(&mut self.command(arguments))
     }
 
     fn who(&self, name: &str) -> serde_json::Value {
-        let told = self.run(&["--json", "who", name]);
-        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:?}"))
+        let output = self.run(&["--json", "who", name]);
+        serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 }
 
@@ -77,8 +77,8 @@ fn errors_have_their_exit_codes() {
         [("zk://127.0.0.1:1", 69), ("zk://127.0.0.1?famly=kazoo", 78), ("zks://127.0.0.1", 78)]
     {
         let mut command = ground.world.command(&["run", "demo", "--", "true"]);
-        let told = told(command.env("HOLDLINE_URL", url));
-        assert_eq!(told.code, code, "{told:?}");
+        let output = output(command.env("HOLDLINE_URL", url));
+        assert_eq!(output.code, code, "{output:?}");
     }
     ground.server.kill(0);
     assert_eq!(ground.run(&["run", "demo", "--", "true"]).code, 69);

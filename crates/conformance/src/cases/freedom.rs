@@ -91,14 +91,14 @@ async fn silent_leaves(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let lease = bench.lease();
-    let (silent, mut heard) = (bench.contender(&name), bench.contender(&name));
+    let (silent, mut beating) = (bench.contender(&name), bench.contender(&name));
     let mut silent = silent.for_lease(lease);
     holder.take().await?;
     silent.queue().await?;
-    heard.queue().await?;
-    bench.outlive_with(bench.silence(lease), &[&heard]).await?;
+    beating.queue().await?;
+    bench.outlive_with(bench.silence(lease), &[&beating]).await?;
     ensure_matches!(silent.beat().await?, RenewReply::Unknown);
-    ensure_matches!(heard.beat().await?, RenewReply::Queued { position: Some(0) | None, .. });
+    ensure_matches!(beating.beat().await?, RenewReply::Queued { position: Some(0) | None, .. });
     Ok(Outcome::Ran)
 }
 

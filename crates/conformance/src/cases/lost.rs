@@ -119,7 +119,7 @@ async fn reported_late(bench: Bench) -> Verdict {
         // Hints for other lease ids of this client come meanwhile; these must not be lost.
         let other = bench.name();
         bench.contender_on(0, &other).take().await?;
-        let _heard = holder.engine().watch(&other, bench.contender_on(0, &other).id());
+        let _subscribed = holder.engine().watch(&other, bench.contender_on(0, &other).id());
         revoke(&bench, &holder, now).await?;
         let mut watch = holder.engine().watch(&name, holder.id());
         hint(&mut watch, Hint::CheckLease).await?;

@@ -74,7 +74,7 @@ pub struct Difference {
 /// How a hunt for differences ended.
 #[derive(Clone, Debug)]
 pub enum Hunt {
-    /// No difference in so many histories; beside them so many void ones.
+    /// No history differed.
     Equal {
         /// How many histories were equal from beginning to end.
         histories: usize,

@@ -109,7 +109,7 @@ const CASES: [Case; 7] = [
     },
     Case {
         promise: Promise::P8,
-        name: "a waiter that was stopped is passed over, and served after it queued anew",
+        name: "a waiter that was stopped is skipped, and served after it queued anew",
         needs: Feature::Queue,
         timed: false,
         run: waiter_stopped,

@@ -79,7 +79,7 @@ async fn an_engine_that_does_what_it_says_it_cannot_is_detected() {
     for case in cases {
         let status = run_one(&bench, case).await.expect("there is such a case").status;
         assert!(
-            matches!(&status, Status::Failed(why) if why.contains("asking gave")),
+            matches!(&status, Status::Failed(why) if why.contains("a request gave")),
             "{case}: {status}"
         );
     }

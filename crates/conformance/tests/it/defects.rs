@@ -76,7 +76,7 @@ const LIES: [Defect; 15] = [
 struct FaultyEngine {
     table: TableEngine,
     defect: Defect,
-    /// Of so many requests one is lost, and then one reply; 0 for none.
+    /// One request of this many is lost, and then one reply; 0 for none.
     forgets: usize,
     asked: AtomicUsize,
 }

@@ -18,7 +18,7 @@ use crate::proto::{RangeRequest, StatusResponse, TxnRequest};
 use holdline_net::executor::Executor;
 use space::Quota;
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
 const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepalives for leases \
                        that are over; 3.5.0 to 3.5.2 may forget what they acknowledged when they \

@@ -57,20 +57,20 @@ pub(crate) fn read_keys(
     sort(layout, name, kvs, false)
 }
 
-/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_told`, possibly that
-/// the server did not return it.
+/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`, possibly
+/// that the server did not return it.
 fn sort(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
-    leases_are_told: bool,
+    leases_are_returned: bool,
 ) -> Result<Queue, LockError> {
     let mut entries = Vec::with_capacity(kvs.len());
     for kv in kvs {
-        let untold = kv.lease == 0 && !leases_are_told;
+        let is_unknown = kv.lease == 0 && !leases_are_returned;
         let parsed = layout.parse_key(name, &kv.key).filter(|parsed| match parsed {
-            ParsedKey::Ours { .. } => kv.lease != 0 || untold,
-            ParsedKey::Go { lease } => kv.lease == *lease || untold,
+            ParsedKey::Ours { .. } => kv.lease != 0 || is_unknown,
+            ParsedKey::Go { lease } => kv.lease == *lease || is_unknown,
         });
         let Some(parsed) = parsed else {
             let key = String::from_utf8_lossy(&kv.key).into_owned();

@@ -7,7 +7,7 @@ use crate::error::ENGINE;
 use crate::options::HttpOptions;
 use crate::store::Store;
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const STORE: &str = "the server keeps no locks itself: it needs its store for every request";
 const TLS: &str = "who reads the network reads tokens and lease ids, which are proofs";
 /// A name to look at; nobody need hold it.

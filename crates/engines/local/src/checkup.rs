@@ -26,7 +26,7 @@ const INODES: u64 = 1_000;
 /// With fewer descriptors a process has few left besides ours: about 8 for an engine, and one for
 /// each live grant.
 const DESCRIPTORS: u64 = 256;
-/// So many files of dead processes are swept without a noticeable delay.
+/// This many files of dead processes are swept without a noticeable delay.
 const STALE: usize = 1_000;
 
 /// Checks the engine's machine, directory and database.
@@ -341,7 +341,7 @@ mod tests {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path().join("store"));
         let engine = LocalEngine::open(&options).expect("opened");
-        let well = engine.report().expect("told");
+        let well = engine.report().expect("a report");
         assert!(findings_of(&well).iter().all(|finding| finding.health() == Health::Ok));
         let ill = LocalReport {
             log_pages: 2 * MAX_PAGES + 1,

@@ -164,18 +164,18 @@ impl Shared {
                 None => elsewhere.push((wake_up.client, vec![(name, wake_up)])),
             }
         }
-        let mut unheard = Vec::new();
+        let mut not_notified = Vec::new();
         for (client, list) in elsewhere {
             let hints: Vec<WakeUp> = list.iter().map(|(_, wake_up)| *wake_up).collect();
             if self.wake_socket.send(client, &hints) == Sent::Sent {
                 continue;
             }
             let handed = list.into_iter().filter(|(_, w)| w.hint == Hint::LookAgain);
-            unheard.extend(handed.map(|(name, _)| name));
+            not_notified.extend(handed.map(|(name, _)| name));
         }
-        unheard.sort_unstable();
-        unheard.dedup();
-        unheard
+        not_notified.sort_unstable();
+        not_notified.dedup();
+        not_notified
     }
 }
 

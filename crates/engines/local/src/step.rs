@@ -241,8 +241,8 @@ impl<'a> Step<'a> {
             queue.forget_places()?;
         }
         names::save(self.rows, name, row.as_deref(), &head)?;
-        let tell = |wake_up| (name.clone(), wake_up);
-        self.effects.wake_ups.extend(wake_ups.into_iter().map(tell));
+        let named = |wake_up| (name.clone(), wake_up);
+        self.effects.wake_ups.extend(wake_ups.into_iter().map(named));
         self.effects.buried_grants.extend(dead.grants.into_iter().map(|(_, token)| token));
         self.effects.buried_clients.extend(dead.clients);
         Ok(reply)

@@ -25,7 +25,7 @@ pub(crate) type Job = Box<dyn FnOnce(Result<TransactionGuard<'_>, Fault>) + Send
 #[derive(Default)]
 pub(crate) struct WaitThread {
     queue: Mutex<JobQueue>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl WaitThread {
                 Some(job)
             } else {
                 queue.jobs.push_back((Instant::now() + transaction_lock.limit(), job));
-                wait_thread.bell.notify_one();
+                wait_thread.wakeup.notify_one();
                 queue.served = queue.served || serve(wait_thread, transaction_lock);
                 // Without a thread nobody would run the job, so it fails at once.
                 if queue.served { None } else { queue.jobs.pop_back().map(|(_, job)| job) }
@@ -60,12 +60,12 @@ impl WaitThread {
 
     fn next(&self) -> Option<(Instant, Job)> {
         let mut queue = self.queue.lock();
-        let patience = Instant::now() + IDLE;
+        let limit = Instant::now() + IDLE;
         loop {
             if let Some(next) = queue.jobs.pop_front() {
                 return Some(next);
             }
-            if self.bell.wait_until(&mut queue, patience).timed_out() && queue.jobs.is_empty() {
+            if self.wakeup.wait_until(&mut queue, limit).timed_out() && queue.jobs.is_empty() {
                 queue.served = false;
                 return None;
             }

@@ -21,7 +21,7 @@ use crate::options::MysqlOptions;
 use crate::replies::Row;
 use crate::schema::{self, Found};
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const SERVER: &str = "procedures, row locks and wake-ups must work as we know them";
 const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";

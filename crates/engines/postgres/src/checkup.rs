@@ -20,7 +20,7 @@ use crate::link::{Facts, Link};
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found, Functions};
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const SERVER: &str = "functions, notifications and row locks must work as we know them";
 const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";

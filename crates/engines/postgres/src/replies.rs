@@ -208,7 +208,7 @@ fn item(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     }
 }
 
-/// Reads the replies to a batch of so many items; they come in the order of the names. An item
+/// Reads the replies to a batch of this many items; they come in the order of the names. An item
 /// whose row another session has locked is not answered, and was not applied.
 pub(crate) fn renewed(rows: &[Row], batch: usize) -> Vec<Result<RenewReply, LockError>> {
     let missing = || {

@@ -133,7 +133,7 @@ async fn a_server_that_is_killed_stopped_and_cut_off() {
             injector.inject(fault, random.random_range(0..100), pause);
         })
     };
-    // A waiter that could not send its heartbeat may be passed over: the order is not judged here.
+    // A waiter that could not send its heartbeat may be skipped: the order is not judged here.
     let rules = Rules { fair: false, without_tokens: false };
     let test = "a_server_that_is_killed_stopped_and_cut_off";
     let replay = format!("cargo test -p holdline-postgres --test stress {test}");

@@ -88,7 +88,7 @@ end
 
 local function is_count(text) return not text or find(text, '^%d+$') end
 
--- Tells whether a command failed because of the key's type; raises every other error.
+-- Returns whether a command failed because of the key's type; raises every other error.
 local function is_mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   if not find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
@@ -233,7 +233,7 @@ local function notify(record, hint)
   return CLUSTER or receivers ~= 0 or callers[id_of(record)]
 end
 
--- Tells whether the holders leave room for one more.
+-- Returns whether the holders leave room for one more.
 local function admits(s, mode, count, total)
   if s.value then return false end
   if mode == 'x' then return not s.set end

@@ -54,7 +54,7 @@ local function revoke(token, at_once, reason)
     else
       call('SETRANGE', s.lock, AT_STATE, 'r')
     end
-    return { 'told', left }
+    return { 'notified', left }
   end
   if s.set then leave_set(s, id, record) else leave_lock(s) end
   hand_off(s)

@@ -58,7 +58,7 @@ local function extend(key, ms)
   return ms
 end
 
--- Tells whether a value is ours, of any lease. One without a token looks like another library's.
+-- Returns whether a value is ours, of any lease. One without a token looks like another library's.
 local function is_ours(value)
   return #value > FENCED and sub(value, HEX_LEASE + 1, HEX_LEASE + 1) == ':'
     and find(value, '^%x+:%d+:%d+:[ld][ld]%d+:') ~= nil

@@ -38,7 +38,7 @@ function commands.activate(set_stamp, quarantine)
   return true
 end
 
--- Tells whether a stamp is a later one of the same set.
+-- Returns whether a stamp is a later one of the same set.
 local function is_later(mine, set_stamp)
   local _, _, set, epoch = find(mine, '^(%x+)%.(%d+)%.')
   local _, _, other, next_epoch = find(set_stamp, '^(%x+)%.(%d+)%.')

@@ -27,7 +27,7 @@ local function describe(key)
   return 'a ' .. kind
 end
 
--- Tells whether a command failed because of the key's type; raises every other error.
+-- Returns whether a command failed because of the key's type; raises every other error.
 local function is_mistyped(reply)
   if type(reply) ~= 'table' or not reply.err then return false end
   if not find(reply.err, 'WRONGTYPE', 1, true) then error(reply.err) end
@@ -51,7 +51,7 @@ local function is_record(text)
     and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$') and find(sub(text, TOKEN, WINDOW_END), '^%d+$')
 end
 
--- Tells whether a record was healed: copied from another node, without a vote of this one. The claim
+-- Returns whether a record was healed: copied from another node, without a vote of this one. The claim
 -- window marks that, as there are no hand-offs here.
 local HEALED = '00000'
 local function is_healed(record) return sub(record, WINDOW, WINDOW_END) == HEALED end

@@ -52,7 +52,7 @@ local function store(node)
   if #gone > 0 then call('HDEL', NODE, unpack(gone)) end
 end
 
--- Tells whether it differs from the loaded state.
+-- Returns whether the state differs from the loaded state.
 local function is_another(node)
   node.p = proof_of(node)
   for at, name in ipairs(NAMES) do
@@ -69,6 +69,5 @@ local function raise(node, token)
   node.l, node.f = later(node.l, token), later(node.f, token)
 end
 
--- Raises the floor above every token given by now, as far as clocks can tell: a token may be ahead of the
--- clock of its node by SKEW.
+-- Raises the floor above every token given by now. A token may be ahead of the clock of its node by SKEW.
 local function raise_by_time(node) raise(node, format('%016.0f', now + SKEW)) end

@@ -15,7 +15,7 @@ if inbox ~= NO_INBOX then
 end
 if ARGV[2] ~= 'now' then
   call('SETRANGE', LOCK, AT_STATE, 'r')
-  return { 'told', left }
+  return { 'notified', left }
 end
 call('DEL', LOCK)
 wake(LOCK, value)

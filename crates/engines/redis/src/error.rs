@@ -51,7 +51,7 @@ impl ServerError {
         ServerError::new(code, &format!("{rest}{IN_SCRIPT}caught"))
     }
 
-    /// Tells whether it was raised inside a script.
+    /// Returns whether it was raised inside a script.
     pub(crate) fn in_script(&self) -> bool {
         self.rest.contains(IN_SCRIPT) || self.rest.contains("@user_script")
     }
@@ -78,7 +78,7 @@ impl fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {}
 
-/// No reply; `certainty` tells whether the request may have been carried out.
+/// No reply; `certainty` says whether the request may have been carried out.
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
 }

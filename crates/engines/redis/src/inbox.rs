@@ -110,7 +110,7 @@ impl ProcessInbox {
         }
     }
 
-    /// Tells whether the subscription is confirmed.
+    /// Returns whether the subscription is confirmed.
     pub(crate) fn is_subscribed(&self) -> bool {
         let opened = self.opened.lock();
         opened.as_ref().is_some_and(|open| open.status.is(SUBSCRIBED))

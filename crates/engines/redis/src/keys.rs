@@ -111,7 +111,7 @@ impl Layout {
         }
     }
 
-    /// Tells whether each name has a counter of its own.
+    /// Returns whether each name has a counter of its own.
     pub(crate) fn has_counters(&self) -> bool {
         self.shape == Shape::Cluster
     }
@@ -159,7 +159,7 @@ impl Layout {
         format!("{}wake:{}", self.prefix, self.lock_key(name.as_str())).into_bytes()
     }
 
-    /// Tells whether the counter's key is the scripts' default, which requests omit.
+    /// Returns whether the counter's key is the scripts' default, which requests omit.
     pub(crate) fn has_default_counter(&self) -> bool {
         self.prefix == PREFIX_IN_SCRIPTS && !self.has_counters()
     }

@@ -208,7 +208,7 @@ impl Listings {
     }
 }
 
-/// Adds the names that are in use; tells whether the page is full before the last one.
+/// Adds the names that are in use; returns whether the page is full before the last one.
 fn fill(page: &mut ListPage, shown: Vec<Shown>, limit: usize) -> Result<bool, LockError> {
     for snapshot in shown {
         // A name with foreign data is skipped: inspecting it by name returns the error.
@@ -227,7 +227,7 @@ fn fill(page: &mut ListPage, shown: Vec<Shown>, limit: usize) -> Result<bool, Lo
     Ok(false)
 }
 
-/// Tells whether a listing shows the name: it is held, waited for, or frozen.
+/// Returns whether a listing shows the name: it is held, waited for, or frozen.
 fn is_listed(snapshot: &Snapshot) -> bool {
     snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }

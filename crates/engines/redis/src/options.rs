@@ -215,7 +215,7 @@ impl RedisOptions {
 }
 
 impl RedisOptions {
-    /// Tells whether the password would be sent unencrypted over a network.
+    /// Returns whether the password would be sent unencrypted over a network.
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Service { .. } => {
@@ -237,7 +237,7 @@ impl RedisOptions {
         &self.access.address
     }
 
-    /// Tells whether the URL names a cluster.
+    /// Returns whether the URL names a cluster.
     pub(crate) fn is_of_cluster(&self) -> bool {
         matches!(self.access.address, Address::Cluster { .. })
     }

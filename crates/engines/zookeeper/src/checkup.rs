@@ -15,7 +15,7 @@ use crate::probe::{self, Limits};
 use crate::sessions::Sessions;
 use holdline_net::executor::Executor;
 
-const REACHABLE: &str = "without an answer no lock can be taken, and held ones run out";
+const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const SESSIONS: &str = "a lease is a session, so it can be as short and as long as one";
 const QUORUM: &str = "a lock needs more than half of the members; the others can be lost";
 const VERSION: &str = "the node of a queue is a container, which servers know from 3.5.3 on";

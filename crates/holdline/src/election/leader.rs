@@ -40,7 +40,7 @@ impl Leader {
         &self.value
     }
 
-    /// Returns since when it leads, by the clock of this machine, where the engine can tell. It is
+    /// Returns since when it leads, by the clock of this machine, if the engine reports it. It is
     /// for people: decide nothing by it.
     pub fn since(&self) -> Option<SystemTime> {
         self.since

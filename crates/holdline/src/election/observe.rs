@@ -89,7 +89,7 @@ impl Watching {
     }
 }
 
-/// Tells whether a store that answers so now may answer otherwise soon.
+/// Returns whether this error may pass by itself: the store may answer soon.
 fn passes(error: &LockError) -> bool {
     matches!(
         error.kind(),

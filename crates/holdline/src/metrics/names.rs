@@ -13,7 +13,7 @@ pub(super) const STORE_OP_SECONDS: &str = "holdline_store_op_seconds";
 pub(super) const FENCED_REJECTS_TOTAL: &str = "holdline_fenced_rejects_total";
 pub(super) const BUILD_INFO: &str = "holdline_build_info";
 
-/// Tells the recorder what the metrics mean.
+/// Describes the metrics to the recorder.
 pub(super) fn describe() {
     describe_counter!(ACQUIRE_TOTAL, "Attempts to acquire a lock, by outcome");
     describe_histogram!(WAIT_SECONDS, Unit::Seconds, "How long attempts took, by outcome");

@@ -81,8 +81,8 @@ impl OnceRun {
         Some(guard.release().await)
     }
 
-    /// Does with the slot what the options say of a job that failed: keeps it where the job runs at
-    /// most once or failures keep it, and frees it otherwise. Tells whether the slot is kept.
+    /// Ends a job that has failed. If the job runs at most once, or if failures keep the slot, the
+    /// slot is kept; otherwise it is freed. Returns whether the slot is kept.
     ///
     /// # Cancel safety
     /// As [`OnceRun::finish`] and [`OnceRun::give_back`].

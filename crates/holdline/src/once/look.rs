@@ -20,43 +20,43 @@ pub(super) enum Seen {
     /// Nobody has the name.
     Free,
     /// Somebody has it for a slot.
-    Slot(Box<Seat>),
+    Slot(Box<SlotHolder>),
     /// Somebody has it who knows of no slot: another kind of lock, or an operator's freeze.
     Other,
 }
 
 /// Who has the name for which slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct SlotHolder {
     /// When that slot starts.
     pub(super) start: u64,
     /// The job is done, or runs at most once.
     pub(super) done: bool,
     pub(super) by: HolderFields,
     pub(super) held_for: Option<Duration>,
-    /// How long the store keeps it, where the engine can tell.
+    /// How long the store keeps it, if the engine reports that.
     pub(super) left: Option<Duration>,
 }
 
 /// Reads a snapshot.
 pub(super) fn read(snapshot: &Snapshot, now: u64) -> Seen {
     if let Some(holder) = snapshot.holders.first() {
-        return of_holder(holder).map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)));
+        return of_holder(holder).map_or(Seen::Other, |other| Seen::Slot(Box::new(other)));
     }
     match &snapshot.freeze {
         Some(freeze) => {
-            let seat = of_reason(&freeze.reason, freeze.left, now);
-            seat.map_or(Seen::Other, |seat| Seen::Slot(Box::new(seat)))
+            let other = of_reason(&freeze.reason, freeze.left, now);
+            other.map_or(Seen::Other, |other| Seen::Slot(Box::new(other)))
         }
         None if snapshot.is_held() => Seen::Other,
         None => Seen::Free,
     }
 }
 
-fn of_holder(holder: &HolderView) -> Option<Seat> {
+fn of_holder(holder: &HolderView) -> Option<SlotHolder> {
     let summary = &holder.summary;
     let by = summary.metadata.fields();
-    Some(Seat {
+    Some(SlotHolder {
         start: by.labels.get(SLOT)?.parse().ok()?,
         done: holder.detached,
         by,
@@ -77,14 +77,14 @@ pub(super) fn reason(span: Span, at: u64, by: &HolderFields) -> String {
     text
 }
 
-fn of_reason(reason: &str, left: Duration, now: u64) -> Option<Seat> {
+fn of_reason(reason: &str, left: Duration, now: u64) -> Option<SlotHolder> {
     let fields = reason.strip_prefix(MARK)?;
     let field = |key: &str| {
         fields.split_whitespace().find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
     };
     let text = |key| field(key).unwrap_or_default().to_owned();
     let at: Option<u64> = field("at").and_then(|at| at.parse().ok());
-    Some(Seat {
+    Some(SlotHolder {
         start: field(SLOT)?.parse().ok()?,
         done: true,
         by: HolderFields {
@@ -102,15 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_of_a_freeze_tells_the_slot_and_who_ran() {
+    fn the_reason_of_a_freeze_names_the_slot_and_who_ran() {
         let span = Span { start: 7_000, end: 9_000 };
         let host = "h".repeat(600);
         let by = HolderFields { host, program: "a report".into(), ..HolderFields::default() };
         let reason = reason(span, 7_100, &by);
         assert!(reason.len() <= holdline_core::contract::MAX_REASON_BYTES, "{}", reason.len());
-        let seat = of_reason(&reason, Duration::from_secs(1), 7_500).expect("ours");
-        assert_eq!((seat.start, seat.done, &*seat.by.program), (7_000, true, "areport"));
-        assert_eq!(seat.held_for, Some(Duration::from_millis(400)));
+        let other = of_reason(&reason, Duration::from_secs(1), 7_500).expect("ours");
+        assert_eq!((other.start, other.done, &*other.by.program), (7_000, true, "areport"));
+        assert_eq!(other.held_for, Some(Duration::from_millis(400)));
         for other in ["", "moving house", "once: ", "once: slot=x at=1"] {
             assert_eq!(of_reason(other, Duration::ZERO, 0), None, "{other:?}");
         }

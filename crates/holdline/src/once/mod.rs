@@ -26,7 +26,7 @@ use crate::held::Held;
 use crate::options::Keep;
 use crate::plan::Plan;
 pub use keep::OnceRun;
-use look::{Seat, Seen};
+use look::{Seen, SlotHolder};
 pub use options::OnceOptions;
 pub use outcome::{Begun, OnceOutcome, Taken};
 pub use slot::Slot;
@@ -241,38 +241,38 @@ impl Once {
     /// Reads what a look at the lock means for a start in this slot.
     fn verdict(&self, snapshot: &Snapshot, span: Span) -> Result<Verdict, LockError> {
         let now = self.now();
-        let seat = match look::read(snapshot, now) {
+        let other = match look::read(snapshot, now) {
             Seen::Free => return Ok(Verdict::Free),
             Seen::Other => return Ok(Verdict::Other),
-            Seen::Slot(seat) => seat,
+            Seen::Slot(other) => other,
         };
-        if seat.start > span.start {
-            let ahead = Duration::from_millis(seat.start.saturating_sub(now));
+        if other.start > span.start {
+            let ahead = Duration::from_millis(other.start.saturating_sub(now));
             return if ahead > self.options.max_skew * 2 {
-                Err(self.skewed(ahead, &seat))
+                Err(self.skewed(ahead, &other))
             } else {
                 // Our slot ends within the maximum skew, and somebody has begun the next one.
                 Ok(Verdict::Soon(ahead))
             };
         }
-        if seat.start < span.start && seat.done {
-            let left = seat.left.unwrap_or_default();
+        if other.start < span.start && other.done {
+            let left = other.left.unwrap_or_default();
             // The earlier slot is over by our clock, and not by the one that kept it.
             return if left > self.tolerance(span, Duration::ZERO) {
-                Err(self.skewed(left, &seat))
+                Err(self.skewed(left, &other))
             } else {
                 Ok(Verdict::Soon(left))
             };
         }
-        let since = seat.held_for.map(|held| (self.options.wall_clock)() - held);
+        let since = other.held_for.map(|held| (self.options.wall_clock)() - held);
         let expected = Duration::from_millis(span.end.saturating_sub(now));
-        let skew = seat.left.map(|left| left.abs_diff(expected));
-        // A lease that is shorter than the slot tells nothing about the other clock.
+        let skew = other.left.map(|left| left.abs_diff(expected));
+        // A lease that is shorter than the slot says nothing about the other clock.
         let whole = expected <= self.client.capabilities().lease.max;
         let tolerance = self.tolerance(span, expected);
-        let clock_skew = skew.filter(|skew| seat.done && whole && *skew > tolerance);
-        let taken = Taken { by: seat.by, since, clock_skew };
-        Ok(if seat.done { Verdict::Ran(taken) } else { Verdict::Running(taken) })
+        let clock_skew = skew.filter(|skew| other.done && whole && *skew > tolerance);
+        let taken = Taken { by: other.by, since, clock_skew };
+        Ok(if other.done { Verdict::Ran(taken) } else { Verdict::Running(taken) })
     }
 
     /// By how much the end of a kept slot may be off while no clock is wrong: twice the maximum
@@ -286,8 +286,8 @@ impl Once {
         if left < lease { tolerance.saturating_add(lease) } else { tolerance }
     }
 
-    fn skewed(&self, by: Duration, seat: &Seat) -> LockError {
-        let host = if seat.by.host.is_empty() { "another machine" } else { &seat.by.host };
+    fn skewed(&self, by: Duration, other: &SlotHolder) -> LockError {
+        let host = if other.by.host.is_empty() { "another machine" } else { &other.by.host };
         let message = format!(
             "the clocks of this machine and of {} differ by about {by:.1?}, which is more than the \
              maximum skew of {:?}: set them right",
@@ -335,7 +335,7 @@ impl Once {
         Plan::new(self.core(), self.name.as_str(), Mode::Exclusive, &options)
     }
 
-    /// Tells whether the rest of a slot is kept by a freeze, because no lease is long enough.
+    /// Returns whether a freeze keeps the rest of a slot, because no lease is long enough.
     fn is_frozen_for(&self, span: Span) -> bool {
         let capabilities = self.client.capabilities();
         let left = Duration::from_millis(span.end.saturating_sub(self.now()));

@@ -79,7 +79,7 @@ impl OnceOptions {
         self
     }
 
-    /// Sets the clock that tells the time of day; the machine's own unless set. For tests.
+    /// Sets the clock that gives the time of day; the machine's own unless set. For tests.
     #[must_use]
     pub fn with_wall_clock(
         mut self,

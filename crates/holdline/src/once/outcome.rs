@@ -20,7 +20,7 @@ impl Taken {
         &self.by
     }
 
-    /// Returns when it took the slot, by this machine's clock, where the engine can tell.
+    /// Returns when it took the slot, by this machine's clock, if the engine reports it.
     pub fn since(&self) -> Option<SystemTime> {
         self.since
     }
@@ -70,7 +70,7 @@ pub enum OnceOutcome<T, E> {
 }
 
 impl<T, E> OnceOutcome<T, E> {
-    /// Tells whether the job ran here to its end, without failing.
+    /// Returns whether the job ran here to its end, without failing.
     pub fn ran(&self) -> bool {
         matches!(self, OnceOutcome::Ran(_) | OnceOutcome::Unmarked { .. })
     }

@@ -275,7 +275,7 @@ mod tests {
 
         #[test]
         fn other_texts_and_zones_are_refused_with_what_would_be_right() {
-            for (expression, zone, told) in [
+            for (expression, zone, says) in [
                 ("", "UTC", "five fields"),
                 ("61 * * * *", "UTC", "five fields"),
                 ("* * * *", "UTC", "five fields"),
@@ -285,7 +285,7 @@ mod tests {
                 ("0 3 * * *", "", "Europe/Paris"),
             ] {
                 let error = Schedule::new(Slot::cron(expression, zone)).expect_err("refused");
-                assert!(error.contains(told) && !error.contains('\u{1b}'), "{error}");
+                assert!(error.contains(says) && !error.contains('\u{1b}'), "{error}");
             }
         }
     }

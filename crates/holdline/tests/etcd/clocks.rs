@@ -28,7 +28,7 @@ async fn wall_clocks_of_the_members_that_are_stepped_end_no_lease_and_lengthen_n
         renewed(&long, 1).await;
         let_go(next).await;
     }
-    // Whoever leads next has another clock than the one that led.
+    // The next leader has another clock than the one that led.
     cluster.kill(cluster.leader_seen_by(0));
     renewed(&long, 2).await;
     let_go(long).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 /// What must happen happens within this time, on any machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
-/// A lease of so many seconds.
+/// A lease of this many seconds.
 pub(crate) fn lease(seconds: u64) -> LockOptions {
     LockOptions::default().with_lease_duration(Duration::from_secs(seconds))
 }
@@ -52,7 +52,7 @@ pub(crate) async fn let_go(guard: Guard) {
     assert!(matches!(outcome, ReleaseOutcome::Released { .. }), "{outcome:?}");
 }
 
-/// Waits until a lease was renewed so many times more.
+/// Waits until a lease was renewed this many times more.
 pub(crate) async fn renewed(guard: &Guard, times: usize) {
     for _ in 0..times {
         let before = guard.valid_until();
@@ -60,7 +60,7 @@ pub(crate) async fn renewed(guard: &Guard, times: usize) {
     }
 }
 
-/// Waits until so many wait for a name.
+/// Waits until this many wait for a name.
 pub(crate) async fn queued(client: &Client, name: &str, count: usize) {
     let name = LockName::new(name).expect("a good name");
     until("they are queued", async || {

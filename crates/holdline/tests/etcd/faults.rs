@@ -72,7 +72,7 @@ async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     cluster.kill(0);
     cluster.kill(1);
     refused_by_too_few(&client, "b").await;
-    // By its own clock, with nobody to tell it.
+    // By its own clock: no message reaches it.
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     assert!(!held.is_valid());
     cluster.relaunch(0);
@@ -127,8 +127,8 @@ async fn a_server_that_is_killed_and_restarted_keeps_holder_and_queue() {
 fn leases(server: &EtcdServer, name: &str) -> Vec<u64> {
     let prefix = format!("holdline/{name}/");
     let asked = ["get", &prefix, "--prefix", "--sort-by=CREATE", "--order=ASCEND", "-w=fields"];
-    let told = server.ctl(&asked);
-    let leases = told.lines().filter_map(|line| line.strip_prefix("\"Lease\" : "));
+    let listed = server.ctl(&asked);
+    let leases = listed.lines().filter_map(|line| line.strip_prefix("\"Lease\" : "));
     leases.map(|lease| lease.parse().expect("a number")).collect()
 }
 

@@ -42,14 +42,14 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
         (held, next)
     });
     let mut mine = Some((first, second));
-    let told = in_a_copy(|| {
+    let written = in_a_copy(|| {
         let (first, second) = mine.take().expect("there");
         misuse(&ours, first, second)
     });
-    assert!(told.contains("make a new client after a fork"), "{told}");
+    assert!(written.contains("make a new client after a fork"), "{written}");
     let (first, second) = mine.take().expect("the copy took its own");
-    let told = in_a_copy(|| contend(&server.url()));
-    assert!(told.starts_with("Busy"), "{told}");
+    let written = in_a_copy(|| contend(&server.url()));
+    assert!(written.starts_with("Busy"), "{written}");
     runtime.block_on(async {
         renewed(&first, 1).await;
         renewed(&second, 1).await;

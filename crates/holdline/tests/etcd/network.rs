@@ -1,5 +1,5 @@
 //! Members cut off from one another or from their clients, each on a machine of its own in the
-//! test's own network. No packet comes through, and nobody is told so.
+//! test's own network. No packet comes through, and no error is reported.
 
 use holdline::{Client, ErrorKind, LostReason};
 use holdline_services::{Cut, EtcdCluster, EtcdConfig, PrivateNetwork};
@@ -58,7 +58,7 @@ async fn reached(url: &str) -> Client {
     found.expect("found")
 }
 
-/// Waits until a name that is held is told to be busy.
+/// Waits until a held name is reported as busy.
 async fn queued_behind(client: &Client, name: &str) {
     let mutex = client.mutex_with(name, &patient()).expect("a good lock");
     until("it is busy", async || {
@@ -92,7 +92,7 @@ async fn has_lost_before_the_next_grant(cluster: &EtcdCluster, only: usize, from
     queued(&waiting, "a", 1).await;
     cluster.cut(only, from);
     let next = soon("the next one", waiter).await.expect("no panic");
-    // Whoever still believed now would hold beside the next one.
+    // If this client still considered itself the holder, two would hold at once.
     assert!(!held.is_valid());
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     assert!(next.fencing_token() > held.fencing_token());
@@ -143,7 +143,7 @@ async fn a_majority_that_is_lost_for_a_while_costs_only_expired_leases() {
     queued(&client, "long", 1).await;
     (0..3).for_each(|member| cluster.cut(member, Cut::Peers));
     refused_by_too_few(&client, "other").await;
-    // By its own clock: nobody could tell it.
+    // By its own clock: no message reaches it.
     assert_eq!(soon("the loss", short.lost()).await, LostReason::Expired);
     (0..3).for_each(|member| cluster.heal(member));
     renewed(&long, 2).await;
@@ -154,7 +154,7 @@ async fn a_majority_that_is_lost_for_a_while_costs_only_expired_leases() {
     let_go(long).await;
     let next = match soon("the next one", waiter).await {
         Ok(guard) => guard,
-        // It was told that nobody answers, if that took long; then it asks again.
+        // After a long outage its wait ends with `Unavailable`; then it asks again.
         Err(_) => take(&client, "long", &patient()).await,
     };
     assert!(next.fencing_token() > token);

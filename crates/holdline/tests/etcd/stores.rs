@@ -30,13 +30,13 @@ async fn after_a_restored_old_copy_holders_lose_and_the_resource_refuses_old_tok
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);
     let next = match soon("the next one", waiter).await {
         Ok(guard) => guard,
-        // It was told that nobody answers, if that took long; then it asks again.
+        // After a long outage its wait ends with `Unavailable`; then it asks again.
         Err(_) => take(&other, "a", &patient()).await,
     };
     assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
     assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
-    assert_eq!(ill(&server.url()).await, before, "nothing tells doctor that it is old");
-    // What helps elsewhere is not to be had here, and says what is.
+    assert_eq!(ill(&server.url()).await, before, "doctor cannot see that it is old");
+    // The remedy of other engines is unsupported here, and the error names the one that works.
     let raise = Operation::RaiseFence { to: held.fencing_token() };
     let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused:?}");

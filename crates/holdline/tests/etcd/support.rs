@@ -22,8 +22,8 @@ pub(crate) async fn first_at(cluster: &EtcdCluster, member: usize) -> Client {
     client(&format!("etcd://{}", hosts.join(","))).await
 }
 
-/// Tries a name until it is told that too few members agree; at first it may ask one that has not
-/// noticed yet.
+/// Tries a name until the error is that too few members agree; at first it may ask a member that
+/// has not noticed yet.
 pub(crate) async fn refused_by_too_few(client: &Client, name: &str) {
     let mutex = client.mutex_with(name, &lease(5)).expect("a good lock");
     until("too few", async || {
@@ -33,7 +33,7 @@ pub(crate) async fn refused_by_too_few(client: &Client, name: &str) {
     .await;
 }
 
-/// Tries a name until it is told that nobody answers.
+/// Tries a name until the error is that nobody answers.
 pub(crate) async fn unanswered(client: &Client, name: &str) {
     let mutex = client.mutex_with(name, &lease(5)).expect("a good lock");
     until("no answer", async || {

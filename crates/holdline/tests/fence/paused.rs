@@ -10,7 +10,7 @@ use holdline_services::{RedisConfig, RedisServer};
 use mysql_async::prelude::Queryable;
 use rustix::process::Signal;
 
-use crate::children::{Process, heard};
+use crate::children::{Process, next_command};
 use crate::support::{LONG, client, database, mariadb, mysql_client, soon, told};
 use crate::web_server::{WebServer, plain};
 
@@ -142,11 +142,11 @@ async fn one_holder() {
     let proof = Proof::exclusive_of(&guard).expect("exclusive");
     resource.seal(&proof).await;
     println!("\nholding {}", proof.token());
-    heard().await;
+    next_command().await;
     // It does not know that it has been stopped, and does not ask.
     println!("wrote: {}", resource.put(&proof, 8).await);
     println!("refusals: {}", Refusals::of_this_process().total());
-    heard().await;
+    next_command().await;
     put_unfenced(&mut resource, 7).await;
     println!("wrote unfenced: done");
 }
@@ -168,7 +168,7 @@ async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String)
     assert_eq!(resource.put(&proof, 9).await, "yes");
 
     holder.signal(Signal::CONT);
-    holder.hears("go");
+    holder.send("go");
     let told = tokio::task::spawn_blocking(move || {
         let wrote = holder.says("wrote: ");
         (wrote, holder.says("refusals: "), holder)
@@ -181,7 +181,7 @@ async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String)
     // Who holds now goes on undisturbed.
     assert_eq!(resource.put(&proof, 9).await, "yes");
 
-    holder.hears("go");
+    holder.send("go");
     let done = tokio::task::spawn_blocking(move || holder.says("wrote unfenced: "));
     soon("the unfenced write", done).await.expect("no panic");
     assert_eq!(stored(), if kind == "http" { "9" } else { "7" });

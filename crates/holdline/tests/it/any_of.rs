@@ -65,7 +65,7 @@ async fn whichever_becomes_free_is_taken_and_no_other_queue_is_kept() {
     let guard = drive(&clock, waiting).await.expect("no panic").expect("one is free");
     assert_eq!(guard.name().as_str(), "gpu/2");
     assert_eq!(count(&client, &GPUS).await, (3, 0), "it waits nowhere");
-    // The others are free at once for whoever comes next.
+    // The others are free at once for the next request.
     drop(held);
     settle().await;
     assert_eq!(count(&client, &GPUS).await, (1, 0));
@@ -191,7 +191,7 @@ async fn nobody_starves_in_a_long_run() {
     assert_eq!(count(&watcher, &names).await, (0, 0), "nothing is left");
     let waits = waits.lock().expect("no panic");
     let longest = waits.iter().max().expect("some");
-    // Fourteen hold for at most 0.2 s each: whoever is passed over again and again waits longer.
+    // Fourteen hold for at most 0.2 s each: a waiter that is skipped again and again waits longer.
     assert!(*longest < 10 * S, "somebody waited {longest:?}");
 }
 
@@ -251,7 +251,7 @@ async fn of_several_clients_none_is_held_when_one_name_is_not_free() {
 }
 
 #[tokio::test]
-async fn the_loss_of_one_of_several_clients_leases_is_told() {
+async fn the_loss_of_one_of_several_clients_leases_is_reported() {
     let clock = ManualClock::new();
     let (alpha, beta) = two_stores(&clock);
     let (alpha, beta) = (client(alpha, &clock, 1), client(beta, &clock, 2));
@@ -274,7 +274,7 @@ async fn the_loss_of_one_of_several_clients_leases_is_told() {
             return;
         }
     }
-    panic!("nobody was told");
+    panic!("the loss was not reported");
 }
 
 #[tokio::test]

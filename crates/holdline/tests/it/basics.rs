@@ -20,10 +20,10 @@ async fn lock_and_release() {
     let first = guard.fencing_token();
     let outcome = guard.release().await;
     let held_for = Duration::from_secs(2);
-    let ReleaseOutcome::Released { held_for: told, confirmed: true, .. } = outcome else {
+    let ReleaseOutcome::Released { held_for: reported, confirmed: true, .. } = outcome else {
         panic!("{outcome:?}");
     };
-    assert_eq!(told, held_for);
+    assert_eq!(reported, held_for);
     let again = mutex.try_lock().await.expect("free again");
     assert!(again.fencing_token() > first);
     drop(again);

@@ -66,14 +66,14 @@ async fn cut_once(polls: usize, at_release: bool) -> bool {
     };
     let (done, ()) = {
         let driven = Arc::new(Mutex::new(None));
-        let (told, clock) = (driven.clone(), clock.clone());
+        let (result, clock) = (driven.clone(), clock.clone());
         let both = futures_util::future::join(cutting, freed);
         let mut both = Box::pin(both);
         // The futures borrow the mutex, so they run here, and the clock moves beside them.
         let run = poll_fn(|context| both.as_mut().poll(context));
         let outcome = futures_util::future::select(Box::pin(run), Box::pin(ticks(&clock))).await;
         if let futures_util::future::Either::Left((outcome, _)) = outcome {
-            *told.lock() = Some(outcome);
+            *result.lock() = Some(outcome);
         }
         driven.lock().take().expect("the clock never ends")
     };
@@ -247,7 +247,7 @@ async fn cancel_at_random(seed: u64, bad: f64) {
         let shut = async move { client.shutdown(Duration::from_secs(90)).await };
         let report = drive(&clock, shut).await;
         assert!(report.left() == 0 && report.held() == 0 && report.under_way() == 0, "{report:?}");
-        // What could not be told within its lease is over by now as well.
+        // What could not be confirmed within its lease has expired by now as well.
         assert!(bad > 0.0 || report.unconfirmed() == 0, "{report:?}");
     }
     is_free(&world.clients[0]).await;

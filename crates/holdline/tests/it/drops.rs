@@ -221,7 +221,7 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
     pass(&clock, Duration::from_secs(3)).await;
     let beats = faulty.line.count(Call::Beat);
     pass(&clock, Duration::from_secs(10)).await;
-    assert_eq!(faulty.line.count(Call::Beat), beats, "a dead id is not heard for ever");
+    assert_eq!(faulty.line.count(Call::Beat), beats, "a dead id does not send heartbeats for ever");
 }
 
 #[test]

@@ -202,7 +202,7 @@ async fn bad_input_is_refused_before_anything_is_asked() {
     let (field, message) = invalid(election(&client).campaign(long.as_str()).await);
     assert_eq!(field, "value");
     assert!(message.contains("1024") && message.contains("1025"), "{message}");
-    // It fits by itself, and not with what is told beside it.
+    // The value fits by itself, but not together with the other fields.
     let (field, message) = invalid(election(&client).campaign(&long[1..]).await);
     assert_eq!(field, "value");
     assert!(message.contains("shorten the value"), "{message}");

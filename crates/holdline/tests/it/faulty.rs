@@ -79,7 +79,7 @@ pub(crate) struct Line {
     pub(crate) nagging: AtomicBool,
     /// Each watch ends at once.
     pub(crate) ending: AtomicBool,
-    /// Nobody is told how a name stands.
+    /// Inspecting a name is never answered.
     pub(crate) mute: AtomicBool,
     /// What the next looks at names are answered with.
     pub(crate) looks: Mutex<VecDeque<Result<Snapshot, LockError>>>,

@@ -1,4 +1,4 @@
-//! What the keeper does: renew in time, in batches, and tell what holders must know.
+//! What the keeper does: renew in time and in batches, and report what holders must know.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -179,12 +179,12 @@ async fn revoke_politely(keep: Keep) {
         reason: "maintenance".into(),
         now: false,
     };
-    client.operate(&revoke).await.expect("told");
+    client.operate(&revoke).await.expect("revoked");
     settle().await;
     assert!(cancelled.is_cancelled() && guard.is_valid());
     assert!(guard.valid_until() <= until, "a hint never extends");
     let risk = guard.at_risk().await;
-    assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
+    assert!(matches!(&risk, RiskReason::Revoked(reason) if reason == "maintenance"), "{risk:?}");
     pass(&clock, 31 * S).await;
     assert!(!guard.is_valid());
     assert_eq!(guard.lost().await, LostReason::Revoked("maintenance".into()));

@@ -25,7 +25,7 @@ async fn a_latch_is_set_once_counted_down_and_set_again() {
 }
 
 #[tokio::test]
-async fn whoever_waits_returns_at_zero_and_not_before() {
+async fn waiters_return_at_zero_and_not_before() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 1);
     let latch = client.latch("ready").expect("good");

@@ -73,10 +73,10 @@ async fn a_fixed_lease_notices_a_revoke_right_after_its_grant() {
         reason: "maintenance".into(),
         now: false,
     };
-    client.operate(&revoke).await.expect("told");
-    let told = tokio::time::timeout(Duration::from_secs(15), guard.at_risk()).await;
-    let risk = told.expect("long before it runs out");
-    assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
+    client.operate(&revoke).await.expect("revoked");
+    let at_risk = tokio::time::timeout(Duration::from_secs(15), guard.at_risk()).await;
+    let risk = at_risk.expect("long before it runs out");
+    assert!(matches!(&risk, RiskReason::Revoked(reason) if reason == "maintenance"), "{risk:?}");
 }
 
 #[tokio::test]

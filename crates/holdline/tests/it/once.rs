@@ -89,7 +89,7 @@ async fn tokens_grow_from_slot_to_slot() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_wait_learns_that_the_job_runs_elsewhere() {
+async fn without_a_wait_the_outcome_is_that_the_job_runs_elsewhere() {
     let (engine, clock) = engine();
     let (here, there) = (machine(&engine, &clock, 1), machine(&engine, &clock, 2));
     let Begun::Run(running) = once(&there, at(&clock, 0)).begin().await.expect("free") else {
@@ -103,7 +103,7 @@ async fn whoever_does_not_wait_learns_that_the_job_runs_elsewhere() {
 }
 
 #[tokio::test]
-async fn whoever_waits_takes_over_from_a_job_that_failed_and_not_from_one_that_is_done() {
+async fn a_waiter_takes_over_from_a_failed_job_and_not_from_a_finished_one() {
     let (engine, clock) = engine();
     let (here, there) = (machine(&engine, &clock, 1), machine(&engine, &clock, 2));
     for fails in [true, false] {
@@ -265,7 +265,7 @@ async fn clocks_that_differ_by_more_than_the_bound_are_reported() {
     let (good, bad) = (machine(&engine, &clock, 1), machine(&engine, &clock, 2));
     clock.advance(300 * S);
     assert!(run(&once(&good, at(&clock, 0))).await.ran());
-    // In the same slot by both clocks: the end that was kept tells the difference.
+    // In the same slot by both clocks: the end that was kept shows the difference.
     for ahead in [120_000, -120_000] {
         let outcome = run(&once(&bad, at(&clock, ahead))).await;
         let OnceOutcome::AlreadyRan(taken) = outcome else { panic!("{outcome:?}") };
@@ -362,7 +362,7 @@ async fn bad_input_is_refused_before_anything_is_asked() {
     ] {
         let error = client.once_with("report", slot, options).expect_err("refused");
         let named =
-            matches!(error.kind(), ErrorKind::Invalid { field: told, .. } if *told == field);
+            matches!(error.kind(), ErrorKind::Invalid { field: wrong, .. } if *wrong == field);
         assert!(named, "{field}: {error}");
     }
     let error = client.once("", quarter()).expect_err("refused");

@@ -19,7 +19,7 @@ const S: Duration = Duration::from_secs(1);
 async fn revoke(client: &Client, guard: &Guard, now: bool) {
     let (name, token) = (guard.name().clone(), guard.fencing_token());
     let revoke = Operation::Revoke { name, token, reason: "maintenance".into(), now };
-    client.operate(&revoke).await.expect("told");
+    client.operate(&revoke).await.expect("revoked");
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn a_revoke_before_the_watch_is_noticed_when_the_watch_opens() {
     for keep in [Keep::Renewed, Keep::Fixed] {
         let (inner, clock) = engine();
         let faulty = Faulty::new(inner);
-        // The watch tells nothing of what was before it, nor anything else.
+        // The watch reports nothing: neither what was before it, nor anything else.
         faulty.line.deaf.store(true, Ordering::Relaxed);
         let client = client(faulty, &clock, 3);
         let options = LockOptions::default().with_keep(keep);
@@ -72,7 +72,10 @@ async fn a_revoke_before_the_watch_is_noticed_when_the_watch_opens() {
         pass(&clock, 2 * S).await;
         assert!(guard.cancellation_token().is_cancelled(), "{keep:?}");
         let risk = guard.at_risk().await;
-        assert!(matches!(&risk, RiskReason::Revoked(told) if told == "maintenance"), "{risk:?}");
+        assert!(
+            matches!(&risk, RiskReason::Revoked(reason) if reason == "maintenance"),
+            "{risk:?}"
+        );
         assert!(guard.is_valid(), "it keeps the time that is left");
     }
 }
@@ -359,7 +362,7 @@ async fn a_watch_that_ended_is_opened_again() {
     pass(&clock, 12 * S).await;
     revoke(&client, &guard, false).await;
     settle().await;
-    assert!(guard.cancellation_token().is_cancelled(), "told at once");
+    assert!(guard.cancellation_token().is_cancelled(), "notified at once");
     guard.release().await;
     settle().await;
     assert!(waiting.is_finished(), "handed over without another heartbeat");

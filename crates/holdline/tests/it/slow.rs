@@ -92,8 +92,8 @@ async fn a_claim_that_was_not_applied_is_repeated_under_the_same_id() {
     guard.release().await;
 }
 
-/// Heartbeats fail for longer than the store keeps silent entries, and it has heard none of them
-/// or all of them: only the store can say whether the place is gone.
+/// Heartbeats fail for longer than the store keeps silent entries, and the store has received none
+/// of them or all of them. Only the store knows whether the position is lost.
 #[tokio::test]
 async fn failed_heartbeats_cost_no_position_that_the_store_keeps() {
     let (inner, clock) = engine();

@@ -1,4 +1,4 @@
-//! The spans that tracing is told of.
+//! The spans that are reported to tracing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

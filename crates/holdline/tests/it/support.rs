@@ -92,7 +92,7 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
     while !condition() {
         assert!(std::time::Instant::now() < deadline, "{what} within 20 s");
-        std::thread::sleep(Duration::from_millis(1)); // event: other threads act, and tell nobody
+        std::thread::sleep(Duration::from_millis(1)); // event: other threads act, and notify nobody
     }
 }
 

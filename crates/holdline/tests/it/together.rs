@@ -190,7 +190,7 @@ async fn a_body_is_dropped_or_notified_when_the_lease_is_lost() {
     };
     let error = drive(&clock, endless).await.expect_err("dropped");
     assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
-    let told = {
+    let notified = {
         let options = LockOptions::default().with_on_lost(OnLost::Notify);
         let mutex = client.mutex_with("b", &options).expect("fits");
         async move {
@@ -202,7 +202,7 @@ async fn a_body_is_dropped_or_notified_when_the_lease_is_lost() {
                 .await
         }
     };
-    let ran = drive(&clock, told).await.expect("ran to its end");
+    let ran = drive(&clock, notified).await.expect("ran to its end");
     assert_eq!(ran.outcome(), &ReleaseOutcome::Lost { reason: LostReason::Expired });
     assert_eq!(ran.into_output(), "tidied up");
 }
@@ -253,7 +253,7 @@ async fn a_client_that_is_shut_down_starts_nothing_and_keeps_its_guards() {
 
 #[tokio::test]
 async fn urls_name_what_is_wrong_with_them() {
-    for (url, told) in [
+    for (url, says) in [
         ("memroy:", "did you mean 'memory:'"),
         ("zookeeper://h/locks", "no engine 'zookeeper:': write 'zk:'"),
         ("redis+cluster://u:secret@h", "write 'redis-cluster:'"),
@@ -264,7 +264,7 @@ async fn urls_name_what_is_wrong_with_them() {
         ("", "has no scheme"),
     ] {
         let error = holdline::Client::connect(url).await.expect_err(url).to_string();
-        assert!(error.contains(told), "{url}: {error}");
+        assert!(error.contains(says), "{url}: {error}");
         assert!(!error.contains("secret"), "{error}");
     }
 }
@@ -283,7 +283,7 @@ async fn print_what_the_environment_names() {
 #[test]
 fn the_environment_names_the_engine() {
     let no_text = std::ffi::OsStr::from_bytes(b"memory:\xff");
-    for (url, told) in [
+    for (url, says) in [
         ("memory:from-env".as_ref(), "identity memory:from-env"),
         ("".as_ref(), "HOLDLINE_URL: is empty"),
         (no_text, "HOLDLINE_URL: is not UTF-8"),
@@ -295,7 +295,7 @@ fn the_environment_names_the_engine() {
             .output()
             .expect("runs");
         let printed = String::from_utf8_lossy(&output.stdout);
-        assert!(printed.contains(told), "{printed}");
+        assert!(printed.contains(says), "{printed}");
     }
 }
 

@@ -90,7 +90,8 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     pass(&clock, Duration::from_millis(500)).await;
     first.release().await;
     let released = clock.now();
-    let second = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("told");
+    let second =
+        drive(&clock, async { waiter.await.expect("no panic") }).await.expect("handed over");
     assert_eq!(released.until(clock.now()), S / 2, "with the next heartbeat");
     assert_eq!(second.fencing_token().get(), 2, "by the hand-off, not by queueing anew");
     second.release().await;
@@ -159,9 +160,9 @@ async fn a_wait_that_timed_out_is_reported_no_shorter_than_its_limit() {
 }
 
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+struct Events(Mutex<Vec<String>>);
 
-impl Observer for Told {
+impl Observer for Events {
     fn queued(
         &self,
         _: Subject<'_>,
@@ -191,8 +192,8 @@ impl Observer for Told {
         self.0.lock().push(format!("released {}", outcome.is_released()));
     }
 
-    fn dropped(&self, _: Subject<'_>, told: bool) {
-        self.0.lock().push(format!("dropped {told}"));
+    fn dropped(&self, _: Subject<'_>, confirmed: bool) {
+        self.0.lock().push(format!("dropped {confirmed}"));
     }
 
     fn failed(&self, _: Subject<'_>, error: &holdline::LockError) {
@@ -208,8 +209,8 @@ impl Observer for Told {
 async fn a_waiter_that_the_store_lost_queues_again_under_another_id() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
-    let told = Arc::new(Told::default());
-    let options = options(&clock, 6).with_observer(told.clone());
+    let events = Arc::new(Events::default());
+    let options = options(&clock, 6).with_observer(events.clone());
     let client = holdline::Client::with_options(Arc::new(faulty.clone()), options).expect("made");
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
@@ -225,9 +226,9 @@ async fn a_waiter_that_the_store_lost_queues_again_under_another_id() {
     assert_eq!(asked.last(), Some(&(guard.lease_id(), false)));
     drop((first, guard));
     settle().await;
-    let told = told.0.lock().clone();
+    let events = events.0.lock().clone();
     for event in ["queued Some(0) behind true", "requeued", "dropped true"] {
-        assert!(told.iter().any(|seen| seen == event), "no {event}: {told:?}");
+        assert!(events.iter().any(|seen| seen == event), "no {event}: {events:?}");
     }
 }
 
@@ -251,7 +252,7 @@ async fn missing_heartbeats_cost_the_position_and_are_reported() {
     first.release().await;
 }
 
-/// The last request is cut short by the limit, and so hears nothing.
+/// The limit cuts the last request short, so it gets no reply.
 #[tokio::test]
 async fn a_wait_over_an_outage_lasts_until_its_limit_and_reports_the_outage() {
     let (inner, clock) = engine();
@@ -286,8 +287,8 @@ async fn an_outage_with_two_different_errors_ends_no_wait() {
 async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_again() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
-    let told = Arc::new(Told::default());
-    let observed = options(&clock, 14).with_observer(told.clone());
+    let events = Arc::new(Events::default());
+    let observed = options(&clock, 14).with_observer(events.clone());
     let client = holdline::Client::with_options(Arc::new(faulty.clone()), observed).expect("made");
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
@@ -298,7 +299,7 @@ async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_a
     });
     let waiter = tokio::spawn(mutex.clone().lock_owned());
     pass(&clock, 2 * S).await;
-    let seen = told.0.lock().clone();
+    let seen = events.0.lock().clone();
     let queued = "queued Some(0) behind true";
     let about = |event: &&String| *event == queued || *event == "without quorum";
     let about: Vec<&String> = seen.iter().filter(about).collect();
@@ -348,7 +349,7 @@ async fn without_a_queue_the_waiters_of_a_process_take_turns() {
         })
         .collect();
     settle().await;
-    assert_eq!(faulty.line.count(Call::Acquire), 2, "whoever stands behind asks nothing yet");
+    assert_eq!(faulty.line.count(Call::Acquire), 2, "a waiter further back asks nothing yet");
     let before = faulty.line.count(Call::Acquire);
     first.release().await;
     pass(&clock, S / 10).await;
@@ -405,8 +406,8 @@ async fn a_guard_that_outlives_its_lease_blocks_no_waiter() {
 #[tokio::test]
 async fn the_observer_receives_every_event() {
     let (engine, clock) = engine();
-    let told = Arc::new(Told::default());
-    let options = options(&clock, 10).with_observer(told.clone());
+    let events = Arc::new(Events::default());
+    let options = options(&clock, 10).with_observer(events.clone());
     let client = holdline::Client::with_options(Arc::new(engine), options).expect("made");
     let mutex = client.mutex("a").expect("good");
     let guard = mutex.lock().await.expect("free");
@@ -420,7 +421,7 @@ async fn the_observer_receives_every_event() {
     pass(&clock, 30 * S).await;
     fixed.release().await;
     settle().await;
-    let told = told.0.lock().clone();
+    let events = events.0.lock().clone();
     for event in [
         "acquired a after 0ns",
         "failed true",
@@ -430,7 +431,7 @@ async fn the_observer_receives_every_event() {
         "lost: its fixed lease has ended",
         "released false",
     ] {
-        assert!(told.iter().any(|seen| seen == event), "no {event}: {told:?}");
+        assert!(events.iter().any(|seen| seen == event), "no {event}: {events:?}");
     }
 }
 

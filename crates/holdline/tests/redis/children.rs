@@ -39,8 +39,8 @@ impl Process {
         said.unwrap_or_else(|| panic!("the process ended before it said `{start}`"))
     }
 
-    /// Gives it a line to read; it need not run now.
-    pub(crate) fn hears(&mut self, line: &str) {
+    /// Writes a line to its input; it need not run now.
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("it reads");
     }
 
@@ -63,7 +63,7 @@ impl Process {
         let end = Instant::now() + DEADLINE;
         while !std::fs::read_dir(&tasks).expect("it is there").all(stands) {
             assert!(Instant::now() < end, "some of its threads do not stand still");
-            std::thread::sleep(LOOK); // event: another process's threads, which tell nobody
+            std::thread::sleep(LOOK); // event: another process's threads, which notify nobody
         }
     }
 }
@@ -75,8 +75,8 @@ impl Drop for Process {
     }
 }
 
-/// The line that the process is given next; `None` when there is none any more.
-pub(crate) async fn heard() -> Option<String> {
+/// Reads the next line that the test sends to this process; `None` at the end of the input.
+pub(crate) async fn next_command() -> Option<String> {
     let mut line = String::new();
     let read = tokio::task::spawn_blocking(move || {
         std::io::stdin().read_line(&mut line).map(|count| (count > 0).then_some(line))

@@ -132,7 +132,7 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
     let_go(next).await;
 }
 
-/// Outside the promise of exclusion: the token tells who came later.
+/// Outside the promise of exclusion: the token shows who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_forward_ends_leases_and_tokens_order_the_holders() {
     let server = server_with_clock();

@@ -27,7 +27,7 @@ fn unavailable(error: &LockError) -> &str {
     }
 }
 
-/// The inboxes of those who wait for a name, as their records tell them.
+/// The inboxes of those who wait for a name, from their records.
 fn inboxes(server: &RedisServer, name: &str) -> BTreeSet<String> {
     let key = format!("holdline:{{{name}}}:1d");
     let records = server.raw().send(&["HVALS", &key]).expect("an answer");
@@ -36,8 +36,8 @@ fn inboxes(server: &RedisServer, name: &str) -> BTreeSet<String> {
     records.filter_map(inbox).collect()
 }
 
-/// Waits until somebody hears each of these inboxes.
-async fn heard(server: &RedisServer, inboxes: &BTreeSet<String>) {
+/// Waits until each of these inboxes has a subscriber.
+async fn subscribed(server: &RedisServer, inboxes: &BTreeSet<String>) {
     let mut raw = server.raw();
     until("they subscribe", || {
         let channels = raw.say("PUBSUB CHANNELS holdline:inbox:*").expect("an answer");
@@ -85,7 +85,7 @@ async fn all_connections_are_killed_in_turn_while_200_wait() {
             assert_eq!(inboxes.len(), clients.len());
             for _ in 0..2 {
                 kill_each(&server).await;
-                heard(&server, &inboxes).await;
+                subscribed(&server, &inboxes).await;
             }
             assert!(guard.is_valid(), "the holder's connection was made anew in time");
             let_go(guard).await;
@@ -293,13 +293,13 @@ async fn a_subscriber_whose_output_overruns_subscribes_again() {
     });
     queued(&server, "a", 1).await;
     let inboxes = inboxes(&server, "a");
-    heard(&server, &inboxes).await;
+    subscribed(&server, &inboxes).await;
     let before = connections(&server);
     let inbox = inboxes.first().expect("one waits");
     server.raw().send(&["PUBLISH", inbox, &"x".repeat(100_000)]).expect("an answer");
     server.await_log("output buffer limits");
     until("it subscribes anew", || connections(&server) != before).await;
-    heard(&server, &inboxes).await;
+    subscribed(&server, &inboxes).await;
     let_go(guard).await;
     let_go(soon("the next", next).await.expect("no panic")).await;
     clean(&server, &[&holder, &waiter]).await;
@@ -311,7 +311,7 @@ async fn a_password_changed_during_a_hold_is_an_error_until_it_is_fixed() {
     let client = client(&server.url()).await;
     let guard = take(&client, "a", &lease(6_000)).await;
     behind(&server, "CONFIG SET requirepass new");
-    // Whoever is in stays in, until the connection breaks.
+    // An authenticated connection stays so until it breaks.
     renewed(&guard).await;
     for id in connections(&server) {
         behind(&server, &format!("CLIENT KILL ID {id}"));
@@ -389,8 +389,8 @@ async fn another_server_on_the_same_port_knows_no_lease() {
     clean(&second, &[&client]).await;
 }
 
-/// Whoever waits is told that nobody answers, sooner than its own limit; who holds goes on as long
-/// as its lease. An outage of a moment is noticed by neither.
+/// During an outage a waiter gets an error before its own limit, and a holder holds until its lease
+/// ends. Neither notices a short outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_ends_waits_and_no_lease() {
     let server = server();

@@ -13,20 +13,20 @@ pub(crate) fn in_a_copy(work: impl FnOnce() -> String) -> String {
     let (mut here, mut there) = UnixStream::pair().expect("a pair");
     match fork().expect("a copy") {
         Fork::Child => {
-            let told = catch_unwind(AssertUnwindSafe(work));
-            let told = told.unwrap_or_else(|_| "it panicked".to_owned());
-            // Nobody is there to be told of a failure.
-            let _ = there.write_all(told.as_bytes());
+            let result = catch_unwind(AssertUnwindSafe(work));
+            let text = result.unwrap_or_else(|_| "it panicked".to_owned());
+            // A failure to write cannot be reported to anybody.
+            let _ = there.write_all(text.as_bytes());
             // No destructor and no handler of the parent's may run here.
             let _ = kill_process(getpid(), Signal::KILL);
             unreachable!("killed");
         }
         Fork::Parent(copy) => {
             drop(there);
-            let mut told = String::new();
-            here.read_to_string(&mut told).expect("text");
+            let mut written = String::new();
+            here.read_to_string(&mut written).expect("text");
             waitpid(copy).expect("our copy");
-            told
+            written
         }
     }
 }

@@ -32,7 +32,7 @@ fn calls(server: &RedisServer, command: &str) -> f64 {
 
 /// The most memory that this process ever had, in MiB.
 fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("told");
+    let status = std::fs::read_to_string("/proc/self/status").expect("read");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
 }
@@ -54,7 +54,7 @@ impl Crowd {
     }
 }
 
-/// In a process of its own, so that its memory is told from that of other tests.
+/// In a process of its own, so that its memory is measured apart from that of other tests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
     let name = "crowds::ten_thousand_waiters_of_one_process_are_served_in_order";

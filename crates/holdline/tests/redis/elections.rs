@@ -14,7 +14,7 @@ use holdline_services::{Fault, FaultProxy, Frames};
 use rustix::process::Signal;
 use tokio::sync::watch;
 
-use crate::children::{Process, heard};
+use crate::children::{Process, next_command};
 use crate::support::{client_at, hasty_url_of, queued, server, soon, url_of};
 
 const URL: &str = "HOLDLINE_TEST_ELECTION_URL";
@@ -42,10 +42,10 @@ async fn a_candidate_of_the_tests_below() {
     let clock = SystemClock::new(ClockKind::Boottime).expect("a clock");
     let client = Client::connect(&url).await.expect("connected");
     let election = election(&client);
-    let (told, mut resign) = watch::channel(());
+    let (commands, mut resign) = watch::channel(());
     tokio::spawn(async move {
-        while heard().await.is_some() {
-            told.send_replace(());
+        while next_command().await.is_some() {
+            commands.send_replace(());
         }
     });
     println!("ready");
@@ -61,8 +61,8 @@ async fn a_candidate_of_the_tests_below() {
             if leads {
                 writeln!(file, "{term} {before} {}", now(&clock)).expect("written");
             }
-            let told = tokio::time::timeout(Duration::from_millis(2), resign.changed()).await;
-            if told.is_ok() || !leads {
+            let asked = tokio::time::timeout(Duration::from_millis(2), resign.changed()).await;
+            if asked.is_ok() || !leads {
                 break;
             }
         }
@@ -174,7 +174,7 @@ async fn at_most_one_leads_whatever_happens_to_the_leaders() {
     observed(&fourth).await;
 
     // Resigned: the next one leads, without the end of any lease.
-    one.hears("resign");
+    one.send("resign");
     assert_eq!(one.says("ended "), fourth);
     let fifth = two.says("leads ");
     observed(&fifth).await;

@@ -60,15 +60,15 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
     });
     let before = connections(&server);
     let mut mine = Some((first, second));
-    let told = in_a_copy(|| {
+    let written = in_a_copy(|| {
         let (first, second) = mine.take().expect("there");
         misuse(&client, first, second)
     });
-    assert!(told.starts_with("confirmed false; "), "{told}");
-    assert!(told.contains("make a new client after a fork"), "{told}");
+    assert!(written.starts_with("confirmed false; "), "{written}");
+    assert!(written.contains("make a new client after a fork"), "{written}");
     let (first, second) = mine.take().expect("the copy took its own");
     // A copy that makes a client of its own contends like any other process.
-    let told = in_a_copy(|| {
+    let written = in_a_copy(|| {
         let alone = Builder::new_current_thread().enable_all().build().expect("a runtime");
         alone.block_on(async {
             let own = client_at(at).await;
@@ -78,7 +78,7 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
             format!("{:?}", busy.kind())
         })
     });
-    assert!(told.starts_with("Busy"), "{told}");
+    assert!(written.starts_with("Busy"), "{written}");
     runtime.block_on(async {
         renewed(&first).await;
         renewed(&second).await;

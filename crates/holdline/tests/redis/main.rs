@@ -2,7 +2,7 @@
 //! itself, clocks. At the level of what users import; each test has one expected outcome.
 //!
 //! Nothing here waits for luck: tests wait for what the proxy between us and the server saw, for
-//! what the server shows behind the engine's back, and for what guards tell.
+//! what the server shows behind the engine's back, and for what guards report.
 
 mod children;
 mod clocks;

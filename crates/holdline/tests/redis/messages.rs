@@ -134,7 +134,7 @@ fn frames(traffic: Traffic, key: &str, k: usize) -> Frames {
 }
 
 /// One run in which one message meets its fate; returns which script it belonged to, if the run
-/// had so many messages.
+/// had this many messages.
 async fn with_fate(
     server: &Arc<RedisServer>,
     traffic: Traffic,
@@ -155,7 +155,7 @@ async fn with_fate(
         let hit = |run: &Run| run.proxy.events().into_iter().find(|event| event.fault.is_some());
         until("it was held", || hit(&run).is_some()).await;
         let on = hit(&run).expect("just seen").connection;
-        // Whoever lost patience sends a ping behind what hangs.
+        // A client that lost patience sends a ping behind the request that hangs.
         let is_ping =
             |event: &Event| event.connection == on && event.is_frame(Traffic::Requests, "PING");
         until("a ping", || run.proxy.events().iter().any(is_ping)).await;

@@ -64,7 +64,7 @@ async fn lost_packets_cost_time_and_no_lease() {
     clean(&server, &waiters.iter().chain([&holder]).collect::<Vec<_>>()).await;
 }
 
-/// Whoever asks for a connection hears nothing at all.
+/// Requests for a connection get no reply at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_never_accepts_is_unavailable_in_time() {
     let name = "network::a_server_that_never_accepts_is_unavailable_in_time";
@@ -77,7 +77,8 @@ async fn a_server_that_never_accepts_is_unavailable_in_time() {
     let error = soon("an answer", Client::connect(&url)).await.expect_err("swallowed");
     assert_eq!(error.certainty(), Certainty::NotApplied);
     assert!(unavailable(&error).contains("no connection within 2s"), "{error:?}");
-    // Who is connected goes on; whose connection breaks is told before the server frees the name.
+    // An open connection goes on. When it breaks, the holder learns of the loss before the server
+    // frees the name.
     renewed(&guard).await;
     for id in connections(&server) {
         behind(&server, &format!("CLIENT KILL ID {id}"));
@@ -134,7 +135,7 @@ async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waite
         referee.granted(&guard);
         let next = waiting(&waiter, "a");
         queued(&server, "a", 1).await;
-        // Its end is not heard, nor anything until it is back.
+        // Neither its end nor anything else arrives until it is back.
         network.lose(Loss::From(server.address()));
         server.kill();
         server.restart();
@@ -149,8 +150,8 @@ async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waite
     }
 }
 
-/// One direction is cut. The holder is told in time, whether the server still hears it or not;
-/// who is next gets in by another way, and never beside it.
+/// One direction is cut. The holder is notified in time, whether the server still receives its
+/// requests or not. The next holder uses another way, and never holds at the same time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_whose_requests_or_replies_are_lost_is_notified_before_the_next_holds() {
     let name =
@@ -194,7 +195,7 @@ async fn a_request_that_was_given_up_leaves_nothing_when_it_arrives_late() {
     for (number, cut) in
         [Loss::To(server.address()), Loss::From(server.address())].iter().enumerate()
     {
-        // From here on it hears, and the next request is the one for the name.
+        // From here on it subscribes, and the next request is the one for the name.
         let_go(take(&client, "first", &patient()).await).await;
         network.lose(*cut);
         let names = [format!("limited-{number}"), format!("dropped-{number}")];
@@ -265,7 +266,7 @@ async fn random_cuts_keep_exclusion() {
                         referee.granted(&guard);
                         let last =
                             |guard: &Guard| !guard.is_valid() || !cut.load(Ordering::Relaxed);
-                        // Whoever holds when a cut comes holds on, as long as it believes.
+                        // A holder at the time of a cut keeps the name as long as it believes.
                         until("the cut or the lease is over", || last(&guard)).await;
                         soon("a release", guard.release()).await;
                     }

@@ -238,7 +238,7 @@ fn forge(mut client: TcpStream, mut server: TcpStream, answer: &[u8]) {
             break;
         }
     }
-    // Whoever still reads is to see the end.
+    // A peer that still reads sees the end.
     let _ = server.shutdown(Shutdown::Both);
 }
 

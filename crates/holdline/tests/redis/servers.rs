@@ -48,7 +48,7 @@ async fn a_server_that_resumes_keeps_nothing_of_what_was_given_up() {
     let limited = client.mutex_with("limited", &limited).expect("a good lock");
     let error = soon("an end", limited.lock()).await.expect_err("nobody answers");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error:?}");
-    // The holder is told by its own clock.
+    // The holder learns of the loss by its own clock.
     assert_eq!(lost(&held).await, LostReason::Expired);
     drop(held);
     server.cont();
@@ -103,7 +103,7 @@ async fn a_flush_and_a_deletion_are_noticed_at_the_next_renewal_and_tokens_grow(
         let waiter = taking(&other, "a");
         queued(&server, "a", 1).await;
         behind(&server, wipe);
-        // Whoever waited is forgotten too, asks anew and gets what is free.
+        // The waiter is forgotten too: it asks again and gets the free name.
         let next = soon("the next", waiter).await.expect("no panic");
         assert_eq!(lost(&guard).await, LostReason::Missing, "{wipe}");
         assert!(next.fencing_token() > guard.fencing_token(), "{wipe}");
@@ -138,17 +138,17 @@ async fn an_evicted_lock_is_noticed_at_the_next_renewal() {
     behind(&server, "FLUSHALL");
 }
 
-/// Waits until whoever waits for a name was heard once more.
+/// Waits until the server has received another heartbeat of those who wait for a name.
 async fn await_heartbeat(server: &RedisServer, name: &str) {
     let key = format!("holdline:{{{name}}}:1q");
     let mut raw = server.raw();
-    // The largest score is the moment of the last hearing.
+    // The largest score is the moment of the last heartbeat.
     let mut last = || raw.send(&["ZRANGE", &key, "-1", "-1", "WITHSCORES"]).expect("an answer");
     let before = last();
     until("a heartbeat", || last() != before).await;
 }
 
-/// Whoever holds or waits needs no new memory.
+/// A client that holds or waits needs no new memory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_refuses_new_entries_and_keeps_the_others() {
     let server = server();
@@ -306,7 +306,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
     clean(&server, &[&client]).await;
 }
 
-/// Operators, while the server is well: what they delete and revoke is told.
+/// While the server is healthy, a deletion and a revocation by an operator are reported.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_grant_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
     let server = server();
@@ -326,7 +326,7 @@ async fn a_grant_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
     assert_eq!(lost(&guard).await, LostReason::Revoked("maintenance".to_owned()));
     drop(guard);
     let_go(next).await;
-    // That it was revoked is remembered for a while, for whoever asks late.
+    // That it was revoked is remembered for a while, for a late request.
     let kept = ["holdline:{a}:1d"];
     until("the line is gone", || leftovers(&server) == kept).await;
     let marks = behind(&server, "HKEYS holdline:{a}:1d");

@@ -48,7 +48,7 @@ pub(crate) async fn client(url: &str) -> Client {
 /// The parameters of those who do not wait long for an answer.
 pub(crate) const HASTY: &str = "command_timeout_ms=500&connect_timeout_ms=1000";
 
-/// How often those who wait were told that no master takes what they ask.
+/// How often waiters were notified that no master accepts their requests.
 #[derive(Default)]
 pub(crate) struct Outages(AtomicUsize);
 
@@ -65,13 +65,13 @@ impl Outages {
         Client::connect_with(url, options).await.expect("connected")
     }
 
-    /// Waits until there were more than whoever gets no answer at all asks for.
+    /// Waits until there were more than a client without any answer makes before it gives up.
     pub(crate) async fn await_some(&self) {
         until("a wait goes on", || self.0.load(Ordering::SeqCst) > 4).await;
     }
 }
 
-/// A lease of so many milliseconds.
+/// A lease of this many milliseconds.
 pub(crate) fn lease(millis: u64) -> LockOptions {
     LockOptions::default().with_lease_duration(Duration::from_millis(millis))
 }
@@ -92,10 +92,10 @@ pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> 
             Err(error) => panic!("no lock: {error:?}"),
         }
     }
-    panic!("the grant had run out {TRIES} times when its answer came");
+    panic!("the lease had expired {TRIES} times when its answer arrived");
 }
 
-/// Runs a scenario that tells how long it took, until it once took less than `bound`: a machine
+/// Runs a scenario that returns how long it took, until it once took less than `bound`: a machine
 /// that stands still for a while spoils a try, a fault all of them.
 pub(crate) async fn within(bound: Duration, mut scenario: impl AsyncFnMut() -> Duration) {
     let mut took = Vec::new();
@@ -108,7 +108,7 @@ pub(crate) async fn within(bound: Duration, mut scenario: impl AsyncFnMut() -> D
     panic!("never within {bound:?}: {took:?}");
 }
 
-/// Runs a scenario until it tells of one that nothing has spoilt.
+/// Runs a scenario until it returns that nothing has spoilt it.
 pub(crate) async fn unspoilt(what: &str, mut scenario: impl AsyncFnMut() -> bool) {
     for _ in 0..TRIES {
         if scenario().await {
@@ -191,7 +191,7 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until so many wait for a name.
+/// Waits until this many wait for a name.
 pub(crate) async fn queued(server: &RedisServer, name: &str, count: usize) {
     let line = format!("holdline:{{{name}}}:1q");
     let mut raw = server.raw();
@@ -210,8 +210,9 @@ pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
     members.filter_map(|member| member.strip_prefix('p').map(str::to_owned)).collect()
 }
 
-/// Whoever kept its place was served in its order; tells whether all did. On a machine that stands
-/// still a hand-off is not claimed in time, or a waiter not heard: it queues anew, with a new id.
+/// Asserts that waiters that kept their positions were served in order; returns whether all kept
+/// them. If the machine stands still, a hand-off may not be claimed in time or a heartbeat may be
+/// missed: such a waiter queues anew, with a new id.
 pub(crate) fn kept_their_positions(served: &[String], line: &[String]) -> bool {
     let kept: Vec<&String> = served.iter().filter(|id| line.contains(id)).collect();
     let wanted: Vec<&String> = line.iter().filter(|id| served.contains(id)).collect();

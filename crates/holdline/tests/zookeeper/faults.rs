@@ -13,8 +13,8 @@ use crate::support::{
 async fn refused(client: &Client, name: &str) {
     let mutex = client.mutex_with(name, &lease(5)).expect("a good lock");
     until("no majority", async || {
-        let told = mutex.try_lock().await.err();
-        told.is_some_and(|error| matches!(error.kind(), ErrorKind::Unavailable { .. }))
+        let error = mutex.try_lock().await.err();
+        error.is_some_and(|error| matches!(error.kind(), ErrorKind::Unavailable { .. }))
     })
     .await;
 }
@@ -28,9 +28,9 @@ async fn without_a_majority_nobody_holds_for_long_and_with_it_all_goes_on() {
     servers.kill(0);
     servers.kill(1);
     let risk = soon("the risk", held.at_risk()).await;
-    assert!(held.is_valid(), "told before it is lost: {risk:?}");
+    assert!(held.is_valid(), "notified before it is lost: {risk:?}");
     refused(&client, "b").await;
-    // By its own clock, with nobody to tell it.
+    // By its own clock: no message reaches it.
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Expired);
     assert!(!held.is_valid());
     for member in [0, 1] {
@@ -58,8 +58,8 @@ async fn a_server_that_is_killed_and_restarted_keeps_holder_and_queue() {
     let_go(next).await;
 }
 
-/// Its node is gone while it waits: it stands behind those who came after it. Whoever holds is
-/// told, and the next one holds.
+/// If its node is gone while it waits, it stands behind those who came after it. A holder whose
+/// session has ended is notified, and the next one holds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_was_ended_is_noticed_and_a_waiter_queues_again() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());

@@ -1,6 +1,6 @@
 //! A process that is copied by `fork` while it holds and waits: the copy has the memory of its
 //! parent and its connections, and a right to nothing. It has none of the threads by which the
-//! client crate hears of its sockets, so it is told that it cannot have a client of its own.
+//! client crate serves its sockets, so it gets an error when it makes a client of its own.
 
 use holdline::{Client, ErrorKind};
 use holdline_services::{PrivateNetwork, ZooKeeper, ZooKeeperConfig};
@@ -36,14 +36,14 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
         (ours, other, first, second, held, next)
     });
     let mut mine = Some((first, second));
-    let told = in_a_copy(|| {
+    let written = in_a_copy(|| {
         let (first, second) = mine.take().expect("there");
         misuse(&ours, first, second)
     });
-    assert!(told.contains("make a new client after a fork"), "{told}");
+    assert!(written.contains("make a new client after a fork"), "{written}");
     let (first, second) = mine.take().expect("the copy took its own");
-    let told = in_a_copy(|| connect(&server.url()));
-    assert!(told.contains("start a new program"), "{told}");
+    let written = in_a_copy(|| connect(&server.url()));
+    assert!(written.contains("start a new program"), "{written}");
     runtime.block_on(async {
         renewed(&first, 1).await;
         renewed(&second, 1).await;

@@ -1,4 +1,4 @@
-//! Where exclusion is soft: what a leader has not been told.
+//! Where exclusion is soft: what a leader does not know yet.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use holdline::{Client, FencingToken, Guard, Mode};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use rustix::process::Signal;
 
-use crate::children::{Process, heard};
+use crate::children::{Process, next_command};
 use crate::support::{lease, let_go, patient, queued, soon, take, taking};
 
-/// A member tells its leader every second whom it has heard.
+/// Every second a member reports to its leader which sessions it has received messages from.
 const TICK_MS: u32 = 2_000;
 /// How much of a lease is counted on after a renewal, where the process has not stood still.
 const COUNTED: Duration = Duration::from_millis(7_500);
@@ -36,7 +36,7 @@ async fn one_holder() {
     let mut waits = Some(waits);
     queued(&client, "b", 1).await;
     println!("\nholds {}", held.fencing_token());
-    while let Some(asked) = heard().await {
+    while let Some(asked) = next_command().await {
         match asked.as_str() {
             "wait" => {
                 let waits = waits.take().expect("it waits");
@@ -52,27 +52,27 @@ async fn one_holder() {
     }
 }
 
-/// Where exclusion was soft: a holder's process stands still, goes on, and renews by a member that
-/// dies before it has told the leader whom it heard. A majority decided the renewal; but the
-/// leader counts the session from the last that it was told, which was before the pause. So must
-/// the holder: no other member is in its reach.
+/// Where exclusion was soft: a holder's process is paused, goes on, and renews through a member.
+/// That member dies before it has reported the session to the leader. A majority decided the
+/// renewal. But the leader counts the session from the last report, which was before the pause. So
+/// must the holder, which reaches no other member.
 ///
-/// A connection that the holder gives up when it goes on spoils it, for the next one has the
-/// leader asked whether the session stands; so does a leader that is told at that very moment.
+/// Two events spoil a try: the holder gives up its connection when it goes on, so that the next one
+/// asks the leader about the session; or the member reports to the leader at that very moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paused_holder_is_valid_no_longer_than_the_leader_keeps_its_session() {
     let config = ZooKeeperConfig::default().with_tick(TICK_MS).with_sessions(4_000, 60_000);
     let servers = ZooKeeper::start_three(&config);
     for _ in 0..TRIES {
-        if heard_nothing_since(&servers).await {
+        if ended_by_the_old_report(&servers).await {
             return;
         }
     }
     panic!("spoilt {TRIES} times: the leader knew that the holder lived");
 }
 
-/// Tells whether the leader ended the session by what it knew before the pause.
-async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
+/// Returns whether the leader ended the session by what it knew before the pause.
+async fn ended_by_the_old_report(servers: &ZooKeeper) -> bool {
     let leader = servers.leader();
     let (near, far) = ((leader + 1) % 3, (leader + 2) % 3);
     let only = |member: usize| format!("zk://{}?command_timeout_ms=60000", servers.address(member));
@@ -85,17 +85,17 @@ async fn heard_nothing_since(servers: &ZooKeeper) -> bool {
     let next = taking(&other, "a");
     queued(&other, "a", 1).await;
     holder.stop();
-    // What the holder hears of when it goes on, so that its connection does not seem silent.
+    // This wakes the holder when it goes on, so that its connection does not seem silent.
     let_go(noise).await;
     tokio::time::sleep(PAUSE).await; // event: the pause itself
-    holder.hears("renew");
+    holder.send("renew");
     let goes_on = Instant::now();
     holder.signal(Signal::CONT);
     let renewed = holder.says("renewed ");
     servers.kill(near);
     let next = soon("the next one", next).await.expect("no panic");
     let after = goes_on.elapsed();
-    holder.hears("valid");
+    holder.send("valid");
     let believes = holder.says("believes ") == "true";
     assert!(!believes, "beside the next holder, {after:?} after it was {renewed} that it renewed");
     assert!(next.fencing_token() > mine);
@@ -125,8 +125,8 @@ async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goe
     process.stop();
     let_go(first).await;
     tokio::time::sleep(Duration::from_millis(3_200)).await; // event: the pause itself
-    process.hears("take");
-    process.hears("wait");
+    process.send("take");
+    process.send("wait");
     process.signal(Signal::CONT);
     assert_eq!(process.says("took "), "Ok(())");
     assert_eq!(process.says("waited "), "Ok(())");
@@ -138,7 +138,7 @@ async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goe
 async fn a_starved_process_excludes_nobody_for_ever() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let (other, first, mut process) = one_that_waits(&server).await;
-    process.hears("wait");
+    process.send("wait");
     let mut first = Some(first);
     let next = taking(&other, "b");
     for turn in 0..STARVED {
@@ -154,7 +154,7 @@ async fn a_starved_process_excludes_nobody_for_ever() {
             break;
         }
     }
-    assert!(next.is_finished(), "whoever waits behind it has its turn too");
+    assert!(next.is_finished(), "the waiter behind it has its turn too");
     let_go(soon("the next one", next).await.expect("no panic")).await;
     assert_eq!(process.says("waited "), "Ok(())");
 }

@@ -34,8 +34,8 @@ async fn after_a_restored_old_copy_holders_lose_and_the_resource_refuses_old_tok
     let mut next = soon("the next one", waiter).await.expect("no panic");
     assert!(next.fencing_token() <= held.fencing_token(), "the danger is there");
     assert!(matches!(write(next.fencing_token()), Err(FenceError::Stale(_))));
-    assert_eq!(ill(&server.url()).await, before, "nothing tells doctor that it is old");
-    // What helps elsewhere is not to be had here, and says why.
+    assert_eq!(ill(&server.url()).await, before, "doctor cannot see that it is old");
+    // The remedy of other engines is unsupported here, and the error says why.
     let raise = Operation::RaiseFence { to: held.fencing_token() };
     let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused:?}");

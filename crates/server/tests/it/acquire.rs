@@ -51,12 +51,12 @@ async fn a_wait_ends_with_the_lock_or_with_its_limit() {
     ground.until_waiting("a", 1).await;
     let lease = format!("/v1/locks/a/leases/{}", first["lease_id"].as_str().expect("an id"));
     assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
-    let told = waiting.told().await;
-    assert_eq!(told.status, 200, "{told:?}");
-    let body = told.json();
+    let response = waiting.response().await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let body = response.json();
     let (valid, waited) = (body["valid_for_ms"].as_u64(), body["waited_ms"].as_u64());
     // What may be believed counts from the sending, so the wait is a part of it.
-    assert!(valid.expect("a number") > waited.expect("a number") + 20_000, "{told:?}");
+    assert!(valid.expect("a number") > waited.expect("a number") + 20_000, "{response:?}");
 }
 
 #[tokio::test]
@@ -91,8 +91,8 @@ async fn a_place_under_a_key_is_left_to_the_client_and_lapses() {
     again.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
     let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
     assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
-    let told = again.told().await;
-    assert_eq!((told.status, told.text("lease_id")), (200, KEY.to_owned()));
+    let response = again.response().await;
+    assert_eq!((response.status, response.text("lease_id")), (200, KEY.to_owned()));
 }
 
 #[tokio::test]
@@ -169,13 +169,13 @@ async fn a_server_that_stops_ends_waits_and_another_goes_on() {
     let mut waiting = first.open().await;
     waiting.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
     first.until_waiting("a", 1).await;
-    let (told, ()) = tokio::join!(waiting.told(), first.stop());
-    assert_eq!((told.status, told.text("kind")), (503, "stopping".to_owned()));
+    let (response, ()) = tokio::join!(waiting.response(), first.stop());
+    assert_eq!((response.status, response.text("kind")), (503, "stopping".to_owned()));
     let mut again = second.open().await;
     again.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
     let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
     assert_eq!(second.ask("DELETE", &lease, "").await.status, 200);
-    assert_eq!(again.told().await.status, 200);
+    assert_eq!(again.response().await.status, 200);
 }
 
 #[tokio::test]

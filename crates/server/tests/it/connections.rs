@@ -30,22 +30,22 @@ async fn a_slow_request_is_closed() {
     let head = request("POST", "/v1/locks/a", "", "{}").replace("{}", "");
     connection.send(&head.replace("Content-Length: 2", "Content-Length: 9")).await;
     connection.send("{").await;
-    let told = connection.told().await;
-    assert_eq!((told.status, told.text("kind")), (408, "too_slow".to_owned()));
+    let response = connection.response().await;
+    assert_eq!((response.status, response.text("kind")), (408, "too_slow".to_owned()));
 }
 
 #[tokio::test]
 async fn headers_and_bodies_have_a_largest_size() {
     let ground = Ground::start().await;
     let long = "x".repeat(20_000);
-    let told = ground.ask_with("GET", "/v1/locks/a", &format!("X-Long: {long}\r\n"), "").await;
-    assert_eq!(told.status, 431, "{told:?}");
+    let response = ground.ask_with("GET", "/v1/locks/a", &format!("X-Long: {long}\r\n"), "").await;
+    assert_eq!(response.status, 431, "{response:?}");
     let many: String = (0..100).map(|number| format!("X-{number}: 1\r\n")).collect();
-    let told = ground.ask_with("GET", "/v1/locks/a", &many, "").await;
-    assert_eq!(told.status, 431, "{told:?}");
+    let response = ground.ask_with("GET", "/v1/locks/a", &many, "").await;
+    assert_eq!(response.status, 431, "{response:?}");
     let long = format!(r#"{{"session": "{}"}}"#, "x".repeat(300_000));
-    let told = ground.ask("POST", "/v1/locks/a", &long).await;
-    assert_eq!((told.status, told.text("kind")), (413, "too_large".to_owned()));
+    let response = ground.ask("POST", "/v1/locks/a", &long).await;
+    assert_eq!((response.status, response.text("kind")), (413, "too_large".to_owned()));
 }
 
 #[tokio::test]
@@ -59,9 +59,9 @@ async fn a_client_has_so_many_waits_and_no_more() {
         ground.until_waiting("a", count).await;
         waiting.push(connection);
     }
-    let told = ground.ask("POST", "/v1/locks/a", r#"{"wait_ms": 60000}"#).await;
-    assert_eq!((told.status, told.text("kind")), (429, "too_many".to_owned()));
-    assert!(told.headers.contains("retry-after: 1"), "{told:?}");
+    let response = ground.ask("POST", "/v1/locks/a", r#"{"wait_ms": 60000}"#).await;
+    assert_eq!((response.status, response.text("kind")), (429, "too_many".to_owned()));
+    assert!(response.headers.contains("retry-after: 1"), "{response:?}");
     waiting.pop();
     ground.until_waiting("a", 1).await;
 }
@@ -71,11 +71,11 @@ async fn one_connection_more_than_the_limit_waits_for_room() {
     let ground = Ground::with("[server.limits]\nconnections = 1\n").await;
     let mut first = ground.open().await;
     first.send(&request("GET", "/healthz", "", "")).await;
-    assert_eq!(first.told().await.status, 200);
+    assert_eq!(first.response().await.status, 200);
     let mut second = ground.open().await;
     second.send(&request("GET", "/healthz", "", "")).await;
-    let told = tokio::time::timeout(Duration::from_millis(200), second.head()).await;
-    assert!(told.is_err(), "there is no room yet");
+    let response = tokio::time::timeout(Duration::from_millis(200), second.head()).await;
+    assert!(response.is_err(), "there is no room yet");
     drop(first);
-    assert_eq!(second.told().await.status, 200);
+    assert_eq!(second.response().await.status, 200);
 }

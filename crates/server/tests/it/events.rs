@@ -32,7 +32,7 @@ async fn stream(ground: &Ground, path: &str, headers: &str) -> Connection {
 }
 
 #[tokio::test]
-async fn what_happens_is_told_in_order_and_resumed() {
+async fn events_arrive_in_order_and_can_be_resumed() {
     let ground = Ground::start().await;
     let mut all = stream(&ground, "/v1/events", "").await;
     let mut some = stream(&ground, "/v1/events?prefix=b", "").await;
@@ -58,7 +58,7 @@ async fn what_happens_is_told_in_order_and_resumed() {
 }
 
 #[tokio::test]
-async fn a_gap_is_told_after_another_run_of_the_server() {
+async fn a_gap_is_reported_after_a_restart_of_the_server() {
     let ground = Ground::start().await;
     ground.acquire("a", "").await;
     let mut connection = ground.open().await;
@@ -81,7 +81,7 @@ async fn a_slow_reader_loses_its_stream_and_costs_nobody_else() {
     for _ in 0..120 {
         connection.send(&batch).await;
         for _ in 0..250 {
-            assert_eq!(connection.told().await.status, 204);
+            assert_eq!(connection.response().await.status, 204);
         }
     }
     let rest = slow.rest().await;
@@ -107,8 +107,8 @@ async fn an_event_comes_soon() {
 async fn streams_end_when_the_server_stops_and_have_a_limit() {
     let mut ground = Ground::with("[server.limits]\nevent_streams = 1\n").await;
     let mut open = stream(&ground, "/v1/events", "").await;
-    let told = ground.ask("GET", "/v1/events", "").await;
-    assert_eq!((told.status, told.text("kind")), (429, "too_many".to_owned()));
+    let response = ground.ask("GET", "/v1/events", "").await;
+    assert_eq!((response.status, response.text("kind")), (429, "too_many".to_owned()));
     ground.stop().await;
     open.rest().await;
 }

@@ -26,15 +26,15 @@ pub(crate) struct Ground {
     running: Option<JoinHandle<()>>,
 }
 
-/// An answer.
+/// What the server has answered.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: String,
     pub(crate) body: String,
 }
 
-impl Told {
+impl Response {
     /// The body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -95,7 +95,7 @@ impl Ground {
     }
 
     /// Sends one request on a connection of its own.
-    pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Told {
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Response {
         self.ask_with(method, path, "", body).await
     }
 
@@ -106,20 +106,20 @@ impl Ground {
         path: &str,
         headers: &str,
         body: &str,
-    ) -> Told {
+    ) -> Response {
         let mut connection = self.open().await;
         connection.send(&request(method, path, headers, body)).await;
-        connection.told().await
+        connection.response().await
     }
 
     /// Acquires, and returns the lease.
     pub(crate) async fn acquire(&self, name: &str, body: &str) -> Value {
-        let told = self.ask("POST", &format!("/v1/locks/{name}"), body).await;
-        assert_eq!(told.status, 200, "{told:?}");
-        told.json()
+        let response = self.ask("POST", &format!("/v1/locks/{name}"), body).await;
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()
     }
 
-    /// Waits until so many wait for a name.
+    /// Waits until this many wait for a name.
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
@@ -173,14 +173,14 @@ impl Connection {
         }
     }
 
-    /// Reads an answer that has a length.
-    pub(crate) async fn told(&mut self) -> Told {
+    /// Reads a response that has a length.
+    pub(crate) async fn response(&mut self) -> Response {
         let (status, headers) = self.head().await;
         let length = headers.lines().find_map(|line| line.strip_prefix("content-length: "));
         let length = length.map_or(0, |length| length.trim().parse().expect("a number"));
         let mut body = vec![0; length];
         timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").expect("whole");
-        Told { status, headers, body: String::from_utf8(body).expect("text") }
+        Response { status, headers, body: String::from_utf8(body).expect("text") }
     }
 
     /// Waits until the server closes the connection; returns what it has said until then.

@@ -41,13 +41,13 @@ async fn bad_input_gets_the_field_and_the_reason() {
         ("PATCH", "/v1/locks/a", "", "", 405, ""),
         ("POST", "/v1/engine/acquire", "", "{}", 422, "name"),
     ] {
-        let told = ground.ask_with(method, path, headers, body).await;
-        assert_eq!(told.status, status, "{method} {path} {body}: {told:?}");
-        let problem = told.json();
-        assert_eq!(problem["status"], status, "{told:?}");
-        assert_eq!(problem["certainty"], "not_applied", "{told:?}");
+        let response = ground.ask_with(method, path, headers, body).await;
+        assert_eq!(response.status, status, "{method} {path} {body}: {response:?}");
+        let problem = response.json();
+        assert_eq!(problem["status"], status, "{response:?}");
+        assert_eq!(problem["certainty"], "not_applied", "{response:?}");
         if !field.is_empty() {
-            assert_eq!(problem["field"], field, "{method} {path} {body}: {told:?}");
+            assert_eq!(problem["field"], field, "{method} {path} {body}: {response:?}");
         }
     }
     let list = ground.ask("GET", "/v1/locks", "").await.json();
@@ -61,8 +61,8 @@ async fn a_body_that_is_not_said_to_be_json_is_refused() {
     let text = "POST /v1/locks/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n\
                 Content-Length: 2\r\n\r\n{}";
     connection.send(text).await;
-    let told = connection.told().await;
-    assert_eq!((told.status, told.text("kind")), (415, "not_json".to_owned()));
+    let response = connection.response().await;
+    assert_eq!((response.status, response.text("kind")), (415, "not_json".to_owned()));
 }
 
 #[tokio::test]
@@ -90,22 +90,22 @@ async fn a_name_is_exact_whatever_is_in_it() {
 async fn every_answer_forbids_frames_caches_and_other_origins() {
     let ground = Ground::start().await;
     for path in ["/healthz", "/v1/locks", "/nowhere"] {
-        let told = ground.ask("GET", path, "").await;
+        let response = ground.ask("GET", path, "").await;
         for header in [
             "x-frame-options: deny",
             "x-content-type-options: nosniff",
             "cache-control: no-store",
             "frame-ancestors 'none'",
         ] {
-            assert!(told.headers.contains(header), "{path}: {}", told.headers);
+            assert!(response.headers.contains(header), "{path}: {}", response.headers);
         }
-        assert!(!told.headers.contains("access-control-allow-origin"), "{}", told.headers);
+        assert!(!response.headers.contains("access-control-allow-origin"), "{}", response.headers);
     }
     let origin = "Origin: http://evil.example\r\n";
-    let told = ground.ask_with("POST", "/v1/locks/a", origin, "").await;
-    assert_eq!((told.status, told.text("kind")), (403, "wrong_origin".to_owned()));
+    let response = ground.ask_with("POST", "/v1/locks/a", origin, "").await;
+    assert_eq!((response.status, response.text("kind")), (403, "wrong_origin".to_owned()));
     let mut connection = ground.open().await;
     connection.send("GET /v1/locks HTTP/1.1\r\nHost: evil.example\r\n\r\n").await;
-    let told = connection.told().await;
-    assert_eq!((told.status, told.text("kind")), (421, "wrong_host".to_owned()));
+    let response = connection.response().await;
+    assert_eq!((response.status, response.text("kind")), (421, "wrong_host".to_owned()));
 }

@@ -21,9 +21,13 @@ async fn a_token_may_what_it_may_where_it_may() {
     let text = config("ci", S3CRET, r#"["view", "lock"]"#, r#"prefixes = ["ci/"]"#);
     let ground = Ground::with(&text).await;
     for path in ["/v1/locks", "/v1/locks/a", "/v1/events", "/metrics", "/v1/engine"] {
-        let told = ground.ask("GET", path, "").await;
-        assert_eq!((told.status, told.text("kind")), (401, "unauthenticated".to_owned()), "{path}");
-        assert!(told.headers.contains("www-authenticate: bearer"), "{}", told.headers);
+        let response = ground.ask("GET", path, "").await;
+        assert_eq!(
+            (response.status, response.text("kind")),
+            (401, "unauthenticated".to_owned()),
+            "{path}"
+        );
+        assert!(response.headers.contains("www-authenticate: bearer"), "{}", response.headers);
     }
     for path in ["/healthz", "/readyz", "/api/openapi.json"] {
         assert_eq!(ground.ask("GET", path, "").await.status, 200, "{path}");
@@ -38,11 +42,11 @@ async fn a_token_may_what_it_may_where_it_may() {
         ("PUT", "/v1/locks/ci%2Fa/freeze", r#"{"duration_ms": 1}"#, 403),
         ("POST", "/v1/fence", r#"{"above": "1"}"#, 403),
     ] {
-        let told = ground.ask_with(method, path, GOOD, body).await;
-        assert_eq!(told.status, status, "{method} {path}: {told:?}");
+        let response = ground.ask_with(method, path, GOOD, body).await;
+        assert_eq!(response.status, status, "{method} {path}: {response:?}");
     }
-    let told = ground.ask_with("GET", "/v1/locks", "Authorization: Bearer s3cre\r\n", "").await;
-    assert!(told.status == 401 && !told.body.contains("s3cre"), "{told:?}");
+    let response = ground.ask_with("GET", "/v1/locks", "Authorization: Bearer s3cre\r\n", "").await;
+    assert!(response.status == 401 && !response.body.contains("s3cre"), "{response:?}");
 }
 
 #[tokio::test]
@@ -66,8 +70,8 @@ async fn a_wait_ends_when_its_token_expires() {
     assert_eq!(held.status, 200, "{held:?}");
     let mut waiting = ground.open().await;
     waiting.send(&request("POST", "/v1/locks/a", GOOD, r#"{"wait_ms": 60000}"#)).await;
-    let told = waiting.told().await;
-    assert_eq!((told.status, told.text("kind")), (401, "unauthenticated".to_owned()));
+    let response = waiting.response().await;
+    assert_eq!((response.status, response.text("kind")), (401, "unauthenticated".to_owned()));
     ground.until_waiting("a", 0).await;
 }
 

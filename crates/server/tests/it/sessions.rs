@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::ground::{DEADLINE, Ground, store};
 
 async fn open(ground: &Ground, body: &str) -> String {
-    let told = ground.ask("POST", "/v1/sessions", body).await;
-    assert_eq!(told.status, 201, "{told:?}");
-    told.text("session")
+    let response = ground.ask("POST", "/v1/sessions", body).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    response.text("session")
 }
 
 fn in_session(session: &str) -> String {
@@ -82,9 +82,9 @@ async fn a_client_whose_server_is_gone_goes_on_at_another() {
     let id = lease["lease_id"].as_str().expect("an id");
     let body =
         format!(r#"{{"duration_ms": 20000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
-    let told = second.ask("POST", "/v1/sessions", &body).await;
-    assert_eq!(told.status, 201, "{told:?}");
-    assert_eq!(told.json()["leases"][0]["state"], "renewed");
+    let response = second.ask("POST", "/v1/sessions", &body).await;
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.json()["leases"][0]["state"], "renewed");
     // It is the same grant: the token is the one of before.
     let shown = second.ask("GET", "/v1/locks/a", "").await.json();
     assert_eq!(shown["holders"][0]["fencing_token"], lease["fencing_token"]);
@@ -101,8 +101,8 @@ async fn a_session_that_ends_in_silence_gives_nothing_up() {
     let id = lease["lease_id"].as_str().expect("an id");
     let body =
         format!(r#"{{"duration_ms": 60000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
-    let told = second.ask("POST", "/v1/sessions", &body).await;
-    assert_eq!(told.json()["leases"][0]["state"], "renewed", "{told:?}");
+    let response = second.ask("POST", "/v1/sessions", &body).await;
+    assert_eq!(response.json()["leases"][0]["state"], "renewed", "{response:?}");
     let path = format!("/v1/sessions/{session}/heartbeat");
     let metrics = async {
         // The server has forgotten it once nothing is counted any more.
@@ -126,11 +126,11 @@ async fn a_hundred_thousand_sessions_are_cheap_and_one_more_is_refused() {
     for _ in 0..400 {
         connection.send(&batch).await;
         for _ in 0..250 {
-            assert_eq!(connection.told().await.status, 201);
+            assert_eq!(connection.response().await.status, 201);
         }
     }
-    let told = ground.ask("POST", "/v1/sessions", body).await;
-    assert_eq!((told.status, told.text("kind")), (429, "too_many".to_owned()));
+    let response = ground.ask("POST", "/v1/sessions", body).await;
+    assert_eq!((response.status, response.text("kind")), (429, "too_many".to_owned()));
     // All else goes on as before.
     ground.acquire("a", "").await;
 }

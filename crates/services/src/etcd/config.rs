@@ -90,7 +90,7 @@ pub(super) enum Tokens {
     /// Its own, for 300 s after each use.
     #[default]
     Usual,
-    /// Its own, for so many seconds after each use.
+    /// Its own, for this many seconds after each use.
     Short(u32),
     /// Signed ones, which name the state of all users and roles.
     Signed,
@@ -123,7 +123,7 @@ impl EtcdConfig {
         self
     }
 
-    /// Forgets a token that was not used for so many seconds, and up to one more.
+    /// Forgets a token that was not used for this many seconds, and up to one more.
     #[must_use]
     pub fn with_token_lifetime(mut self, seconds: u32) -> Self {
         self.tokens = Tokens::Short(seconds);
@@ -137,7 +137,7 @@ impl EtcdConfig {
         self
     }
 
-    /// Bounds the database to so many bytes: beyond them an alarm is raised.
+    /// Bounds the database to this many bytes: beyond them an alarm is raised.
     #[must_use]
     pub fn with_quota(mut self, bytes: u64) -> Self {
         self.quota = Some(bytes);

@@ -114,7 +114,7 @@ fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<
             Err(_) => break Piece::Broken,
         }
         let arrived = Instant::now();
-        // No Redis server speaks first; MariaDB's greeting may look like a line of Redis.
+        // No Redis server speaks first. MariaDB's handshake may look like a line of Redis.
         if !towards_server && !link.exchange(|exchange| exchange.begun) {
             link.foreign.store(true, Ordering::SeqCst);
         }
@@ -172,7 +172,7 @@ impl Unread {
 /// Classifies a frame, and lets the rules decide.
 fn judge(shared: &Shared, link: &Link, towards_server: bool, bytes: &[u8]) -> (Option<Fault>, u64) {
     if !towards_server {
-        let (traffic, request) = link.exchange(|exchange| exchange.heard(bytes));
+        let (traffic, request) = link.exchange(|exchange| exchange.received(bytes));
         return shared.judge(link.number, &Seen { traffic, bytes, request: &request });
     }
     let (fault, thaws) =
@@ -195,7 +195,7 @@ impl Exchange {
         }
     }
 
-    fn heard(&mut self, bytes: &[u8]) -> (Traffic, Vec<u8>) {
+    fn received(&mut self, bytes: &[u8]) -> (Traffic, Vec<u8>) {
         if self.is_push(bytes) {
             return (Traffic::Pushes, Vec::new());
         }
@@ -288,13 +288,13 @@ mod tests {
         let request = |words: &[&str]| resp::command(words);
         exchange.asked(&request(&["LRANGE", "a"]));
         let list = request(&["message", "b"]);
-        assert_eq!(exchange.heard(&list), (Traffic::Replies, request(&["LRANGE", "a"])));
+        assert_eq!(exchange.received(&list), (Traffic::Replies, request(&["LRANGE", "a"])));
         exchange.asked(&request(&["SUBSCRIBE", "c"]));
         exchange.asked(&request(&["PING"]));
-        assert_eq!(exchange.heard(&request(&["subscribe", "c"])).0, Traffic::Pushes);
-        assert_eq!(exchange.heard(&list).0, Traffic::Pushes);
-        assert_eq!(exchange.heard(b">1\r\n+message\r\n").0, Traffic::Pushes);
-        assert_eq!(exchange.heard(b"+PONG\r\n"), (Traffic::Replies, request(&["PING"])));
+        assert_eq!(exchange.received(&request(&["subscribe", "c"])).0, Traffic::Pushes);
+        assert_eq!(exchange.received(&list).0, Traffic::Pushes);
+        assert_eq!(exchange.received(b">1\r\n+message\r\n").0, Traffic::Pushes);
+        assert_eq!(exchange.received(b"+PONG\r\n"), (Traffic::Replies, request(&["PING"])));
     }
 
     #[test]

@@ -219,7 +219,7 @@ impl FaultProxy {
         self.shared.wait_for("event", |state| state.log.find(&wanted))
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this many connections are open.
     ///
     /// # Panics
     /// They are not within 30 s.

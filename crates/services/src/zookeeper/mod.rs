@@ -217,7 +217,7 @@ impl ZooKeeper {
         (0..self.nodes.len()).for_each(|member| self.await_ready(member));
     }
 
-    /// Restarts a server that stands alone, which has then counted so many creations of children
+    /// Restarts a server that stands alone, which has then counted this many creations of children
     /// of a node.
     ///
     /// # Panics

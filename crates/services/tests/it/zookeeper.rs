@@ -37,7 +37,7 @@ fn an_old_copy_is_restored_without_later_data() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let transaction = |server: &ZooKeeper| {
         let reply = server.word(0, "srvr");
-        let last = reply.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("told");
+        let last = reply.lines().find_map(|line| line.strip_prefix("Zxid: 0x")).expect("a line");
         u64::from_str_radix(last, 16).expect("a number")
     };
     let copy = server.save();

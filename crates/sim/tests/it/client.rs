@@ -72,7 +72,7 @@ async fn a_message_of_a_direct_call_wakes_a_subscriber() {
         0
     };
     let received = tokio::time::timeout(Duration::from_secs(10), received).await;
-    assert_eq!(received.expect("it is told"), 2);
+    assert_eq!(received.expect("it is notified"), 2);
 }
 
 /// Contenders for one key, each waiting by a subscription: what they did, in order.

@@ -32,7 +32,7 @@ impl Pair {
         let wires = [real.connect_alone(), real.connect()];
         let mut pair = Pair { fake, ids, wires };
         for at in 0..2 {
-            // The greeting tells of versions and numbers: read, not compared.
+            // The reply to the handshake has versions and numbers: read, not compared.
             pair.wires[at].send(&request(&words(&format!("hello {protocol}"))));
             pair.read_reply(at);
             pair.fake.receive(pair.ids[at], &request(&words(&format!("hello {protocol}"))));
@@ -230,7 +230,7 @@ fn connections_and_transactions_answer_as_the_real_server_does() {
 }
 
 #[test]
-fn listeners_are_told_as_by_the_real_server() {
+fn subscribers_are_notified_as_by_the_real_server() {
     compare("listening", &[g::SUBSCRIBED, g::SUBSCRIBED, g::STRINGS], 60);
 }
 

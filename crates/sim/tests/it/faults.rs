@@ -12,7 +12,7 @@ fn bytes(line: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_crash_keeps_or_loses_what_it_is_told_to() {
+fn a_crash_keeps_or_loses_data_as_asked() {
     let mut server = TestServer::new();
     server.ask("set k old");
     let copy = server.server.snapshot();

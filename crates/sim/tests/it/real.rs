@@ -41,7 +41,7 @@ impl Wire {
         self.0.write_all(bytes).expect("the server reads");
     }
 
-    /// Reads so many bytes, or what comes before nothing more comes.
+    /// Reads this many bytes, or fewer if no more arrive.
     pub(crate) fn read(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         let mut filled = 0;

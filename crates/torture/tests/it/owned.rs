@@ -247,7 +247,7 @@ impl Nemesis for OwnZooKeeper {
     }
 }
 
-/// Servers that sentinels look after: it is always the master of the moment that is hit.
+/// Servers that sentinels monitor: it is always the master of the moment that is hit.
 pub(crate) struct OwnGroup(pub(crate) SentinelGroup);
 
 impl OwnGroup {

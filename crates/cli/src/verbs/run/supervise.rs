@@ -41,7 +41,7 @@ pub(super) enum Stop {
     Lost(LostReason),
     /// It ran for too long.
     MaxHold,
-    /// The leader was told to resign.
+    /// The leader was asked to resign.
     Resign,
 }
 

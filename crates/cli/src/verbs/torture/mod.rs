@@ -207,7 +207,7 @@ fn faults(words: &[String], network: bool, nemesis: &dyn Nemesis) -> Result<Vec<
         let on_redis = on_redis.contains(&fault);
         return Err(if fault.needs_network() {
             failure.fix(
-                "it needs a proxy, and none can stand before this store: it has no server, is \
+                "it needs a proxy, which is impossible for this store: it has no server, is \
                  behind a unix socket, named by Sentinels, or shows a certificate",
             )
         } else if on_redis && servers.is_empty() {

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// Tells each signal that it gets; ends after SIGUSR1.
+/// Prints each signal that it receives; ends after SIGUSR1.
 const REPORTER: &str = "
 import signal, sys
-told = [getattr(signal, name) for name in sys.argv[1:]]
-signal.pthread_sigmask(signal.SIG_BLOCK, told)
+signals = [getattr(signal, name) for name in sys.argv[1:]]
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 print('ready', flush=True)
 while True:
-    number = signal.sigwait(told)
+    number = signal.sigwait(signals)
     print(signal.Signals(number).name, flush=True)
     if number == signal.SIGUSR1:
         sys.exit(0)
@@ -42,7 +42,7 @@ fn every_signal_to_the_wrapper_arrives_once() {
             running.signal(signal);
             assert_eq!(running.line(), name);
         }
-        // Were one passed on twice, it would be told before this one.
+        // If one were passed on twice, it would be printed before this one.
         running.signal(Signal::USR1);
         assert_eq!(running.line(), "SIGUSR1");
         running.expect_silence();
@@ -145,10 +145,10 @@ fn a_job_that_must_stop_ends_with_its_whole_group() {
 fn a_stopped_job_is_asked_to_stop() {
     let world = World::new();
     let options = ["--max-hold", "3s", "--grace", "1h"];
-    let script = "trap 'echo heard; exit' TERM; echo ready; kill -STOP $$; sleep 1000";
+    let script = "trap 'echo received; exit' TERM; echo ready; kill -STOP $$; sleep 1000";
     let mut running = start(&world, &options, &["sh", "-c", script]);
     assert_eq!(running.line(), "ready");
-    assert_eq!(running.line(), "heard");
+    assert_eq!(running.line(), "received");
     assert_eq!(running.code(), 124);
 }
 

@@ -21,7 +21,7 @@ import time
 HOLDLINE = sys.argv[1]
 DEADLINE = 240
 
-# The command under test: it tells what it sees, and does what its first argument says.
+# The command under test: it prints what it sees, and does what its first argument says.
 COMMAND = r"""
 import os, select, signal, sys, termios, tty
 terminal = os.open("/dev/tty", os.O_RDWR)
@@ -115,7 +115,7 @@ class Shell:
         for position, command in enumerate(commands):
             last = position + 1 == len(commands)
             reader, writer = (None, self.terminal) if last else os.pipe()
-            go, tell = os.pipe()
+            go, release = os.pipe()
             pid = os.fork()
             if pid == 0:
                 os.read(go, 1)
@@ -130,8 +130,8 @@ class Shell:
             os.setpgid(pid, pids[0])
             if foreground and position == 0:
                 os.tcsetpgrp(self.terminal, pid)
-            os.write(tell, b"!")
-            for descriptor in (go, tell):
+            os.write(release, b"!")
+            for descriptor in (go, release):
                 os.close(descriptor)
             if source != self.terminal:
                 os.close(source)
@@ -209,8 +209,8 @@ def parent(pid):
 def await_true(condition):
     """The alarm is the deadline.
 
-    What is awaited is told to nobody here: another process's state, or the terminal's foreground,
-    which the kernel shows only to whoever looks. So this looks, and only what was seen ends it.
+    The kernel notifies nobody here of another process's state or of the terminal's foreground.
+    So this polls, and only what it has seen ends it.
     """
     while not condition():
         time.sleep(0.002)
@@ -377,7 +377,7 @@ def stopped_at_the_start(shell, options=()):
     os.chmod("program", 0o755)
     file = os.open("program", os.O_RDWR)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGIO,))
-    # With a lease on the file, whoever opens it waits until we give it back.
+    # While we have a lease on the file, a process that opens it waits until we give it back.
     fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     pids = shell.start(run(["./program"], options=options))
     signal.sigwait((signal.SIGIO,))
@@ -463,7 +463,7 @@ def stop_and_background(shell):
     shell.type(b"\x1a")
     shell.expect_end(pids[0], STOPPED)
     shell.take()
-    # In the background it reads, so it stops again, and the shell is told again.
+    # In the background it reads, so it stops again, and the shell is notified again.
     shell.resume(pids, foreground=False)
     shell.expect_end(pids[0], STOPPED)
     check(shell.front() == os.getpgrp(), "the shell keeps the terminal")
@@ -651,7 +651,7 @@ def too_late(*_):
 
 
 def main():
-    # A child of this process, so that it can lead a session whoever started it.
+    # A child of this process, so that it can lead a session regardless of what started it.
     child = os.fork()
     if child:
         _, status = os.waitpid(child, 0)

@@ -14,7 +14,7 @@ use crate::world::{Running, eventually, is_alive};
 const LEASE: [&str; 5] = ["run", "--lease", "4s", "--grace", "300ms"];
 /// A lease that nobody is to lose, renewed every 6 s.
 const LONG_LEASE: [&str; 5] = ["run", "--lease", "20s", "--grace", "300ms"];
-/// A job that tells its token and its process, and ends with 3 when its input does.
+/// A job that prints its token and its process id, and ends with 3 when its input ends.
 const JOB: [&str; 5] =
     ["demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN; echo up $$; read line; exit 3"];
 
@@ -95,7 +95,7 @@ fn a_holder_stopped_past_its_lease_has_lost_and_its_token_is_refused() {
     assert_eq!(seal(new), 0);
     go_on(&first);
     assert_eq!(first.code(), 79, "{}", first.rest());
-    assert_eq!(seal(old), 77, "the resource refuses whoever is late");
+    assert_eq!(seal(old), 77, "the resource refuses a stale writer");
     assert_eq!(redis.who("demo")["holders"][0]["fencing_token"].as_u64(), Some(new));
     finish(second);
     redis.is_clean();
@@ -249,12 +249,12 @@ fn a_release_that_the_server_does_not_answer_ends_as_unavailable_within_its_boun
         assert_eq!(acquired.code, 0, "{acquired:?}");
         redis.server.stop();
         let begun = Instant::now();
-        let told = redis.run(&[&["--json", "release"], &id[..]].concat());
+        let output = redis.run(&[&["--json", "release"], &id[..]].concat());
         let took = begun.elapsed();
         redis.server.cont();
-        assert_eq!((told.code, told.stdout.as_str()), (69, ""), "{told:?}");
+        assert_eq!((output.code, output.stdout.as_str()), (69, ""), "{output:?}");
         // 5 s for the answer, and what connecting takes.
-        assert!(took < Duration::from_secs(9), "{took:?}: {told:?}");
+        assert!(took < Duration::from_secs(9), "{took:?}: {output:?}");
     });
 }
 

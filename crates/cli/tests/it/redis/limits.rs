@@ -3,7 +3,7 @@
 use holdline_services::{Fault, FaultProxy, Frames};
 
 use super::Redis;
-use crate::world::{Told, told};
+use crate::world::{CommandOutput, output};
 
 const ASKING: [&[&str]; 3] = [
     &["run", "demo", "--wait", "300ms", "--", "true"],
@@ -13,10 +13,10 @@ const ASKING: [&[&str]; 3] = [
 
 impl Redis {
     /// Asks with every verb that has a limit; connecting and commands would be waited for longer.
-    fn ask_each(&self, url: &str) -> Vec<Told> {
+    fn ask_each(&self, url: &str) -> Vec<CommandOutput> {
         let url = format!("{url}?connect_timeout_ms=60000&command_timeout_ms=60000");
         let ask =
-            |arguments: &[&str]| told(self.world.command(arguments).env("HOLDLINE_URL", &url));
+            |arguments: &[&str]| output(self.world.command(arguments).env("HOLDLINE_URL", &url));
         ASKING.into_iter().map(ask).collect()
     }
 }
@@ -25,9 +25,9 @@ impl Redis {
 fn a_wait_for_a_server_that_hangs_ends_with_its_limit() {
     let redis = Redis::start();
     redis.server.stop();
-    for told in redis.ask_each(&redis.server.url()) {
-        assert_eq!(told.code, 69, "{told:?}");
-        assert!(told.stderr.contains("no answer to connecting within 300ms"), "{told:?}");
+    for output in redis.ask_each(&redis.server.url()) {
+        assert_eq!(output.code, 69, "{output:?}");
+        assert!(output.stderr.contains("no answer to connecting within 300ms"), "{output:?}");
     }
     redis.server.cont();
 }
@@ -55,9 +55,9 @@ fn a_try_of_a_server_that_does_not_answer_ends_with_its_own_limit() {
             redis.server.stop();
         }
         for arguments in TRYING {
-            let told = told(redis.world.command(arguments).env("HOLDLINE_URL", url));
-            assert_eq!(told.code, 69, "{arguments:?}: {told:?}");
-            assert!(told.stderr.contains(says), "{arguments:?}: {told:?}");
+            let output = output(redis.world.command(arguments).env("HOLDLINE_URL", url));
+            assert_eq!(output.code, 69, "{arguments:?}: {output:?}");
+            assert!(output.stderr.contains(says), "{arguments:?}: {output:?}");
         }
     }
     redis.server.cont();
@@ -69,9 +69,9 @@ fn a_wait_for_an_answer_that_never_comes_ends_with_its_limit() {
     let redis = Redis::start();
     let proxy = FaultProxy::start(redis.server.address());
     proxy.inject(Frames::requests().containing("holdline:{demo}"), Fault::Swallow);
-    for told in redis.ask_each(&format!("redis://{}", proxy.address())) {
-        assert_eq!(told.code, 69, "{told:?}");
+    for output in redis.ask_each(&format!("redis://{}", proxy.address())) {
+        assert_eq!(output.code, 69, "{output:?}");
         // How long it was waited for, and not how long an answer may take.
-        assert!(!told.stderr.contains("0s"), "{told:?}");
+        assert!(!output.stderr.contains("0s"), "{output:?}");
     }
 }

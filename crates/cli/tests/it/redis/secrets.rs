@@ -2,7 +2,7 @@
 
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::world::{World, told};
+use crate::world::{World, output};
 
 #[test]
 fn the_variable_of_a_password_is_kept_from_the_job() {
@@ -16,7 +16,7 @@ fn the_variable_of_a_password_is_kept_from_the_job() {
     let run = |url: &str, job: &str| {
         let mut command = world.command(&["run", "demo", "--", "sh", "-c", job]);
         command.env("BINARY", env!("CARGO_BIN_EXE_holdline"));
-        told(command.env("HOLDLINE_URL", url).env("MY_PASSWORD", "CANARY").env("OTHER", "kept"))
+        output(command.env("HOLDLINE_URL", url).env("MY_PASSWORD", "CANARY").env("OTHER", "kept"))
     };
     let job = run(&by_variable, "env");
     let seen = &job.stdout;

@@ -6,7 +6,7 @@ use holdline_services::{RedisServer, Reply};
 use serde_json::Value;
 
 use super::{ID, Redlock, UNHURRIED};
-use crate::world::{Told, told};
+use crate::world::{CommandOutput, output};
 
 impl Redlock {
     fn address(&self, server: usize) -> String {
@@ -14,36 +14,36 @@ impl Redlock {
     }
 
     /// Runs a verb with a list of some of the servers.
-    fn run_on(&self, list: &[usize], arguments: &[&str]) -> Told {
+    fn run_on(&self, list: &[usize], arguments: &[&str]) -> CommandOutput {
         let at: Vec<String> = list.iter().map(|one| self.address(*one)).collect();
         let url = format!("redlock://{}?{UNHURRIED}", at.join(","));
-        told(&mut self.command_on(&url, arguments))
+        output(&mut self.command_on(&url, arguments))
     }
 
     /// Runs a verb in a pseudo-terminal, and types this.
-    fn type_to(&self, answer: &str, arguments: &[&str]) -> Told {
+    fn type_to(&self, answer: &str, arguments: &[&str]) -> CommandOutput {
         let command = self.command(arguments);
         let mut typist = Command::new("python3");
         typist.args(["-c", TYPIST, answer]).arg(command.get_program()).args(command.get_args());
         let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
         typist.envs(variables);
-        told(&mut typist)
+        output(&mut typist)
     }
 
     /// All that the servers keep: every key, and what stands there.
     fn all_kept(&self) -> Vec<Vec<String>> {
         let dump = |one: &RedisServer| {
             let mut raw = one.raw();
-            let keys = raw.say("KEYS *").expect("told");
+            let keys = raw.say("KEYS *").expect("a reply");
             let mut keys: Vec<String> =
                 keys.items().expect("a list").iter().filter_map(Reply::text).collect();
             keys.sort_unstable();
             let dumped = keys.into_iter().map(|key| {
-                let value = match raw.send(&["TYPE", &key]).expect("told").text().as_deref() {
+                let value = match raw.send(&["TYPE", &key]).expect("a reply").text().as_deref() {
                     Some("hash") => raw.send(&["HGETALL", &key]),
                     _ => raw.send(&["GET", &key]),
                 };
-                format!("{key} {:?}", value.expect("told"))
+                format!("{key} {:?}", value.expect("a reply"))
             });
             dumped.collect()
         };
@@ -69,13 +69,13 @@ fn a_person_is_asked_before_a_wait_ends() {
     let redlock = Redlock::start(3);
     assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
     for no in ["", "no", "y"] {
-        let told = redlock.type_to(no, &["quorum", "vouch"]);
-        assert_eq!(told.code, 64, "{told:?}");
-        assert!(told.stdout.contains("nothing was changed"), "{told:?}");
+        let output = redlock.type_to(no, &["quorum", "vouch"]);
+        assert_eq!(output.code, 64, "{output:?}");
+        assert!(output.stdout.contains("nothing was changed"), "{output:?}");
         assert_eq!(redlock.states(), ["quarantined"; 3]);
     }
-    let told = redlock.type_to("yes", &["quorum", "vouch"]);
-    assert_eq!(told.code, 0, "{told:?}");
+    let output = redlock.type_to("yes", &["quorum", "vouch"]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(redlock.states(), ["votes"; 3]);
 }
 
@@ -109,7 +109,7 @@ fn verbs_that_only_look_change_nothing() {
             assert_eq!(redlock.all_kept(), before, "{line:?} with {list:?}");
         }
     }
-    // Those who see enough of the set are told how the name stands.
+    // A client that reaches a quorum of the set sees how the name stands.
     let who = redlock.run_on(&right, &["who", "demo"]);
     assert_eq!(who.code, 0, "{who:?}");
     let check = redlock.run_on(&right, &["check", "demo", "--lease-id", ID]);
@@ -123,17 +123,17 @@ fn a_set_of_five_takes_the_place_of_a_set_of_three() {
     let redlock = Redlock::start(8);
     let (old, new) = ([0, 1, 2], [3, 4, 5, 6, 7]);
     let done = |list: &[usize], arguments: &[&str]| {
-        let told = redlock.run_on(list, arguments);
-        assert_eq!(told.code, 0, "{arguments:?}: {told:?}");
-        told
+        let output = redlock.run_on(list, arguments);
+        assert_eq!(output.code, 0, "{arguments:?}: {output:?}");
+        output
     };
     let token = |list: &[usize]| {
         let job = ["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"];
         done(list, &job).stdout.trim().parse::<u64>().expect("a token")
     };
     let largest = |list: &[usize]| {
-        let told = done(list, &["--json", "quorum", "status"]);
-        let status: Value = serde_json::from_str(&told.stdout).expect("JSON");
+        let output = done(list, &["--json", "quorum", "status"]);
+        let status: Value = serde_json::from_str(&output.stdout).expect("JSON");
         let nodes = status["nodes"].as_array().expect("a list");
         nodes.iter().filter_map(|node| node["largest_token"].as_u64()).max().expect("a token")
     };
@@ -201,7 +201,7 @@ fn an_operator_replaces_a_server_that_is_gone() {
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.stdout.contains("epoch 2"), "{done:?}");
     assert!(done.stdout.contains("quarantined"), "{done:?}");
-    // The old one is back, and whoever lists it is told what it is, and evicts nobody.
+    // The old one is back. A client that lists it sees what it is, and evicts nobody.
     redlock.servers[2].restart();
     let rejoined = redlock.run_on(&[0, 1, 2], &["quorum", "rejoin"]);
     assert!(rejoined.stdout.contains("mislisted") || rejoined.stdout.contains("replaced"));

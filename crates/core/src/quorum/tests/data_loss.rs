@@ -1398,8 +1398,8 @@ fn planted_bugs_in_membership_are_detected() {
     finds(Small { planted: Some(Planted::LeftoverSlotTaken), wrong: true, ..LISTS }, EVICTED);
 }
 
-/// What makes two majorities then: former members answer in the place of those who belong to the
-/// set, and one of its members has forgotten and is taken in again beside them.
+/// Two majorities arise if former members answer at the addresses of the present ones, and a
+/// member that has lost its data is readmitted beside them.
 #[test]
 fn a_change_while_members_are_neither_seen_nor_placed_makes_two_majorities() {
     finds(Small { planted: Some(Planted::MembersUnseen), ..LISTS }, ONE);

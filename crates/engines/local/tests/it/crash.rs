@@ -110,7 +110,7 @@ fn record() -> Recorded {
 /// A store that a crash has left with these files.
 struct Crashed {
     scratch: Scratch,
-    /// The processes that had asked live on: whoever was handed a name may claim it.
+    /// The processes that had asked live on: one that was handed a name may still claim it.
     living: Vec<std::fs::File>,
 }
 
@@ -159,7 +159,7 @@ fn a_log_that_is_cut_anywhere_gives_an_old_or_the_new_state() {
             let last = recorded.frames.iter().rposition(|frames| *frames <= whole);
             let expected = &recorded.seen[last.expect("after the first use")];
             assert_eq!(&see(&engine), expected, "cut at {cut}");
-            // A crash of a process: whoever asks next gets a token that nobody has seen.
+            // A crash of a process: the next request gets a token that nobody has seen.
             let (token, _) = engine.granted(&detached("d", 1_000));
             assert_eq!(token.get(), expected.1, "cut at {cut}");
             seen_states += 1;

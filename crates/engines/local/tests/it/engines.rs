@@ -68,7 +68,7 @@ fn without_any_hint_the_heartbeat_finds_the_hand_off() {
         here.granted(&ask("a", 1));
         there.queued(&ask("a", 2));
         assert!(matches!(there.line("a", 2, Purpose::Wait), Ok(RenewReply::Queued { .. })));
-        // Nobody can be told any more: the sockets are gone.
+        // Nobody can be woken any more: the sockets are gone.
         for socket in std::fs::read_dir(scratch.path().join("wake")).expect("listed") {
             std::fs::remove_file(socket.expect("listed").path()).expect("removed");
         }
@@ -109,7 +109,7 @@ fn operators_revoke_and_freeze_across_engines() {
         let (token, _) = here.granted(&ask("a", 1));
         let mut hints = here.watch(&name("a"), id(1));
         let revoke = |now| Operation::Revoke { name: name("a"), token, reason: "move".into(), now };
-        let result = wait(there.operate(&revoke(false))).expect("told");
+        let result = wait(there.operate(&revoke(false))).expect("revoked");
         assert!(matches!(result, OperationReply::Notified { left: Some(_) }));
         assert_eq!(hint(&mut hints), Hint::CheckLease);
         let renewed = here.line("a", 1, Purpose::Keep(LEASE));

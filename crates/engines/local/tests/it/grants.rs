@@ -48,7 +48,7 @@ fn a_live_grant_is_held_until_the_last_process_that_has_it_ends() {
         let scratch = Scratch::new();
         let engine = scratch.open();
         let mut holder = Player::start("player", scratch.path());
-        assert_eq!(holder.hear(), "ready");
+        assert_eq!(holder.answer(), "ready");
         assert!(holder.ask("acquire job 1 live").starts_with("granted"));
         let child = Heir::of(&mut holder);
         holder.kill();
@@ -71,7 +71,7 @@ fn a_leased_grant_is_not_inherited() {
         let scratch = Scratch::new();
         let engine = scratch.open();
         let mut holder = Player::start("player", scratch.path());
-        assert_eq!(holder.hear(), "ready");
+        assert_eq!(holder.answer(), "ready");
         assert!(holder.ask("acquire other 7 live").starts_with("granted"));
         assert!(holder.ask("acquire job 1 leased").starts_with("granted"));
         assert!(holder.ask("acquire more 2 live").starts_with("granted"));

@@ -24,7 +24,7 @@ fn the_directory_does_not_depend_on_the_environment() {
     let mut elsewhere = Player::command("player");
     elsewhere.env("HOME", "/nowhere").env("XDG_STATE_HOME", "/nowhere").current_dir("/");
     let (mut bare, mut elsewhere) = (Player::spawn(shell), Player::spawn(elsewhere));
-    assert_eq!((bare.hear(), elsewhere.hear()), ("ready".into(), "ready".into()));
+    assert_eq!((bare.answer(), elsewhere.answer()), ("ready".into(), "ready".into()));
     let name = format!("holdline-local-test/{}", std::process::id());
     assert!(bare.ask(&format!("acquire {name} 1 leased")).starts_with("granted"));
     assert_eq!(elsewhere.ask(&format!("acquire {name} 2 leased")), "queued 0");

@@ -14,7 +14,7 @@ use crate::support::{Scratch, Verbs, ask, hint, id, name, until, wait};
 
 fn player(scratch: &Scratch) -> Player {
     let mut player = Player::start("player", scratch.path());
-    assert_eq!(player.hear(), "ready");
+    assert_eq!(player.answer(), "ready");
     player
 }
 
@@ -95,7 +95,7 @@ fn a_killed_waiter_is_skipped_at_once() {
     next.say("hint a 9");
     engine.end("a", 1);
     // Nobody asks for the name meanwhile, so no claim window of the dead is ever seen to end.
-    assert_eq!(next.hear(), "hint");
+    assert_eq!(next.answer(), "hint");
     assert!(next.ask("acquire a 9 leased").starts_with("granted"));
 }
 
@@ -110,7 +110,7 @@ fn a_hand_off_wakes_another_process() {
         let mut hints = engine.watch(&name("a"), id(2));
         holder.say("release a 1");
         assert_eq!(hint(&mut hints), Hint::LookAgain);
-        assert!(holder.hear().starts_with("Released"));
+        assert!(holder.answer().starts_with("Released"));
     });
 }
 
@@ -123,7 +123,7 @@ fn processes_that_create_the_directory_at_once_share_it() {
             (0..6).map(|_| Player::start("player", &directory)).collect();
         let mut tokens = Vec::new();
         for (player, number) in players.iter_mut().zip(1..) {
-            assert_eq!(player.hear(), "ready");
+            assert_eq!(player.answer(), "ready");
             let answer = player.ask(&format!("acquire own-{number} {number} leased"));
             let token = answer.strip_prefix("granted ").expect("granted");
             tokens.push(token.parse::<u64>().expect("a token"));
@@ -145,7 +145,7 @@ fn a_process_that_is_stopped_inside_is_named() {
     let options = scratch.options().with_transaction_limit(limit);
     let engine = LocalEngine::open(&options).expect("opened");
     let mut sitter = Player::start("sitter", scratch.path());
-    assert_eq!(sitter.hear(), "inside");
+    assert_eq!(sitter.answer(), "inside");
     let stopped = format!("process {} ", sitter.pid());
     // Its state is stopped a moment after it has said that it is inside.
     let error = until(|| {
@@ -203,7 +203,7 @@ fn processes_that_are_killed_in_the_middle_harm_nobody() {
             player.say("hammer a");
         }
         for turn in 0..(5 + round % 7) {
-            let token: u64 = players[turn % 2].hear().parse().expect("a token");
+            let token: u64 = players[turn % 2].answer().parse().expect("a token");
             assert!(token > 0);
         }
         for player in &mut players {

@@ -69,7 +69,7 @@ impl Player {
     /// Says something and returns the answer.
     pub(crate) fn ask(&mut self, command: &str) -> String {
         self.say(command);
-        self.hear()
+        self.answer()
     }
 
     pub(crate) fn say(&mut self, command: &str) {
@@ -78,7 +78,7 @@ impl Player {
     }
 
     /// Returns the next answer.
-    pub(crate) fn hear(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
@@ -183,7 +183,7 @@ fn acquire(engine: &LocalEngine, name: &str, number: u64, hold: &str, anchor: &m
             answer(format_args!("granted {token}"));
         }
         Ok(AcquireReply::Queued { position, .. }) => {
-            answer(format_args!("queued {}", position.expect("told")));
+            answer(format_args!("queued {}", position.expect("a position")));
         }
         Ok(AcquireReply::Busy { .. }) => answer("busy"),
         Ok(AcquireReply::Unknown) => answer("unknown"),

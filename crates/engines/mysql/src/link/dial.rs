@@ -196,16 +196,16 @@ impl Authentication<'_> {
                          `sslmode=verify-full`",
                     ));
                 }
-                _ => return Err(unheard("asks for something unknown")),
+                _ => return Err(unexpected("sent an unknown authentication request")),
             };
             write_one(self.stream, number.wrapping_add(1), &answer).await.map_err(lost)?;
         }
-        Err(unheard("asks for ever"))
+        Err(unexpected("did not end the authentication"))
     }
 
     /// Switches to the authentication plugin of the account.
     fn switched(&mut self, body: &[u8], password: Option<&str>) -> Result<Vec<u8>, LockError> {
-        let odd = |_| unheard("asks for something unknown");
+        let odd = |_| unexpected("sent an unknown authentication request");
         let request = ParseBuf(body).parse::<AuthSwitchRequest<'_>>(()).map_err(odd)?;
         let plugin = request.auth_plugin().clone().into_owned();
         match plugin {
@@ -226,8 +226,8 @@ impl Authentication<'_> {
     }
 }
 
-fn unheard(what: &str) -> LockError {
-    let message = format!("the server {what} while we sign in");
+fn unexpected(what: &str) -> LockError {
+    let message = format!("the server {what}");
     unavailable(message, Certainty::NotApplied)
 }
 

@@ -61,11 +61,11 @@ async fn keep_listening(shared: &Arc<Shared>) {
     loop {
         let born = shared.clock.now();
         let error = listen(shared).await;
-        let heard = shared.inbox.send_replace(0) != 0;
+        let was_listening = shared.inbox.send_replace(0) != 0;
         // Callers that wait for the inbox continue without it.
         shared.closed_inboxes.send_modify(|times| *times += 1);
         tracing::debug!(%error, "no notifications: waiters rely on their heartbeat");
-        if heard {
+        if was_listening {
             shared.watches.notify_all();
         }
         if born.until(shared.clock.now()) >= LONGEST_PAUSE {
@@ -85,12 +85,12 @@ async fn listen(shared: &Arc<Shared>) -> LockError {
     let (handle, mut driver) = driver::on(opened.stream);
     tokio::select! {
         biased;
-        error = hear(shared, &handle, opened.number) => error,
+        error = receive(shared, &handle, opened.number) => error,
         why = driver.run() => unavailable(why, Certainty::NotApplied),
     }
 }
 
-async fn hear(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> LockError {
+async fn receive(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> LockError {
     let began = async {
         let facts = handshake(handle, number, &shared.options, &*shared.clock).await?;
         if facts.pooled {
@@ -111,11 +111,11 @@ async fn hear(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> L
     };
     shared.inbox.send_replace(inbox);
     shared.watches.notify_all();
-    let mut heard = NOTHING.to_owned();
+    let mut last = NOTHING.to_owned();
     loop {
-        let ear = inbox.to_be_bytes();
+        let id = inbox.to_be_bytes();
         let values =
-            [Value::Bytes(&ear), Value::Bytes(heard.as_bytes()), Value::Number(i64::from(SLEEP))];
+            [Value::Bytes(&id), Value::Bytes(last.as_bytes()), Value::Number(i64::from(SLEEP))];
         let ask = handle.ask(shared.names.call("listen", &values));
         let limit = Duration::from_secs(u64::from(SLEEP)).saturating_add(LATE);
         let end = shared.clock.now().after(limit);
@@ -127,7 +127,7 @@ async fn hear(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> L
             }
         };
         match reply {
-            Ok(reply) => heard = deliver(shared, &reply).unwrap_or(heard),
+            Ok(reply) => last = deliver(shared, &reply).unwrap_or(last),
             Err(Failed::Server(words)) if words.code == WOKEN => {}
             // The tables may be created soon.
             Err(failed) if is_store_gone(&failed) => {

@@ -45,7 +45,7 @@ pub(crate) use handshake::{Facts, SQL_MODE, only};
 pub(crate) use wire::{Answer, Set};
 
 /// How much longer than one attempt to connect its outcome is awaited.
-const HEARD_OUT: Duration = Duration::from_millis(500);
+const CONNECT_MARGIN: Duration = Duration::from_millis(500);
 /// How often a statement is sent that the server rolled back to break a deadlock.
 const TRIES: usize = 4;
 
@@ -152,7 +152,7 @@ impl Link {
 
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<Facts>, LockError> {
-        let limit = self.shared().options.connect_timeout().saturating_add(HEARD_OUT);
+        let limit = self.shared().options.connect_timeout().saturating_add(CONNECT_MARGIN);
         // The error of the first failed attempt says more than a timeout.
         Ok(self.found_within(limit, |_| true).await?.facts.clone())
     }

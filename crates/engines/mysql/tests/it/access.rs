@@ -41,7 +41,7 @@ async fn a_refusal_of_the_server_is_reported_and_nothing_is_written() {
     let (asked, all) = (request("a"), ListRequest { limit: 9, ..ListRequest::default() });
     assert!(!engine.inspect(&asked.name).await.expect("shown").is_held());
     assert!(engine.list(&all).await.expect("listed").names.is_empty());
-    let gone = engine.release(&ending(&asked, false)).await.expect("told");
+    let gone = engine.release(&ending(&asked, false)).await.expect("a reply");
     assert_eq!(gone, ReleaseReply::NotHeld { revoked: None });
     let error = engine.try_acquire(&asked).await.expect_err("refused");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
@@ -98,7 +98,7 @@ async fn the_rights_to_rows_and_procedures_are_enough_once_all_is_made() {
     engine.release(&ending(&waits, true)).await.expect("given up");
     let (name, reason) = (held.name.clone(), "because".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    let reply = engine.operate(&revoke).await.expect("told");
+    let reply = engine.operate(&revoke).await.expect("a reply");
     assert!(matches!(reply, OperationReply::Notified { .. }), "{reply:?}");
     engine.operate(&Operation::RaiseFence { to: token }).await.expect("raised");
     let_go(&engine, &held).await;

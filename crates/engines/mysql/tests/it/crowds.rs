@@ -157,13 +157,13 @@ async fn go(way: &str, engine: &MysqlEngine, head: &RenewRequest, last: &RenewRe
     match way {
         "heartbeat" => {
             let reply = engine.renew(std::slice::from_ref(last)).await;
-            let is_told = matches!(reply[0], Ok(RenewReply::Queued { position: Some(9), .. }));
-            assert!(is_told, "{reply:?}");
+            let is_queued = matches!(reply[0], Ok(RenewReply::Queued { position: Some(9), .. }));
+            assert!(is_queued, "{reply:?}");
         }
         "again" => {
             let reply = engine.try_acquire(&asked(last, false)).await.expect("asked");
-            let is_told = matches!(reply, AcquireReply::Queued { position: Some(9), .. });
-            assert!(is_told, "{reply:?}");
+            let is_queued = matches!(reply, AcquireReply::Queued { position: Some(9), .. });
+            assert!(is_queued, "{reply:?}");
         }
         "look" => {
             let shown = engine.inspect(&name("a")).await.expect("shown");
@@ -207,8 +207,8 @@ async fn an_inbox_that_is_woken_does_not_read_every_lease() {
         let mut hints = other.watch(&waits.name, waits.lease_id);
         let_go(&one, &held).await;
         loop {
-            let heard = tokio::time::timeout(PATIENCE, hints.next()).await;
-            if heard.expect("in time") == Some(Hint::LookAgain) {
+            let hint = tokio::time::timeout(PATIENCE, hints.next()).await;
+            if hint.expect("in time") == Some(Hint::LookAgain) {
                 break;
             }
         }

@@ -64,7 +64,7 @@ async fn a_release_whose_reply_was_lost_is_unknown_and_applied_once() {
     waits.known = true;
     assert!(take(&watcher, &waits).await > token, "it was released");
     proxy.pass();
-    let again = engine.release(&release).await.expect("told");
+    let again = engine.release(&release).await.expect("a reply");
     assert_eq!(again, ReleaseReply::NotHeld { revoked: None });
     let_go(&watcher, &waits).await;
 }

@@ -65,15 +65,15 @@ async fn a_replica_without_the_newest_commits_grants_again_and_a_raised_fence_re
         take(&before, &missed).await;
         let_go(&before, &missed).await;
     }
-    let unheard = take(&before, &request("a")).await;
+    let unreplicated = take(&before, &request("a")).await;
     primary.kill();
     replica.sql("reset slave all");
     let after = engine(&replica).await;
     let second = request("a");
     let given = take(&after, &second).await;
-    assert!(given <= unheard, "two hold, and the tokens do not say who came later");
+    assert!(given <= unreplicated, "two hold, and the tokens do not say who came later");
     let_go(&after, &second).await;
-    let to = FencingToken::new(unheard.get() + 1_000).expect("a good token");
+    let to = FencingToken::new(unreplicated.get() + 1_000).expect("a good token");
     after.operate(&Operation::RaiseFence { to }).await.expect("raised");
     let repaired = request("a");
     assert!(take(&after, &repaired).await > to);
@@ -112,8 +112,8 @@ async fn a_replica_that_commits_wait_for_knows_all_grants_and_tokens() {
     assert!(Some(take(&after, &request("a")).await) > last);
 }
 
-/// The control of what `doctor` finds: clients that name a writable replica hold beside those
-/// who name the primary.
+/// The control of what `doctor` finds: with a writable replica, its clients hold a name at the same
+/// time as those of the primary.
 #[tokio::test]
 async fn a_replica_that_takes_writes_grants_beside_its_primary() {
     let (primary, replica) = (server(1), server(2));
@@ -122,5 +122,8 @@ async fn a_replica_that_takes_writes_grants_beside_its_primary() {
     take(&right, &request("made")).await;
     await_repeated(&primary, &replica);
     let stranger = take(&wrong, &request("a")).await;
-    assert!(take(&right, &request("a")).await <= stranger, "two hold, and the tokens do not tell");
+    assert!(
+        take(&right, &request("a")).await <= stranger,
+        "two hold, and the tokens do not say who came later"
+    );
 }

@@ -118,7 +118,7 @@ async fn a_commit_that_is_killed_while_it_waits_is_not_reported_as_undone() {
         "set global rpl_semi_sync_master_timeout = 600000; \
          set global rpl_semi_sync_master_enabled = 1",
     );
-    for (kill, is_told) in [("kill query", true), ("kill", false)] {
+    for (kill, succeeds) in [("kill query", true), ("kill", false)] {
         let mut one = sign_in(server.address()).await;
         let number = one.id();
         let row = RowLock::new(ONE, ()).with_answer_limit(Duration::from_secs(60));
@@ -134,7 +134,7 @@ async fn a_commit_that_is_killed_while_it_waits_is_not_reported_as_undone() {
             server.sql(&format!("{kill} {number}"));
         };
         let (reply, ()) = tokio::join!(reply, ended);
-        match is_told {
+        match succeeds {
             true => reply.expect("done"),
             false => assert!(matches!(reply, Err(RowLockError::Unknown(_))), "{reply:?}"),
         }

@@ -141,7 +141,7 @@ async fn a_deadlock_on_the_rows_is_reported_and_nothing_is_done() {
     let kind = kind(reply);
     assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{kind}");
     assert!(kind.to_string().contains("a deadlock") && kind.to_string().contains("1213"), "{kind}");
-    assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
+    assert_eq!(status(&server, "Innodb_deadlocks"), "1", "there was a deadlock");
     drop(stranger);
     finish(&mut one, &both).await.expect("the connection is good");
     assert_eq!(server.sql(ONE), ["done"]);
@@ -173,7 +173,7 @@ async fn a_deadlock_in_the_body_undoes_it_and_is_not_reported_as_done() {
             work.query_drop("insert into jobs values (3, 'after')").await
         });
         let error = reply.await.expect_err("undone");
-        assert_eq!(status(&server, "Innodb_deadlocks"), "1", "the ring was there");
+        assert_eq!(status(&server, "Innodb_deadlocks"), "1", "there was a deadlock");
         let left = server.sql("select id, state from jobs order by id");
         if takes_notice {
             assert!(matches!(&error, RowLockError::Body(Error::Server(w)) if w.code == 1213));
@@ -181,7 +181,7 @@ async fn a_deadlock_in_the_body_undoes_it_and_is_not_reported_as_done() {
         } else {
             assert!(matches!(error, RowLockError::Unknown(_)), "{error}");
             assert!(error.to_string().contains("took no notice"), "{error}");
-            assert_eq!(left, ["1|new", "2|new", "3|after"], "what came after the ring stands");
+            assert_eq!(left, ["1|new", "2|new", "3|after"], "what came after the deadlock stands");
         }
     }
 }

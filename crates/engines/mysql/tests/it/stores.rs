@@ -70,7 +70,7 @@ async fn after_a_restored_old_copy_the_operator_raises_the_fence() {
 
     assert_eq!(ill(&look(&server.url()).await), [""; 0]);
     server.restore(&copy);
-    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing tells doctor that it is old");
+    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing shows doctor that it is old");
     found_again(&engine).await;
     // A holder since the copy is notified; a holder before it keeps its lock.
     let reply = renew(&engine, &held, Purpose::Keep(LONG)).await;

@@ -141,9 +141,9 @@ async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let_go(&engine, &waits).await;
 }
 
-/// The server breaks a deadlock by undoing one transaction: that command is sent again by us.
+/// The server breaks a deadlock by undoing one transaction: the engine repeats that command.
 #[tokio::test]
-async fn a_command_that_is_undone_to_break_a_ring_is_asked_again_unseen() {
+async fn a_command_that_is_undone_to_break_a_deadlock_is_repeated_unnoticed() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
     let held = request("a");
@@ -229,11 +229,11 @@ async fn a_late_renewal_of_a_revoked_grant_returns_the_reason() {
     let token = take(&engine, &held).await;
     let (name, reason) = (held.name.clone(), "moving".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    engine.operate(&revoke).await.expect("told");
+    engine.operate(&revoke).await.expect("a reply");
     let is_over = "select deadline < timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) \
         from holdline_holders";
     eventually("its lease is over", || server.sql(is_over) == ["1"]).await;
     let reply = renew(&engine, &held, Purpose::Keep(hold)).await;
-    let is_told = matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
-    assert!(is_told, "{reply:?}");
+    let is_revoked = matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "moving");
+    assert!(is_revoked, "{reply:?}");
 }

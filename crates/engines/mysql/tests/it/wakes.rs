@@ -22,8 +22,8 @@ fn waiting_renewals(name: &str) -> AcquireRequest {
 }
 
 async fn next(hints: &mut holdline_core::Hints) -> Hint {
-    let heard = tokio::time::timeout(PATIENCE, hints.next()).await;
-    heard.expect("in time").expect("a watch does not end")
+    let hint = tokio::time::timeout(PATIENCE, hints.next()).await;
+    hint.expect("in time").expect("a watch does not end")
 }
 
 /// Hands a name to and fro, with nothing to find it but the wake-up.

@@ -39,7 +39,7 @@ pub(crate) use dial::{dial_and, refusal};
 pub(crate) use handshake::{Facts, handshake};
 
 /// How much longer than one attempt to connect its outcome is awaited.
-const HEARD_OUT: Duration = Duration::from_millis(500);
+const CONNECT_MARGIN: Duration = Duration::from_millis(500);
 
 /// A parameter of a statement, and its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -146,7 +146,7 @@ impl Link {
 
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<Facts>, LockError> {
-        let limit = self.shared().options.connect_timeout().saturating_add(HEARD_OUT);
+        let limit = self.shared().options.connect_timeout().saturating_add(CONNECT_MARGIN);
         // The error of the first failed attempt says more than a timeout.
         Ok(self.found_within(limit, |_| true).await?.facts.clone())
     }

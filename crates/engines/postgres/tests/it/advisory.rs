@@ -109,7 +109,7 @@ fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
         Fork::Parent(copy) => {
             drop(there);
             let mut reply = Vec::new();
-            here.read_to_end(&mut reply).expect("told");
+            here.read_to_end(&mut reply).expect("the reply of the copy");
             waitpid(copy).expect("our copy");
             reply == [1]
         }

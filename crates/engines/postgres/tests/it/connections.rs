@@ -15,8 +15,8 @@ const OURS: &str = "from pg_stat_activity where application_name = 'holdline'";
 
 /// Waits for the next hint; the suite's clock is the machine's.
 async fn next(hints: &mut holdline_core::Hints) -> Hint {
-    let heard = hints.next();
-    tokio::time::timeout(PATIENCE, heard).await.expect("in time").expect("a watch does not end")
+    let hint = hints.next();
+    tokio::time::timeout(PATIENCE, hint).await.expect("in time").expect("a watch does not end")
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn server() -> PostgresServer {
 async fn read_so_far(session: &Client) -> i64 {
     session.batch_execute("select pg_stat_force_next_flush()").await.expect("asked");
     let ask = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'waiters_pkey'";
-    session.query_one(ask, &[]).await.expect("told").get(0)
+    session.query_one(ask, &[]).await.expect("a row").get(0)
 }
 
 /// A lease id as it is written in a statement.
@@ -40,7 +40,7 @@ fn id(number: usize) -> String {
     format!(r"'\x{number:032x}'::bytea")
 }
 
-/// Creates a held name with so many waiters, of which every hundredth was then removed.
+/// Creates a held name with this many waiters, of which every hundredth was then removed.
 fn crowd(server: &PostgresServer) {
     let held = id(0);
     server.sql(&format!(
@@ -78,7 +78,7 @@ async fn heartbeats_of_ten_thousand_waiters_read_a_bounded_part_of_the_queue() {
             many("'w'::text"),
             many("0::bigint"),
         );
-        for row in session.query(&beat, &[]).await.expect("heard") {
+        for row in session.query(&beat, &[]).await.expect("rows") {
             assert_eq!(row.get::<_, &str>(0), "queued");
             assert_eq!(row.get::<_, i64>(2), 1_000_000);
             places.push(usize::try_from(row.get::<_, i32>(1)).expect("a position"));

@@ -36,7 +36,7 @@ async fn a_refusal_of_the_server_is_reported_and_nothing_is_written() {
     let (asked, all) = (request("a"), ListRequest { limit: 9, ..ListRequest::default() });
     assert!(!engine.inspect(&asked.name).await.expect("shown").is_held());
     assert!(engine.list(&all).await.expect("listed").names.is_empty());
-    let gone = engine.release(&ending(&asked, false)).await.expect("told");
+    let gone = engine.release(&ending(&asked, false)).await.expect("a reply");
     assert_eq!(gone, ReleaseReply::NotHeld { revoked: None });
     let error = engine.try_acquire(&asked).await.expect_err("refused");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");

@@ -41,7 +41,7 @@ async fn a_nearly_full_notification_queue_costs_the_message_and_no_hand_off() {
     let first = hints.next().await;
     assert_ne!(first, Some(Hint::LookAgain), "the hand-off sent a message");
     // The heartbeat finds it.
-    let reply = renew(&engine, &waits, Purpose::Wait).await.expect("heard");
+    let reply = renew(&engine, &waits, Purpose::Wait).await.expect("a reply");
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
     // The session that kept the queue full is gone: messages are sent again.

@@ -28,7 +28,7 @@ pub(crate) fn by_socket(server: &PostgresServer) -> String {
     format!("postgres://postgres@/postgres?host={directory}&port={port}")
 }
 
-/// A lease of so many milliseconds.
+/// A lease of this many milliseconds.
 pub(crate) fn lease(millis: u64) -> LockOptions {
     LockOptions::default().with_lease_duration(Duration::from_millis(millis)).with_wait(LIMIT)
 }

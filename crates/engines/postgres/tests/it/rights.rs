@@ -24,7 +24,7 @@ async fn a_role_with_usage_alone_locks_and_sees_no_lease_id() {
     engine.release(&ending(&waits, true)).await.expect("given up");
     let (name, reason) = (held.name.clone(), "because".to_owned());
     let revoke = Operation::Revoke { name, token, reason, now: false };
-    let reply = engine.operate(&revoke).await.expect("told");
+    let reply = engine.operate(&revoke).await.expect("a reply");
     assert!(matches!(reply, OperationReply::Notified { .. }), "{reply:?}");
     engine.operate(&Operation::RaiseFence { to: token }).await.expect("raised");
     let_go(&engine, &held).await;

@@ -280,7 +280,7 @@ async fn the_body_waits_as_its_session_does() {
     })
     .await;
     assert_eq!(reply.expect("committed"), "7s 1h");
-    let after = client.query_one(ask, &[]).await.expect("told");
+    let after = client.query_one(ask, &[]).await.expect("a row");
     assert_eq!(after.get::<_, String>(0), "7s 1h");
 }
 

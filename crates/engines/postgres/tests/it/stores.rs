@@ -34,8 +34,8 @@ async fn notifications_are_sent_only_to_waiters() {
     assert_eq!(inbox, ["t"]);
     let mut hints = engine.watch(&waits.name, waits.lease_id);
     let_go(&engine, &held).await;
-    let heard = hints.next().await;
-    assert_eq!(heard, Some(holdline_core::Hint::LookAgain));
+    let hint = hints.next().await;
+    assert_eq!(hint, Some(holdline_core::Hint::LookAgain));
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn after_a_restored_old_copy_the_operator_raises_the_fence() {
     std::fs::rename(&copy, &data).expect("put back");
     server.restart();
     while engine.inspect(&name("a")).await.is_err() {}
-    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing tells doctor that it is old");
+    assert_eq!(ill(&look(&server.url()).await), [""; 0], "nothing shows doctor that it is old");
     let fallen = request("a");
     assert!(take(&engine, &fallen).await <= last, "the copy knows nothing of the later tokens");
     let_go(&engine, &fallen).await;

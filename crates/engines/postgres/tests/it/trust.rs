@@ -33,7 +33,7 @@ async fn planted_functions_do_not_run_while_a_client_connects_and_works() {
         let token = take(&engine, &held).await;
         queue(&engine, &waits).await;
         renew(&engine, &held, Purpose::Keep(held.hold)).await.expect("renewed");
-        renew(&engine, &waits, Purpose::Wait).await.expect("heard");
+        renew(&engine, &waits, Purpose::Wait).await.expect("a reply");
         engine.inspect(&name("a")).await.expect("shown");
         let all = ListRequest { limit: 10, ..ListRequest::default() };
         engine.list(&all).await.expect("listed");

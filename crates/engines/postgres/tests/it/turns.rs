@@ -22,7 +22,7 @@ async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = 
     assert_eq!(taken.expect("taken"), 1);
     let free_from = async {
         eventually("it waits", || server.sql(WAITING) != ["0"]).await;
-        let free: i64 = work.query_one(NOW, &[]).await.expect("told").get(0);
+        let free: i64 = work.query_one(NOW, &[]).await.expect("a row").get(0);
         work.commit().await.expect("committed");
         free
     };

@@ -74,7 +74,7 @@ pub(super) async fn checkup(
             return Ok(checkup);
         }
     };
-    let (mut told, mut each, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reports, mut each, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let (mut standing, mut slowest) = (Vec::new(), Duration::ZERO);
     for known in table.shards() {
         let (host, port) = &known.master;
@@ -85,7 +85,7 @@ pub(super) async fn checkup(
         let (info, config, offset) = match machine::round_trip(&probe, clock.as_ref()).await {
             Ok(trip) => {
                 slowest = slowest.max(trip);
-                told.push(about_cluster(&probe).await);
+                reports.push(about_cluster(&probe).await);
                 let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
                 let config = Config::ask(&probe).await;
                 each.push((address.clone(), alone(&probe, options, &info, &config).await));
@@ -101,7 +101,7 @@ pub(super) async fn checkup(
         standing.push(Standing { master: address, shard });
     }
     let mut findings = vec![reachable(table.masters().count(), &silent, slowest)];
-    findings.extend(together(&table, &told, standing));
+    findings.extend(together(&table, &reports, standing));
     findings.extend(merge(&each));
     findings.into_iter().for_each(|finding| checkup.add(finding));
     Ok(checkup)
@@ -175,39 +175,39 @@ async fn alone(
 }
 
 /// The findings about the masters as a cluster, and about their replicas.
-fn together(table: &SlotTable, told: &[MasterReport], standing: Vec<Standing>) -> Vec<Finding> {
-    let replicas = replicas(&standing, told);
+fn together(table: &SlotTable, reports: &[MasterReport], standing: Vec<Standing>) -> Vec<Finding> {
+    let replicas = replicas(&standing, reports);
     let shards: Vec<Shard> = standing.into_iter().map(|one| one.shard).collect();
     vec![
-        state(told),
-        covered(table, told),
+        state(reports),
+        covered(table, reports),
         masters(table),
         replicas,
         replicas::links(&shards),
         replicas::alike(&shards),
-        replicas::clocks(&shards, fastest_failover(told)),
-        timeout(told),
-        coverage(told),
-        moving(told),
+        replicas::clocks(&shards, fastest_failover(reports)),
+        timeout(reports),
+        coverage(reports),
+        moving(reports),
     ]
 }
 
 /// A replica takes over no sooner than this, unless it is ordered to by an operator.
-fn fastest_failover(told: &[MasterReport]) -> Duration {
-    let least = told.iter().filter_map(|one| one.timeout).min();
+fn fastest_failover(reports: &[MasterReport]) -> Duration {
+    let least = reports.iter().filter_map(|one| one.timeout).min();
     least.map_or(Duration::MAX, Duration::from_millis)
 }
 
-fn state(told: &[MasterReport]) -> Finding {
-    let known = told.iter().filter_map(|one| one.info.as_ref());
+fn state(reports: &[MasterReport]) -> Finding {
+    let known = reports.iter().filter_map(|one| one.info.as_ref());
     let down = known.clone().filter(|info| info.text("cluster_state") != "ok").count();
-    if known.count() < told.len() {
+    if known.count() < reports.len() {
         let finding = Finding::ok("state", STATE, "is not permitted");
         return finding.warn("allow CLUSTER INFO to this user");
     }
     let found = match down {
         0 => "ok".to_owned(),
-        down => format!("{down} of {} masters report it as down", told.len()),
+        down => format!("{down} of {} masters report it as down", reports.len()),
     };
     let finding = Finding::ok("state", STATE, found);
     match down {
@@ -219,9 +219,9 @@ fn state(told: &[MasterReport]) -> Finding {
     }
 }
 
-fn covered(table: &SlotTable, told: &[MasterReport]) -> Finding {
+fn covered(table: &SlotTable, reports: &[MasterReport]) -> Finding {
     let ill = |info: &Info| info.number("cluster_slots_fail") + info.number("cluster_slots_pfail");
-    let failing = told.iter().filter_map(|one| one.info.as_ref()).map(ill).max().unwrap_or(0);
+    let failing = reports.iter().filter_map(|one| one.info.as_ref()).map(ill).max().unwrap_or(0);
     let found = format!("{} of {SLOTS} served, {failing} by a failing node", table.covered());
     let finding = Finding::ok("slots", COVERED, found);
     match (table.covered() < SLOTS, failing) {
@@ -242,7 +242,7 @@ fn masters(table: &SlotTable) -> Finding {
     }
 }
 
-fn replicas(standing: &[Standing], told: &[MasterReport]) -> Finding {
+fn replicas(standing: &[Standing], reports: &[MasterReport]) -> Finding {
     let living = |one: &Standing| {
         let there = |replica: &&Replica| replica.silence().is_none();
         one.shard.replicas.iter().filter(there).count()
@@ -258,9 +258,9 @@ fn replicas(standing: &[Standing], told: &[MasterReport]) -> Finding {
     }
     let all = || standing.iter().flat_map(|one| &one.shard.replicas);
     let silent = all().filter(|replica| replica.silence().is_some()).map(Replica::place);
-    let dead = told.iter().flat_map(|one| &one.known.dead).map(String::as_str);
+    let dead = reports.iter().flat_map(|one| &one.known.dead).map(String::as_str);
     let away: BTreeSet<&str> = silent.chain(dead).collect();
-    let known = told.iter().map(|one| one.known.count).max().unwrap_or(0);
+    let known = reports.iter().map(|one| one.known.count).max().unwrap_or(0);
     let away = match away.is_empty() {
         false => away.into_iter().collect::<Vec<_>>().join(", "),
         // Replicas that have never followed are known, and listed nowhere.
@@ -272,8 +272,8 @@ fn replicas(standing: &[Standing], told: &[MasterReport]) -> Finding {
     ))
 }
 
-fn timeout(told: &[MasterReport]) -> Finding {
-    let known: BTreeSet<u64> = told.iter().filter_map(|one| one.timeout).collect();
+fn timeout(reports: &[MasterReport]) -> Finding {
+    let known: BTreeSet<u64> = reports.iter().filter_map(|one| one.timeout).collect();
     let (Some(least), Some(most)) = (known.first(), known.last()) else {
         let finding = Finding::ok("node-timeout", TIMEOUT, "is not permitted");
         return finding.warn("allow CONFIG GET to this user");
@@ -296,9 +296,9 @@ fn timeout(told: &[MasterReport]) -> Finding {
     }
 }
 
-fn coverage(told: &[MasterReport]) -> Finding {
+fn coverage(reports: &[MasterReport]) -> Finding {
     let known: BTreeSet<&str> =
-        told.iter().filter_map(|one| one.full_coverage.as_deref()).collect();
+        reports.iter().filter_map(|one| one.full_coverage.as_deref()).collect();
     let found: Vec<&str> = known.iter().copied().collect();
     let finding = Finding::ok("full-coverage", COVERAGE, found.join(" and "));
     if known.contains("yes") {
@@ -313,13 +313,13 @@ fn coverage(told: &[MasterReport]) -> Finding {
     }
 }
 
-fn moving(told: &[MasterReport]) -> Finding {
-    if told.iter().any(|one| one.moving.is_none()) {
+fn moving(reports: &[MasterReport]) -> Finding {
+    if reports.iter().any(|one| one.moving.is_none()) {
         let finding = Finding::ok("moving", MOVING, "is not permitted");
         return finding.warn("allow CLUSTER NODES to this user");
     }
     let slots: BTreeSet<&str> =
-        told.iter().flat_map(|one| &one.moving).flatten().map(String::as_str).collect();
+        reports.iter().flat_map(|one| &one.moving).flatten().map(String::as_str).collect();
     let found = match slots.len() {
         0 => "no slot".to_owned(),
         count => format!("{count}, for example {}", slots.first().unwrap_or(&"none")),

@@ -72,7 +72,7 @@ impl Sentinels {
         for sentinel in options.sentinels() {
             let node = Node::new(&sentinel, clock.clone())?;
             let probe = Probe { node, limit: options.command_timeout() };
-            each.push(told(&probe, group.service()).await);
+            each.push(report_of(&probe, group.service()).await);
         }
         let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
         let quarantine = group.max_lease().saturating_add(group.old_master());
@@ -103,12 +103,12 @@ impl Sentinels {
     }
 
     fn listed(&self) -> impl Iterator<Item = &Listed> {
-        self.answered().filter_map(|told| told.listed.as_ref().ok())
+        self.answered().filter_map(|report| report.listed.as_ref().ok())
     }
 
     /// Returns why an answering sentinel does not list the servers.
     fn unlisted(&self) -> Option<&LockError> {
-        self.answered().find_map(|told| told.listed.as_ref().err())
+        self.answered().find_map(|report| report.listed.as_ref().err())
     }
 
     fn most(&self, of: impl Fn(&SentinelReport) -> u64) -> u64 {
@@ -117,8 +117,8 @@ impl Sentinels {
 
     fn sentinels(&self) -> Finding {
         let (named, answer) = (self.each.len(), self.answered().count());
-        let known = self.most(|told| told.seen.sentinels);
-        let quorum = self.most(|told| told.seen.quorum);
+        let known = self.most(|report| report.seen.sentinels);
+        let quorum = self.most(|report| report.seen.quorum);
         // A partitioned sentinel reaches few of them.
         let living = self.listed().map(|listed| listed.living).max();
         let there = living.map_or("an unknown number".to_owned(), |count| count.to_string());
@@ -166,13 +166,13 @@ impl Sentinels {
     }
 
     fn agree(&self) -> bool {
-        let mut places = self.answered().map(|told| (&told.seen.host, told.seen.port));
+        let mut places = self.answered().map(|report| (&report.seen.host, report.seen.port));
         let first = places.next();
         places.all(|place| Some(place) == first)
     }
 
     fn down_after(&self) -> Finding {
-        let all = || self.answered().map(|told| told.down_after);
+        let all = || self.answered().map(|report| report.down_after);
         let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
         let found = match least == most {
             true => format!("{least} ms"),
@@ -194,11 +194,11 @@ impl Sentinels {
     fn rights(&self) -> Finding {
         let lacks: Vec<&str> = self
             .answered()
-            .filter_map(|told| told.lacks.as_ref().ok())
+            .filter_map(|report| report.lacks.as_ref().ok())
             .flatten()
             .copied()
             .collect();
-        let unknown = self.answered().find_map(|told| told.lacks.as_ref().err());
+        let unknown = self.answered().find_map(|report| report.lacks.as_ref().err());
         let finding = |found: String| Finding::ok("sentinel_rights", RIGHTS, found);
         match (lacks.first(), unknown) {
             (Some(_), _) => finding(format!("not permitted: {}", lacks.join(", "))).warn(
@@ -212,7 +212,7 @@ impl Sentinels {
     }
 
     fn replicas(&self) -> Finding {
-        let known = self.most(|told| told.seen.replicas);
+        let known = self.most(|report| report.seen.replicas);
         let Some(well) = self.listed().map(|listed| listed.well).max() else {
             let found = format!("{known}; their state is unknown");
             let finding = Finding::ok("replicas", REPLICAS, found);
@@ -239,7 +239,7 @@ impl Sentinels {
         info: &Result<Info, LockError>,
         config: &Result<Config, LockError>,
     ) -> Finding {
-        let known = self.most(|told| told.seen.replicas);
+        let known = self.most(|report| report.seen.replicas);
         let set = match config {
             Ok(config) => config.number("min-replicas-to-write").unwrap_or(0),
             Err(error) => {
@@ -289,12 +289,13 @@ impl Sentinels {
     }
 }
 
-async fn told(probe: &Probe, service: &str) -> Result<SentinelReport, LockError> {
+/// Queries one sentinel.
+async fn report_of(probe: &Probe, service: &str) -> Result<SentinelReport, LockError> {
     let address = probe.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
     let fields = probe.ask(&["SENTINEL", "MASTER", service]).await?;
     let seen = MasterView::parse(&address, &fields)
         .ok_or_else(|| crate::error::protocol("invalid reply of a sentinel"))?;
-    let down_after = field(&fields, "down-after-milliseconds").and_then(|told| told.parse().ok());
+    let down_after = field(&fields, "down-after-milliseconds").and_then(|text| text.parse().ok());
     let down_after = down_after.unwrap_or(0);
     let (listed, lacks) = (listed(probe, service).await, lacks(probe).await);
     Ok(SentinelReport { seen, down_after, listed, lacks })
@@ -319,7 +320,7 @@ fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a str> {
     found.and_then(|[_, value]| value.as_text())
 }
 
-/// Tells whether a sentinel reaches a server of this kind: one that is down has more flags.
+/// Returns whether a sentinel reaches a server of this kind: one that is down has more flags.
 fn is_there(server: &Value, kind: &str) -> bool {
     field(server, "flags") == Some(kind)
 }

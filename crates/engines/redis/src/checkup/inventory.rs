@@ -48,7 +48,7 @@ pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
     }
 }
 
-/// Tells whether the next token can be drawn from the counter, or there is none yet.
+/// Returns whether the next token can be drawn from the counter, or there is none yet.
 async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
     if layout.has_counters() {
         // An invalid counter blocks its own name only, and is reported there.

@@ -52,11 +52,11 @@ pub(super) async fn offset(probe: &Probe) -> Result<Option<Offset>, LockError> {
     let before = micros_now();
     let reply = probe.ask(&["TIME"]).await?;
     let after = micros_now();
-    let told = reply.as_array().and_then(|parts| match parts {
+    let time = reply.as_array().and_then(|parts| match parts {
         [seconds, micros] => Some((seconds.as_integer()?, micros.as_integer()?)),
         _ => None,
     });
-    Ok(told.map(|(seconds, micros)| {
+    Ok(time.map(|(seconds, micros)| {
         measure(i128::from(seconds) * 1_000_000 + i128::from(micros), before, after)
     }))
 }

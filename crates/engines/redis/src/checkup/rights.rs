@@ -164,7 +164,7 @@ struct Places {
     inbox: Vec<u8>,
     signal: Vec<u8>,
     node: Vec<u8>,
-    reign: Vec<u8>,
+    master_term: Vec<u8>,
     wake: Vec<u8>,
 }
 
@@ -177,7 +177,7 @@ impl Places {
             inbox: layout.inbox("0000000000000000"),
             signal: Vec::new(),
             node: layout.node(),
-            reign: layout.master_term(),
+            master_term: layout.master_term(),
             wake: layout.wake(name),
         };
         if options.dialect() == Dialect::Plain {
@@ -247,7 +247,7 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "I" => places.inbox.clone(),
         "S" => places.signal.clone(),
         "N" => places.node.clone(),
-        "R" => places.reign.clone(),
+        "R" => places.master_term.clone(),
         "W" => places.wake.clone(),
         plain => plain.as_bytes().to_vec(),
     });
@@ -258,8 +258,8 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
 
 async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
     // If sentinels name the server, they have done so by now.
-    let told = probe.node.watcher().and_then(|watcher| watcher.known());
-    let place = told.map(|seen| options.at(&seen.host, seen.port));
+    let master = probe.node.watcher().and_then(|watcher| watcher.known());
+    let place = master.map(|seen| options.at(&seen.host, seen.port));
     let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
     // Even if we have a user of our own, `default` may be open to everybody.
     let open = match probe.ask(&["ACL", "GETUSER", "default"]).await {
@@ -285,7 +285,7 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
     }
 }
 
-/// Tells whether a user can free locks; assumes so if that is unknown.
+/// Returns whether a user can free locks; true if that is unknown.
 async fn frees(probe: &Probe, user: &str, options: &RedisOptions) -> bool {
     let Ok(name) = LockName::new("doctor") else { return true };
     may(probe, user, &Places::of(options, &name), "DEL K").await.unwrap_or(true)
@@ -303,7 +303,7 @@ fn lets_everybody_in(entry: &Value) -> bool {
     flags.contains(&"on") && flags.contains(&"nopass")
 }
 
-/// Describes how the server is reached, and tells whether that stays on this machine.
+/// Returns how the server is reached, and whether the traffic stays on this machine.
 fn way(address: &Address) -> (String, bool) {
     match address {
         Address::Unix(_) => ("by a socket of this machine".to_owned(), true),

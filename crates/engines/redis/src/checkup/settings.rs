@@ -89,7 +89,7 @@ fn version_in_cluster(info: &Info) -> Finding {
     }
 }
 
-/// Tells whether the server is known to be older than this version.
+/// Returns whether the server is known to be older than this version.
 pub(super) fn is_older(info: &Info, than: (u32, u32)) -> bool {
     let (_, version) = name_and_version(info);
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

@@ -185,8 +185,8 @@ const REPLIES: &[(&str, Kind, Certainty, &str)] = &[
 #[test]
 fn each_reply_has_its_kind_and_certainty() {
     for (line, kind, certainty, says) in REPLIES {
-        let (told_kind, told_certainty, text) = explained(line);
-        assert_eq!((&told_kind, &told_certainty), (kind, certainty), "{line}");
+        let (its_kind, its_certainty, text) = explained(line);
+        assert_eq!((&its_kind, &its_certainty), (kind, certainty), "{line}");
         assert!(text.contains(says), "{line}: {text}");
     }
 }

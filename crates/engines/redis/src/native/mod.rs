@@ -50,8 +50,8 @@ struct LockKeyScripts {
 }
 
 /// Builds the scripts from fragments. The first two arguments name the fragments that read the
-/// keys: for scripts about one name, and for scripts about many. They also set `CLUSTER`, by which
-/// the other fragments tell a cluster from a server.
+/// keys: for scripts about one name, and for scripts about many. They also set `CLUSTER`, which is
+/// true in a cluster; the other fragments read it.
 macro_rules! scripts {
     ($one:literal, $many:literal) => {
         Scripts {

@@ -215,7 +215,7 @@ pub(crate) fn operated(value: &Value) -> Result<OperationReply, LockError> {
     let reply = ScriptReply::of(value)?;
     match reply.status {
         "done" => Ok(OperationReply::Done),
-        "told" => Ok(OperationReply::Notified { left: Some(reply.millis(0)?) }),
+        "notified" => Ok(OperationReply::Notified { left: Some(reply.millis(0)?) }),
         "nothing" => Ok(OperationReply::NothingThere),
         "latch" => {
             let count = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;

@@ -33,13 +33,13 @@ impl RoutingPolicy {
         }
     }
 
-    /// Tells whether to wait for a healthy connection first: repeating a request that hangs helps
+    /// Returns whether to wait for a healthy connection first: repeating a request that hangs helps
     /// only on another connection.
     pub(super) fn waits_for_healthy(&self) -> bool {
         matches!(self, RoutingPolicy::Retry(_))
     }
 
-    /// Tells whether the request may overtake unanswered ones of its affinity.
+    /// Returns whether the request may overtake unanswered ones of its affinity.
     pub(super) fn overtakes(&self) -> bool {
         matches!(self, RoutingPolicy::Retry(_) | RoutingPolicy::Undo(_))
     }

@@ -62,7 +62,7 @@ const GOOD: u8 = 0;
 const SUSPECT: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What a connection shares with its surroundings.
+/// What a connection shares with its node.
 pub(super) struct Hooks {
     pub(super) observer: Arc<dyn ConnectionObserver>,
     /// Set before the stream is dropped if it is to be reset.
@@ -146,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Tells whether the connection can be used for any request.
+    /// Returns whether the connection can be used for any request.
     pub(super) fn is_good(&self) -> bool {
         self.health() == Health::Good
     }
@@ -156,12 +156,12 @@ impl Connection {
         GRACE.max(self.facts.round_trip.saturating_mul(4))
     }
 
-    /// Tells whether a request of this affinity may be unanswered here.
+    /// Returns whether a request of this affinity may be unanswered here.
     pub(super) fn has_unanswered(&self, affinity: &Affinity) -> bool {
         self.health() != Health::Closed && self.state.lock().pending.has_unanswered(affinity)
     }
 
-    /// Accepts no new requests any more; tells whether none is unanswered.
+    /// Accepts no new requests any more; returns whether none is unanswered.
     pub(super) fn retire(&self) -> bool {
         self.retired.store(true, Ordering::Release);
         self.state.lock().pending.is_empty()
@@ -225,7 +225,7 @@ impl Connection {
         Ok(PendingReply::new(self, ticket, limit))
     }
 
-    /// Sends the output buffer unless the task is using the stream; tells whether all was sent.
+    /// Sends the output buffer unless the task is using the stream; returns whether all was sent.
     fn flush(&self, task: &Waker) -> bool {
         let Some(mut wire) = self.wire.try_lock() else { return false };
         let Some(wire) = &mut *wire else { return false };
@@ -233,7 +233,7 @@ impl Connection {
         self.write(wire, &mut Context::from_waker(task)).is_ok_and(|all| all)
     }
 
-    /// Writes the output buffer to the stream; tells whether all was sent.
+    /// Writes the output buffer to the stream; returns whether all was sent.
     pub(super) fn write(
         &self,
         wire: &mut Wire,
@@ -328,7 +328,7 @@ impl Connection {
         }
     }
 
-    /// Makes the connection suspect; tells whether it was good before.
+    /// Makes the connection suspect; returns whether it was good before.
     pub(super) fn mark_suspect(&self) -> bool {
         let mut state = self.state.lock();
         if self.health() != Health::Good {
@@ -345,7 +345,7 @@ impl Connection {
         true
     }
 
-    /// Registers the waker of the connection's task; tells whether a sooner deadline was added.
+    /// Registers the waker of the connection's task; returns whether a sooner deadline was added.
     pub(super) fn register_task(&self, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         match &mut state.task {

@@ -182,7 +182,7 @@ impl ConnectionTask {
         over
     }
 
-    /// Takes the reply to the ping; tells whether it came.
+    /// Takes the reply to the ping; returns whether it came.
     fn take_ping_reply(&mut self, context: &mut Context<'_>) -> bool {
         let Some(probe) = &mut self.probe else { return false };
         let Poll::Ready(reply) = Pin::new(&mut probe.reply).poll(context) else { return false };

@@ -31,7 +31,7 @@ pub(crate) struct ServerFacts {
 }
 
 impl ServerFacts {
-    /// Tells whether they are of this run of a server.
+    /// Returns whether they are of this run of a server.
     pub(super) fn is_of(&self, run_id: Option<&str>) -> bool {
         run_id.is_none_or(|run_id| self.run_id.as_deref() == Some(run_id))
     }
@@ -47,7 +47,7 @@ impl ServerFacts {
         Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
     }
 
-    /// Tells whether this is another server or a restarted one, as far as both run ids are known.
+    /// Returns whether this is another server or a restarted one, as far as both run ids are known.
     pub(super) fn is_another_than(&self, before: &ServerFacts) -> bool {
         let both = self.run_id.as_ref().zip(before.run_id.as_ref());
         both.is_some_and(|(now, before)| now != before)

@@ -102,7 +102,7 @@ pub(super) async fn query(
     let args = args.iter().map(Vec::as_slice).collect();
     let reply = single_reply(wire.request(&[args]).await)?;
     let (run, left) =
-        read_reply(&reply).ok_or_else(|| protocol("the server told of no master_term"))?;
+        read_reply(&reply).ok_or_else(|| protocol("the server reported no master term"))?;
     let quarantine = Some(Quarantine { since: clock.now(), left });
     Ok(ServerFacts { run_id: Some(run), quarantine, ..ServerFacts::default() })
 }

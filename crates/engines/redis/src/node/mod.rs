@@ -23,7 +23,7 @@
 //! - Invariant N1: no request is sent twice, except that a copy of an undo follows each unanswered
 //!   request which it undoes. `EVAL` follows `EVALSHA` only after the server has
 //!   answered `NOSCRIPT`.
-//! - Invariant N2: an error tells whether the request may have left. A request that still waited
+//! - Invariant N2: an error says whether the request may have left. A request that still waited
 //!   for a connection was *not applied*; one that was put on a connection is *unknown*.
 //! - Invariant N3: dropping the node ends its tasks and connections.
 //! - Invariant N4: when sentinels name a master and that master does not answer, the error is
@@ -255,7 +255,7 @@ impl Node {
         self.shared().router.last_error()
     }
 
-    /// Tells whether a request of this affinity is unanswered on any connection.
+    /// Returns whether a request of this affinity is unanswered on any connection.
     pub(crate) fn has_unanswered(&self, affinity: &Affinity) -> bool {
         self.shared().router.has_unanswered(affinity)
     }

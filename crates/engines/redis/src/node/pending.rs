@@ -168,7 +168,7 @@ impl Pending {
         state
     }
 
-    /// Tells whether a request of this affinity is unanswered.
+    /// Returns whether a request of this affinity is unanswered.
     pub(super) fn has_unanswered(&self, affinity: &Affinity) -> bool {
         self.unanswered().any(|entry| entry.affinity.as_ref() == Some(affinity))
     }

@@ -40,7 +40,7 @@ pub(super) fn asking_by_text(call: &Call) -> Request<'_> {
 }
 
 impl Request<'_> {
-    /// Tells whether `ASKING` goes before it, which has a reply of its own.
+    /// Returns whether `ASKING` goes before it, which has a reply of its own.
     pub(super) fn has_asking_prefix(&self) -> bool {
         matches!(self, Request::AskingBySha1(_) | Request::AskingByText(_))
     }

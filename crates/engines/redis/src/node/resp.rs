@@ -82,7 +82,7 @@ pub(super) struct FrameScanner {
 }
 
 impl FrameScanner {
-    /// Continues the scan; tells whether the frame is complete.
+    /// Continues the scan; returns whether the frame is complete.
     fn is_complete(&mut self, bytes: &[u8]) -> Result<bool, InvalidFrame> {
         while self.left > 0 {
             let mut reader = Reader { bytes, at: self.at };

@@ -94,7 +94,7 @@ impl ConnectionRouter {
         good.map(|connection| connection.facts().clone())
     }
 
-    /// Tells whether a request that failed with this certainty failed because no server answers,
+    /// Returns whether a request that failed with this certainty failed because no server answers,
     /// and not because the node was closed. For a request that was sent, that is so only while a
     /// connection is suspect: a connection that broke may be replaced at once.
     pub(super) fn is_without_answers(&self, certainty: Certainty) -> bool {
@@ -149,7 +149,7 @@ impl ConnectionRouter {
         }
     }
 
-    /// Tells whether a request of this affinity is unanswered on any connection.
+    /// Returns whether a request of this affinity is unanswered on any connection.
     pub(super) fn has_unanswered(&self, affinity: &Affinity) -> bool {
         let state = self.state.lock();
         state.old.iter().chain(&state.current).any(|connection| connection.has_unanswered(affinity))

@@ -101,7 +101,7 @@ impl Node {
         self.exchange(args, RoutingPolicy::Any, (run_id, self.limit(deadline))).await
     }
 
-    /// Tells whether a call failed because no server answers.
+    /// Returns whether a call failed because no server answers.
     pub(crate) fn is_without_answers(&self, error: &LockError) -> bool {
         self.shared().router.is_without_answers(error.certainty())
     }

@@ -228,7 +228,7 @@ impl Subscriptions {
         }
     }
 
-    /// Tells whether there are no subscriptions.
+    /// Returns whether there are no subscriptions.
     pub(super) fn is_empty(&self) -> bool {
         self.channels.lock().is_empty()
     }

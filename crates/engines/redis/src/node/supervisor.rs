@@ -153,7 +153,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
     }
 }
 
-/// Tells whether an error may end without an operator.
+/// Returns whether an error may end without an operator.
 fn is_transient(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. })
 }

@@ -201,18 +201,18 @@ impl SentinelGroup {
         self.replicas
     }
 
-    /// Tells whether nothing may be written to the servers.
+    /// Returns whether nothing may be written to the servers.
     pub(crate) fn read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Tells whether passwords would be sent unencrypted over a network.
+    /// Returns whether passwords would be sent unencrypted over a network.
     pub(super) fn is_open(&self) -> bool {
         !self.tls && self.sentinels.iter().any(|(host, _)| !is_near(host))
     }
 }
 
-/// Tells whether a host is this machine.
+/// Returns whether a host is this machine.
 pub(crate) fn is_near(host: &str) -> bool {
     let parsed = host.parse::<std::net::IpAddr>();
     host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback())
@@ -264,7 +264,7 @@ impl RedisOptions {
         options
     }
 
-    /// Tells whether sentinels name the server.
+    /// Returns whether sentinels name the server.
     pub fn has_sentinels(&self) -> bool {
         self.group.is_some()
     }

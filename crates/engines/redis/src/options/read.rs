@@ -75,7 +75,7 @@ impl RedisOptions {
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
             of_group if group::PARAMETERS.contains(&of_group) => {
-                let message = "is for servers that Sentinels look after: write `redis+sentinel://`";
+                let message = "is for servers that Sentinels monitor: write `redis+sentinel://`";
                 return Err(bad(format_args!("has `{of_group}`, which {message}")));
             }
             // A password with a `?` of its own ends up here too.

@@ -62,8 +62,8 @@ fn urls_of_clusters_are_read_or_refused_with_the_fix() {
         ("redis-cluster://u:canary-7f3a@a,v:canary-7f3a@b", "once, before the first node"),
         ("redis-clustre://a", "`redis-cluster://`"),
     ] {
-        let told = RedisOptions::from_url(url).expect_err(url).to_string();
-        assert!(told.contains(says) && !told.contains(CANARY), "{url}: {told}");
+        let message = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(message.contains(says) && !message.contains(CANARY), "{url}: {message}");
     }
 }
 
@@ -95,8 +95,8 @@ fn settings_of_the_plain_dialect_are_read() {
     assert_eq!(options.signal_template(), Some("s:{name}"));
     let native = RedisOptions::default();
     assert!(native.must_be(Dialect::Native, "").is_ok());
-    let told = native.must_be(Dialect::Plain, "ADVICE").expect_err("native").to_string();
-    assert!(told.contains("ADVICE"), "{told}");
+    let message = native.must_be(Dialect::Plain, "ADVICE").expect_err("native").to_string();
+    assert!(message.contains("ADVICE"), "{message}");
     assert!(native.with_dialect(Dialect::Plain).must_be(Dialect::Plain, "").is_ok());
 }
 
@@ -131,9 +131,9 @@ fn errors_in_a_url_do_not_show_the_password() {
         ("h?password_env=HOLDLINE_NO_SUCH", "HOLDLINE_NO_SUCH"),
     ] {
         let url = format!("redis://user:{CANARY}@{rest}");
-        let told = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
-        assert!(told.contains(says), "{url}: {told}");
-        assert!(!told.contains(CANARY), "{told}");
+        let message = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
+        assert!(message.contains(says), "{url}: {message}");
+        assert!(!message.contains(CANARY), "{message}");
     }
     for (url, says) in [
         ("redis:h", "must begin with"),
@@ -142,8 +142,8 @@ fn errors_in_a_url_do_not_show_the_password() {
         ("rediss://h?cert=/c", "both `cert` and `key`"),
         ("redis://user@h", "needs a password"),
     ] {
-        let told = RedisOptions::from_url(url).expect_err(url).to_string();
-        assert!(told.contains(says), "{url}: {told}");
+        let message = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(message.contains(says), "{url}: {message}");
     }
 }
 
@@ -157,8 +157,8 @@ fn a_password_with_a_question_mark_of_its_own_is_not_shown() {
         format!("redis://user:x?{CANARY}@h"),
         format!("redis+unix:///run/{CANARY}?{CANARY}@h"),
     ] {
-        let told = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
-        assert!(!told.contains(CANARY), "{url}: {told}");
+        let message = format!("{:?}", RedisOptions::from_url(&url).expect_err(&url));
+        assert!(!message.contains(CANARY), "{url}: {message}");
     }
     let good = RedisOptions::from_url("redis://u:a%3Fb/c@h?key_template=a@{name}").expect("read");
     assert_eq!(good.access.password.expose(), Some("a?b/c"));
@@ -209,8 +209,8 @@ fn a_password_on_an_open_network_is_noticed() {
 #[test]
 fn a_password_file_without_an_end_is_refused() {
     let endless = RedisOptions::from_url("redis://u@h?password_file=/dev/zero");
-    let told = endless.expect_err("endless").to_string();
-    assert!(told.contains("longer than 65536 bytes"), "{told}");
+    let message = endless.expect_err("endless").to_string();
+    assert!(message.contains("longer than 65536 bytes"), "{message}");
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn errors_in_the_url_of_sentinels_are_named() {
         ("redis+sentinel://one/locks?ca=/ca", "need TLS"),
         ("redis://one?replicas=all", "write `redis+sentinel://`"),
     ] {
-        let told = RedisOptions::from_url(url).expect_err(url).to_string();
-        assert!(told.contains(says), "{url}: {told}");
+        let message = RedisOptions::from_url(url).expect_err(url).to_string();
+        assert!(message.contains(says), "{url}: {message}");
     }
 }

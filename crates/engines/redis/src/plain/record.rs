@@ -1,7 +1,7 @@
 //! What a value says about its holder, without the secret part of the lease id.
 //!
-//! Whoever knows the value of a lock can release it, ours or another library's. So only its first
-//! characters leave this module.
+//! A client that knows the value of a lock can release it, ours or another library's. So only its
+//! first characters leave this module.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ impl Record {
     }
 }
 
-/// Returns the first four bytes of another library's value, so that people can tell holders apart.
+/// Returns the first four bytes of another library's value, so that people can distinguish holders.
 /// Of a hex value, these are its first digits.
 fn beginning(value: &[u8]) -> LeaseId {
     let hex: Vec<u8> = value.iter().copied().filter(|digit| *digit != b'-').take(8).collect();

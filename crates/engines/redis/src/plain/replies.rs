@@ -89,7 +89,7 @@ impl ValueReader {
 }
 
 impl Held {
-    /// Tells whether the value is this lease and nothing else.
+    /// Returns whether the value is this lease and nothing else.
     pub(crate) fn is(&self, lease: &str) -> bool {
         self.bare == lease.as_bytes()
     }

@@ -131,7 +131,7 @@ impl QuorumOptions {
         self
     }
 
-    /// Sets the surroundings of each node, in the order of the nodes; for simulators.
+    /// Sets the environment of each node, in the order of the nodes; for simulators.
     #[must_use]
     pub fn with_environment(
         mut self,

@@ -43,7 +43,7 @@ impl MasterView {
         })
     }
 
-    /// Tells whether it is about the same server.
+    /// Returns whether it is about the same server.
     pub(crate) fn is_at(&self, host: &str, port: u16) -> bool {
         self.host == host && self.port == port
     }

@@ -98,7 +98,7 @@ impl Watcher {
         self.known.lock().clone()
     }
 
-    /// Tells whether the sentinels name a master, whether that answers or not.
+    /// Returns whether the sentinels name a master, whether that answers or not.
     pub(crate) fn answers(&self) -> bool {
         self.query_status.lock().is_current(self.clock.now())
     }
@@ -309,7 +309,7 @@ impl Watcher {
     }
 }
 
-/// Tells whether an error may end without an operator.
+/// Returns whether an error may end without an operator.
 fn is_transient(error: &LockError) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable { .. })
 }

@@ -338,7 +338,7 @@ async fn a_hand_off_takes_three_round_trips_and_one_message() {
         let_go(&engine, &first).await;
         let mut watch = engine.watch(&next.name, next.lease_id);
         let hint = std::future::poll_fn(|context| watch.as_mut().poll_next(context)).await;
-        assert!(hint.is_some(), "the message is heard");
+        assert!(hint.is_some(), "the message is received");
         let claim = holdline_core::AcquireRequest { known: true, ..next.clone() };
         take(&engine, &claim).await;
         let [scripts, messages] = calls(&cluster);

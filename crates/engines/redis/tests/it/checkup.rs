@@ -99,7 +99,7 @@ async fn a_replica_is_an_error_and_its_master_a_warning() {
     assert_eq!(of(&found, "role").health(), Health::Error, "{found:?}");
     let mut raw = master.raw();
     loop {
-        // event: the replica has come, which only the master can tell
+        // event: the replica is connected, which only the master reports
         let role = raw.say("INFO replication").expect("a reply");
         if role.text().is_some_and(|text| text.contains("connected_slaves:1")) {
             break;
@@ -169,7 +169,7 @@ async fn each_setting_that_harms_locks_is_reported() {
     // The append-only file may still be rewritten; that comes first.
     say("BGSAVE SCHEDULE");
     loop {
-        // event: the snapshot has failed, which only the server can tell
+        // event: the snapshot has failed, which only the server reports
         let info = server.raw().say("INFO persistence").expect("a reply").text().expect("text");
         if info.contains("rdb_last_bgsave_status:err") {
             break;

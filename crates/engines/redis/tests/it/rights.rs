@@ -51,7 +51,7 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     for reply in
         engine.renew(&[line(&first, Purpose::Keep(first.hold)), line(&second, Purpose::Wait)]).await
     {
-        reply.expect("renewed or heard");
+        reply.expect("renewed, or still queued");
     }
     assert!(engine.inspect(&name("a")).await.expect("a reply").is_held());
     engine.release(&ending(&first, false)).await.expect("handed over");

@@ -194,20 +194,20 @@ async fn a_waiter_without_a_subscription_is_skipped_at_once() {
     queue(&gone, &dead).await;
     queue(&alive, &next).await;
     drop(gone);
-    queue_is_heard(&server, 1).await;
+    inboxes_with_subscribers(&server, 1).await;
     let_go(&alive, &holder).await;
-    let reply = renew(&alive, &next, Purpose::Wait).await.expect("heard");
+    let reply = renew(&alive, &next, Purpose::Wait).await.expect("a reply");
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
 
 /// Waits until this many inboxes have a subscriber.
-async fn queue_is_heard(server: &RedisServer, wanted: usize) {
+async fn inboxes_with_subscribers(server: &RedisServer, wanted: usize) {
     for _ in 0..1_000 {
         let channels = raw(server, &["PUBSUB", "CHANNELS"]);
         if channels.items().is_some_and(|channels| channels.len() == wanted) {
             return;
         }
-        tokio::time::sleep(LOOK).await; // event: a subscription, which the server tells nobody of
+        tokio::time::sleep(LOOK).await; // event: a subscription, of which nobody is notified
     }
     panic!("not {wanted} inboxes: {:?}", raw(server, &["PUBSUB", "CHANNELS"]));
 }
@@ -222,7 +222,7 @@ async fn a_polling_waiter_gets_the_hand_off_without_a_subscription() {
     take(&engine, &holder).await;
     queue(&engine, &next).await;
     let_go(&engine, &holder).await;
-    let reply = renew(&engine, &next, Purpose::Wait).await.expect("heard");
+    let reply = renew(&engine, &next, Purpose::Wait).await.expect("a reply");
     assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
 }
 
@@ -234,15 +234,15 @@ async fn a_waiter_that_lost_its_subscription_is_served_in_its_turn() {
     let (holder, next, last) = (request("a"), request("a"), request("a"));
     take(&first, &holder).await;
     queue(&first, &next).await;
-    queue_is_heard(&server, 1).await;
+    inboxes_with_subscribers(&server, 1).await;
     let subscriber = raw(&server, &["CLIENT", "LIST", "TYPE", "pubsub"]).text().expect("text");
     let subscriber = subscriber.split_whitespace().find_map(|field| field.strip_prefix("id="));
     queue(&second, &last).await;
-    queue_is_heard(&server, 2).await;
+    inboxes_with_subscribers(&server, 2).await;
     raw(&server, &["ACL", "SETUSER", "default", "-subscribe"]);
     let killed = raw(&server, &["CLIENT", "KILL", "ID", subscriber.expect("an id")]);
     assert_eq!(killed.integer(), Some(1));
-    queue_is_heard(&server, 1).await;
+    inboxes_with_subscribers(&server, 1).await;
     let inbox = || {
         let id = next.lease_id.to_hex();
         let record = raw(&server, &["HGET", "holdline:{a}:1d", &id]).text().expect("a record");

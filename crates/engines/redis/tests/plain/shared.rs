@@ -160,7 +160,7 @@ async fn a_foreign_holder_is_never_revoked() {
     };
     let reply = engine.operate(&revoke(true)).await.expect("answered");
     assert_eq!(reply, OperationReply::NothingThere);
-    let error = engine.operate(&revoke(false)).await.expect_err("it cannot be told");
+    let error = engine.operate(&revoke(false)).await.expect_err("it cannot be notified");
     assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
     assert_eq!(behind(&server, "EXISTS lock:a").integer(), Some(1));
 }

@@ -157,7 +157,7 @@ async fn a_majority_without_data_under_other_names_recovers_by_a_running_client(
         let _ = client.try_acquire(&request(id)).await;
         id += 1;
         assert!(id < 250, "{status:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await; // event: until they are taken in
+        tokio::time::sleep(Duration::from_millis(20)).await; // event: until they are readmitted
     }
 }
 

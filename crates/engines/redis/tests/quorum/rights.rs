@@ -91,12 +91,12 @@ async fn a_user_without_tokens_has_all_rights_that_a_lock_needs() {
 /// Returns the findings of doctor for a user with missing rights.
 async fn lacking(options: &QuorumOptions) -> Vec<Finding> {
     let found = quorum_checkup(options, Arc::new(MachineClock)).await.expect("good options");
-    let tells = |one: &Finding| match one.check() {
+    let matters = |one: &Finding| match one.check() {
         "votes" => true,
         "rights" | "servers" => one.health() == Health::Error,
         _ => false,
     };
-    found.findings().iter().filter(|one| tells(one)).cloned().collect()
+    found.findings().iter().filter(|one| matters(one)).cloned().collect()
 }
 
 /// Doctor, which asks the server for the rights of a user, reports each right that is removed.

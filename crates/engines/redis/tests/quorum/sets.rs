@@ -61,7 +61,7 @@ async fn a_read_only_client_initialises_no_set_and_an_acquire_does() {
     let other = connect().await;
     let error = other.try_acquire(&request(2)).await.expect_err("founded, and it waits");
     assert!(matches!(error.kind(), ErrorKind::Quarantined { .. }), "{error:?}");
-    let error = other.inspect(&name()).await.expect_err("nobody can tell").to_string();
+    let error = other.inspect(&name()).await.expect_err("in quarantine").to_string();
     assert_eq!(error.matches("has lost its data, and is in quarantine for").count(), 3, "{error}");
 }
 

@@ -80,7 +80,7 @@ async fn a_switch_message_alone_moves_a_client() {
         }
     };
     soon("the client moves", moved).await;
-    assert!(group.servers()[0].is_master(), "nobody told the old one");
+    assert!(group.servers()[0].is_master(), "the old one has not been demoted");
     assert!(group.servers()[promoted].is_master());
 }
 

@@ -81,9 +81,9 @@ pub(crate) async fn take_turns(server: &ZooKeeper, url: &str, peer: &mut Peer, k
     let mut ours = Vec::new();
     for number in 0..4 {
         peer.ask(&format!("{kind} {number} {path}")).await;
-        let so_many = 2 * number + 2;
+        let expected = 2 * number + 2;
         until("the other library's is in the queue", async || {
-            nodes(server, &path).await.len() == so_many
+            nodes(server, &path).await.len() == expected
         })
         .await;
         let mut one = contender(&engine, kind);

@@ -11,7 +11,7 @@ use crate::support::{
     try_take, unspoilt, until,
 };
 
-/// What the replica knew goes on: the holder, whoever waits, and the tokens.
+/// What was replicated survives: the holder, the waiters and the tokens.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_master_costs_no_replicated_lock() {
     unspoilt("the failover took longer than the lease", async || {
@@ -39,8 +39,9 @@ async fn a_killed_master_costs_no_replicated_lock() {
     .await;
 }
 
-/// What P1 does not promise here: the replica lacks the grant, so another holds while the first
-/// still believes. The token tells who came later, and the first is told at its next renewal.
+/// What P1 does not promise here: the replica lacks the grant, so another client holds while the
+/// first still believes. The token shows who came later. The first learns of the loss at its next
+/// renewal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replica_without_the_key_makes_a_second_holder_and_tokens_order_them() {
     unspoilt("the failover took longer than the lease", async || {
@@ -51,9 +52,9 @@ async fn a_replica_without_the_key_makes_a_second_holder_and_tokens_order_them()
         let_go(take(&holder, "a", &patient()).await).await;
         cluster.0.await_replicated();
         cluster.0.hold_back(master, replica);
-        let unheard = take(&holder, "a", &fixed()).await;
-        // Many tokens are drawn that the replica does not hear of.
-        let mut last = unheard.fencing_token();
+        let unreplicated = take(&holder, "a", &fixed()).await;
+        // Many tokens are drawn that are not replicated.
+        let mut last = unreplicated.fencing_token();
         for _ in 0..20 {
             let guard = take(&holder, "b", &patient()).await;
             last = last.max(guard.fencing_token());
@@ -63,13 +64,13 @@ async fn a_replica_without_the_key_makes_a_second_holder_and_tokens_order_them()
         cluster.node(replica).cont();
         cluster.await_takeover(slot, master);
         let second = take(&other, "a", &patient()).await;
-        if !unheard.is_valid() {
+        if !unreplicated.is_valid() {
             return false;
         }
         assert!(second.is_valid(), "two believe: this is what is not promised");
-        assert!(second.fencing_token() > last && last >= unheard.fencing_token());
-        the_resource_refuses(&unheard, &second);
-        let outcome = soon("a release", unheard.release()).await;
+        assert!(second.fencing_token() > last && last >= unreplicated.fencing_token());
+        the_resource_refuses(&unreplicated, &second);
+        let outcome = soon("a release", unreplicated.release()).await;
         assert!(!outcome.is_released(), "{outcome:?}");
         is_not_lost(&second);
         let_go(second).await;
@@ -132,12 +133,12 @@ async fn a_master_that_stood_still_is_left() {
 
 /// Has a master take nothing while it has fewer replicas.
 fn ask_for_replicas(server: &RedisServer, count: u32) {
-    let told = server.raw().say(&format!("CONFIG SET min-replicas-to-write {count}"));
-    assert_eq!(told.expect("an answer").text().as_deref(), Some("OK"));
+    let reply = server.raw().say(&format!("CONFIG SET min-replicas-to-write {count}"));
+    assert_eq!(reply.expect("an answer").text().as_deref(), Some("OK"));
 }
 
-/// For longer than whoever gets no answer asks: other nodes answer, so a master is waited for until
-/// there is one.
+/// The outage is longer than a client without any answer keeps asking. Other nodes answer, so
+/// clients wait for a master until there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_survive_slots_without_a_master() {
     let cluster = Cluster::calm_with(RedisConfig::default().with_appendonly("always"));
@@ -192,7 +193,7 @@ async fn an_operator_moves_a_master_and_nobody_notices() {
     assert_eq!(referee.grants(), 2);
 }
 
-/// The connections end over which messages are heard: others are made, at other nodes.
+/// The connections with the subscriptions end: others are made, to other nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wake_ups_survive_the_connections_by_which_they_came() {
     let cluster = Cluster::start();
@@ -201,19 +202,19 @@ async fn wake_ups_survive_the_connections_by_which_they_came() {
     let guard = take(&holder, "a", &patient()).await;
     let waits = tokio::spawn(async move { (take(&waiter, "a", &patient()).await, waiter) });
     crate::support::queued(cluster.node(master), "a", 1).await;
-    let hears = |node: usize| {
+    let subscriptions = |node: usize| {
         let channels = cluster.0.command(node, "PUBSUB CHANNELS holdline:inbox:*");
         channels.items().map_or(0, <[_]>::len)
     };
-    let before: usize = (0..6).map(hears).sum();
-    assert!(before > 0, "somebody hears");
+    let before: usize = (0..6).map(subscriptions).sum();
+    assert!(before > 0, "somebody subscribes");
     // The subscriptions are ended, not the nodes: that would be a failover.
     for node in 0..6 {
         for kind in ["pubsub", "normal"] {
             cluster.0.command(node, &format!("CLIENT KILL TYPE {kind}"));
         }
     }
-    until("it is heard again", || (0..6).map(hears).sum::<usize>() >= before).await;
+    until("they subscribe again", || (0..6).map(subscriptions).sum::<usize>() >= before).await;
     let_go(guard).await;
     let (next, _waiter) = soon("the next", waits).await.expect("no panic");
     let_go(next).await;

@@ -59,7 +59,7 @@ pub(super) fn patient() -> LockOptions {
     lease(LONGEST).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
 }
 
-/// A lease that nobody renews: its holder is told nothing before its end.
+/// A lease that nobody renews: its holder learns nothing before its end.
 pub(super) fn fixed() -> LockOptions {
     lease(LONGEST).with_keep(Keep::Fixed)
 }

@@ -83,7 +83,7 @@ fn is_served_by(cluster: &Cluster, slot: u16, owner: usize) {
     assert_eq!(seen, [Some(owner); 3], "slot {slot}");
 }
 
-/// So many slots are moved by the operators' own tool, there and back.
+/// This many slots are moved by the operators' own tool, there and back.
 const RESHARDED: usize = 48;
 
 /// Names in the first slots of all, which the first node serves and are moved first.

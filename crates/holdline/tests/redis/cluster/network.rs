@@ -1,5 +1,5 @@
 //! A master on one side, the other nodes on the other, and clients that reach both: machines of a
-//! network of the test's own. Nobody is told.
+//! network of the test's own. No error is reported when packets are lost.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::support::{behind, client, lease, let_go, soon, take, the_resource_ref
 /// For how long a master that is cut off goes on.
 const GOES_ON: Duration = Duration::from_secs(8);
 
-/// A master that hears nobody keeps its clients until it finds itself in a minority. What it grants
-/// then its replica does not know: exclusion is not promised, the order of tokens is.
+/// An isolated master keeps serving its clients until it finds itself in a minority. Its replica
+/// misses the grants of that time: exclusion is not promised then, the order of tokens is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_master_grants_locks_that_are_lost_and_tokens_order_the_holders() {
     let name = "cluster::network::an_isolated_master_grants_locks_that_are_lost_and_tokens_order_\
@@ -40,8 +40,8 @@ async fn an_isolated_master_grants_locks_that_are_lost_and_tokens_order_the_hold
     assert!(next.fencing_token() > held.fencing_token());
     the_resource_refuses(&held, &next);
     until("the one that is cut off takes nothing", || {
-        let told = format!("{:?}", behind(cluster.node(master), "SET {a} x"));
-        told.contains("CLUSTERDOWN")
+        let reply = format!("{:?}", behind(cluster.node(master), "SET {a} x"));
+        reply.contains("CLUSTERDOWN")
     })
     .await;
 

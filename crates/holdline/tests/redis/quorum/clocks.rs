@@ -74,8 +74,8 @@ async fn clocks_of_a_minority_that_are_set_forward_make_no_second_holder() {
     nodes.clean(&[&holder, &other]).await;
 }
 
-/// Outside the promise of exclusion, and this ground shows it. Who can look at its lease is told
-/// that it is lost, as soon as it does: so the holder is cut off meanwhile.
+/// Outside the promise of exclusion, as this test shows. A holder that reaches the nodes learns of
+/// the loss as soon as it asks: so the holder is cut off meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_order() {
     let nodes = with_clocks(5).await;
@@ -92,7 +92,7 @@ async fn clocks_of_a_majority_that_are_set_forward_break_exclusion_and_not_the_o
     assert!(next.fencing_token() > guard.fencing_token());
     the_resource_refuses(&guard, &next);
     proxies.iter().for_each(FaultProxy::accept);
-    // Once it is connected to all of them again, each tells what has become of its lease.
+    // Once it is connected to all of them again, each reports what has become of its lease.
     reached(&holder).await;
     let still = take(&holder, "b", &patient()).await;
     nodes.held_on(&still, 5).await;
@@ -216,8 +216,8 @@ async fn rates_within_the_drift_end_validity_before_the_lease() {
     nodes.clean(&[&holder, &other]).await;
 }
 
-/// The control: far outside the drift exclusion breaks, and the order of tokens does not. Who can
-/// look at its lease is told that it is lost, as soon as it does: so the holder is cut off.
+/// The control: far outside the drift exclusion breaks, and the order of tokens does not. A holder
+/// that reaches the nodes learns of the loss as soon as it asks: so the holder is cut off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rates_far_outside_the_drift_break_exclusion_and_not_the_order() {
     let nodes = with_clocks(3).await;

@@ -115,7 +115,7 @@ impl Nodes {
         self.holders(guard.name().as_str()).iter().filter(|holder| mine(holder)).count()
     }
 
-    /// Waits until a guard has its name on so many nodes.
+    /// Waits until a guard has its name on this many nodes.
     pub(crate) async fn held_on(&self, guard: &Guard, count: usize) {
         until(&format!("held on {count} nodes"), || {
             is_not_lost(guard);
@@ -138,7 +138,7 @@ impl Nodes {
         self.at_home(&proxies.iter().map(FaultProxy::address).collect::<Vec<_>>()).await
     }
 
-    /// Waits until so many nodes vote.
+    /// Waits until this many nodes vote.
     pub(crate) async fn vote(&self, count: usize) {
         soon("the nodes vote", async {
             while self.status().await.votes != count {
@@ -255,8 +255,8 @@ pub(crate) async fn lost(guard: &Guard) -> LostReason {
     reason
 }
 
-/// Takes a name as soon as it is free and enough nodes vote. Whoever asks before is told that too
-/// few do, and that nothing was done.
+/// Takes a name as soon as it is free and enough nodes vote. Earlier requests fail because
+/// too few nodes vote, and certainly did nothing.
 pub(crate) async fn take_at_last(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
     soon("the lock", async {

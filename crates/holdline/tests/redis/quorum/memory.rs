@@ -1,5 +1,5 @@
 //! Nodes that forget: restarted empty, flushed, wiped together, replaced by a blank one. A minority
-//! costs nothing; where a majority forgot the holder is told, nobody is granted beside it, and
+//! costs nothing. If a majority has forgotten, the holder is notified, nobody holds beside it, and
 //! tokens grow.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,11 +40,11 @@ async fn a_node_that_comes_back_empty_makes_no_second_holder() {
         }
         let refused =
             try_take(&other, "a", &short()).await.expect_err("held by two, and one waits");
-        let told = matches!(
+        let expected = matches!(
             refused.kind(),
             ErrorKind::NoQuorum { .. } | ErrorKind::Busy { .. } | ErrorKind::Quarantined { .. }
         );
-        assert!(told, "{refused:?}");
+        assert!(expected, "{refused:?}");
         // The referee looks whether the first still believes when the second is granted.
         let next = take_at_last(&other, "a", &short()).await;
         referee.granted(&next);
@@ -96,7 +96,7 @@ async fn clients_that_end_at_once_measure_a_wait_together() {
     for _ in 0..3 {
         let before = left();
         assert!(before.is_some());
-        // Nobody waits for the slowest node, so one that is busy may not have told how it stands.
+        // Nobody waits for the slowest node, so one that is busy may not have reported its state.
         soon("the wait goes on", async {
             while left() == before {
                 let short = nodes.client().await;
@@ -187,8 +187,8 @@ async fn a_node_with_a_truncated_append_only_file_is_quarantined() {
     nodes.clean(&[&client]).await;
 }
 
-/// A majority has forgotten: the holder is told, nobody gets in before its lease is over, and the
-/// clocks are what tokens rest on.
+/// A majority has forgotten: the holder is notified, nobody gets in before its lease is over, and
+/// the order of tokens rests on the clocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_of_five_that_lose_their_data_at_once_cost_the_lock_and_no_token() {
     let nodes = Nodes::start(5, SHORT).await;
@@ -211,8 +211,8 @@ async fn three_of_five_that_lose_their_data_at_once_cost_the_lock_and_no_token()
     nodes.clean(&[&holder, &other]).await;
 }
 
-/// Nobody remembers that there was a set: it is founded anew, and keeps still for as long as any
-/// lease may have been, unless an operator vouches for it.
+/// Nobody remembers that there was a set: it is initialised anew, and refuses requests for as long
+/// as any lease may have been, unless an operator vouches for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_that_are_flushed_at_once_wait_until_an_operator_vouches_for_them() {
     let nodes = Nodes::start(5, SHORT).await;
@@ -275,7 +275,7 @@ async fn a_rolling_restart_under_load_loses_no_lock_and_no_order() {
     let contend = |place: usize| {
         let (client, referee, over) = (&clients[place % 3], &referee, &over);
         async move {
-            // Whoever has bad luck asks anew, so that all see the end.
+            // A contender with bad luck asks again, so that all see the end.
             let options = short().with_wait(Duration::from_secs(5));
             let mutex = client.mutex_with("a", &options).expect("a good lock");
             while !over.load(Ordering::Relaxed) {
@@ -339,7 +339,7 @@ async fn a_replaced_node_that_still_runs_votes_for_nobody() {
     .await;
     // The newcomer is given the lease too.
     until("held there", || blank.with(&guard) == 1).await;
-    // Whoever still knows it tells it.
+    // A client that still knows it reports it.
     let status = seen(&nodes.addresses(), 2, NodeState::Replaced).await;
     let fix = status.nodes[2].fix.as_deref().unwrap_or_default();
     assert!(fix.contains("quorum rejoin"), "{status:?}");
@@ -359,8 +359,8 @@ async fn a_replaced_node_that_still_runs_votes_for_nobody() {
     nodes.clean(&[&client, &knows_old]).await;
 }
 
-/// Two servers with one memory, in turn behind one address: the one that came second is a
-/// newcomer, and the first is told to be replaced. Neither votes for what the other has granted.
+/// Two servers with one memory, in turn behind one address: the second is a newcomer, and the first
+/// is reported as replaced. Neither votes for what the other has granted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_servers_in_turn_behind_one_address_are_detected() {
     let nodes = Nodes::start(3, SHORT).await;
@@ -431,7 +431,7 @@ async fn a_clock_that_is_set_neither_ends_a_wait_nor_prolongs_it() {
     let before = left().await;
     nodes.0[0].clock().step_forward(2 * MINUTE);
     nodes.0[0].await_clock();
-    // Whoever comes looks at once, and would take it in.
+    // A new client looks at once, and would readmit it.
     let newcomer = nodes.client().await;
     renewed(&guard).await;
     assert_ne!(left().await, Duration::ZERO);
@@ -442,7 +442,7 @@ async fn a_clock_that_is_set_neither_ends_a_wait_nor_prolongs_it() {
     nodes.clean(&[&client, &newcomer]).await;
 }
 
-/// What operators delete and revoke is told, and the next token is larger.
+/// A deletion and a revocation by an operator are reported, and the next token is larger.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
     let nodes = Nodes::start(5, MINUTE).await;

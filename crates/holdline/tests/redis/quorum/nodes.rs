@@ -39,7 +39,7 @@ async fn what_a_minority_loses_costs_no_lock_and_is_undone() {
     }
 }
 
-/// Two answers decide then that a name is not had: they name who has it, as three do.
+/// Two answers decide then that a name is refused: they name its holder, as three do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_beside_a_lost_node_names_the_holder() {
     let nodes = Nodes::start(5, MINUTE).await;
@@ -103,13 +103,13 @@ async fn two_refusing_nodes_of_five_cost_no_lock_and_with_three_each_is_named() 
     let_go(guard).await;
     refuse(&proxies[2]);
     let error = try_take(&client, "a", &patient()).await.expect_err("two votes are none");
-    let told = lines(&error);
-    assert_eq!(told.len(), 5, "{error:?}");
-    for (proxy, line) in proxies.iter().zip(told) {
+    let causes = lines(&error);
+    assert_eq!(causes.len(), 5, "{error:?}");
+    for (proxy, line) in proxies.iter().zip(causes) {
         assert!(line.starts_with(&format!("{}: ", proxy.address())), "{line}");
     }
     // Two cannot decide, so nothing was asked of them.
-    assert!(told[3].ends_with(": answers") && told[4].ends_with(": answers"), "{told:?}");
+    assert!(causes[3].ends_with(": answers") && causes[4].ends_with(": answers"), "{causes:?}");
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
     nodes.nothing_is_left().await;
     let_go(take(&other, "a", &patient()).await).await;
@@ -204,8 +204,8 @@ async fn connections_that_break_in_the_middle_of_an_answer_cost_no_lock() {
     nodes.clean(&[&client]).await;
 }
 
-/// Three of seven hold back what is asked of them, each in its way: names are had and let go while
-/// none of the three has answered.
+/// Three of seven delay their answers, each in its way: names are acquired and released while none
+/// of the three has answered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_paused_one_refused_and_one_slow_node_delay_nobody() {
     let nodes = Nodes::start(7, MINUTE).await;
@@ -230,8 +230,8 @@ async fn one_paused_one_refused_and_one_slow_node_delay_nobody() {
     nodes.clean(&[&client]).await;
 }
 
-/// A majority decides without the node that answers last, and that one is heard out: what it has
-/// lost it is given back.
+/// A majority decides without the node that answers last. Its late answers are still read: what it
+/// has lost is restored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_always_answers_last_is_repaired() {
     let nodes = Nodes::start(5, MINUTE).await;
@@ -276,7 +276,7 @@ async fn a_lease_released_during_its_repair_is_left_nowhere() {
     let options = lease(120_000).with_renew_interval(Duration::from_millis(300));
     let guard = take(&client, "a", &options).await;
     nodes.held_on(&guard, 5).await;
-    // By their text only requests tell what they ask for.
+    // Only the text of requests shows what they ask for.
     let asks = Frames::replies().containing("'record'");
     for (server, proxy) in nodes.0.iter().zip(&proxies) {
         behind(server, "SCRIPT FLUSH");
@@ -306,7 +306,7 @@ async fn an_answer_that_is_held_back_is_waited_for_by_neither_acquire_nor_releas
     let_go(first).await;
     proxies[0].inject(Frames::replies().containing(KEY), Fault::Hold);
     let guard = take(&client, "a", &patient()).await;
-    // It was asked, has granted, and nobody has heard of it.
+    // It was asked and has granted, and its reply has not arrived.
     nodes.held_on(&guard, 3).await;
     let_go(guard).await;
     let held = |proxy: &FaultProxy| {
@@ -317,8 +317,8 @@ async fn an_answer_that_is_held_back_is_waited_for_by_neither_acquire_nor_releas
     nodes.clean(&[&client]).await;
 }
 
-/// Nothing passes any more in either direction, and nobody is told: the others decide, and what
-/// comes out at the end of it brings nothing back.
+/// Nothing passes any more in either direction, and no error is reported. The others decide, and
+/// what arrives at the end of the cut brings nothing back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_connection_delays_nobody_and_leaves_nothing() {
     let nodes = Nodes::start(3, MINUTE).await;
@@ -423,7 +423,7 @@ async fn rubbish_is_no_vote_and_bytes_one_by_one_are() {
     }
 }
 
-/// Answers that come after their limit are nobody's: whoever asks next hears its own.
+/// An answer that comes after its limit is dropped: the next request gets its own answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn late_answers_are_no_votes_and_answer_no_other_request() {
     let nodes = Nodes::start(3, MINUTE).await;

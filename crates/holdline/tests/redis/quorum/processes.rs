@@ -11,15 +11,15 @@ use holdline_services::{Fault, FaultProxy, Frames, PrivateNetwork};
 use rustix::process::Signal;
 
 use super::ground::{MINUTE, Nodes, client_of, url};
-use crate::children::{Process, heard};
+use crate::children::{Process, next_command};
 use crate::copies::in_a_copy;
 use crate::support::{LONG, behind, lease, let_go, patient, renewed, soon, take, try_take, until};
 
 const URL: &str = "HOLDLINE_TEST_QUORUM_URL";
 const LEASE_MS: &str = "HOLDLINE_TEST_QUORUM_LEASE_MS";
 
-/// The process that the tests stop; does nothing when run by itself. It takes the name, and tells
-/// what it believes whenever it is asked.
+/// The process that the tests stop; does nothing when run by itself. It takes the name, and
+/// prints what it believes whenever it is asked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_holder() {
     let Ok(url) = std::env::var(URL) else { return };
@@ -36,7 +36,7 @@ async fn one_holder() {
         Err(error) => return println!("not held: {error}"),
     };
     println!("holds {}", guard.fencing_token());
-    while heard().await.as_deref() == Some("valid") {
+    while next_command().await.as_deref() == Some("valid") {
         println!("believes {}", guard.is_valid());
     }
     println!("released {}", guard.release().await.is_released());
@@ -56,12 +56,12 @@ impl Holder {
     }
 
     fn believes(&mut self) -> bool {
-        self.0.hears("valid");
+        self.0.send("valid");
         self.0.says("believes ") == "true"
     }
 
     fn releases(&mut self) -> bool {
-        self.0.hears("release");
+        self.0.send("release");
         self.0.says("released ") == "true"
     }
 }
@@ -127,7 +127,7 @@ async fn a_lease_without_renewals_is_valid_until_it_ends() {
     let guard = take(&client, "a", &fixed).await;
     assert_eq!(soon("its end", guard.lost()).await, LostReason::RanOut);
     drop(guard);
-    // And is told of a loss before its end.
+    // And it is notified of a loss before its end.
     let guard = take(&client, "a", &lease(30_000).with_keep(holdline::Keep::Fixed)).await;
     for server in &nodes.0 {
         behind(server, "DEL holdline:{a}");
@@ -271,7 +271,7 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
         (one, other)
     };
     let mut mine = Some(runtime.block_on(held()));
-    let told = in_a_copy(|| {
+    let written = in_a_copy(|| {
         let (released, dropped) = mine.take().expect("there");
         let outcome = released.release().now_or_never();
         drop(dropped);
@@ -283,7 +283,7 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
             format!("{outcome:?}; {:?}", busy.kind())
         })
     });
-    assert!(told.contains("confirmed: false") && told.contains("Busy"), "{told}");
+    assert!(written.contains("confirmed: false") && written.contains("Busy"), "{written}");
     let (one, other) = mine.take().expect("the copy took its own");
     runtime.block_on(async {
         renewed(&one).await;

@@ -1,4 +1,4 @@
-//! Which servers are one set, and what is told of those that are not.
+//! Which servers are one set, and what is reported about those that are not.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::ground::{
 };
 use crate::support::{LONG, behind, lease, let_go, patient, renewed, soon, take, try_take, until};
 
-/// What is said to whoever names these servers: at once, or as soon as the last one has answered,
-/// since nobody waits for that while a majority does.
+/// The refusal that a client of these servers gets: at once, or as soon as the last one has
+/// answered, since a client does not wait for that one once a majority has.
 async fn refused(addresses: &[SocketAddr]) -> String {
     let client = match soon("an answer", Client::connect(&url(addresses))).await {
         Ok(client) => client,
@@ -42,7 +42,7 @@ fn message(error: &LockError) -> String {
     }
 }
 
-/// Each is told by name in the one line that it has, and founds nothing.
+/// Each is named in its own line of the error, and no set is made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dependent_server_is_named_in_the_error() {
     let plain = Nodes::blank(2, &RedisConfig::default());
@@ -50,7 +50,7 @@ async fn a_dependent_server_is_named_in_the_error() {
     let replica = RedisServer::start(RedisConfig::default().with_replica_of(master.address()));
     let cluster = RedisServer::start(RedisConfig::default().with_line("cluster-enabled yes"));
     let watched = RedisServer::start(RedisConfig::default());
-    // As a Sentinel does on each server that it looks after.
+    // As a Sentinel does on each server that it monitors.
     let mut sentinel = watched.raw();
     sentinel.say("SUBSCRIBE __sentinel__:hello").expect("an answer");
     let has_replicas = || {
@@ -72,9 +72,9 @@ async fn a_dependent_server_is_named_in_the_error() {
         assert!(why.contains(says), "{why}");
         let client = client_of(&addresses).await;
         let error = try_take(&client, "a", &patient()).await.expect_err("no set");
-        let told = lines(&error);
-        assert!(told[2].contains(&server.address().to_string()), "{told:?}");
-        assert!(told[2].contains(says), "{told:?}");
+        let causes = lines(&error);
+        assert!(causes[2].contains(&server.address().to_string()), "{causes:?}");
+        assert!(causes[2].contains(says), "{causes:?}");
     }
     let keys = behind(&plain.0[0], "EXISTS holdline:{a}").integer();
     assert_eq!(keys, Some(0), "nothing was founded, and nothing granted");
@@ -120,8 +120,8 @@ async fn one_server_under_two_names_is_refused() {
 }
 
 /// Half of four is no majority.
-/// An older client names them by other names, in another order, and says what goes without saying:
-/// all are one set, and whoever is there takes in who has forgotten.
+/// An older client gives them other names, in another order, and sets options to their defaults.
+/// All are one set, and either client readmits a node that has forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_spell_the_same_servers_otherwise_share_one_set() {
     let nodes = Nodes::start(3, SHORT).await;
@@ -188,7 +188,7 @@ async fn a_set_of_one_loses_its_data_and_waits() {
     nodes.clean(&[&client]).await;
 }
 
-/// Whoever asks by what it knew before a change is refused by all, looks, and asks once more.
+/// A client with an outdated view of the set is refused by all, looks, and asks once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_by_a_client_that_has_not_seen_a_change_of_the_set_is_made_again() {
     let nodes = Nodes::start(3, MINUTE).await;
@@ -197,7 +197,7 @@ async fn a_try_by_a_client_that_has_not_seen_a_change_of_the_set_is_made_again()
     let guard = take(&sees, "a", &patient()).await;
     nodes.0[0].kill();
     nodes.0[0].restart();
-    // One after the other they are told of the change, and last the one that it takes in.
+    // The nodes receive the change one after the other, and last the one that is readmitted.
     let waits = |status: &QuorumStatus| status.nodes[0].state == NodeState::Quarantined;
     let status = seen_as(&nodes.addresses(), waits).await;
     assert_eq!((status.epoch, status.votes), (Some(2), 2), "{status:?}");
@@ -242,7 +242,7 @@ async fn a_lease_above_the_maximum_of_the_set_is_refused_with_its_name() {
     nodes.clean(&[&client]).await;
 }
 
-/// Whoever names some of a set, or another number, gets nothing: half of that is another number.
+/// A client that names a part of a set, or more servers, gets nothing: its majority would differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_with_other_servers_than_the_set_gets_nothing() {
     let nodes = Nodes::start(5, MINUTE).await;
@@ -277,7 +277,7 @@ async fn a_client_with_other_servers_than_the_set_gets_nothing() {
 }
 
 /// The dump of another set is put back on one of five, under a lock that is held: its renewals go
-/// on, and whoever else asks is refused as before.
+/// on, and other clients are refused as before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_lock_is_renewed_while_one_server_gets_the_dump_of_another_set() {
     let (nodes, others) = (Nodes::start(5, MINUTE).await, Nodes::start(3, MINUTE).await);
@@ -332,7 +332,7 @@ async fn two_sets_that_share_a_server_are_not_both_founded() {
     }
 }
 
-/// What is not ours on a node is told, and left: by a minority of them nobody is kept out.
+/// Foreign data on a node is reported and left alone. On a minority of nodes it costs no lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_data_is_left_and_a_minority_of_it_costs_no_lock() {
     let nodes = Nodes::start(3, MINUTE).await;
@@ -348,7 +348,7 @@ async fn foreign_data_is_left_and_a_minority_of_it_costs_no_lock() {
     assert_eq!(behind(&nodes.0[0], "GET holdline:{a}").text().as_deref(), Some("theirs"));
     assert_eq!(behind(&nodes.0[1], "LLEN holdline:{a}").integer(), Some(1));
     // What a node keeps of its set may be of a version that we do not know: it has no vote.
-    behind(&nodes.0[2], "HSET holdline:node:1 c 2;unheard;of s 9 p never");
+    behind(&nodes.0[2], "HSET holdline:node:1 c 2;made;up s 9 p never");
     let newcomer = nodes.client().await;
     let guard = take(&newcomer, "b", &patient()).await;
     assert_eq!(nodes.with(&guard), 2);
@@ -357,6 +357,6 @@ async fn foreign_data_is_left_and_a_minority_of_it_costs_no_lock() {
     assert_eq!(state, NodeState::Down, "{status:?}");
     assert!(!why.is_empty(), "{status:?}");
     let kept = behind(&nodes.0[2], "HGET holdline:node:1 c").text();
-    assert_eq!(kept.as_deref(), Some("2;unheard;of"), "left as it is");
+    assert_eq!(kept.as_deref(), Some("2;made;up"), "left as it is");
     let_go(guard).await;
 }

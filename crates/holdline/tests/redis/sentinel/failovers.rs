@@ -1,5 +1,5 @@
-//! A replica takes over: what it knows goes on, what it missed is told as lost, and nothing is
-//! granted before all that may have been lost has run out.
+//! A replica takes over: what it knows goes on, and what it missed is reported as lost. No lock is
+//! granted until every lease that it may have missed has expired.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ async fn a_killed_master_costs_no_replicated_lock() {
     .await;
 }
 
-/// For longer than whoever gets no answer asks: the sentinels answer, so a master is waited for, in
-/// the queue and beside it, until there is one.
+/// The outage is longer than a client without any answer keeps asking. The sentinels answer, so
+/// clients wait for a master, in the queue and beside it, until there is one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_survive_a_group_without_a_master() {
     let servers = RedisConfig::default().with_appendonly("always");
@@ -96,28 +96,28 @@ async fn a_replica_without_the_key_grants_nothing_until_the_lost_lease_is_over()
         group.0.await_replicated();
         group.0.hold_replicas_back();
         let renewed = take(&holder, "a", &patient()).await;
-        let unheard = take(&holder, "b", &fixed()).await;
+        let unreplicated = take(&holder, "b", &fixed()).await;
         group.promote_who_missed_it();
-        if !renewed.is_valid() || !unheard.is_valid() {
+        if !renewed.is_valid() || !unreplicated.is_valid() {
             return false;
         }
         quarantined(try_take(&other, "a", &patient()).await);
         assert_eq!(lost(&renewed).await, LostReason::Missing);
         let outcome = soon("a release", renewed.release()).await;
         assert!(!outcome.is_released(), "{outcome:?}");
-        // Nobody can tell this one: it ends before anybody else may hold.
+        // This one gets no message: its lease ends before anybody else may hold.
         let next = take(&other, "b", &patient()).await;
-        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
-        assert!(next.fencing_token() > unheard.fencing_token());
-        the_resource_refuses(&unheard, &next);
+        assert!(!unreplicated.is_valid(), "two believe: {unreplicated:?} and {next:?}");
+        assert!(next.fencing_token() > unreplicated.fencing_token());
+        the_resource_refuses(&unreplicated, &next);
         let_go(next).await;
         true
     })
     .await;
 }
 
-/// The clock of the promoted one is behind, by less than nothing is granted for: tokens go on above
-/// those that it never heard of.
+/// The clock of the promoted one is behind, by less than the quarantine: tokens go on above those
+/// that it has missed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_when_the_clock_of_the_promoted_one_is_behind() {
     let servers = RedisConfig::default().with_clock();
@@ -130,9 +130,9 @@ async fn tokens_grow_when_the_clock_of_the_promoted_one_is_behind() {
     let_go(take(&client, "a", &patient()).await).await;
     group.0.await_replicated();
     group.0.hold_replicas_back();
-    let unheard = take(&client, "a", &patient()).await;
-    let token = unheard.fencing_token();
-    let_go(unheard).await;
+    let unreplicated = take(&client, "a", &patient()).await;
+    let token = unreplicated.fencing_token();
+    let_go(unreplicated).await;
     let promoted = group.promote_who_missed_it();
     let known = behind(group.server(promoted), "GET holdline:fence");
     assert!(known.text().is_some_and(|known| known < token.to_string()), "{known:?}");
@@ -150,18 +150,18 @@ async fn a_clock_that_is_set_forward_ends_no_quarantine() {
         let (holder, other) = (group.client("").await, group.client("").await);
         group.0.await_replicated();
         group.0.hold_replicas_back();
-        let unheard = take(&holder, "a", &fixed()).await;
+        let unreplicated = take(&holder, "a", &fixed()).await;
         let promoted = group.promote_who_missed_it();
         quarantined(try_take(&other, "a", &patient()).await);
         group.server(promoted).clock().step_forward(Duration::from_secs(3_600));
         group.server(promoted).await_clock();
         let late = group.client("").await;
-        if !unheard.is_valid() {
+        if !unreplicated.is_valid() {
             return false;
         }
         quarantined(try_take(&late, "a", &patient()).await);
         let next = take(&late, "a", &patient()).await;
-        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
+        assert!(!unreplicated.is_valid(), "two believe: {unreplicated:?} and {next:?}");
         let_go(next).await;
         true
     })
@@ -221,8 +221,8 @@ async fn a_master_that_stood_still_is_left_for_good() {
     .await;
 }
 
-/// Waits until a client keeps still with the new master: its sentinels may tell us first. The old
-/// one answers nobody meanwhile.
+/// Waits until the new master refuses this client's requests: the sentinels may notify us before
+/// it. The old one answers nobody meanwhile.
 async fn moves(client: &Client) {
     let moved = async {
         loop {

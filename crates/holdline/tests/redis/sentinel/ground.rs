@@ -35,7 +35,7 @@ impl Group {
         format!("{}?{timeouts}&max_lease_duration_ms={longest}&old_master_ms=0", self.0.url())
     }
 
-    /// The URL for leases of so many milliseconds at most.
+    /// The URL for leases of this many milliseconds at most.
     pub(super) fn url_up_to(&self, longest: u64, parameters: &str) -> String {
         self.url_by(&[0, 1, 2], longest, parameters)
     }
@@ -58,7 +58,7 @@ impl Group {
     }
 
     /// Kills the master while the replicas are held back, and lets one of them be promoted: it
-    /// knows nothing of what the master was told meanwhile.
+    /// knows nothing of the requests that the master received meanwhile.
     pub(super) fn promote_who_missed_it(&self) -> usize {
         let master = self.0.master();
         self.server(master).kill();
@@ -73,7 +73,7 @@ fn field(raw: &mut Raw, section: &str, name: &str) -> String {
     line.expect("the field").trim().to_owned()
 }
 
-/// Waits until a server has run for so many seconds.
+/// Waits until a server has run for this many seconds.
 pub(super) async fn await_uptime(server: &RedisServer, seconds: u64) {
     let mut raw = server.raw();
     until("it has run for long", || {
@@ -87,7 +87,7 @@ pub(super) fn patient() -> LockOptions {
     lease(LONGEST).with_renew_interval(Duration::from_millis(300)).with_wait(LONG)
 }
 
-/// A lease that nobody renews: its holder is told nothing before its end.
+/// A lease that nobody renews: its holder learns nothing before its end.
 pub(super) fn fixed() -> LockOptions {
     lease(LONGEST).with_keep(Keep::Fixed)
 }

@@ -1,4 +1,4 @@
-//! Servers that real Sentinels look after, and real failovers.
+//! Servers that real Sentinels monitor, and real failovers.
 
 mod elections;
 mod failovers;

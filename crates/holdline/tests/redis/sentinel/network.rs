@@ -1,5 +1,5 @@
 //! The old master and a client of it on one side, the others on the other: machines of a network of
-//! the test's own. Nobody is told.
+//! the test's own. No error is reported when packets are lost.
 
 use holdline::{Client, ErrorKind, Guard, LockError, LostReason};
 use holdline_services::{Cut, PrivateNetwork, RedisConfig, SentinelConfig, SentinelGroup};
@@ -47,8 +47,8 @@ impl Apart {
         (held, next)
     }
 
-    /// Waits until the other client keeps still with the new master. Its sentinels may tell us
-    /// first; until they tell it, it goes on with the old one, which this cut leaves in its reach.
+    /// Waits until the new master refuses the other client's requests. The sentinels may notify us
+    /// first. Until they notify the client, it uses the old master, which is still reachable.
     async fn others_move(&self) {
         let moved = async {
             loop {
@@ -104,8 +104,8 @@ async fn a_master_isolated_with_a_holder_stops_and_the_holder_loses_before_the_n
     let_go(last).await;
 }
 
-/// The control: it is `min-replicas-to-write` that keeps two from believing. The token tells who
-/// came later.
+/// The control: it is `min-replicas-to-write` that keeps two from believing. The token
+/// shows who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_isolated_master_without_min_replicas_serves_the_clients_on_its_side() {
     let name =
@@ -116,7 +116,7 @@ async fn an_isolated_master_without_min_replicas_serves_the_clients_on_its_side(
     assert!(held.is_valid() && next.is_valid());
     the_resource_refuses(&held, &next);
     apart.group.0.heal(0);
-    // It is told as soon as its side knows.
+    // It learns of the loss as soon as its side does.
     assert_eq!(lost(&held).await, LostReason::Missing);
     renewed(&next).await;
     let_go(next).await;

@@ -25,8 +25,8 @@ fn no_master(outcome: Result<Guard, LockError>, says: &[&str]) {
 /// Nothing was done, for a reason that may pass.
 fn not_now(error: &LockError, says: &[&str]) {
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
-    let told = error.to_string();
-    assert!(says.iter().any(|part| told.contains(part)), "{told}");
+    let message = error.to_string();
+    assert!(says.iter().any(|part| message.contains(part)), "{message}");
 }
 
 fn is_free(server: &RedisServer, name: &str) -> bool {
@@ -35,9 +35,9 @@ fn is_free(server: &RedisServer, name: &str) -> bool {
 
 /// How often the server has refused with this word.
 fn refusals(server: &RedisServer, code: &str) -> u64 {
-    let told = behind(server, "INFO errorstats").text().expect("text");
+    let stats = behind(server, "INFO errorstats").text().expect("text");
     let line = format!("errorstat_{code}:count=");
-    let count = told.lines().find_map(|told| told.strip_prefix(&line));
+    let count = stats.lines().find_map(|stat| stat.strip_prefix(&line));
     count.map_or(0, |count| count.trim().parse().expect("a number"))
 }
 
@@ -46,8 +46,8 @@ async fn until_quarantined(client: &Client, name: &str) {
     quarantined(try_take(client, name, &patient()).await);
 }
 
-/// `READONLY`, `MASTERDOWN`: it is left, and a master again it keeps still as after any promotion,
-/// since it may have lost what it had.
+/// `READONLY`, `MASTERDOWN`: clients leave it. When it is a master again, it refuses requests as
+/// after any promotion, since it may have lost its data.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_that_was_demoted_is_left_and_refuses_requests_when_it_is_back() {
     let group = unmoved(RedisConfig::default());
@@ -154,7 +154,7 @@ async fn a_master_that_is_busy_or_loads_its_data_is_asked_again() {
     drop(guard);
     master.restart();
     no_master(try_take(&client, "b", &patient()).await, &["loading its data", "nobody listens"]);
-    // What it has forgotten nobody knows: it keeps still like any server that was restarted.
+    // Nobody knows what it has lost: it refuses requests like any server that was restarted.
     until("it has loaded", || !refuses(master, "LOADING")).await;
     until_quarantined(&client, "b").await;
     let next = take(&client, "b", &patient()).await;
@@ -163,6 +163,6 @@ async fn a_master_that_is_busy_or_loads_its_data_is_asked_again() {
 }
 
 fn refuses(server: &RedisServer, code: &str) -> bool {
-    let told = behind(server, "GET nothing");
-    told.error().is_some_and(|words| words.starts_with(code))
+    let reply = behind(server, "GET nothing");
+    reply.error().is_some_and(|words| words.starts_with(code))
 }

@@ -10,7 +10,7 @@ use crate::support::{
 };
 
 /// With `replicas=all` nothing that counts is lost, so no quarantine follows a promotion. But
-/// whoever is away is missed: the group grants again when all are back.
+/// a replica that is away blocks grants: the group grants again when all are back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_all_replicas_have_needs_no_quarantine() {
     unspoilt("the failover took longer than the lease", async || {
@@ -114,31 +114,31 @@ async fn a_grant_that_one_replica_has_is_lost_with_that_one() {
         group.0.hold_replicas_back();
         group.server(1).cont();
         let guard = take(&holder, "a", &patient()).await;
-        let unheard = take(&holder, "b", &fixed()).await;
+        let unreplicated = take(&holder, "b", &fixed()).await;
         for gone in [1, 0] {
             group.server(gone).kill();
         }
         group.server(2).cont();
         assert_eq!(group.0.await_promotion(0), 2);
-        if !guard.is_valid() || !unheard.is_valid() {
+        if !guard.is_valid() || !unreplicated.is_valid() {
             return false;
         }
         quarantined(try_take(&other, "a", &patient()).await);
         // Without the replica that it asks for nothing is renewed either.
         assert!(matches!(lost(&guard).await, LostReason::Missing | LostReason::Expired));
         let next = take(&other, "b", &patient()).await;
-        assert!(!unheard.is_valid(), "two believe: {unheard:?} and {next:?}");
-        assert!(next.fencing_token() > unheard.fencing_token());
+        assert!(!unreplicated.is_valid(), "two believe: {unreplicated:?} and {next:?}");
+        assert!(next.fencing_token() > unreplicated.fencing_token());
         let_go(next).await;
         true
     })
     .await;
 }
 
-/// Whether all clients wait for all replicas is noted at the servers: one that does not has the
-/// others keep still too.
+/// The servers note whether all clients wait for all replicas. If one client does not, the servers
+/// refuse requests of the others too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
+async fn one_client_without_replicas_all_quarantines_all_after_a_promotion() {
     let group = Group::start();
     behind(group.server(0), "HDEL holdline:reign:1 w");
     let all = group.client("&replicas=all").await;
@@ -152,8 +152,8 @@ async fn one_client_that_says_less_has_all_keep_still_after_a_promotion() {
     quarantined(try_take(&all, "a", &patient()).await);
 }
 
-/// What `replicas=all` does not promise beside a client that says less: a replica that never heard
-/// of that one lets the others in at once. The tokens tell who came later.
+/// What `replicas=all` does not promise beside a client that asks for less: a replica that missed
+/// that client lets the others in at once. The tokens show who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_holders_are_possible_beside_an_unmeasured_client_with_a_shorter_promise() {
     unspoilt("the failover took longer than the lease", async || {
@@ -167,8 +167,8 @@ async fn two_holders_are_possible_beside_an_unmeasured_client_with_a_shorter_pro
         group.0.await_replicated();
         group.0.hold_replicas_back();
         let less = client(&group.url_by(&[2], 20_000, "")).await;
-        let unheard = take(&less, "a", &lease(20_000).with_keep(Keep::Fixed)).await;
-        // It would tell the next master of itself if it came there before the other.
+        let unreplicated = take(&less, "a", &lease(20_000).with_keep(Keep::Fixed)).await;
+        // It would announce itself to the next master if it came there before the other.
         group.0.sentinels()[2].stop();
         group.server(0).kill();
         group.0.let_replicas_go(0);
@@ -177,9 +177,9 @@ async fn two_holders_are_possible_beside_an_unmeasured_client_with_a_shorter_pro
         group.0.point(0, next);
         group.0.await_linked();
         let next = take(&all, "a", &patient()).await;
-        assert!(next.fencing_token() > unheard.fencing_token());
-        let both = unheard.is_valid() && next.is_valid();
-        the_resource_refuses(&unheard, &next);
+        assert!(next.fencing_token() > unreplicated.fencing_token());
+        let both = unreplicated.is_valid() && next.is_valid();
+        the_resource_refuses(&unreplicated, &next);
         let_go(next).await;
         both
     })

@@ -20,7 +20,7 @@ async fn holders_work_without_sentinels_and_new_clients_get_an_error() {
     renewed(&guard).await;
     renewed(&guard).await;
     let_go(take(&client, "b", &patient()).await).await;
-    // The connections are lost while nobody tells where the master is.
+    // The connections are lost while no sentinel reports where the master is.
     for kind in ["pubsub", "normal"] {
         behind(group.server(0), &format!("CLIENT KILL TYPE {kind}"));
     }

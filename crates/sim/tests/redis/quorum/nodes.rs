@@ -67,8 +67,8 @@ impl SimNode {
             // It cannot be observed, and may still lose its data.
             return false;
         }
-        let gate = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
-        matches!(gate, Some(Reply::Bulk(gate)) if gate == b"open")
+        let state = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
+        matches!(state, Some(Reply::Bulk(state)) if state == b"open")
     }
 
     /// Returns whether it has lost its data and is in quarantine.
@@ -76,8 +76,8 @@ impl SimNode {
         if self.frozen || self.stale {
             return false;
         }
-        let gate = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
-        matches!(gate, Some(Reply::Bulk(gate)) if gate == b"forgot")
+        let state = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
+        matches!(state, Some(Reply::Bulk(state)) if state == b"forgot")
     }
 
     /// Returns the set of its configuration.

@@ -75,10 +75,10 @@ impl World {
                     });
                 }
                 match reply {
-                    Ok(done) => recorder.note(now, format_args!("{process} is told: {done}")),
+                    Ok(done) => recorder.note(now, format_args!("{process} receives: {done}")),
                     Err(error) => {
                         recorder.two_sets |= is_several_sets(kind, &error);
-                        recorder.note(now, format_args!("{process} is told: {error}"));
+                        recorder.note(now, format_args!("{process} receives: {error}"));
                     }
                 }
             }),
@@ -131,8 +131,8 @@ impl World {
         let first = sets.iter().flatten().next();
         let several = sets.iter().flatten().any(|set| Some(set) != first);
         self.recorder.lock().count(match several {
-            true => "two sets are told, and parted",
-            false => "two sets are told, and one is seen",
+            true => "two sets are reported, and separated",
+            false => "two sets are reported, and one remains",
         });
         let Some(most) = sets.iter().flatten().max_by_key(|of| members(of)) else { return };
         for (node, set) in sets.iter().enumerate() {

@@ -22,12 +22,12 @@ type OrphanKey = (usize, &'static str, String);
 pub(crate) struct Orphans {
     since: BTreeMap<OrphanKey, Moment>,
     /// When a node last received a request of a process: those of a killed process still count.
-    heard: BTreeMap<(Process, usize), Moment>,
+    last_requests: BTreeMap<(Process, usize), Moment>,
 }
 
 impl Orphans {
-    pub(crate) fn heard(&mut self, process: Process, node: usize, now: Moment) {
-        self.heard.insert((process, node), now);
+    pub(crate) fn note_request(&mut self, process: Process, node: usize, now: Moment) {
+        self.last_requests.insert((process, node), now);
     }
 }
 
@@ -54,8 +54,9 @@ impl World {
                 let lives = owner.is_some() && gone.is_none() && !recorder.was_held(&id);
                 let key = (node, name, id);
                 let since = self.orphans.since.get(&key).copied().unwrap_or(now);
-                let heard = gone.and_then(|gone| self.orphans.heard.get(&(gone, node)).copied());
-                let since = heard.map_or(since, |heard| since.max(heard));
+                let last =
+                    gone.and_then(|gone| self.orphans.last_requests.get(&(gone, node)).copied());
+                let since = last.map_or(since, |last| since.max(last));
                 left.insert(key, (since, lives));
             }
         }

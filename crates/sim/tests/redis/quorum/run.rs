@@ -384,7 +384,7 @@ impl World {
         self.trace.add(&self.now().as_nanos().to_le_bytes());
         self.trace.add(&[process as u8, node as u8]);
         if delivered.frame.is_some() {
-            self.orphans.heard(process, node, self.clock.now());
+            self.orphans.note_request(process, node, self.clock.now());
         }
         // A handshake names the process of the test.
         if let Some(frame) = delivered.frame.as_ref().filter(|frame| frame.is_script()) {

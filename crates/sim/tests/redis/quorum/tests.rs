@@ -51,7 +51,7 @@ fn in_parallel<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Ve
 
 fn describe(scenario: Scenario) -> String {
     let result = scenario.play(true);
-    let violation = result.violation.expect("the same seed tells the same story");
+    let violation = result.violation.expect("the same seed repeats the world");
     let tail: Vec<&str> = result.log.lines().rev().take(60).collect();
     let tail: Vec<&str> = tail.into_iter().rev().collect();
     let (seed, kind) = (scenario.seed, result.kind);

@@ -26,7 +26,7 @@ pub(crate) enum Bug {
     NoSettling,
     HeartbeatClaims,
     ErrorReadAsBusy,
-    NoLookAfterResubscribe,
+    NoRequestAfterResubscribe,
     TokenStandsStill,
     NewcomerPassesQueue,
     ReleaseForgetsQueue,
@@ -41,7 +41,7 @@ impl Bug {
         Bug::NoSettling,
         Bug::HeartbeatClaims,
         Bug::ErrorReadAsBusy,
-        Bug::NoLookAfterResubscribe,
+        Bug::NoRequestAfterResubscribe,
         Bug::TokenStandsStill,
         Bug::NewcomerPassesQueue,
         Bug::ReleaseForgetsQueue,
@@ -207,7 +207,7 @@ impl Engine for BuggyEngine {
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         let hints = self.engine.watch(name, lease_id);
         match self.bug {
-            Bug::NoLookAfterResubscribe => Box::pin(MessagesOnly(hints)),
+            Bug::NoRequestAfterResubscribe => Box::pin(MessagesOnly(hints)),
             _ => hints,
         }
     }

@@ -137,7 +137,7 @@ impl Actor {
         }
     }
 
-    /// Writes down when the loss of a grant is told.
+    /// Records when the loss of a grant is reported.
     fn listen(&self, number: u64, guard: &Guard) {
         let (held, recorder, clock) = (guard.held(), self.recorder.clone(), self.clock.clone());
         let process = self.process;
@@ -147,7 +147,7 @@ impl Actor {
                 let reason = held.lost().await;
                 let mut recorder = recorder.lock();
                 if let Some(hold) = recorder.holds.get_mut(&number) {
-                    hold.told = true;
+                    hold.is_loss_reported = true;
                     recorder.note(clock.now(), &format!("{process} has lost #{number}: {reason}"));
                 }
             }),

@@ -140,7 +140,7 @@ impl World {
         }
         for (process, handed) in met {
             if handed {
-                self.note(&format!("{process} is cut off as it is told"));
+                self.note(&format!("{process} is cut off during a hand-off"));
                 self.net.lock().reset(process, None);
             } else if self.now() < at(PEACE) {
                 let stop = self.after(5, 500);

@@ -66,7 +66,7 @@ impl World {
                     Err(error) => format!("{:?}", error.certainty()),
                 };
                 let now = holdline_core::Clock::now(&clock);
-                recorder.lock().note(now, &format!("{process} is told: {said}"));
+                recorder.lock().note(now, &format!("{process} receives: {said}"));
             }),
         );
     }

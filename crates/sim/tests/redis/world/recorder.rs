@@ -43,7 +43,7 @@ pub(crate) struct HeldLock {
     pub(crate) began: Moment,
     pub(crate) held: Held,
     /// `lost()` has reported its loss.
-    pub(crate) told: bool,
+    pub(crate) is_loss_reported: bool,
     pub(crate) invalid_since: Option<Moment>,
 }
 
@@ -163,7 +163,7 @@ impl Recorder {
             token,
             began,
             held,
-            told: false,
+            is_loss_reported: false,
             invalid_since: None,
         };
         self.holds.insert(attempt, hold);
@@ -262,9 +262,9 @@ impl Recorder {
             let Some(life) = lives.get(&hold.process) else { continue };
             let since = since.max(life.awake_since);
             let late = since.after(Duration::from_millis(50)) < now;
-            if late && !hold.told && life.paused_since.is_none() {
+            if late && !hold.is_loss_reported && life.paused_since.is_none() {
                 let name = hold.name;
-                violation = Some(format!("{name}: #{number} was lost and nobody was told"));
+                violation = Some(format!("{name}: #{number} was lost, and that was not reported"));
             }
         }
         if let Some(what) = violation {

@@ -20,7 +20,7 @@ const LOOKED: Duration = Duration::from_millis(450);
 /// How long after a disturbance requests may still hang.
 const HANGS: Duration = Duration::from_secs(3);
 /// A waiter with a heartbeat within this time is alive.
-const HEARD_MS: i64 = 2_000;
+const ALIVE_MS: i64 = 2_000;
 /// A waiter without a heartbeat for this long leaves the queue.
 const SILENCE_MS: i64 = 4_000;
 
@@ -47,8 +47,8 @@ impl Rules {
 
     pub(crate) fn note_handed(&mut self, now: Moment, all: Vec<(&'static str, String, bool)>) {
         let before = std::mem::take(&mut self.handed);
-        for (name, id, heard) in all {
-            if heard {
+        for (name, id, is_subscribed) in all {
+            if is_subscribed {
                 let key = (name, id);
                 let since = before.get(&key).copied().unwrap_or(now);
                 self.handed.insert(key, since);
@@ -87,7 +87,7 @@ impl Rules {
         recorder: &mut Recorder,
     ) {
         let taken = view.holders.iter().any(|record| record.at_ms >= server_ms);
-        let waits = view.queue.iter().any(|record| record.at_ms > server_ms - HEARD_MS);
+        let waits = view.queue.iter().any(|record| record.at_ms > server_ms - ALIVE_MS);
         if taken || !waits {
             self.free_since.remove(name);
             return;
@@ -157,7 +157,7 @@ impl Rules {
                     .values()
                     .any(|attempt| attempt.name == *name && Some(&attempt.process) == owner);
                 let (promise, what) = match waits {
-                    true => ("P7", "was told and does not look"),
+                    true => ("P7", "was notified and does not ask again"),
                     false => ("P5", "was handed the name and nobody waits there"),
                 };
                 recorder.record_violation(now, promise, format!("{name}: {id} {what}"));
@@ -173,7 +173,7 @@ pub(crate) fn compare(
     before: &NameViews,
     after: &NameViews,
     frame: &Frame,
-    heard: &mut dyn FnMut(&str) -> bool,
+    is_subscribed: &mut dyn FnMut(&str) -> bool,
     recorder: &mut Recorder,
 ) {
     for (name, view) in after {
@@ -193,7 +193,9 @@ pub(crate) fn compare(
             match old.holder(&record.id) {
                 // An operator comes before the queue.
                 None if record.state == b'f' => {}
-                None => check_order(now, server_ms, name, record, old, view, heard, recorder),
+                None => {
+                    check_order(now, server_ms, name, record, old, view, is_subscribed, recorder)
+                }
                 Some(was) if was.state == b'h' && record.state == b'g' => {
                     if !asks_for(frame, &record.id) {
                         let id = record.short();
@@ -238,14 +240,14 @@ fn check_order(
     record: &Record,
     old: &NameView,
     view: &NameView,
-    heard: &mut dyn FnMut(&str) -> bool,
+    is_subscribed: &mut dyn FnMut(&str) -> bool,
     recorder: &mut Recorder,
 ) {
     let place = old.queue.iter().position(|waiter| waiter.id == record.id);
     let ahead = &old.queue[..place.unwrap_or(old.queue.len())];
     let passed = ahead.iter().find(|waiter| {
         let there = waiter.at_ms > server_ms - SILENCE_MS && view.waiter(&waiter.id).is_some();
-        there && (place.is_none() || heard(&waiter.inbox))
+        there && (place.is_none() || is_subscribed(&waiter.inbox))
     });
     if let Some(passed) = passed {
         let (one, other) = (record.short(), passed.short());

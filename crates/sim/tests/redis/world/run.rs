@@ -289,7 +289,8 @@ impl World {
         let server_ms = self.server_ms();
         if let Some(frame) = &delivered.frame {
             let host = self.host.clone();
-            let mut heard = |inbox: &str| self.operator.is_heard(&mut host.server(), inbox);
+            let mut is_subscribed =
+                |inbox: &str| self.operator.has_subscriber(&mut host.server(), inbox);
             let mut recorder = self.recorder.lock();
             super::rules::compare(
                 now,
@@ -297,7 +298,7 @@ impl World {
                 &before,
                 &self.views,
                 frame,
-                &mut heard,
+                &mut is_subscribed,
                 &mut recorder,
             );
         }
@@ -320,8 +321,8 @@ impl World {
         let mut handed = Vec::new();
         for (name, view) in &self.views {
             for record in view.holders.iter().filter(|record| record.state == b'h') {
-                let heard = self.operator.is_heard(&mut server, &record.inbox);
-                handed.push((*name, record.id.clone(), heard));
+                let is_subscribed = self.operator.has_subscriber(&mut server, &record.inbox);
+                handed.push((*name, record.id.clone(), is_subscribed));
             }
         }
         drop(server);

@@ -40,7 +40,7 @@ const SOMETIMES: [&str; 20] = [
     "is paused",
     "is killed",
     "is cut off",
-    "is cut off as it is told",
+    "is cut off during a hand-off",
     "stalls",
     "the server freezes",
     "clients pause",
@@ -51,9 +51,9 @@ const SOMETIMES: [&str; 20] = [
     "messages are lost",
     "is set forward",
     "is set back",
-    "is told: Told",
-    "is told: Done",
-    "is told: NothingThere",
+    "receives: Notified",
+    "receives: Done",
+    "receives: NothingThere",
     "revoked by an operator",
     "not renewed in time",
     "TimedOut",
@@ -69,8 +69,8 @@ fn the_promises_hold_in_every_world() {
         for (count, what) in seen.iter_mut().zip(SOMETIMES) {
             *count += result.log.lines().filter(|line| line.contains(what)).count();
         }
-        if let Some(told) = describe(seed, &result, None) {
-            panic!("{told}");
+        if let Some(report) = describe(seed, &result, None) {
+            panic!("{report}");
         }
     }
     println!("seeds {:?}: {grants} grants", seeds());

@@ -15,7 +15,7 @@ pub(crate) struct Record {
     pub(crate) client: String,
     pub(crate) inbox: String,
     pub(crate) token: u64,
-    /// When it ends by time, in ms of the server's clock; for a waiter, when it was last heard.
+    /// When it ends by time, in ms of the server's clock; for a waiter, its last heartbeat.
     pub(crate) at_ms: i64,
 }
 
@@ -123,8 +123,8 @@ impl Operator {
         view
     }
 
-    /// Tells whether anybody hears an inbox.
-    pub(crate) fn is_heard(&self, server: &mut FakeRedis, inbox: &str) -> bool {
+    /// Returns whether an inbox has a subscriber.
+    pub(crate) fn has_subscriber(&self, server: &mut FakeRedis, inbox: &str) -> bool {
         let channel = format!("holdline:inbox:{inbox}");
         match self.ask(server, &[b"PUBSUB", b"NUMSUB", channel.as_bytes()]) {
             Reply::Array(all) => all.last() == Some(&Reply::Integer(1)),

@@ -4,7 +4,7 @@ use holdline_core::Health;
 
 use super::*;
 
-fn told(lines: &str, timeout: u64, full_coverage: &str) -> MasterReport {
+fn report(lines: &str, timeout: u64, full_coverage: &str) -> MasterReport {
     MasterReport {
         info: Some(Info::parse(lines)),
         timeout: Some(timeout),
@@ -16,8 +16,8 @@ fn told(lines: &str, timeout: u64, full_coverage: &str) -> MasterReport {
 
 #[test]
 fn the_reports_of_the_masters_are_judged() {
-    let well = || told("cluster_state:ok\r\ncluster_slots_fail:0\r\n", 5_000, "no");
-    let ill = told("cluster_state:fail\r\ncluster_slots_pfail:7\r\n", 5_000, "yes");
+    let well = || report("cluster_state:ok\r\ncluster_slots_fail:0\r\n", 5_000, "no");
+    let ill = report("cluster_state:fail\r\ncluster_slots_pfail:7\r\n", 5_000, "yes");
     let both = [well(), ill];
     for (judge, expected) in [
         (state as fn(&[MasterReport]) -> Finding, Health::Error),
@@ -34,8 +34,8 @@ fn the_reports_of_the_masters_are_judged() {
         (Health::Warning, [499, 499]),
         (Health::Warning, [5_000, 6_000]),
     ] {
-        let told = timeouts.map(|timeout| told("", timeout, "no"));
-        assert_eq!(timeout(&told).health(), expected, "{timeouts:?}");
+        let reports = timeouts.map(|timeout| report("", timeout, "no"));
+        assert_eq!(timeout(&reports).health(), expected, "{timeouts:?}");
     }
     assert_eq!(timeout(&[MasterReport::default()]).health(), Health::Warning);
     assert_eq!(coverage(&[MasterReport::default()]).health(), Health::Warning);

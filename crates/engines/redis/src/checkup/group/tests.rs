@@ -4,7 +4,7 @@ use holdline_core::{Certainty, Health};
 
 use super::*;
 
-fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> SentinelReport {
+fn report(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> SentinelReport {
     let host = "h".to_owned();
     let seen = MasterView { host, port: 1, sentinels, quorum, replicas, ..MasterView::default() };
     let there = (0..well).map(|port| ("h".to_owned(), port)).collect();
@@ -14,7 +14,7 @@ fn told(sentinels: u64, quorum: u64, replicas: u64, well: u16) -> SentinelReport
 }
 
 fn group(sentinels: u64, quorum: u64, replicas: u64, well: u16, silent: usize) -> Sentinels {
-    let one = || told(sentinels, quorum, replicas, well);
+    let one = || report(sentinels, quorum, replicas, well);
     let error = || crate::error::unavailable("away", Certainty::NotApplied);
     let each = (0..3).map(|at| if at < silent { Err(error()) } else { Ok(one()) });
     Sentinels { each: each.collect(), old_master: 12_000, quarantine: Duration::ZERO }
@@ -27,7 +27,7 @@ fn a_sentinel_that_differs_is_reported() {
         group.each.last_mut().and_then(|one| one.as_mut().ok()).map(change).expect("one");
         group
     };
-    let other = changed(|told| told.seen.port = 2).sentinels();
+    let other = changed(|report| report.seen.port = 2).sentinels();
     assert_eq!(other.health(), Health::Warning, "{other:?}");
     for (expected, millis) in [
         (Health::Ok, 1_000),
@@ -36,24 +36,24 @@ fn a_sentinel_that_differs_is_reported() {
         (Health::Warning, 60_001),
     ] {
         let mut group = group(3, 2, 2, 2, 0);
-        let Some(Ok(told)) = group.each.first_mut() else { panic!("one") };
-        told.down_after = millis;
+        let Some(Ok(report)) = group.each.first_mut() else { panic!("one") };
+        report.down_after = millis;
         assert_eq!(group.down_after().health(), expected, "{millis}");
     }
-    let lacking = changed(|told| told.lacks = Ok(vec![NEEDED[1]])).rights();
+    let lacking = changed(|report| report.lacks = Ok(vec![NEEDED[1]])).rights();
     assert_eq!(lacking.health(), Health::Warning, "{lacking:?}");
     assert!(lacking.found().contains("SUBSCRIBE"), "{lacking:?}");
     let no = || crate::error::unavailable("no", Certainty::NotApplied);
     let mut mute = group(3, 2, 2, 2, 0);
-    mute.each[0] = Ok(SentinelReport { lacks: Err(no()), ..told(3, 2, 2, 2) });
+    mute.each[0] = Ok(SentinelReport { lacks: Err(no()), ..report(3, 2, 2, 2) });
     assert_eq!(mute.rights().health(), Health::Warning);
-    let away = changed(|told| {
-        told.listed.iter_mut().for_each(|listed| listed.there.truncate(1));
+    let away = changed(|report| {
+        report.listed.iter_mut().for_each(|listed| listed.there.truncate(1));
     });
     assert_eq!(away.replicas_there(), [("h".to_owned(), 0)]);
     // Other sentinels supply what one does not report.
-    let unasked = |told: &mut SentinelReport| {
-        told.listed = Err(crate::error::unavailable("no", Certainty::NotApplied));
+    let unasked = |report: &mut SentinelReport| {
+        report.listed = Err(crate::error::unavailable("no", Certainty::NotApplied));
     };
     let some = changed(unasked);
     assert_eq!(some.replicas_there().len(), 2);
@@ -92,8 +92,8 @@ fn sentinels_and_replicas_are_judged() {
         (Health::Error, 5, 4, 3),
     ] {
         let mut group = group(known, quorum, 2, 2, 0);
-        let listed = |told: &mut SentinelReport| {
-            told.listed.iter_mut().for_each(|listed| listed.living = living);
+        let listed = |report: &mut SentinelReport| {
+            report.listed.iter_mut().for_each(|listed| listed.living = living);
         };
         group.each.iter_mut().flatten().for_each(listed);
         let found = group.sentinels();

@@ -74,7 +74,7 @@ fn addresses_on_this_machine_are_recognized() {
         let seeds = hosts.iter().map(|host| ((*host).to_owned(), 1)).collect();
         Address::Cluster { seeds, tls: false }
     };
-    for (address, told) in [
+    for (address, expected) in [
         (tcp("127.0.0.1", false), ("on this machine, unencrypted", true)),
         (tcp("::1", true), ("on this machine, encrypted", true)),
         (tcp("example.org", true), ("over the network, encrypted", false)),
@@ -83,6 +83,6 @@ fn addresses_on_this_machine_are_recognized() {
         (cluster(&["127.0.0.1", "h"]), ("over the network, unencrypted", false)),
     ] {
         let (way, is_near) = way(&address);
-        assert_eq!((way.as_str(), is_near), told);
+        assert_eq!((way.as_str(), is_near), expected);
     }
 }

@@ -92,7 +92,7 @@ fn error_replies_are_split_and_what_follows_one_is_read() {
 }
 
 #[test]
-fn invalid_frames_are_told_apart_from_incomplete_ones() {
+fn invalid_and_incomplete_frames_are_distinguished() {
     let deep = "*1\r\n".repeat(40);
     let long = format!("+{}", "x".repeat(MAX_LINE));
     for text in [

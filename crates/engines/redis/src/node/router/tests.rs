@@ -19,17 +19,17 @@ impl ConnectionObserver for Counted {
     }
 }
 
-fn connection(id: u64, told: &Arc<Counted>) -> Arc<Connection> {
-    let hooks = Hooks { observer: told.clone(), reset: Arc::default() };
+fn connection(id: u64, counted: &Arc<Counted>) -> Arc<Connection> {
+    let hooks = Hooks { observer: counted.clone(), reset: Arc::default() };
     let clock = Arc::new(holdline::ManualClock::new());
     Arc::new(Connection::new(id, ServerFacts::default(), clock, hooks, None))
 }
 
 #[test]
 fn a_connection_that_is_made_after_the_close_is_closed() {
-    let (router, told) = (ConnectionRouter::new(), Arc::default());
+    let (router, counted) = (ConnectionRouter::new(), Arc::default());
     router.close();
-    let late = connection(1, &told);
+    let late = connection(1, &counted);
     router.add(late.clone());
     assert_eq!((late.health(), router.current()), (Health::Closed, None));
 }
@@ -37,8 +37,8 @@ fn a_connection_that_is_made_after_the_close_is_closed() {
 /// A retired connection that is used again no longer ends when it is empty.
 #[test]
 fn a_reinstated_connection_does_not_report_that_it_is_empty() {
-    let (router, told) = (ConnectionRouter::new(), Arc::default());
-    let (first, second) = (connection(1, &told), connection(2, &told));
+    let (router, counted) = (ConnectionRouter::new(), Arc::default());
+    let (first, second) = (connection(1, &counted), connection(2, &counted));
     let limit = Limit { end: holdline_core::Moment::NEVER, asked: Duration::from_secs(1) };
     let ask = || first.clone().enqueue(Request::Ping("1"), None, limit).ok();
     router.add(first.clone());
@@ -50,10 +50,10 @@ fn a_reinstated_connection_does_not_report_that_it_is_empty() {
     assert!(matches!(router.maintain(), RouterState::Current(connection) if connection.id() == 2));
     second.close("gone");
     assert!(matches!(router.maintain(), RouterState::Current(connection) if connection.id() == 1));
-    let before = told.0.load(Ordering::SeqCst);
+    let before = counted.0.load(Ordering::SeqCst);
     let answers = [Frame::Reply(Ok(Value::Nil))].into_iter();
     assert!(first.dispatch(answers, &mut Vec::new()));
-    assert_eq!(told.0.load(Ordering::SeqCst), before);
+    assert_eq!(counted.0.load(Ordering::SeqCst), before);
 }
 
 #[test]

@@ -62,7 +62,7 @@ async fn a_missing_right_is_named() {
 
 #[tokio::test]
 async fn a_server_without_hello_is_used_with_resp2() {
-    // Servers before 6.0 do not know the greeting, and quote its password in their refusal.
+    // Servers before 6.0 do not know `HELLO`, and quote its password in their refusal.
     let config = RedisConfig::default().with_user(&format!("locker on ~* &* +@all >{CANARY}"));
     let server = RedisServer::start(config.with_line("rename-command HELLO \"\""));
     let node = locker(&server);
@@ -87,7 +87,7 @@ async fn a_wrong_password_is_reported_at_once_and_retried_rarely() {
         let stats = ask_server(&server, "INFO stats").text().expect("text");
         let received =
             stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
-        let received: u32 = received.expect("told").trim().parse().expect("a number");
+        let received: u32 = received.expect("a line").trim().parse().expect("a number");
         assert!(received < 30, "{received} connections: a storm");
         assert!(!format!("{node:?}").contains(CANARY));
     }
@@ -142,11 +142,11 @@ async fn a_server_without_free_connections_is_reported_and_retried() {
     let full = async {
         loop {
             let error = say(&node, "PING").await.expect_err("full");
-            let told = unavailable(&error, Certainty::NotApplied);
-            if told.contains("accepts no more clients") {
+            let message = unavailable(&error, Certainty::NotApplied);
+            if message.contains("accepts no more clients") {
                 return;
             }
-            assert!(told.contains("broke off"), "{told}");
+            assert!(message.contains("broke off"), "{message}");
         }
     };
     in_time(full).await;

@@ -65,8 +65,8 @@ async fn the_server_is_known() {
     let node = node_at(server.address());
     let facts = node.ready().await.expect("a connection");
     let info = ask_server(&server, "INFO server").text().expect("text");
-    let told = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
-    assert_eq!(facts.run_id, told("run_id:"));
+    let field = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
+    assert_eq!(facts.run_id, field("run_id:"));
     assert_eq!(facts.resp, 3);
     assert!(facts.round_trip > Duration::ZERO);
     assert_eq!(node.server(), Some(facts));

@@ -37,8 +37,8 @@ async fn a_failing_attempt_to_connect_reports_its_own_error_to_callers() {
     // The end of the attempt is not reported yet.
     assert!(ready.as_mut().poll(&mut context).is_pending());
     let error = in_time(ready).await.expect_err("it was never established");
-    let told = unavailable(&error, Certainty::NotApplied);
-    assert!(!told.contains("no connection to the server"), "{told}");
+    let message = unavailable(&error, Certainty::NotApplied);
+    assert!(!message.contains("no connection to the server"), "{message}");
 }
 
 /// Otherwise a frozen server would keep its end of the connection.
@@ -65,7 +65,7 @@ async fn a_connection_without_a_handshake_is_reset() {
 }
 
 #[tokio::test]
-async fn after_a_break_every_waiter_is_told_to_look_again() {
+async fn after_a_break_every_waiter_receives_a_hint_to_look_again() {
     let server = server();
     let options = options(&server.url());
     let engine = RedisEngine::connect(&options, clock()).await.expect("connected");

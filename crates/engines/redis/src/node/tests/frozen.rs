@@ -83,7 +83,7 @@ async fn a_dropped_request_is_undone_behind_it() {
     assert_eq!(in_time(undone).await.expect("no panic").expect("undone"), Value::Integer(1));
 }
 
-/// Behind an unanswered request only so many are queued; the others fail as not applied.
+/// Behind an unanswered request a limited number is queued; the others fail as not applied.
 #[tokio::test]
 async fn the_queue_towards_a_frozen_server_is_bounded() {
     let server = server();

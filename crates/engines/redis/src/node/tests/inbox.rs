@@ -41,7 +41,7 @@ async fn when_the_server_returns_the_second_connection_is_made_at_once() {
     world.clock.advance(Duration::from_millis(20));
     let mut again = world.accepts().await;
     again.shakes_hands_resp2().await;
-    let _ear = accepts_subscriber(&world).await;
+    let _subscriber = accepts_subscriber(&world).await;
     assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 }
 

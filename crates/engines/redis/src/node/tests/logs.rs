@@ -40,12 +40,12 @@ async fn another_server_on_the_same_port_is_logged() {
     let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let world = World::new("redis://h?protocol=resp2");
-    for (run_id, told) in [("ab", false), ("ab", false), ("cd", true)] {
+    for (run_id, is_logged) in [("ab", false), ("ab", false), ("cd", true)] {
         let mut peer = world.accepts().await;
         peer.shakes_hands_as(run_id).await;
         world.settle().await;
         world.node.ready().await.expect("a connection");
-        assert_eq!(log.mentions("another server than before"), told, "{run_id}");
+        assert_eq!(log.mentions("another server than before"), is_logged, "{run_id}");
         drop(peer);
         world.settle().await;
         world.clock.advance(SECOND);

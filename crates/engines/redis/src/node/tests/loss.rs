@@ -246,17 +246,17 @@ async fn the_certainty_of_a_request_matches_what_the_server_did() {
     let worker = |number: u32| {
         let node = node.clone();
         tokio::spawn(async move {
-            let mut told = Vec::new();
+            let mut replies = Vec::new();
             for turn in 0..60 {
                 let key = format!("{number}.{turn}");
                 let answer = say_within(&node, &format!("INCR {key}"), None, LONG).await;
-                told.push((key, answer.map_err(|error| error.certainty())));
+                replies.push((key, answer.map_err(|error| error.certainty())));
             }
-            told
+            replies
         })
     };
     let workers: Vec<_> = (0..16).map(worker).collect();
-    let told = std::thread::scope(|scope| {
+    let replies = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut seen = 0;
             while breaking.load(std::sync::atomic::Ordering::SeqCst) {
@@ -270,21 +270,21 @@ async fn the_certainty_of_a_request_matches_what_the_server_did() {
                 proxy.reset();
             }
         });
-        let told = tokio::task::block_in_place(|| {
+        let replies = tokio::task::block_in_place(|| {
             tokio::runtime::Handle::current().block_on(async {
-                let mut told = Vec::new();
+                let mut replies = Vec::new();
                 for worker in workers {
-                    told.extend(worker.await.expect("no panic"));
+                    replies.extend(worker.await.expect("no panic"));
                 }
-                told
+                replies
             })
         });
         breaking.store(false, std::sync::atomic::Ordering::SeqCst);
-        told
+        replies
     });
     let mut raw = server.raw();
     let mut outcomes = [0; 3];
-    for (key, answer) in told {
+    for (key, answer) in replies {
         let done = raw.send(&["GET", &key]).expect("a reply").text();
         let done = done.as_deref();
         match answer {

@@ -233,8 +233,8 @@ async fn the_queue_for_a_connection_is_bounded() {
     let mut peer = world.accepts().await;
     peer.receives("HELLO").await;
     let asked: Vec<_> = (0..16_400).map(|_| world.sends("PING", None, SECOND)).collect();
-    let told = || asked.iter().filter(|one| one.is_finished()).count() == 16_400 - 16_384;
-    until("what finds no room is told", told).await;
+    let failed = || asked.iter().filter(|one| one.is_finished()).count() == 16_400 - 16_384;
+    until("each request without room fails", failed).await;
     let full: Vec<_> = asked.into_iter().filter(tokio::task::JoinHandle::is_finished).collect();
     for one in full {
         let error = outcome(one).await.expect_err("full");
@@ -254,13 +254,13 @@ async fn deadlines_that_pass_faster_than_they_are_checked_are_all_reported() {
     world.settle().await;
     world.clock.advance(SECOND);
     world.clock.advances_by_itself.store(true, Ordering::SeqCst);
-    let told = async {
+    let all_failed = async {
         while !sent.iter().all(tokio::task::JoinHandle::is_finished) {
             world.clock.now();
             tokio::task::yield_now().await;
         }
     };
-    in_time(told).await;
+    in_time(all_failed).await;
     for one in sent {
         unavailable(&outcome(one).await.expect_err("silent"), Certainty::Unknown);
     }

@@ -55,8 +55,8 @@ async fn certificates_and_keys_without_an_end_are_refused() {
             format!("ca={ca}&cert={cert}&key={bad}"),
         ] {
             let error = failed(&format!("{url}?{parameters}")).await;
-            let told = refused(&error);
-            assert!(told.contains(bad) && told.contains("no regular file"), "{told}");
+            let message = refused(&error);
+            assert!(message.contains(bad) && message.contains("no regular file"), "{message}");
         }
     }
     // What is a file and only looks endless.
@@ -92,7 +92,7 @@ async fn an_unknown_authority_is_reported() {
 }
 
 #[tokio::test]
-async fn a_plain_and_a_tls_port_are_told_apart() {
+async fn a_plain_and_a_tls_port_are_distinguished() {
     let server = RedisServer::start(RedisConfig::default().with_tls());
     let error = failed(&format!("redis://{}", server.tls_address())).await;
     assert!(unavailable(&error, Certainty::NotApplied).contains("rediss://"), "{error}");

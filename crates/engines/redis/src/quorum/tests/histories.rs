@@ -191,10 +191,10 @@ impl History {
 
     async fn handshake(&mut self) {
         let marker = self.one_of(&MARKERS);
-        self.greet_as(marker).await;
+        self.handshake_with(marker).await;
     }
 
-    async fn greet_as(&mut self, marker: &str) {
+    async fn handshake_with(&mut self, marker: &str) {
         let fresh = u8::try_from(10 + self.below(60)).expect("small");
         let handshake = self.node.handshake(marker, fresh).await.expect("ours");
         let accepted = self.oracle.handshake(marker, node_id(fresh));
@@ -341,7 +341,7 @@ impl History {
                 true => "run-1".to_owned(),
                 false => self.oracle.marker.clone(),
             };
-            self.greet_as(&marker).await;
+            self.handshake_with(&marker).await;
             let report = self.oracle.report().expect("it had a handshake");
             let stamp = report.configuration.as_ref().map(Configuration::stamp);
             let member = report.configuration.as_ref().is_some_and(|mine| mine.has(report.id));

@@ -19,7 +19,11 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
     let source = std::error::Error::source(&error).map(ToString::to_string);
     match (source, directory) {
         (Some(why), Some(directory)) if unavailable && !directory.is_dir() => {
-            let why = if directory.exists() { "it is not a directory".to_owned() } else { why };
+            let why = match directory.symlink_metadata() {
+                _ if directory.exists() => "it is not a directory".to_owned(),
+                Ok(found) if found.is_symlink() => "it is a link that leads nowhere".to_owned(),
+                _ => why,
+            };
             let path = directory.to_string_lossy();
             let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&path));
             Failure::config(message)

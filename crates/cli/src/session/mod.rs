@@ -246,7 +246,7 @@ impl Session {
 
     /// Returns the holders and the queue of a name.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        self.client.inspect(name).await
+        self.client.inspect(name).await.map_err(unchanged)
     }
 
     /// Finds the processes that keep a holder's grant, if the process that requested it is gone.
@@ -292,7 +292,7 @@ impl Session {
 
     /// Lists names.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.client.list(request).await
+        self.client.list(request).await.map_err(unchanged)
     }
 
     /// Sends one renewal for a lease id. `Purpose::Wait`, and keeping a live grant, change nothing.
@@ -383,4 +383,9 @@ fn holder(program: Option<String>, detached: bool) -> HolderFields {
         program: cut(&program.unwrap_or_else(|| "holdline".into()), 64),
         ..HolderFields::default()
     }
+}
+
+/// Says that nothing was changed: a request that only reads has no effect that could be unknown.
+fn unchanged(error: LockError) -> LockError {
+    error.with_certainty(Certainty::NotApplied)
 }

@@ -142,6 +142,9 @@ fn privacy(options: &LocalOptions, directory: &Path, place: &Path, status: &Meta
     }
     let found = format!("{}, mode {mode:04o}, owner {}", directory.display(), status.uid());
     let finding = Finding::ok("directory", DIRECTORY, found);
+    if !status.is_dir() {
+        return finding.fail("it is not a directory: name another by --url local:///DIRECTORY");
+    }
     let ours = status.uid() == rustix::process::geteuid().as_raw();
     if options.dir().is_none() {
         let private = ours && mode & 0o077 == 0;

@@ -296,7 +296,7 @@ impl Run<'_> {
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
-            self.console.failure(&Failure::lost(message).exit(exit));
+            self.report_lost(message, exit);
         }
         Ok(exit)
     }
@@ -312,6 +312,15 @@ impl Run<'_> {
         match tokio::time::timeout(REVOKE_CHECK_LIMIT, answer).await {
             Ok(Ok(RenewReply::Revoked { reason, .. })) => Some(LostReason::Revoked(reason)),
             _ => None,
+        }
+    }
+
+    /// Reports a lock that was lost although the job was not stopped: with `--on-lost warn` the
+    /// code is the job's, and this is a warning.
+    fn report_lost(&self, message: std::fmt::Arguments<'_>, exit: Exit) {
+        match self.arguments.on_lost {
+            OnLost::Warn => self.console.warn(&message.to_string()),
+            _ => self.console.failure(&Failure::lost(message).exit(exit)),
         }
     }
 

@@ -196,7 +196,7 @@ impl Run<'_> {
         (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
-            self.console.failure(&Failure::lost(message).exit(exit));
+            self.report_lost(message, exit);
         }
         Ok(exit)
     }

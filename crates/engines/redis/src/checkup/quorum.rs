@@ -120,12 +120,12 @@ fn vote(node: &NodeStatus, status: &QuorumStatus) -> Option<Finding> {
     let problem = node.problem.as_deref()?;
     let mut found = format!("{}: {problem}", node.address);
     if let Some(left) = node.quarantine_left_ms {
-        let _ = write!(found, ", {} s more", left.div_ceil(1_000));
+        let _ = write!(found, "; its quarantine ends in {} s", left.div_ceil(1_000));
     }
     let fix = match (node.state, &node.fix) {
         (_, Some(fix)) => fix.clone(),
         (NodeState::Blank, None) => "`holdline quorum init` sets all of them up".to_owned(),
-        _ => "follow the advice for that server".to_owned(),
+        _ => "start it, or correct its address, user and password".to_owned(),
     };
     let finding = Finding::ok("votes", VOTES, found);
     Some(if status.works() { finding.warn(fix) } else { finding.fail(fix) })

@@ -153,6 +153,10 @@ struct Needed {
 }
 
 fn unknown(error: &LockError) -> Finding {
+    if error.to_string().contains("nknown subcommand") {
+        let found = "cannot be checked: ACL DRYRUN is there from Redis 7 on";
+        return Finding::ok("rights", RIGHTS, found).warn("try a lock with this user");
+    }
     Finding::ok("rights", RIGHTS, format!("is not permitted: {error}"))
         .warn("allow ACL WHOAMI and ACL DRYRUN (Redis 7) to this user, or try a lock")
 }

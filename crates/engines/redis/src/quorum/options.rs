@@ -175,11 +175,11 @@ impl QuorumOptions {
     pub(super) fn validate(&self) -> Result<(), LockError> {
         if self.max_lease().is_zero() || self.max_lease() > MAX_LEASE_CAP {
             let message = format!("must be above 0 and at most {MAX_LEASE_CAP:?}");
-            return Err(LockError::invalid(ENGINE, "max_lease", message));
+            return Err(LockError::invalid(ENGINE, "max_lease_duration_ms", message));
         }
         if self.max_lease.is_some() && !self.is_set() {
             let message = "is for sets: with `fencing=off` there is none";
-            return Err(LockError::invalid(ENGINE, "max_lease", message));
+            return Err(LockError::invalid(ENGINE, "max_lease_duration_ms", message));
         }
         self.nodes.iter().try_for_each(|node| self.validate_layout(node))
     }

@@ -84,11 +84,11 @@ impl ReleaseTally {
                 self.held_for = self.held_for.max(held_for);
                 "released".to_owned()
             }
-            Ok(ReleaseReply::Withdrawn) => "held nothing".to_owned(),
+            Ok(ReleaseReply::Withdrawn) => "holds nothing of it".to_owned(),
             Ok(ReleaseReply::NotHeld { revoked }) => {
                 self.nothing += 1;
                 self.revoked = self.revoked.take().or(revoked);
-                "held nothing".to_owned()
+                "holds nothing of it".to_owned()
             }
             Err(error) => {
                 let reason = error.kind().to_string();

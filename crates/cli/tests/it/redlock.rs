@@ -186,7 +186,11 @@ fn an_engine_without_a_quorum_gets_its_own_error() {
         ("redlock://one,two?prefx=a".to_owned(), 78, "prefix"),
         ("redlock://u:CANARY@one,one".to_owned(), 78, "twice"),
         ("redlock://u:CANARY@one,u:CANARY@two,three".to_owned(), 78, "before the first"),
-        ("redlock://u:CANARY@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(), 69, "repair the servers"),
+        (
+            "redlock://u:CANARY@127.0.0.1:1,127.0.0.1:2,127.0.0.1:3".to_owned(),
+            69,
+            "start those that do not",
+        ),
     ] {
         let output = output(&mut redlock.command_on(&url, &["quorum", "status"]));
         assert_eq!(output.code, code, "{url}: {output:?}");

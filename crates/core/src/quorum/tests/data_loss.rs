@@ -1190,7 +1190,7 @@ impl Model for Small {
             }
             Action::DeleteCounter { node } => world.places[node].register = NameRegister::default(),
             Action::LoseData { node, stays_reachable } => {
-                self.lose_data(&mut world, node, stays_reachable)
+                self.lose_data(&mut world, node, stays_reachable);
             }
             Action::Save { node } => {
                 world.saved += 1;

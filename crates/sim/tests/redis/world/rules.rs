@@ -194,7 +194,7 @@ pub(crate) fn compare(
                 // An operator comes before the queue.
                 None if record.state == b'f' => {}
                 None => {
-                    check_order(now, server_ms, name, record, old, view, is_subscribed, recorder)
+                    check_order(now, server_ms, name, record, old, view, is_subscribed, recorder);
                 }
                 Some(was) if was.state == b'h' && record.state == b'g' => {
                     if !asks_for(frame, &record.id) {

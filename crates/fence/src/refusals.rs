@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use holdline_core::Escaped;
 
-use super::{FenceError, Rules};
+use super::FenceError;
 
 static STALE: AtomicU64 = AtomicU64::new(0);
 static TOO_FAR: AtomicU64 = AtomicU64::new(0);
@@ -65,7 +65,7 @@ pub struct Refusal<'a> {
     pub error: &'a FenceError,
 }
 
-/// Is notified of each holder that a resource refuses ([`Rules::with_observer`]).
+/// Is notified of each holder that a resource refuses ([`crate::Rules::with_observer`]).
 ///
 /// Any closure `Fn(&Refusal)` is one. The library `holdline` makes its `Observer` one. `Kind` keeps
 /// the implementations of two crates apart and is inferred: a crate that implements this for an
@@ -104,6 +104,20 @@ impl OnRefusal {
         OnRefusal(Some(Arc::new(move |refusal: &Refusal<'_>| observer.notify(refusal))))
     }
 
+    /// Counts and logs a refusal, and notifies the observer.
+    pub(super) fn report(&self, resource: &dyn fmt::Display, error: &FenceError) {
+        let count = match error {
+            FenceError::Stale(_) => &STALE,
+            FenceError::TooFar { .. } => &TOO_FAR,
+            FenceError::OtherName { .. } => &OTHER_NAME,
+            _ => return,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let resource = resource.to_string();
+        tracing::warn!(resource = %Escaped(&resource), %error, "a holder was refused");
+        self.notify(&Refusal { resource: &resource, error });
+    }
+
     fn notify(&self, refusal: &Refusal<'_>) {
         // A panic of the observer must not change the refusal.
         if let Some(notify) = &self.0
@@ -114,45 +128,11 @@ impl OnRefusal {
     }
 }
 
-impl Rules {
-    /// Returns an answer unchanged; a refusal is counted ([`Refusals`]) and logged as a warning,
-    /// and the observer is notified ([`Rules::with_observer`]).
-    ///
-    /// The resources of this crate call it themselves. A resource of your own calls it once for
-    /// each answer.
-    ///
-    /// # Errors
-    /// Those of `answer`, unchanged.
-    pub fn report<T>(
-        &self,
-        resource: &dyn fmt::Display,
-        answer: Result<T, FenceError>,
-    ) -> Result<T, FenceError> {
-        if let Err(error) = &answer {
-            self.report_refusal(resource, error);
-        }
-        answer
-    }
-
-    fn report_refusal(&self, resource: &dyn fmt::Display, error: &FenceError) {
-        let count = match error {
-            FenceError::Stale(_) => &STALE,
-            FenceError::TooFar { .. } => &TOO_FAR,
-            FenceError::OtherName { .. } => &OTHER_NAME,
-            _ => return,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
-        let resource = resource.to_string();
-        tracing::warn!(resource = %Escaped(&resource), %error, "a holder was refused");
-        self.on_refusal().notify(&Refusal { resource: &resource, error });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::tests::proof;
-    use crate::{Fenced, FencedCell, Proof};
+    use crate::{Fenced, FencedCell, Proof, Rules};
     use holdline_core::LockName;
     use parking_lot::Mutex;
     use std::num::NonZeroU64;

@@ -4,6 +4,7 @@
 //! Invariant F3: an accepted request has a token at least as large as the mark.
 //! Invariant F4: a token that is accepted for a write or a seal is the mark afterwards.
 
+use std::fmt;
 use std::num::NonZeroU64;
 
 use holdline_core::{FencingToken, LockName};
@@ -89,8 +90,23 @@ impl Rules {
         self.max_jump
     }
 
-    pub(super) fn on_refusal(&self) -> &OnRefusal {
-        &self.on_refusal
+    /// Returns an answer unchanged; a refusal is counted ([`crate::Refusals`]) and logged as a
+    /// warning, and the observer is notified ([`Rules::with_observer`]).
+    ///
+    /// The resources of this crate call it themselves. A resource of your own calls it once for
+    /// each answer.
+    ///
+    /// # Errors
+    /// Those of `answer`, unchanged.
+    pub fn report<T>(
+        &self,
+        resource: &dyn fmt::Display,
+        answer: Result<T, FenceError>,
+    ) -> Result<T, FenceError> {
+        if let Err(error) = &answer {
+            self.on_refusal.report(resource, error);
+        }
+        answer
     }
 
     /// Decides whether a holder may read, if the mark is `mark`.

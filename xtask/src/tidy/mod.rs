@@ -5,6 +5,7 @@
 
 mod arrows;
 mod changelog;
+mod cycles;
 mod decisions;
 mod doc_blocks;
 mod doc_headings;
@@ -14,6 +15,7 @@ mod links;
 mod local_traces;
 mod marks;
 mod module_heads;
+mod one_constant;
 mod pure_core;
 mod reached;
 mod rust_version;
@@ -62,11 +64,16 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 21] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
         findings: arrows::findings,
+    },
+    Rule {
+        name: "cycles",
+        asks: "the modules of a crate depend on each other in one direction",
+        findings: cycles::findings,
     },
     Rule {
         name: "pure-core",
@@ -152,6 +159,11 @@ const RULES: [Rule; 19] = [
         name: "rust-version",
         asks: "no dependency needs a newer Rust than we declare",
         findings: rust_version::findings,
+    },
+    Rule {
+        name: "one-constant",
+        asks: "the times of the contract have no copies in SQL, Lua or help texts",
+        findings: one_constant::findings,
     },
     Rule {
         name: "words",

@@ -15,10 +15,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdline_core::hints::Watches;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 
+use crate::connection::Facts;
 use crate::error::ENGINE;
-use crate::link::{Answer, Facts, Link, only};
+use crate::link::Link;
 use crate::options::MysqlOptions;
-use crate::replies::Row;
+use crate::rows::{Answer, Row, only};
 use crate::schema::{self, Found};
 
 const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";

@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 
 use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
-use crate::link::{Link, only};
+use crate::link::Link;
 use crate::options::MysqlOptions;
 use crate::replies::BatchReplies;
+use crate::rows::only;
 use crate::views::{self, behind};
 use crate::waiting_renewals::WaitingRenewals;
 use crate::{replies, requests};

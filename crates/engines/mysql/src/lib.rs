@@ -18,6 +18,7 @@
 //! on rows of the user's own.
 
 mod checkup;
+mod connection;
 mod engine;
 mod error;
 mod keys;
@@ -26,6 +27,7 @@ mod options;
 mod replies;
 mod requests;
 mod row_lock;
+mod rows;
 mod schema;
 mod views;
 mod waiting_renewals;

@@ -16,12 +16,12 @@ use std::time::Duration;
 use holdline_core::{Certainty, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 
+use crate::connection::{ConnectionHandle, SQL_MODE};
 use crate::error::{
     ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_handshake, protocol, refused, unavailable,
 };
 use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, literal};
-use crate::link::{Answer, ConnectionHandle, SQL_MODE, only};
-use crate::replies::Row;
+use crate::rows::{Answer, Row, only};
 
 /// The prefix of the comments that mark our tables and procedures.
 const MARK: &str = "Holdline: ";

@@ -11,8 +11,9 @@ use holdline_core::{Certainty, Clock, LockError, Moment};
 use tokio::sync::oneshot;
 
 use crate::error::unavailable;
-use crate::link::{Answer, Link};
+use crate::link::Link;
 use crate::options::MysqlOptions;
+use crate::rows::Answer;
 
 pub(crate) struct WaitingRenewals {
     options: MysqlOptions,

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use holdline_core::{Clock, LockError};
 
 use crate::error::ENGINE;
-use crate::node::Node;
 use crate::options::RedisOptions;
-use crate::sentinel::Watcher;
+use crate::sentinel::{self, Watcher};
 
 /// Sends one command to the server of these options, over a connection of its own, and waits for
 /// the reply. For tools that test a server; no verb of the engine uses it.
@@ -21,7 +20,7 @@ pub async fn command(
     clock: Arc<dyn Clock>,
     args: &[&str],
 ) -> Result<(), LockError> {
-    let node = Node::new(&options.read_only(), clock)?;
+    let node = sentinel::node(&options.read_only(), clock)?;
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
     node.command(args, None, options.command_timeout()).await.map(drop)
 }

@@ -19,7 +19,7 @@ use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
 use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, RedisOptions, Replicas, SentinelGroup};
-use crate::sentinel::ReplicaAcks;
+use crate::sentinel::{self, ReplicaAcks};
 
 /// How many holders and waiters of a name are shown.
 pub(crate) const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
@@ -54,7 +54,7 @@ impl RedisEngine {
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
         options.must_be(Dialect::Native, "make a `PlainEngine` of it")?;
         options.must_be_of_one()?;
-        let node = Node::new(options, clock.clone())?;
+        let node = sentinel::node(options, clock.clone())?;
         let layout = Layout::of(options);
         // Never all zeros, which stands for no inbox.
         let inbox_id = format!("{:08x}{:08x}", node.random(), node.random() | 1);
@@ -98,13 +98,13 @@ fn replica_acks_of(
     layout: &Layout,
 ) -> Result<Option<ReplicaAcks>, LockError> {
     let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
-    let Some(watcher) = node.watcher().filter(|_| wanted != Replicas::None) else {
+    let Some(source) = node.master_source().filter(|_| wanted != Replicas::None) else {
         return Ok(None);
     };
     let deadline = options.command_timeout();
     Ok(Some(ReplicaAcks::new(
         node.beside()?,
-        watcher.clone(),
+        source.clone(),
         wanted,
         layout.master_term(),
         deadline,
@@ -181,7 +181,7 @@ impl Verbs for RedisEngine {
 impl Inner {
     /// Returns the run of the server that may grant now; `None` where any run may.
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
-        if self.node.watcher().is_none() {
+        if self.node.master_source().is_none() {
             return Ok(None);
         }
         let facts = self.node.ready_within(self.context.deadline).await?;

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 
 use holdline_core::LockName;
 
-use crate::node::Args;
+use crate::args::Args;
 use crate::options::RedisOptions;
 
 /// The suffixes: the version of the format, and what the key is for.

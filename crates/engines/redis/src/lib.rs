@@ -18,20 +18,24 @@
 //! and `node` for the connection, `sentinel` for finding the master, `cluster` for names on several
 //! masters, `options` for the settings.
 
+mod args;
 mod checkup;
 mod cluster;
 mod command;
 mod engine;
 mod environment;
 mod error;
+mod in_flight;
 mod inbox;
 mod keys;
+mod lease_format;
 mod listing;
 mod lua_constants;
 mod native;
 mod node;
 mod options;
 mod plain;
+mod plain_record;
 mod quorum;
 mod sentinel;
 
@@ -44,8 +48,9 @@ pub use cluster::ClusterEngine;
 pub use command::{command, fail_over};
 pub use engine::RedisEngine;
 pub use environment::{Environment, Stream, Task, TaskSpawner};
+pub use lease_format::LeaseFormat;
 pub use options::{Dialect, RedisOptions};
-pub use plain::{LeaseFormat, PlainEngine};
+pub use plain::PlainEngine;
 pub use quorum::{
     NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
 };

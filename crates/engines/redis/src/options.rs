@@ -21,7 +21,7 @@ use holdline_net::url::Reader;
 
 use crate::environment::Environment;
 use crate::error::ENGINE;
-use crate::plain::LeaseFormat;
+use crate::lease_format::LeaseFormat;
 
 mod check;
 mod group;

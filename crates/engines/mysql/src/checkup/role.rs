@@ -7,7 +7,7 @@
 use holdline_core::{Finding, LockError};
 
 use crate::link::Link;
-use crate::replies::Row;
+use crate::rows::Row;
 
 const ROLE: &str = "the primary does not see locks that are taken on a replica";
 const STATUS: &str =

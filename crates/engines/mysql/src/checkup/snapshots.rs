@@ -8,7 +8,7 @@ use std::time::Duration;
 use holdline_core::{Finding, LockError};
 
 use crate::link::Link;
-use crate::replies::Row;
+use crate::rows::Row;
 
 const SNAPSHOTS: &str = "what was deleted stays readable for the oldest transaction: tables grow, \
     and searches read more";

@@ -17,14 +17,11 @@ use std::time::Duration;
 use holdline_core::{Backoff, Certainty, LockError};
 
 use super::Shared;
-use super::dial::open;
-use super::driver::{self, ConnectionHandle};
-use super::handshake::{handshake, only};
 use super::supervisor::within;
-use super::wire::Set;
+use crate::connection::{self, ConnectionHandle, handshake, open};
 use crate::error::{Failed, is_store_gone, of_handshake, unavailable};
 use crate::keys::{Value, inbox_lock};
-use crate::replies::Row;
+use crate::rows::{Row, Set, only};
 
 /// How long it sleeps without a wake-up. An abandoned connection sleeps for this long.
 const SLEEP: u32 = 5;
@@ -82,7 +79,7 @@ async fn listen(shared: &Arc<Shared>) -> LockError {
         Ok(opened) => opened,
         Err(error) => return error,
     };
-    let (handle, mut driver) = driver::on(opened.stream);
+    let (handle, mut driver) = connection::on(opened.stream);
     tokio::select! {
         biased;
         error = receive(shared, &handle, opened.number) => error,

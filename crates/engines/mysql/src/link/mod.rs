@@ -1,4 +1,4 @@
-//! The connection to one server: how a statement is sent and how its reply comes back.
+//! The link to one server: it keeps a connection open, and sends each statement on it.
 //!
 //! There is one connection for each engine, and no pool. A second one is opened for wake-ups, and a
 //! third when a renewal waits for a row (`waiting_renewals`). A task opens a connection, drives it,
@@ -13,15 +13,11 @@
 //! - Invariant N4: a connection is closed if a statement missed its deadline or was killed: its
 //!   transaction may be open.
 //!
-//! Read next: `supervisor` for reconnecting, `dial` and `handshake` for a new connection, `driver`
-//! for how statements are sent, `inbox` for how waiters are woken.
+//! Read next: `supervisor` for reconnecting, `inbox` for how waiters are woken, and the module
+//! `connection` for one connection.
 
-mod dial;
-mod driver;
-mod handshake;
 mod inbox;
 mod supervisor;
-mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,16 +29,14 @@ use holdline_net::runtime::{RuntimeHandle, Task};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::{ConnectionHandle, Facts};
 use crate::error::{
     DEADLOCK, ENGINE, Failed, is_stopped, is_store_gone, of_command, takes_no_writes, unavailable,
 };
 use crate::keys::Names;
 use crate::options::MysqlOptions;
+use crate::rows::Answer;
 use crate::schema::{self, Found};
-
-pub(crate) use driver::ConnectionHandle;
-pub(crate) use handshake::{Facts, SQL_MODE, only};
-pub(crate) use wire::{Answer, Set};
 
 /// How much longer than one attempt to connect its outcome is awaited.
 const CONNECT_MARGIN: Duration = Duration::from_millis(500);

@@ -16,10 +16,8 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
 use holdline_net::runtime::Task;
 use tokio_util::sync::CancellationToken;
 
-use super::dial::open;
-use super::driver::{self, Driver};
-use super::handshake::handshake;
 use super::{ConnectionState, Live, Shared};
+use crate::connection::{self, Driver, handshake, open};
 use crate::error::unavailable;
 use crate::schema::{self, Found};
 
@@ -136,7 +134,7 @@ async fn drive(shared: &Shared, live: Arc<Live>, mut driver: Driver) {
 async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError> {
     let options = &shared.options;
     let opened = open(options).await?;
-    let (handle, mut driver) = driver::on(opened.stream);
+    let (handle, mut driver) = connection::on(opened.stream);
     let initial = async {
         let facts = Arc::new(handshake(&handle, opened.number, options, &*shared.clock).await?);
         let found = match shared.looks {

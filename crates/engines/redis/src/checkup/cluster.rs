@@ -12,8 +12,8 @@ use super::replicas::{Replica, Shard};
 use super::{Probe, REACHABLE, inventory, machine, replicas, rights, settings};
 use crate::cluster::{ClusterRouter, SLOTS, SlotTable};
 use crate::error::ENGINE;
-use crate::node::Node;
 use crate::options::RedisOptions;
+use crate::sentinel;
 
 const STATE: &str = "a cluster that is down grants, renews and releases nothing";
 const COVERED: &str = "a name belongs to a slot, and a slot without a master grants no locks";
@@ -79,7 +79,7 @@ pub(super) async fn checkup(
     for known in table.shards() {
         let (host, port) = &known.master;
         let master = options.at(host, *port);
-        let node = Node::new(&master, clock.clone())?;
+        let node = sentinel::node(&master, clock.clone())?;
         let probe = Probe { node, limit: options.command_timeout() };
         let address = master.address().to_string();
         let (info, config, offset) = match machine::round_trip(&probe, clock.as_ref()).await {

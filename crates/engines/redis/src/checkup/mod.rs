@@ -27,6 +27,7 @@ use holdline_core::{Checkup, Clock, Finding, LockError};
 use crate::error::ENGINE;
 use crate::node::{Node, Value};
 use crate::options::RedisOptions;
+use crate::sentinel;
 use info::{Config, Info};
 
 pub use quorum::quorum_checkup;
@@ -43,7 +44,7 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     if options.is_of_cluster() {
         return cluster::checkup(options, clock).await;
     }
-    let node = Node::new(&options.read_only(), clock.clone())?;
+    let node = sentinel::node(&options.read_only(), clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);
     let group = group::Sentinels::ask(options, &clock).await?;

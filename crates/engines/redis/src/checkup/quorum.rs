@@ -10,9 +10,9 @@ use holdline_core::{Checkup, Clock, Finding, LockError};
 use super::merge::merge;
 use super::{Probe, machine, rights, settings};
 use crate::checkup::info::{Config, Info};
-use crate::node::Node;
 use crate::options::RedisOptions;
 use crate::quorum::{ENGINE, NodeState, NodeStatus, QuorumAdmin, QuorumOptions, QuorumStatus};
+use crate::sentinel;
 
 const SERVERS: &str = "a majority of independent servers must answer for each lock";
 const SET: &str = "servers that are not one set, agreed by all of them, give no votes";
@@ -165,7 +165,7 @@ fn persistence(status: &QuorumStatus) -> Finding {
 
 /// The findings about one server, whichever set it belongs to.
 async fn alone(options: &RedisOptions, clock: &Arc<dyn Clock>) -> Result<Vec<Finding>, LockError> {
-    let node = Node::new(options, clock.clone())?;
+    let node = sentinel::node(options, clock.clone())?;
     let probe = Probe { node, limit: options.command_timeout() };
     if let Err(error) = machine::round_trip(&probe, clock.as_ref()).await {
         let finding = Finding::ok(SILENT, VOTES, error.to_string());

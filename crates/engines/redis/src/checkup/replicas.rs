@@ -8,8 +8,8 @@ use holdline_core::{Clock, ErrorKind, Finding, LockError};
 use super::Probe;
 use super::info::{Config, Info};
 use super::machine::{self, FAR, Offset, seconds};
-use crate::node::Node;
 use crate::options::RedisOptions;
+use crate::sentinel;
 
 const ALIKE: &str = "a promoted replica uses its own settings";
 const LINKS: &str = "a replica that does not follow lacks the master's grants, and may still be \
@@ -108,7 +108,7 @@ pub(super) async fn ask(
     let mut each = Vec::with_capacity(places.len());
     for (host, port) in places {
         let options = options.at(host, *port);
-        let node = Node::new(&options, clock.clone())?;
+        let node = sentinel::node(&options, clock.clone())?;
         let probe = Probe { node, limit: options.command_timeout() };
         let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
         let config = match &info {

@@ -262,8 +262,8 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
 
 async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
     // If sentinels name the server, they have done so by now.
-    let master = probe.node.watcher().and_then(|watcher| watcher.known());
-    let place = master.map(|seen| options.at(&seen.host, seen.port));
+    let master = probe.node.master_source().and_then(|source| source.master().borrow().clone());
+    let place = master.map(|(host, port)| options.at(&host, port));
     let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
     // Even if we have a user of our own, `default` may be open to everybody.
     let open = match probe.ask(&["ACL", "GETUSER", "default"]).await {

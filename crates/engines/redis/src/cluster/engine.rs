@@ -17,13 +17,13 @@ use super::router::{ClusterRouter, SlotRequest};
 use super::slots::slot_of;
 use crate::engine::{MAX_SHOWN, capabilities};
 use crate::error::{protocol, unavailable};
+use crate::in_flight::InFlight;
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
 use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
 use crate::node::{Call, Value};
 use crate::options::RedisOptions;
-use crate::quorum::in_flight::InFlight;
 
 /// For which part of the shortest lease in a batch the replies that are there wait for the others.
 const GRACE_PART: u32 = 12;

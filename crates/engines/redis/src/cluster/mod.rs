@@ -20,13 +20,8 @@ mod engine;
 mod redirect;
 mod refresh;
 mod router;
-mod seed_list;
 mod slots;
 
 pub use engine::ClusterEngine;
 pub(crate) use router::ClusterRouter;
-pub(crate) use seed_list::SeedList;
 pub(crate) use slots::{SLOTS, SlotTable};
-
-/// Host and port of a node.
-pub(crate) type HostPort = (String, u16);

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
 
-use super::HostPort;
 use super::router::Shared;
 use super::slots::{SLOTS, SlotTable};
+use crate::args::Args;
 use crate::error::unavailable;
-use crate::node::{Args, Node};
-use crate::quorum::in_flight::InFlight;
+use crate::in_flight::InFlight;
+use crate::node::{HostPort, Node};
 
 /// How often the table is queried without another reason.
 const INTERVAL: Duration = Duration::from_secs(10);

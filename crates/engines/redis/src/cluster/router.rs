@@ -19,13 +19,11 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::HostPort;
 use super::redirect::Redirect;
 use super::refresh::MIN_INTERVAL;
-use super::seed_list::SeedList;
 use super::slots::SlotTable;
 use crate::error::{ENGINE, NOREPLICAS, masterless, refusal, too_few_replicas, unavailable};
-use crate::node::{Call, Node, Outcome, Value};
+use crate::node::{Call, HostPort, Node, Outcome, SeedList, Value};
 use crate::options::{Address, RedisOptions};
 
 /// Pauses before a call that was not carried out is repeated.

@@ -2,9 +2,8 @@
 
 use holdline_core::LockName;
 
-use super::HostPort;
 use crate::keys::Layout;
-use crate::node::Value;
+use crate::node::{HostPort, Value};
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;

@@ -11,7 +11,7 @@ use holdline_core::{
 use super::record::Record;
 use crate::error::{ENGINE, ServerError, protocol, refusal};
 use crate::node::Value;
-use crate::plain;
+use crate::plain_record;
 
 /// A reply: its status word, and the parts that follow.
 pub(crate) struct ScriptReply<'a> {
@@ -288,9 +288,9 @@ fn holder(reply: &ScriptReply<'_>, parts: &[Value], now_us: u64) -> Result<Holde
 }
 
 /// Reads a holder of another library, on a node of a quorum in the plain dialect.
-fn of_other_library(shown: &Value) -> Option<plain::Record> {
+fn of_other_library(shown: &Value) -> Option<plain_record::Record> {
     let beginning = shown.as_bytes()?.strip_prefix(b"?")?;
-    Some(plain::Record::of_other_library(beginning))
+    Some(plain_record::Record::of_other_library(beginning))
 }
 
 /// Reads a freeze: its token in sixteen digits and the operator's reason.

@@ -10,9 +10,10 @@ use holdline_core::{
 
 use super::Scripts;
 use super::record::mode_text;
+use crate::args::{Args, digits};
 use crate::keys::Layout;
 use crate::lua_constants::HAND_OFF_MARGIN;
-use crate::node::{Args, Call, RoutingPolicy, digits};
+use crate::node::{Call, RoutingPolicy};
 
 /// What all requests share: how keys are made, the inbox of this process, and the deadline.
 #[derive(Debug)]

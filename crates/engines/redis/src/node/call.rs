@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Args, Script};
+use super::Script;
+use crate::args::Args;
 
 /// Sixteen bytes that group requests: a lease id.
 pub(crate) type Affinity = [u8; 16];

@@ -23,9 +23,9 @@ pub(super) async fn target(shared: &Shared) -> Result<Cow<'_, RedisOptions>, Loc
         let (host, port) = seed_list.next();
         return Ok(Cow::Owned(shared.options.at(&host, port)));
     }
-    let Some(watcher) = &shared.watcher else { return Ok(Cow::Borrowed(&shared.options)) };
-    let seen = watcher.query().await?;
-    Ok(Cow::Owned(shared.options.at(&seen.host, seen.port)))
+    let Some(source) = &shared.master_source else { return Ok(Cow::Borrowed(&shared.options)) };
+    let (host, port) = source.query().await?;
+    Ok(Cow::Owned(shared.options.at(&host, port)))
 }
 
 /// Makes a connection and hands it to the router.
@@ -65,8 +65,8 @@ pub(super) async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     }
     connection.add(shared);
     // The sentinels may have named another master while this one was dialled.
-    if let Some(watcher) = &shared.watcher {
-        close_others(shared, watcher.master().borrow().as_ref());
+    if let Some(source) = &shared.master_source {
+        close_others(shared, source.master().borrow().as_ref());
     }
     Ok(())
 }
@@ -102,14 +102,14 @@ async fn open(
     let established = handshake(dialled, &options, resp3, &*shared.clock).await;
     match established {
         Ok(mut established) => {
-            if shared.watcher.is_some() {
+            if shared.master_source.is_some() {
                 let term =
                     master_term::query(&mut established.wire, &shared.options, &*shared.clock)
                         .await?;
                 established.facts.run_id = term.run_id.or(established.facts.run_id);
                 established.facts.quarantine = term.quarantine;
             }
-            if shared.watcher.is_some() || shared.seed_list.is_some() {
+            if shared.master_source.is_some() || shared.seed_list.is_some() {
                 established.facts.host_port = options.host_port();
             }
             reset.store(false, Ordering::Release);

@@ -19,11 +19,12 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 
+use super::ServerFacts;
 use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
 use super::wire::{Wire, WireError};
-use super::{Args, ServerFacts};
+use crate::args::Args;
 use crate::error::{
     ENGINE, NOREPLICAS, masterless, protocol, refusal, too_few_replicas, unavailable,
 };

@@ -33,7 +33,6 @@
 //! for the choice of its connection, `connection` for what happens on it, `supervisor` for
 //! reconnecting.
 
-mod args;
 mod call;
 mod connect;
 mod connection;
@@ -42,6 +41,7 @@ mod dial;
 mod facts;
 mod handshake;
 mod maintenance;
+mod master_source;
 mod master_term;
 mod pending;
 mod pending_reply;
@@ -50,6 +50,7 @@ mod resp;
 mod resp2_subscriber;
 mod router;
 mod script;
+mod seed_list;
 mod send;
 mod subscriptions;
 mod supervisor;
@@ -63,20 +64,18 @@ use std::time::Duration;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use holdline_net::runtime::{RuntimeHandle, TaskSpawner};
 
-pub(crate) use args::Args;
 pub(crate) use call::{Affinity, Call, RoutingPolicy};
 pub(crate) use facts::ServerFacts;
-pub(crate) use resp::digits;
+pub(crate) use master_source::{MasterSource, SourceFuture};
 pub(crate) use script::Script;
+pub(crate) use seed_list::{HostPort, SeedList};
 pub(crate) use send::Outcome;
 pub(crate) use subscriptions::{MessageHandler, Subscription, SubscriptionEvent};
 pub(crate) use value::Value;
 
-use crate::cluster::SeedList;
 use crate::environment::Task;
 use crate::error::ENGINE;
 use crate::options::RedisOptions;
-use crate::sentinel::Watcher;
 use router::ConnectionRouter;
 use send::Waiter;
 use subscriptions::Subscriptions;
@@ -97,9 +96,9 @@ struct Shared {
     subscriptions: Arc<Subscriptions>,
     ids: AtomicU64,
     /// Finds the master, where sentinels name it.
-    watcher: Option<Arc<Watcher>>,
-    /// This node runs the watcher's task; other nodes only read its results.
-    runs_watcher: bool,
+    master_source: Option<Arc<dyn MasterSource>>,
+    /// This node runs the source's task; other nodes only read its results.
+    runs_source: bool,
     /// Which servers may be dialled, where any node of a cluster will do.
     seed_list: Option<Arc<SeedList>>,
     /// `HELLO 3` was refused, and RESP2 worked.
@@ -155,11 +154,27 @@ impl Node {
     /// of any, on a thread of their own.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+    /// `Invalid` for options that do not fit together, and for those of a group, whose node
+    /// `sentinel::node` makes; `Refused` when the process gets no thread.
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
+        if options.group().is_some() {
+            let message = "names sentinels, which nothing asks for this connection";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        Node::of_source(options, clock, None)
+    }
+
+    /// Makes a node for the server that the source names, or for that of the options.
+    ///
+    /// # Errors
+    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+    pub(crate) fn of_source(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        source: Option<Arc<dyn MasterSource>>,
+    ) -> Result<Node, LockError> {
         options.validate()?;
-        let watcher = Watcher::new(options, &clock)?.map(Arc::new);
-        Node::start(options, clock, (watcher, true), None)
+        Node::start(options, clock, (source, true), None)
     }
 
     /// Makes a node that connects to any node of a cluster, and to another when that one fails.
@@ -174,14 +189,14 @@ impl Node {
 
     /// Makes another node for the same server, with a connection of its own.
     pub(crate) fn beside(&self) -> Result<Node, LockError> {
-        let Shared { options, clock, watcher, .. } = &**self.shared();
-        Node::start(options, clock.clone(), (watcher.clone(), false), None)
+        let Shared { options, clock, master_source, .. } = &**self.shared();
+        Node::start(options, clock.clone(), (master_source.clone(), false), None)
     }
 
     fn start(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
-        (watcher, runs_watcher): (Option<Arc<Watcher>>, bool),
+        (master_source, runs_source): (Option<Arc<dyn MasterSource>>, bool),
         seed_list: Option<Arc<SeedList>>,
     ) -> Result<Node, LockError> {
         if options.exposes_password() {
@@ -200,8 +215,8 @@ impl Node {
             router: Arc::new(ConnectionRouter::new()),
             subscriptions: Arc::default(),
             ids: AtomicU64::new(1),
-            watcher,
-            runs_watcher,
+            master_source,
+            runs_source,
             seed_list,
             resp2_only: AtomicBool::new(false),
             unknown_scripts: AtomicU64::new(0),
@@ -246,8 +261,8 @@ impl Node {
     }
 
     /// Returns what finds the master, where sentinels name it.
-    pub(crate) fn watcher(&self) -> Option<&Arc<Watcher>> {
-        self.shared().watcher.as_ref()
+    pub(crate) fn master_source(&self) -> Option<&Arc<dyn MasterSource>> {
+        self.shared().master_source.as_ref()
     }
 
     /// Returns why the last attempt to connect failed.

@@ -1,7 +1,7 @@
 //! A request, and how it is encoded.
 
-use super::resp::{digits, write_arg, write_header};
-use super::{Args, Call};
+use super::Call;
+use crate::args::{Args, digits, write_arg, write_header};
 
 /// One request.
 #[derive(Clone, Copy, Debug)]

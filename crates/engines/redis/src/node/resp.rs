@@ -6,6 +6,7 @@
 //! - Invariant R2: an invalid frame ends the connection; nothing behind it is read.
 
 use super::value::Value;
+use crate::args::{write_arg, write_header};
 use crate::error::ServerError;
 
 /// How deeply arrays may be nested.
@@ -30,46 +31,10 @@ pub(super) enum Frame {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InvalidFrame;
 
-/// Writes the header of a command with this many arguments.
-pub(super) fn write_header(out: &mut Vec<u8>, error_reply: usize) {
-    write_number(out, b'*', error_reply);
-}
-
-/// Writes the header of one argument of this many bytes.
-pub(super) fn write_length(out: &mut Vec<u8>, bytes: usize) {
-    write_number(out, b'$', bytes);
-}
-
-/// Writes one argument of a command.
-pub(super) fn write_arg(out: &mut Vec<u8>, word: &[u8]) {
-    write_length(out, word.len());
-    out.extend_from_slice(word);
-    out.extend_from_slice(b"\r\n");
-}
-
 /// Writes a command.
 pub(super) fn write(out: &mut Vec<u8>, error_reply: &[&[u8]]) {
     write_header(out, error_reply.len());
     error_reply.iter().for_each(|word| write_arg(out, word));
-}
-
-fn write_number(out: &mut Vec<u8>, mark: u8, number: usize) {
-    out.push(mark);
-    out.extend_from_slice(digits(number as u64, &mut [0; 20]));
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Writes a number in digits, at the end of the room.
-pub(crate) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
-    let mut at = room.len();
-    loop {
-        at -= 1;
-        room[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &room[at..];
-        }
-    }
 }
 
 /// How far an incomplete first frame was scanned, so that a long frame that comes in many pieces is

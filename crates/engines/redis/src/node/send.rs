@@ -11,7 +11,8 @@ use super::pending_reply::{Limit, PendingReply};
 use super::request::{self, MakeRequest, Request};
 use super::resp::Reply;
 use super::router::{Parked, Route};
-use super::{Affinity, Args, Call, Node, RoutingPolicy, Value, master_term};
+use super::{Affinity, Call, Node, RoutingPolicy, Value, master_term};
+use crate::args::Args;
 use crate::error::{NOREPLICAS, ServerError, masterless, refusal, too_few_replicas, unavailable};
 
 /// The error code of a server that does not know a script by its SHA-1.
@@ -165,7 +166,9 @@ impl Node {
     /// Closes the connection to a server that answers as a replica, where sentinels know the
     /// master.
     fn close_replica(&self, connection: &Connection, outcome: &Outcome) {
-        if self.watcher().is_some() && matches!(outcome, Ok(Err(error)) if is_of_replica(error)) {
+        if self.master_source().is_some()
+            && matches!(outcome, Ok(Err(error)) if is_of_replica(error))
+        {
             connection.close("the server is no longer the master");
         }
     }
@@ -174,7 +177,7 @@ impl Node {
     /// they can promote another or see this one return. Callers wait through that, as through an
     /// election.
     fn between_masters(&self, error: LockError) -> LockError {
-        let elects = self.watcher().is_some_and(|watcher| watcher.answers());
+        let elects = self.master_source().is_some_and(|source| source.answers());
         match error.kind() {
             ErrorKind::Unavailable { message } if elects && self.is_without_answers(&error) => {
                 masterless(message, error.certainty())
@@ -184,10 +187,10 @@ impl Node {
     }
 
     fn refused(&self, error: ServerError) -> LockError {
-        match self.watcher() {
+        match self.master_source() {
             Some(_) if is_of_replica(&error) => master_term::refused_by_replica(&refusal(error)),
-            Some(watcher) if error.code == NOREPLICAS => {
-                watcher.query_soon();
+            Some(source) if error.code == NOREPLICAS => {
+                source.query_soon();
                 too_few_replicas(error)
             }
             _ => refusal(error),
@@ -233,7 +236,7 @@ impl Node {
             let connection = self.next_connection(routing, limit, &mut waiter).await?;
             if !connection.facts().is_of(run_id) {
                 let message = "the server was restarted, or is another";
-                return Err(match self.watcher() {
+                return Err(match self.master_source() {
                     Some(_) => masterless(message, Certainty::NotApplied),
                     None => unavailable(message, Certainty::NotApplied),
                 });

@@ -85,8 +85,8 @@ async fn supervise(shared: Arc<Shared>) {
 
 /// Closes the connection to a server that sentinels no longer name. Never ends.
 async fn follow_master(shared: &Shared) {
-    let Some(watcher) = &shared.watcher else { return std::future::pending().await };
-    let mut master = watcher.master();
+    let Some(source) = &shared.master_source else { return std::future::pending().await };
+    let mut master = source.master();
     let close = async {
         while master.changed().await.is_ok() {
             close_others(shared, master.borrow_and_update().as_ref());
@@ -95,7 +95,7 @@ async fn follow_master(shared: &Shared) {
     tokio::select! {
         biased;
         () = close => {}
-        () = watcher.run(), if shared.runs_watcher => {}
+        () = source.run(), if shared.runs_source => {}
     }
 }
 

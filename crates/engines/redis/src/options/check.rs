@@ -8,7 +8,7 @@ use holdline_net::tls::TlsFiles;
 
 use super::{Address, Dialect, Layout, RedisOptions};
 use crate::error::ENGINE;
-use crate::plain::LeaseFormat;
+use crate::lease_format::LeaseFormat;
 
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);

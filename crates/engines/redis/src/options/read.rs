@@ -7,7 +7,7 @@ use holdline_net::secret::Secret;
 
 use super::{Dialect, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
-use crate::plain::LeaseFormat;
+use crate::lease_format::LeaseFormat;
 
 const PARAMETERS: [&str; 18] = [
     "ca",

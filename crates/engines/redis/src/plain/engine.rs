@@ -22,6 +22,7 @@ use crate::error::{ENGINE, protocol};
 use crate::native;
 use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, RedisOptions};
+use crate::sentinel;
 
 /// The engine of one Redis server that shares its locks with other libraries. Clones share its
 /// connection.
@@ -48,7 +49,7 @@ impl PlainEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
         options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
-        let node = Node::new(options, clock.clone())?;
+        let node = sentinel::node(options, clock.clone())?;
         let context = RequestContext {
             keys: Keys::of(options),
             format: options.lease_format(),

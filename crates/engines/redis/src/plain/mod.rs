@@ -11,13 +11,11 @@
 //!   nothing: waiters poll. The exception is the list on which python-redis-lock's waiters block,
 //!   if the options name it.
 //!
-//! Read next: `engine` for the verbs, `record` for how a value is read.
+//! Read next: `engine` for the verbs, the module `plain_record` for how a value is read.
 
 mod engine;
 mod given_up;
 mod keys;
-mod lease;
-mod record;
 mod replies;
 mod requests;
 
@@ -28,8 +26,6 @@ pub(crate) use engine::NoHints;
 pub use engine::PlainEngine;
 pub(crate) use given_up::GivenUp;
 pub(crate) use keys::Keys;
-pub use lease::LeaseFormat;
-pub(crate) use record::Record;
 pub(crate) use replies::ValueReader;
 pub(crate) use requests::RequestContext;
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{AcquireReply, AcquireRequest, HolderSummary, LockError, LockName, Snapshot};
 
-use super::LeaseFormat;
-use super::record::Record;
 use crate::error::protocol;
+use crate::lease_format::LeaseFormat;
 use crate::native;
 use crate::node::Value;
+use crate::plain_record::Record;
 
 /// The holder of a lock, as the server reports it.
 #[derive(Debug)]

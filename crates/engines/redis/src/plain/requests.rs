@@ -9,8 +9,10 @@ use holdline_core::{
 };
 
 use super::keys::Keys;
-use super::{ACQUIRE, INSPECT, LeaseFormat, RAISE, RELEASE, RENEW, REVOKE};
-use crate::node::{Args, Call, RoutingPolicy, Script, ServerFacts};
+use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
+use crate::args::Args;
+use crate::lease_format::LeaseFormat;
+use crate::node::{Call, RoutingPolicy, Script, ServerFacts};
 
 /// What all requests share: how keys and values are made, and the deadline.
 #[derive(Debug)]

@@ -18,7 +18,6 @@ use holdline_core::{
 
 use super::ENGINE;
 use super::busy::{BusyNode, busy_reply};
-use super::in_flight::InFlight;
 use super::known::acquire_known;
 use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_text};
 use super::renewal::foreign;
@@ -26,6 +25,7 @@ use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
 use super::set::NodeSet;
 use super::undo::{self, Undo};
+use crate::in_flight::InFlight;
 
 /// A node's answer.
 enum Answer {

@@ -18,12 +18,12 @@ use holdline_core::quorum::proven;
 use holdline_core::{FencingToken, LeaseId, LockName, Purpose, RenewRequest};
 use parking_lot::Mutex;
 
-use super::in_flight::InFlight;
 use super::membership::{Eligibility, MembershipView};
 use super::renewal::BatchReply;
 use super::replies::{self, HolderRecord, NodeRenewal};
 use super::requests::{self, EpochProof};
 use super::set::NodeSet;
+use crate::in_flight::InFlight;
 
 /// How many renewals and healings of each lease may still have messages in flight.
 #[derive(Debug, Default)]

@@ -9,13 +9,13 @@ use holdline_core::{
     OperationReply, ShortLeaseId, Snapshot,
 };
 
-use super::in_flight::InFlight;
 use super::membership::{Eligibility, MembershipView};
 use super::renewal::foreign;
 use super::replies;
 use super::requests;
 use super::set::NodeSet;
 use super::unfenced;
+use crate::in_flight::InFlight;
 use crate::native::RequestContext;
 use crate::node::{Call, Value};
 

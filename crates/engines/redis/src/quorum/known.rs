@@ -7,11 +7,11 @@ use holdline_core::quorum::{SKEW, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
-use super::in_flight::InFlight;
 use super::membership::{Eligibility, refusal_text};
 use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
 use super::set::NodeSet;
+use crate::in_flight::InFlight;
 
 /// Repeats a request under an id that was granted before: returns the same token, and the time
 /// left. A node where the lease was healed proves nothing (Q6).

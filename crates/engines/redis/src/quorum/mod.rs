@@ -26,7 +26,6 @@ mod busy;
 mod engine;
 mod healing;
 mod hints;
-pub(crate) mod in_flight;
 mod inspect;
 mod known;
 mod member;

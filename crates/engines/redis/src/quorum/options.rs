@@ -11,8 +11,8 @@ use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MAX
 
 use super::ENGINE;
 use crate::environment::Environment;
+use crate::lease_format::LeaseFormat;
 use crate::options::RedisOptions;
-use crate::plain::LeaseFormat;
 
 /// The default timeout of a request to one node. An acquire never waits for it while a majority
 /// answers.

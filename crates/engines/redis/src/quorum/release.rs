@@ -7,10 +7,10 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::quorum::majority;
 use holdline_core::{Certainty, ErrorKind, LockError, ReleaseReply, ReleaseRequest};
 
-use super::in_flight::InFlight;
 use super::renewal::foreign;
 use super::set::NodeSet;
 use super::undo::{Undo, finish_in_background, queue_undo};
+use crate::in_flight::InFlight;
 
 /// Releases a lease. Nodes that do not answer in time receive the undo in the background.
 pub(super) async fn release(

@@ -15,11 +15,11 @@ use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply
 use super::ENGINE;
 use super::attempt::check_lease;
 use super::healing::{self, Healing, RenewalInFlight};
-use super::in_flight::InFlight;
 use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_text};
 use super::replies::{self, Admitted, NodeRenewal};
 use super::requests::{self, EpochProof};
 use super::set::NodeSet;
+use crate::in_flight::InFlight;
 
 /// A node's reply to a batch.
 pub(super) type BatchReply = Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError>;

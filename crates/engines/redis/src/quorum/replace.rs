@@ -12,9 +12,9 @@ use holdline_core::quorum::{
 use serde::Serialize;
 
 use super::admin::{LIMIT, QuorumAdmin, only_reports_waits, refused};
-use super::in_flight::InFlight;
 use super::member::Observed;
 use super::node_status::{NodeState, QuorumStatus};
+use crate::in_flight::InFlight;
 
 /// A slot that goes from one server to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

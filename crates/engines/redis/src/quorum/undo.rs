@@ -18,11 +18,11 @@ use holdline_core::{Backoff, Certainty, LeaseId, LockError, LockName, Moment, Re
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::in_flight::InFlight;
 use super::replies;
 use super::requests;
 use super::set::NodeSet;
 use crate::error::unavailable;
+use crate::in_flight::InFlight;
 
 /// The backoff between attempts to send an undo to a node.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));

@@ -13,6 +13,25 @@ mod answers;
 mod replica_acks;
 mod watcher;
 
+use std::sync::Arc;
+
+use holdline_core::{Clock, LockError};
+
+use crate::node::{MasterSource, Node};
+use crate::options::RedisOptions;
+
 pub(crate) use answers::MasterView;
 pub(crate) use replica_acks::ReplicaAcks;
 pub(crate) use watcher::Watcher;
+
+/// Makes a node for the server of these options: the master that their sentinels name, if they name
+/// sentinels. It begins to dial at once.
+///
+/// # Errors
+/// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+pub(crate) fn node(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Node, LockError> {
+    options.validate()?;
+    let watcher = Watcher::new(options, &clock)?;
+    let source = watcher.map(|watcher| Arc::new(watcher) as Arc<dyn MasterSource>);
+    Node::of_source(options, clock, source)
+}

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
 
-use super::Watcher;
+use crate::args::Args;
 use crate::error::unavailable;
-use crate::node::{Args, Node};
+use crate::node::{MasterSource, Node};
 use crate::options::Replicas;
 
 /// Collects the acknowledgements of replicas.
 pub(crate) struct ReplicaAcks {
     node: Node,
-    watcher: Arc<Watcher>,
+    source: Arc<dyn MasterSource>,
     wanted: Replicas,
     key: Vec<u8>,
     deadline: Duration,
@@ -26,12 +26,12 @@ pub(crate) struct ReplicaAcks {
 impl ReplicaAcks {
     pub(crate) fn new(
         node: Node,
-        watcher: Arc<Watcher>,
+        source: Arc<dyn MasterSource>,
         wanted: Replicas,
         key: Vec<u8>,
         deadline: Duration,
     ) -> ReplicaAcks {
-        ReplicaAcks { node, watcher, wanted, key, deadline }
+        ReplicaAcks { node, source, wanted, key, deadline }
     }
 
     /// Waits until enough replicas have everything that this run of the server has written so far.
@@ -39,7 +39,7 @@ impl ReplicaAcks {
     /// # Errors
     /// `Unavailable`, unknown: they are too few. The writes remain all the same.
     pub(crate) async fn confirm(&self, run: Option<&str>) -> Result<(), LockError> {
-        let known = self.watcher.known().map_or(0, |seen| seen.replicas);
+        let known = self.source.replicas();
         let Some(wanted) = self.wanted.of(known) else {
             let message = format!("the sentinels know {known} replicas, which are too few");
             return Err(unavailable(message, Certainty::Unknown));

@@ -16,10 +16,13 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::answers::{MasterView, SentinelAnswer, choose};
+use crate::args::Args;
 use crate::error::{ENGINE, unavailable};
-use crate::node::{Args, Node, Subscription, SubscriptionEvent, Value};
+use crate::in_flight::InFlight;
+use crate::node::{
+    HostPort, MasterSource, Node, SourceFuture, Subscription, SubscriptionEvent, Value,
+};
 use crate::options::RedisOptions;
-use crate::quorum::in_flight::InFlight;
 
 /// How often the sentinels are queried without another reason.
 const QUERY_INTERVAL: Duration = Duration::from_secs(10);
@@ -68,6 +71,32 @@ impl std::fmt::Debug for Watcher {
     }
 }
 
+impl MasterSource for Watcher {
+    fn answers(&self) -> bool {
+        self.query_status.lock().is_current(self.clock.now())
+    }
+
+    fn master(&self) -> watch::Receiver<Option<HostPort>> {
+        self.master.subscribe()
+    }
+
+    fn replicas(&self) -> u64 {
+        self.known.lock().as_ref().map_or(0, |seen| seen.replicas)
+    }
+
+    fn query(&self) -> SourceFuture<'_, Result<HostPort, LockError>> {
+        Box::pin(async { self.query_now().await.map(|view| (view.host, view.port)) })
+    }
+
+    fn query_soon(&self) {
+        self.suspicion.notify_one();
+    }
+
+    fn run(&self) -> SourceFuture<'_, ()> {
+        Box::pin(self.follow())
+    }
+}
+
 impl Watcher {
     /// Makes a watcher, which starts to dial the sentinels at once; `None` where the options name
     /// none.
@@ -93,21 +122,6 @@ impl Watcher {
         }))
     }
 
-    /// Returns the last result of the sentinels.
-    pub(crate) fn known(&self) -> Option<MasterView> {
-        self.known.lock().clone()
-    }
-
-    /// Returns whether the sentinels name a master, whether that answers or not.
-    pub(crate) fn answers(&self) -> bool {
-        self.query_status.lock().is_current(self.clock.now())
-    }
-
-    /// Returns a receiver of the master's address, which is notified of each change.
-    pub(crate) fn master(&self) -> watch::Receiver<Option<(String, u16)>> {
-        self.master.subscribe()
-    }
-
     /// Queries the sentinels for the master.
     ///
     /// # Errors
@@ -116,7 +130,7 @@ impl Watcher {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(crate) async fn query(&self) -> Result<MasterView, LockError> {
+    async fn query_now(&self) -> Result<MasterView, LockError> {
         self.query_status.lock().begin(self.clock.now());
         let answers = self.query_all().await;
         let mut known = self.known.lock();
@@ -147,14 +161,14 @@ impl Watcher {
 
     /// Has a sentinel promote a replica, and waits until the sentinels name it as the master.
     pub(crate) async fn fail_over(&self) -> Result<(), LockError> {
-        let before = self.query().await?;
+        let before = self.query_now().await?;
         let end = self.clock.now().after(FAILOVER_LIMIT);
         let mut begun = Err(unavailable("no sentinel was asked", Certainty::NotApplied));
         while self.clock.now() < end {
             if begun.is_err() {
                 begun = self.begin_failover().await;
             }
-            if self.query().await.is_ok_and(|view| !view.is_at(&before.host, before.port)) {
+            if self.query_now().await.is_ok_and(|view| !view.is_at(&before.host, before.port)) {
                 return Ok(());
             }
             self.clock.sleep_until(self.clock.now().after(RETRY_INTERVAL / 4)).await;
@@ -176,13 +190,8 @@ impl Watcher {
         Err(last)
     }
 
-    /// Makes the watcher query soon: the master does not act as one.
-    pub(crate) fn query_soon(&self) {
-        self.suspicion.notify_one();
-    }
-
     /// Queries whenever there is a reason, for as long as it is polled.
-    pub(crate) async fn run(&self) {
+    async fn follow(&self) {
         let mut subscriptions: Vec<Subscription> = (self.sentinels.iter())
             .map(|(_, node)| node.subscribe(SWITCH_CHANNEL.as_bytes().to_vec()))
             .collect();
@@ -201,7 +210,7 @@ impl Watcher {
                 () = suspicion => {}
                 () = self.clock.sleep_until(end) => {}
             }
-            if let Err(error) = self.query().await {
+            if let Err(error) = self.query_now().await {
                 tracing::debug!(%error, "the sentinels name no master");
             }
         }

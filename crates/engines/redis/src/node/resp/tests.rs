@@ -1,6 +1,7 @@
 //! What is encoded, what is decoded, and what is invalid.
 
 use super::*;
+use crate::args::digits;
 
 fn bytes(text: &str) -> Value {
     Value::Bytes(text.into())

@@ -27,7 +27,8 @@ use holdline::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 
-use super::{Affinity, Args, Node, RoutingPolicy, Subscription, SubscriptionEvent, Value};
+use super::{Affinity, Node, RoutingPolicy, Subscription, SubscriptionEvent, Value};
+use crate::args::Args;
 use crate::options::RedisOptions;
 
 /// Long enough for anything that must happen.

@@ -10,7 +10,7 @@ use holdline_core::quorum::{
 use tokio::sync::Notify;
 
 use super::{FIRST_GRACE, NodeSet};
-use crate::quorum::in_flight::InFlight;
+use crate::in_flight::InFlight;
 
 /// The time between two rounds while the set is healthy.
 const HEALTHY_INTERVAL: Duration = Duration::from_secs(5);

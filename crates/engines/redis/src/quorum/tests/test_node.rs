@@ -16,10 +16,11 @@ use holdline_core::{
 use holdline_services::{Flavour, RedisConfig, RedisServer};
 use holdline_sim::RedisHost;
 
+use crate::args::Args;
 use crate::environment::{Environment, Stream, Task, TaskSpawner};
 use crate::keys::Layout;
 use crate::native::RequestContext;
-use crate::node::{Args, Call, Node, Value};
+use crate::node::{Call, Node, Value};
 use crate::options::RedisOptions;
 use crate::quorum::replies::{
     self, Admitted, HandshakeReply, HolderRecord, NodeRenewal, VoteReply, inspected, operated,

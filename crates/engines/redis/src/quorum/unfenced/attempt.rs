@@ -11,10 +11,10 @@ use holdline_core::{
 
 use super::Unfenced;
 use crate::error::protocol;
+use crate::in_flight::InFlight;
 use crate::node::Value;
 use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
-use crate::quorum::in_flight::InFlight;
 use crate::quorum::renewal::foreign;
 use crate::quorum::set::NodeSet;
 use crate::quorum::undo::{self, Undo};

@@ -24,10 +24,10 @@ use holdline_core::{ErrorKind, LockError, LockName, Moment, ReleaseReply};
 pub(super) use attempt::{acquire, acquire_known};
 pub(super) use renewal::renew;
 
-use super::in_flight::InFlight;
 use super::inspect::NameReports;
 use super::set::{FIRST_GRACE, NodeSet};
 use super::undo::Undo;
+use crate::in_flight::InFlight;
 use crate::native;
 use crate::node::{Call, Node, Value};
 use crate::options::RedisOptions;

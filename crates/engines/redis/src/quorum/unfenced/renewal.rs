@@ -10,8 +10,8 @@ use holdline_core::lease::MAX_LEASE;
 use holdline_core::{LockError, RenewReply, RenewRequest};
 
 use super::Unfenced;
+use crate::in_flight::InFlight;
 use crate::native;
-use crate::quorum::in_flight::InFlight;
 use crate::quorum::renewal::RenewalBatch;
 use crate::quorum::replies::NodeRenewal;
 use crate::quorum::set::NodeSet;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Complaint, Failed};
+use crate::rows::{Answer, Set};
 
 /// No packet of a reply is larger.
 const LARGEST: usize = 64 << 20;
@@ -101,16 +102,6 @@ impl Input {
         Ok(None)
     }
 }
-
-/// One result set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Set {
-    pub(crate) columns: Vec<String>,
-    pub(crate) rows: Vec<Vec<Option<Vec<u8>>>>,
-}
-
-/// The result sets of one statement.
-pub(crate) type Answer = Vec<Set>;
 
 /// An answer that is being read.
 #[derive(Default)]

@@ -9,10 +9,9 @@ use std::time::Duration;
 use holdline_core::{Clock, LockError};
 
 use super::driver::ConnectionHandle;
-use super::wire::Set;
-use crate::error::{of_handshake, protocol, refused};
+use crate::error::{of_handshake, refused};
 use crate::options::MysqlOptions;
-use crate::replies::Row;
+use crate::rows::only;
 
 /// The oldest supported server: it has `SKIP LOCKED`.
 const OLDEST: (u32, u32) = (10, 6);
@@ -35,7 +34,7 @@ pub(crate) struct Facts {
 
 /// Checks the server and sets the session up; `number` is the connection id from the initial
 /// handshake.
-pub(super) async fn handshake(
+pub(crate) async fn handshake(
     handle: &ConnectionHandle,
     number: u32,
     options: &MysqlOptions,
@@ -88,14 +87,6 @@ async fn set(
         text.push_str(", tx_read_only = 0, max_statement_time = 0, check_constraint_checks = 1");
     }
     handle.ask(text).await.map(drop).map_err(|failed| of_handshake(&failed))
-}
-
-/// Returns the only row of a reply with one result set.
-pub(crate) fn only(answer: &[Set]) -> Result<Row<'_>, LockError> {
-    match answer {
-        [set] if set.rows.len() == 1 => Ok(Row::of(set, &set.rows[0])),
-        _ => Err(protocol("an answer has another shape than one row")),
-    }
 }
 
 /// Returns whether it is MariaDB, and the first two numbers of its version. Some servers put the

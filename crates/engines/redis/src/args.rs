@@ -1,6 +1,4 @@
-//! The arguments of a command, encoded.
-
-use super::resp;
+//! The arguments of a command, encoded as RESP has them.
 
 /// Some arguments of a command, encoded in one buffer.
 #[derive(Clone, Debug, Default)]
@@ -16,24 +14,24 @@ impl Args {
     }
 
     pub(crate) fn push(&mut self, arg: impl AsRef<[u8]>) {
-        resp::write_arg(&mut self.bytes, arg.as_ref());
+        write_arg(&mut self.bytes, arg.as_ref());
         self.count += 1;
     }
 
     /// Adds one argument that is the concatenation of the parts.
     pub(crate) fn push_concat(&mut self, parts: &[&[u8]]) {
-        resp::write_length(&mut self.bytes, parts.iter().map(|part| part.len()).sum());
+        write_length(&mut self.bytes, parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.extend_from_slice(b"\r\n");
         self.count += 1;
     }
 
     pub(crate) fn push_number(&mut self, number: u64) {
-        self.push(resp::digits(number, &mut [0; 20]));
+        self.push(digits(number, &mut [0; 20]));
     }
 
     /// Returns the number of arguments.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
@@ -59,6 +57,42 @@ impl<W: AsRef<[u8]>> From<Vec<W>> for Args {
 impl<W: AsRef<[u8]>, const N: usize> From<[W; N]> for Args {
     fn from(args: [W; N]) -> Args {
         args.into_iter().collect()
+    }
+}
+
+/// Writes the header of a command with this many arguments.
+pub(crate) fn write_header(out: &mut Vec<u8>, count: usize) {
+    write_number(out, b'*', count);
+}
+
+/// Writes the header of one argument of this many bytes.
+pub(crate) fn write_length(out: &mut Vec<u8>, bytes: usize) {
+    write_number(out, b'$', bytes);
+}
+
+/// Writes one argument of a command.
+pub(crate) fn write_arg(out: &mut Vec<u8>, word: &[u8]) {
+    write_length(out, word.len());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_number(out: &mut Vec<u8>, mark: u8, number: usize) {
+    out.push(mark);
+    out.extend_from_slice(digits(number as u64, &mut [0; 20]));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number in digits, at the end of the room.
+pub(crate) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
+    let mut at = room.len();
+    loop {
+        at -= 1;
+        room[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &room[at..];
+        }
     }
 }
 

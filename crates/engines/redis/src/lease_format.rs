@@ -31,7 +31,7 @@ impl LeaseFormat {
     }
 
     /// Parses a lease id; `None` for text that this format would not produce.
-    pub(super) fn read(self, value: &[u8]) -> Option<LeaseId> {
+    pub(crate) fn read(self, value: &[u8]) -> Option<LeaseId> {
         let text = std::str::from_utf8(value).ok()?;
         let id = match self {
             LeaseFormat::Hex => text.parse().ok()?,

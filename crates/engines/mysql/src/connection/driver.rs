@@ -13,8 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::Stream;
-use super::wire::{Answer, Input, Reading, query};
+use super::wire::{Input, Reading, query};
 use crate::error::Failed;
+use crate::rows::Answer;
 
 /// How many statements may wait to be written.
 const WAITING: usize = 1_024;
@@ -45,13 +46,13 @@ impl ConnectionHandle {
         answer.await.unwrap_or(Err(Failed::NotSent))
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 }
 
 /// Reads and writes the connection. It ends with the connection, and returns the reason.
-pub(super) struct Driver {
+pub(crate) struct Driver {
     reader: ReadHalf<Box<dyn Stream>>,
     writer: WriteHalf<Box<dyn Stream>>,
     asks: mpsc::Receiver<Ask>,
@@ -105,7 +106,7 @@ impl Output {
 }
 
 /// Makes the handle and the driver of a stream.
-pub(super) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
+pub(crate) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
     let (sender, asks) = mpsc::channel(WAITING);
     let (reader, writer) = tokio::io::split(stream);
     let driver = Driver {
@@ -122,7 +123,7 @@ pub(super) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
 
 impl Driver {
     /// Serves the connection until its end, and returns the reason.
-    pub(super) async fn run(&mut self) -> String {
+    pub(crate) async fn run(&mut self) -> String {
         let why = match self.serve().await {
             Ok(()) => "no client is left".to_owned(),
             Err(error) => error.to_string(),

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::HostPort;
+/// Host and port of a server.
+pub(crate) type HostPort = (String, u16);
 
 /// The nodes that the URL names, and the masters that were discovered since.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl SeedList {
     }
 
     /// Replaces the discovered masters.
-    pub(super) fn set_masters<'a>(&self, masters: impl Iterator<Item = &'a HostPort>) {
+    pub(crate) fn set_masters<'a>(&self, masters: impl Iterator<Item = &'a HostPort>) {
         let mut known = self.known.lock();
         *known = masters.filter(|host_port| !self.seeds.contains(host_port)).cloned().collect();
     }

@@ -9,7 +9,7 @@ use holdline_core::{
     FencingToken, GrantState, HolderFields, HolderSummary, HolderView, LeaseId, Metadata, Mode,
 };
 
-use super::LeaseFormat;
+use crate::lease_format::LeaseFormat;
 
 /// The program of a holder that is not ours.
 const FOREIGN: &str = "a foreign client";
@@ -27,7 +27,7 @@ pub(crate) struct Record {
 impl Record {
     /// Reads a value. Without fencing our values are bare leases, and a value of that format may
     /// also be another library's.
-    pub(super) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
+    pub(crate) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
         if let Some(record) = Record::fenced(value, format) {
             return record;
         }
@@ -61,7 +61,7 @@ impl Record {
     }
 
     /// Returns the lease of a grant that has this token.
-    pub(super) fn lease_of(&self, token: FencingToken) -> Option<LeaseId> {
+    pub(crate) fn lease_of(&self, token: FencingToken) -> Option<LeaseId> {
         (self.token == Some(token)).then_some(self.id)
     }
 

@@ -34,15 +34,15 @@ const UTF8MB4: u8 = 45;
 const MODERN: (u16, u16, u16) = (5, 5, 3);
 
 /// A stream of bytes in both directions.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// A connection that is signed in.
-pub(super) struct Opened {
-    pub(super) stream: Box<dyn Stream>,
+pub(crate) struct Opened {
+    pub(crate) stream: Box<dyn Stream>,
     /// The connection id from the initial handshake.
-    pub(super) number: u32,
+    pub(crate) number: u32,
 }
 
 /// The server's initial handshake.
@@ -54,7 +54,7 @@ struct InitialHandshake {
 }
 
 /// Opens a stream and signs in.
-pub(super) async fn open(options: &MysqlOptions) -> Result<Opened, LockError> {
+pub(crate) async fn open(options: &MysqlOptions) -> Result<Opened, LockError> {
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
     match (address, options.tls()) {

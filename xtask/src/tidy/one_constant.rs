@@ -1,0 +1,223 @@
+//! The times of the contract stand in one place each.
+//!
+//! SQL, Lua, help texts and descriptions get them from core by placeholders. So a number of one of
+//! these times in such a text is a copy, which would not follow.
+
+use super::Finding;
+use crate::rust_source::lines_of;
+use crate::tree::{SourceFile, Tree};
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+/// Where the constants are defined.
+const HOMES: [&str; 2] = ["crates/core/src/lease.rs", "crates/core/src/contract.rs"];
+/// The constants, all of them whole seconds.
+const CONSTANTS: [&str; 8] = [
+    "DEFAULT_LEASE",
+    "MAX_FIRST_LEASE",
+    "MAX_LEASE",
+    "MIN_TOMBSTONE",
+    "QUEUE_SILENCE",
+    "QUEUE_HEARTBEAT",
+    "MIN_CLAIM_WINDOW",
+    "MAX_CLAIM_WINDOW",
+];
+/// Programs for the stores.
+const PROGRAMS: (&str, [&str; 2]) = ("crates/engines/", [".lua", ".sql"]);
+/// Where the docs of items are shown to users: as help, and as the description of the API.
+const SHOWN: [&str; 2] = ["crates/cli/src/", "crates/server/src/"];
+/// Copies of another meaning.
+const OTHERS: [(&str, &str); 3] = [
+    // The format of the most frequent request: a queue of ten thousand.
+    ("redis/scripts/acquire_fast.lua", "'x-q 10000'"),
+    // How long a counter lasts after its last use.
+    ("", "'86400000'"),
+    // How long the signal of another library lasts.
+    ("redis/scripts/plain_common.lua", "call('PEXPIRE', signal, "),
+];
+
+pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let times: Vec<(&str, u64)> = CONSTANTS
+        .iter()
+        .filter_map(|name| {
+            let seconds = seconds_of(tree, name);
+            if seconds.is_none() {
+                let says = format!("`{name}` is not defined in core as a number of seconds");
+                found.push(Finding::whole(HOMES[1], says));
+            }
+            Some((*name, seconds?))
+        })
+        .collect();
+    for file in &tree.files {
+        let is_program = file.path.starts_with(PROGRAMS.0)
+            && PROGRAMS.1.iter().any(|end| file.path.ends_with(end));
+        if is_program {
+            found.extend(in_program(file, &times));
+        } else if SHOWN.iter().any(|shown| file.path.starts_with(shown)) && !file.test_only {
+            found.extend(in_docs(file, &times));
+        }
+    }
+    found
+}
+
+/// Reads `pub const NAME: Duration = Duration::from_secs(…);`.
+fn seconds_of(tree: &Tree, name: &str) -> Option<u64> {
+    let start = format!("pub const {name}: Duration = Duration::from_secs(");
+    let homes = HOMES.iter().filter_map(|home| tree.file(home));
+    let line = homes.flat_map(|home| home.text.lines()).find_map(|l| l.strip_prefix(&start))?;
+    let factors = line.strip_suffix(");")?.split('*');
+    factors.map(|factor| factor.trim().parse::<u64>().ok()).product()
+}
+
+fn in_program(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (index, line) in file.text.lines().enumerate() {
+        let is_other = |(end, with): &(&str, &str)| file.path.ends_with(end) && line.contains(with);
+        if line.trim_start().starts_with("--") || OTHERS.iter().any(is_other) {
+            continue;
+        }
+        for (before, number) in numbers(line) {
+            // A factor is a unit of time, not a time.
+            if before.trim_end().ends_with(['*', '/']) || before.ends_with("(pg_catalog.*) ") {
+                continue;
+            }
+            let same = |seconds: u64| number == seconds * 1_000 || number == seconds * 1_000_000;
+            if let Some((name, _)) = times.iter().find(|(_, seconds)| same(*seconds)) {
+                let says = format!("{number} is a copy of `{name}` or its like: inject it");
+                found.push(Finding::at(&file.path, index + 1, says));
+            }
+        }
+    }
+    found
+}
+
+/// The whole numbers of a line, with the text before each.
+fn numbers(line: &str) -> Vec<(&str, u64)> {
+    let mut numbers = Vec::new();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut at = 0;
+    while let Some(start) = line[at..].find(is_word).map(|found| at + found) {
+        let end = line[start..].find(|c| !is_word(c)).map_or(line.len(), |found| start + found);
+        numbers.extend(line[start..end].parse().ok().map(|number| (&line[..start], number)));
+        at = end;
+    }
+    numbers
+}
+
+/// Docs that state a time of a lease, a queue or a claim.
+fn in_docs(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
+    let Some(source) = &file.rust else { return Vec::new() };
+    let mut docs = Docs::default();
+    docs.visit_file(&source.file);
+    let is_test = |line: usize| source.is_test(line);
+    let shown = docs.0.iter().filter(|(line, _)| !is_test(*line));
+    shown
+        .filter_map(|(line, text)| {
+            let is_about =
+                ["lease", "queue", "claim", "first grant"].iter().any(|w| text.contains(w));
+            let states = |seconds: u64| {
+                [format!("{seconds}s"), format!("{seconds} s")].iter().any(|time| {
+                    text.match_indices(time.as_str()).any(|(at, _)| {
+                        let around =
+                            (text[..at].chars().last(), text[at + time.len()..].chars().next());
+                        let parts = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+                        parts(around.0) && parts(around.1)
+                    })
+                })
+            };
+            let (name, _) = times.iter().find(|(_, seconds)| is_about && states(*seconds))?;
+            let says =
+                format!("these docs state `{name}` or its like: write `@{}@`", name.to_lowercase());
+            Some(Finding::at(&file.path, *line, says))
+        })
+        .collect()
+}
+
+/// The docs of fields, variants and items, each as one text with its first line.
+#[derive(Default)]
+struct Docs(Vec<(usize, String)>);
+
+impl Docs {
+    fn take(&mut self, attributes: &[syn::Attribute]) {
+        let mut text = String::new();
+        let mut first = None;
+        for attribute in attributes {
+            let syn::Meta::NameValue(pair) = &attribute.meta else { continue };
+            let syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(line), .. }) = &pair.value else {
+                continue;
+            };
+            if pair.path.is_ident("doc") {
+                first = first.or_else(|| Some(*lines_of(attribute.span()).start()));
+                text += &line.value();
+            }
+        }
+        self.0.extend(first.map(|line| (line, text)));
+    }
+}
+
+impl<'ast> Visit<'ast> for Docs {
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        self.take(&field.attrs);
+    }
+
+    fn visit_variant(&mut self, variant: &'ast syn::Variant) {
+        self.take(&variant.attrs);
+        syn::visit::visit_variant(self, variant);
+    }
+
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        self.take(crate::rust_source::attributes_of(item));
+        syn::visit::visit_item(self, item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::found;
+
+    const LEASE: &str = "pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);\n\
+        pub const MAX_FIRST_LEASE: Duration = Duration::from_secs(30);\n\
+        pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);\n";
+    const CONTRACT: &str = "pub const MIN_TOMBSTONE: Duration = Duration::from_secs(30);\n\
+        pub const QUEUE_SILENCE: Duration = Duration::from_secs(4);\n\
+        pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);\n\
+        pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);\n\
+        pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);\n";
+    const LUA: &str = "crates/engines/redis/scripts/common.lua";
+    const SQL: &str = "crates/engines/mysql/sql/rules.sql";
+    const HELP: &str = "crates/cli/src/verbs/acquire.rs";
+
+    fn lines(path: &str, text: &str) -> Vec<Option<usize>> {
+        let files = [(HOMES[0], LEASE), (HOMES[1], CONTRACT), (path, text)];
+        found(findings, &files).into_iter().map(|(_, line)| line).collect()
+    }
+
+    #[test]
+    fn placeholders_units_and_other_numbers_are_accepted() {
+        let lua = "-- 4000 ms\nlocal us = time[1] * 1000000 + 4\nlocal now = us / 1000\nx('40001')";
+        assert_eq!(lines(LUA, lua), []);
+        assert_eq!(lines(SQL, "set look = @queue_heartbeat@;\nvarbinary(1024)"), []);
+        let help = "struct A {\n    /// A lease [default: @default_lease@]\n    a: u8,\n\
+            /// Wait, such as 30s\n    b: u8,\n    /// A lease of 130s or 30sec\n    c: u8,\n}";
+        assert_eq!(lines(HELP, help), []);
+    }
+
+    #[test]
+    fn copies_are_found() {
+        assert_eq!(lines(LUA, "local A, B = 4000, '30000'"), [Some(1), Some(1)]);
+        assert_eq!(lines(SQL, "\nif beat + 4000000 <= t then"), [Some(2)]);
+        assert_eq!(lines(SQL, "set look = least(1000000, 86400000);"), [Some(1), Some(1)]);
+        let help =
+            "struct A {\n    /// How long the lease lasts\n    /// [default: 30s]\n    a: u8,\n}";
+        assert_eq!(lines(HELP, help), [Some(2)]);
+        assert_eq!(lines(HELP, "/// A queue is left after 4 s.\nfn f() {}"), [Some(1)]);
+    }
+
+    #[test]
+    fn a_constant_that_has_moved_is_found() {
+        let contract = CONTRACT.replace("QUEUE_SILENCE", "SILENCE");
+        assert_eq!(found(findings, &[(HOMES[0], LEASE), (HOMES[1], &contract)]).len(), 1);
+    }
+}

@@ -53,6 +53,20 @@ fn a_job_holds_the_name_and_hands_it_on() {
 }
 
 #[test]
+fn a_job_whose_key_was_overwritten_has_lost_the_lock_and_the_value_stays() {
+    let etcd = Etcd::start();
+    let job = ["run", "demo", "--", "sh", "-c", "echo up $$; read line; exit 3"];
+    let mut holder = etcd.world.start_command(&mut etcd.command(&job));
+    assert!(holder.line().starts_with("up "));
+    let key = etcd.server.ctl(&["get", "holdline/demo", "--prefix", "--keys-only"]);
+    let key = key.trim();
+    etcd.server.ctl(&["put", key, "junk"]);
+    holder.let_go();
+    assert_eq!(holder.code(), 79, "{}", holder.rest());
+    assert_eq!(etcd.server.ctl(&["get", key, "--print-value-only"]).trim(), "junk");
+}
+
+#[test]
 fn a_killed_holder_frees_the_name_with_its_session() {
     let etcd = Etcd::start();
     let job = [

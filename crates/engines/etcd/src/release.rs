@@ -1,13 +1,18 @@
 //! Releasing: a grant or a place in the queue. The queue itself hands over the name.
 
-use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
+use holdline_core::{Certainty, LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 
-use crate::error::{RequestError, protocol};
+use crate::error::{RequestError, protocol, unavailable};
 use crate::held::Held;
-use crate::ops::{all_of, delete, get, keys_of, made_at, present, put};
-use crate::proto::{RequestOp, TxnRequest};
+use crate::ops::{
+    Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
+};
+use crate::proto::{KeyValue, RequestOp, TxnRequest};
 use crate::queue;
-use crate::store::{self, Store};
+use crate::store::{self, Store, record};
+
+/// How often a release is tried while an operator changes the grant's record.
+const ATTEMPTS: usize = 8;
 
 impl Store {
     pub(crate) async fn release(
@@ -71,17 +76,45 @@ impl Store {
         };
         let key = held.key.clone();
         let revision = held.token.and_then(|token| i64::try_from(token.get()).ok());
-        let (compare, before) = match revision {
-            Some(revision) => (made_at(key.clone(), revision), None),
-            None => (present(key.clone()), Some(get(keys_of(self.layout.queue(name))))),
+        let is_there = match revision {
+            Some(revision) => made_at(key.clone(), revision),
+            None => present(key.clone()),
         };
-        let reads_queue = before.is_some();
-        let success = before.into_iter().chain([delete(key)]).chain(mark.clone()).collect();
-        let failure = [Some(read_marks), mark].into_iter().flatten().collect();
-        let mut answers = self.txn(TxnRequest { compare: vec![compare], success, failure }).await?;
-        if !answers.succeeded {
-            return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
+        let reads_queue = revision.is_none();
+        let before = reads_queue.then(|| get(keys_of(self.layout.queue(name))));
+        let success = before.into_iter().chain([delete(key.clone())]).chain(mark.clone());
+        let failure = [get(key_value(key.clone())), read_marks].into_iter().chain(mark);
+        let (success, failure) = (success.collect::<Vec<_>>(), failure.collect::<Vec<_>>());
+        let mut written = held.written;
+        for _ in 0..ATTEMPTS {
+            let compare = vec![is_there.clone(), written_at(key.clone(), written)];
+            let (success, failure) = (success.clone(), failure.clone());
+            let mut answers = self.txn(TxnRequest { compare, success, failure }).await?;
+            if answers.succeeded {
+                return self.ended(name, id, reads_queue, answers);
+            }
+            let found = answers.keys()?.pop();
+            let revoked = store::marks(&answers.keys()?).revoked;
+            let same = |kv: &KeyValue| revision.is_none_or(|at| kv.create_revision == at);
+            let Some(found) = found.filter(same) else {
+                return Ok(ReleaseReply::NotHeld { revoked });
+            };
+            // An operator writes our record; another program's value is foreign, and stays.
+            record(&found.value)?;
+            written = found.mod_revision;
         }
+        let message = "other clients keep changing the grant's record";
+        Err(unavailable(message, Certainty::NotApplied).into())
+    }
+
+    /// Returns what a transaction has deleted: a place in the queue or a grant.
+    fn ended(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        reads_queue: bool,
+        mut answers: Answers,
+    ) -> Result<ReleaseReply, RequestError> {
         let waited = reads_queue && {
             // Foreign keys were not touched, so they are no error here.
             let queue = queue::read_keys(&self.layout, name, answers.keys()?);

@@ -197,6 +197,22 @@ async fn a_key_without_a_lease_where_gos_would_stand_is_foreign_on_every_version
     }
 }
 
+/// The key is that of the grant, and the value is another program's: nothing of ours is left.
+#[tokio::test]
+async fn a_release_leaves_what_another_program_has_written_over_a_grant() {
+    let (server, engine) = server().await;
+    for for_good in [false, true] {
+        let mut one = contender(&engine, "a");
+        one.take().await;
+        let key = keys(&server).remove(0);
+        server.ctl(&["put", &key, "junk"]);
+        let error = one.release(for_good).await.expect_err("foreign");
+        assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error:?}");
+        assert_eq!(server.ctl(&["get", &key, "--print-value-only"]).trim(), "junk");
+        server.ctl(&["del", &key]);
+    }
+}
+
 #[tokio::test]
 async fn requests_of_other_processes_are_found_on_every_version() {
     for server in versions() {

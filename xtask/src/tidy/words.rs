@@ -76,13 +76,15 @@ const RETIRED: [(&str, &str); 55] = [
 ];
 
 /// Names in stores, which older releases read: such a name, and the files that may have it.
-const STORED: [(&str, &str); 7] = [
+const STORED: [(&str, &str); 9] = [
     ("reign:1", ""),
     ("ear", "crates/engines/postgres/sql/verbs.sql"),
     ("heard", "crates/engines/mysql/sql/"),
     ("heard", "crates/engines/mysql/tests/it/crowds.rs"),
+    ("heard", "crates/engines/mysql/tests/it/removed_rows.rs"),
     ("heard", "crates/engines/postgres/sql/"),
     ("heard", "crates/engines/postgres/tests/it/crowds.rs"),
+    ("heard", "crates/engines/postgres/tests/it/removed_rows.rs"),
     ("heard", "crates/engines/postgres/tests/it/turns.rs"),
 ];
 

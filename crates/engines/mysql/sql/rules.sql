@@ -108,7 +108,8 @@ begin
     if not alone then
         select min(h.slot) into row_at from @p@holders h where h.name = n and h.lease_id is null;
         if row_at is null then
-            select count(*) into row_at from @p@holders h where h.name = n;
+            -- Not the number of rows: somebody may have removed one by hand.
+            select coalesce(max(h.slot) + 1, 0) into row_at from @p@holders h where h.name = n;
         end if;
     end if;
     insert into @p@holders values (
@@ -202,12 +203,23 @@ create procedure @p@settle_@r@(
     in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    declare mark_count, holding, waiting int;
-    declare ending, frozen_until, seen_since, first_queued, end_place bigint;
+    declare mark_count, holding, waiting, rows_found, permits_total int;
+    declare ending, earliest, frozen_until, seen_since, first_queued, end_place bigint;
     select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since, h.first_place,
         h.next_place
     into mark_count, holding, waiting, ending, frozen_until, seen_since, first_queued, end_place
     from @p@heads h where h.name = n;
+    select count(*), coalesce(min(h.deadline), 0), max(h.total) into rows_found, earliest, permits_total
+    from @p@holders h where h.name = n and h.lease_id is not null;
+    if rows_found <> holding then
+        -- Somebody has removed rows by hand: of holders, or the row of the name. A holder without a row
+        -- has lost its lease; one that has a row keeps it.
+        update @p@heads set
+            held = rows_found, ends = earliest,
+            permits_of = if(rows_found > 0, nullif(permits_total, 0), if(queued > 0, permits_of, null))
+        where name = n;
+        set holding = rows_found, ending = earliest;
+    end if;
     if mark_count > 0 then
         delete from @p@marks where name = n and until <= t;
         if row_count() > 0 then
@@ -238,10 +250,18 @@ $$
 
 -- Locks the row of a name for this command, and makes it if it is missing. The statement takes the
 -- write lock at once: two sessions that took a read lock first would deadlock.
+--
+-- If somebody has removed the row by hand, rows of the name are left: the next token is larger than
+-- theirs, and the old queue is dropped, since its places begin anew.
 create procedure @p@take_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    insert into @p@heads (name, used) values (n, t) on duplicate key update used = t;
+    insert into @p@heads (name, used, fence)
+    select n, t, coalesce(max(h.token), 0) from @p@holders h where h.name = n
+    on duplicate key update used = t;
+    if row_count() = 1 then
+        delete from @p@waiters where name = n;
+    end if;
 end
 $$
 

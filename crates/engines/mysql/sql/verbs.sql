@@ -595,6 +595,10 @@ begin
         set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
         select h.queued > 0 or h.marks > 0 or h.freeze_until is not null
             or (h.held > 0 and h.ends <= t)
+            -- Somebody has removed the rows of the holders by hand.
+            or (h.held > 0 and not exists (
+                select 1 from @p@holders x where x.name = n and x.lease_id is not null
+            ))
         into due from @p@heads h where h.name = n;
         if due then
             set due = false;

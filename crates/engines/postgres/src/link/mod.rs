@@ -3,8 +3,8 @@
 //! There is one connection for each engine, and no pool. A task opens it, drives it, receives its
 //! notifications, and opens it again when it is lost.
 //!
-//! - Invariant N1: no statement is carried out twice. It is sent again only if the server has refused
-//!   it for a lock, which rolls it back (`locked_rows`).
+//! - Invariant N1: no statement is carried out twice. It is sent again only if the server has
+//!   refused it for a lock, which rolls it back (`locked_rows`).
 //! - Invariant N2: an error says whether the statement may have been sent. A statement that waited
 //!   for a connection is *not applied*; one that was sent is *unknown* unless the server has
 //!   reported otherwise.

@@ -5,14 +5,24 @@ use holdline_core::{
     RenewRequest,
 };
 use holdline_postgres::PostgresEngine;
+use holdline_postgres::tokio_postgres::Transaction;
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::support::{
-    HOLD, connect, ending, engine, eventually, let_go, queue, renew, request, sign_in, take,
+    HOLD, PATIENCE, connect, ending, engine, let_go, queue, renew, request, sign_in, take,
 };
 
 /// How many wait for a row that another session has locked.
 const WAITING: &str = "select count(*) from pg_locks where not granted";
+
+/// Waits until a row is waited for. Each wait is short, so this session looks, which is fast.
+async fn until_one_waits(session: &Transaction<'_>) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while session.query_one(WAITING, &[]).await.expect("a row").get::<_, i64>(0) == 0 {
+        assert!(std::time::Instant::now() < deadline, "nobody waits for the row");
+    }
+}
+
 /// The server's time, as `now_1` returns it.
 const NOW: &str = "select holdline.now_1()";
 
@@ -24,7 +34,7 @@ async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = 
     let taken = work.execute("select from holdline.heads where name = 'a' for update", &[]).await;
     assert_eq!(taken.expect("taken"), 1);
     let free_from = async {
-        eventually("it waits", || server.sql(WAITING) != ["0"]).await;
+        until_one_waits(&work).await;
         let free: i64 = work.query_one(NOW, &[]).await.expect("a row").get(0);
         work.commit().await.expect("committed");
         free
@@ -128,6 +138,8 @@ async fn commands_on_a_locked_row_do_not_delay_other_names() {
     let [held, other] = ["a", "b"].map(request);
     let token = take(&engine, &held).await;
     take(&engine, &other).await;
+    // With a queue, a look locks the row too.
+    queue(&engine, &request("a")).await;
     let mut session = sign_in(server.address(), "postgres").await;
     let work = session.transaction().await.expect("begun");
     let lock = "select from holdline.heads where name = 'a' for update";
@@ -165,7 +177,7 @@ async fn commands_on_a_locked_row_do_not_delay_other_names() {
     }
     // The row of `a` is waited for while this name is renewed again and again.
     for _ in 0..5 {
-        eventually("it waits", || server.sql(WAITING) != ["0"]).await;
+        until_one_waits(&work).await;
         let reply = renew(&engine, &other, Purpose::Keep(HOLD)).await;
         assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
         let ended = on_locked.try_join_next();

@@ -55,12 +55,14 @@ begin
 end
 $$
 
+-- Ends the grants whose lease is over, the oldest first. Marks those that were revoked, so that their
+-- holders learn the reason.
 create procedure @p@expire_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
     declare client_id, inbox_id binary(8);
-    declare row_at, is_claimed int;
+    declare row_at, claim_state int;
     declare began, ended, duration, first_queued, end_place bigint;
     declare why varbinary(512);
     select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
@@ -68,7 +70,7 @@ begin
         set row_at = null;
         select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
             h.revoked
-        into row_at, id, client_id, inbox_id, is_claimed, began, ended, duration, why
+        into row_at, id, client_id, inbox_id, claim_state, began, ended, duration, why
         from @p@holders h where h.name = n and h.lease_id is not null and h.deadline <= t
         order by h.token limit 1;
         if row_at is null then
@@ -77,7 +79,7 @@ begin
         if why is not null and ended + greatest(duration, @min_tombstone@) > t then
             call @p@remember_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), why, inbox_id);
         end if;
-        if not is_claimed then
+        if claim_state = 0 then
             -- The client was woken and did not claim. Each of its other entries without a heartbeat
             -- since would cost the others a claim window.
             delete from @p@waiters
@@ -101,7 +103,7 @@ $$
 create procedure @p@grant_@r@(
     in n varbinary(512), in alone boolean, in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in last_token bigint, in t bigint, in ending bigint, in is_claimed tinyint, in holder_metadata varbinary(1024)
+    in last_token bigint, in t bigint, in ending bigint, in claim_state tinyint, in holder_metadata varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare row_at int default 0;
@@ -114,11 +116,11 @@ begin
     end if;
     insert into @p@holders values (
         n, row_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, lease_kind, duration, last_token,
-        t, ending, is_claimed, null, holder_metadata
+        t, ending, claim_state, null, holder_metadata
     ) on duplicate key update
         lease_id = id, client = client_id, inbox = inbox_id, mode = lock_mode, permits = permit_count,
         total = permits_total, asked_kind = lease_kind, asked = duration, kind = lease_kind, lease = duration,
-        token = last_token, since = t, deadline = ending, claimed = is_claimed, revoked = null,
+        token = last_token, since = t, deadline = ending, claimed = claim_state, revoked = null,
         metadata = holder_metadata;
 end
 $$

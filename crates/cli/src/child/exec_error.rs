@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn a_wrapper_that_is_gone_gets_no_report() {
-        let path = exec_error().path();
-        send(&path, &LaunchError::TooLate).expect_err("the pipe is closed");
+        let mut wrapper = std::process::Command::new("true").spawn().expect("it starts");
+        wrapper.wait().expect("it ends");
+        let path = format!("/proc/{}/fd/1", wrapper.id());
+        send(path.as_ref(), &LaunchError::TooLate).expect_err("no such process");
     }
 }

@@ -55,12 +55,14 @@ begin
 end
 $$
 
+-- Ends the grants whose lease is over, the oldest first. Marks those that were revoked, so that their
+-- holders learn the reason.
 create procedure @p@expire_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
     declare client_id, inbox_id binary(8);
-    declare row_at, is_claimed int;
+    declare row_at, claim_state int;
     declare began, ended, duration, first_queued, end_place bigint;
     declare why varbinary(512);
     select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
@@ -68,7 +70,7 @@ begin
         set row_at = null;
         select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
             h.revoked
-        into row_at, id, client_id, inbox_id, is_claimed, began, ended, duration, why
+        into row_at, id, client_id, inbox_id, claim_state, began, ended, duration, why
         from @p@holders h where h.name = n and h.lease_id is not null and h.deadline <= t
         order by h.token limit 1;
         if row_at is null then
@@ -77,7 +79,7 @@ begin
         if why is not null and ended + greatest(duration, @min_tombstone@) > t then
             call @p@remember_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), why, inbox_id);
         end if;
-        if not is_claimed then
+        if claim_state = 0 then
             -- The client was woken and did not claim. Each of its other entries without a heartbeat
             -- since would cost the others a claim window.
             delete from @p@waiters
@@ -101,23 +103,24 @@ $$
 create procedure @p@grant_@r@(
     in n varbinary(512), in alone boolean, in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in last_token bigint, in t bigint, in ending bigint, in is_claimed tinyint, in holder_metadata varbinary(1024)
+    in last_token bigint, in t bigint, in ending bigint, in claim_state tinyint, in holder_metadata varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare row_at int default 0;
     if not alone then
         select min(h.slot) into row_at from @p@holders h where h.name = n and h.lease_id is null;
         if row_at is null then
-            select count(*) into row_at from @p@holders h where h.name = n;
+            -- Not the number of rows: somebody may have removed one by hand.
+            select coalesce(max(h.slot) + 1, 0) into row_at from @p@holders h where h.name = n;
         end if;
     end if;
     insert into @p@holders values (
         n, row_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, lease_kind, duration, last_token,
-        t, ending, is_claimed, null, holder_metadata
+        t, ending, claim_state, null, holder_metadata
     ) on duplicate key update
         lease_id = id, client = client_id, inbox = inbox_id, mode = lock_mode, permits = permit_count,
         total = permits_total, asked_kind = lease_kind, asked = duration, kind = lease_kind, lease = duration,
-        token = last_token, since = t, deadline = ending, claimed = is_claimed, revoked = null,
+        token = last_token, since = t, deadline = ending, claimed = claim_state, revoked = null,
         metadata = holder_metadata;
 end
 $$
@@ -202,12 +205,23 @@ create procedure @p@settle_@r@(
     in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    declare mark_count, holding, waiting int;
-    declare ending, frozen_until, seen_since, first_queued, end_place bigint;
+    declare mark_count, holding, waiting, rows_found, permits_total int;
+    declare ending, earliest, frozen_until, seen_since, first_queued, end_place bigint;
     select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since, h.first_place,
         h.next_place
     into mark_count, holding, waiting, ending, frozen_until, seen_since, first_queued, end_place
     from @p@heads h where h.name = n;
+    select count(*), coalesce(min(h.deadline), 0), max(h.total) into rows_found, earliest, permits_total
+    from @p@holders h where h.name = n and h.lease_id is not null;
+    if rows_found <> holding then
+        -- Somebody has removed rows by hand: of holders, or the row of the name. A holder without a row
+        -- has lost its lease; one that has a row keeps it.
+        update @p@heads set
+            held = rows_found, ends = earliest,
+            permits_of = if(rows_found > 0, nullif(permits_total, 0), if(queued > 0, permits_of, null))
+        where name = n;
+        set holding = rows_found, ending = earliest;
+    end if;
     if mark_count > 0 then
         delete from @p@marks where name = n and until <= t;
         if row_count() > 0 then
@@ -238,10 +252,18 @@ $$
 
 -- Locks the row of a name for this command, and makes it if it is missing. The statement takes the
 -- write lock at once: two sessions that took a read lock first would deadlock.
+--
+-- If somebody has removed the row by hand, rows of the name are left: the next token is larger than
+-- theirs, and the old queue is dropped, since its places begin anew.
 create procedure @p@take_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    insert into @p@heads (name, used) values (n, t) on duplicate key update used = t;
+    insert into @p@heads (name, used, fence)
+    select n, t, coalesce(max(h.token), 0) from @p@holders h where h.name = n
+    on duplicate key update used = t;
+    if row_count() = 1 then
+        delete from @p@waiters where name = n;
+    end if;
 end
 $$
 

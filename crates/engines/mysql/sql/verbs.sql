@@ -2,6 +2,8 @@
 -- rollback: a command that the server has killed leaves its transaction open, and beginning another
 -- one would commit it. The reply is sent before the commit, and is valid only if the call succeeds.
 
+-- Grants the name, queues the contender, or refuses it. If the lease id has a grant or an entry already,
+-- it gets the same reply again; this claims a hand-off. With `is_known`, nothing new is made.
 create procedure @p@acquire_@r@(
     in n varbinary(512), in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
@@ -11,9 +13,13 @@ create procedure @p@acquire_@r@(
 this: begin
     declare to_wake varbinary(1024) default '';
     declare handed int default 0;
-    declare t, last_token, rest, look, ending, seen_since, frozen_until, first_queued, last_place bigint;
+    -- `end_place` is the next place of the queue; `head_end`: no grant of the name ends before it.
+    declare t, last_token, rest, head_end, holder_end, seen_since, frozen_until, first_queued bigint;
+    declare end_place, own_place bigint;
     declare row_found, same boolean default null;
-    declare mark_count, holding, waiting, total_in_use, row_at, is_claimed, ahead int;
+    -- 0: handed over and not claimed; 1: claimed; 2: claimed, and revoked since.
+    declare claim_state int;
+    declare mark_count, holding, waiting, row_at, ahead int;
     declare result varchar(16);
     declare why varbinary(512);
     declare exit handler for sqlexception begin rollback; resignal; end;
@@ -47,7 +53,7 @@ this: begin
         end if;
     elseif lock_mode = 'x' then
         -- The common claim: the name was handed over, and the window is open.
-        select true, h.ends into row_found, ending from @p@heads h
+        select true, h.ends into row_found, head_end from @p@heads h
         where h.name = n and h.held = 1 and h.freeze_until is null and h.marks = 0 for update;
         update @p@holders set
             claimed = 1, metadata = holder_metadata, inbox = inbox_id, deadline = t + duration
@@ -56,7 +62,7 @@ this: begin
             and revoked is null;
         if row_count() = 1 then
             -- The lease may be shorter than the claim window.
-            if ending > t + duration then
+            if head_end > t + duration then
                 update @p@heads set ends = t + duration where name = n;
             end if;
             select 'granted' as outcome, h.token as token, duration as rest
@@ -67,7 +73,7 @@ this: begin
         set row_found = null;
     end if;
     select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.next_place
-    into row_found, mark_count, holding, waiting, ending, seen_since, frozen_until, last_place
+    into row_found, mark_count, holding, waiting, head_end, seen_since, frozen_until, end_place
     from @p@heads h where h.name = n for update;
     if row_found is null then
         if is_known then
@@ -77,11 +83,11 @@ this: begin
         end if;
         call @p@take_@r@(n, t);
         select h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.next_place
-        into mark_count, holding, waiting, ending, seen_since, frozen_until, last_place
+        into mark_count, holding, waiting, head_end, seen_since, frozen_until, end_place
         from @p@heads h where h.name = n;
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    if may_queue and not is_known and lock_mode = 'x' and holding = 1 and ending > t
+    if may_queue and not is_known and lock_mode = 'x' and holding = 1 and head_end > t
         and frozen_until is null and mark_count = 0 and (waiting = 0 or seen_since + @queue_silence@ > t)
         and waiting < most
         and exists (
@@ -92,12 +98,12 @@ this: begin
         ))
     then
         -- The common wait: nothing has to be settled, and one more entry is added to the queue.
-        insert into @p@waiters values (n, last_place, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration,
+        insert into @p@waiters values (n, end_place, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration,
             window_length, t, t, holder_metadata);
         update @p@heads set
             heard_since = if(queued = 0, t, heard_since),
-            first_place = if(queued = 0, last_place, first_place),
-            queued = queued + 1, next_place = last_place + 1, used = t
+            first_place = if(queued = 0, end_place, first_place),
+            queued = queued + 1, next_place = end_place + 1, used = t
         where name = n;
         call @p@answer_@r@(n, t, 'queued', null, null, waiting, null);
         commit;
@@ -116,37 +122,37 @@ this: begin
         select h.slot, h.claimed, h.token, h.deadline,
             (h.mode, h.permits, h.total, h.asked_kind, h.asked)
                 = (lock_mode, permit_count, permits_total, lease_kind, duration)
-        into row_at, is_claimed, last_token, ending, same
+        into row_at, claim_state, last_token, holder_end, same
         from @p@holders h where h.name = n and h.lease_id = id;
         if row_at is not null and not same then
             set result = 'terms';
         elseif row_at is not null then
             -- The grant of the lease id is returned again. This claims a hand-off.
-            if not is_claimed then
+            if claim_state = 0 then
                 update @p@holders set
                     claimed = 1, metadata = holder_metadata, inbox = inbox_id, deadline = t + lease
                 where name = n and slot = row_at;
                 update @p@heads set ends = least(ends, t + duration) where name = n;
-                select h.deadline into ending from @p@holders h
+                select h.deadline into holder_end from @p@holders h
                 where h.name = n and h.slot = row_at;
             end if;
             -- The grant may not be flushed yet. A write makes this commit wait until it is.
             update @p@heads set used = t where name = n;
             set result = 'granted';
-            set rest = ending - t;
+            set rest = holder_end - t;
         end if;
     end if;
     if result is null then
         select w.place,
             (w.mode, w.permits, w.total, w.kind, w.lease)
                 = (lock_mode, permit_count, permits_total, lease_kind, duration)
-        into last_place, same from @p@waiters w where w.name = n and w.lease_id = id;
+        into own_place, same from @p@waiters w where w.name = n and w.lease_id = id;
         if same is not null and not same then
             set result = 'terms';
         elseif same then
-            update @p@waiters set heard = t, inbox = inbox_id where name = n and place = last_place;
+            update @p@waiters set heard = t, inbox = inbox_id where name = n and place = own_place;
             select h.first_place, h.queued into first_queued, waiting from @p@heads h where h.name = n;
-            call @p@ahead_@r@(n, first_queued, last_place, waiting, ahead);
+            call @p@ahead_@r@(n, first_queued, own_place, waiting, ahead);
             set result = 'queued';
         end if;
     end if;
@@ -170,11 +176,11 @@ create procedure @p@fresh_@r@(
     in t bigint, out result varchar(16), out last_token bigint, out rest bigint, out ahead int
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
-    declare frozen_until, last_place, latest bigint;
+    declare frozen_until, end_place, latest bigint;
     declare holding, waiting, total_in_use int;
     declare fits boolean default true;
     select h.held, h.queued, h.permits_of, h.freeze_until, h.next_place, greatest(h.fence, a.floor)
-    into holding, waiting, total_in_use, frozen_until, last_place, last_token
+    into holding, waiting, total_in_use, frozen_until, end_place, last_token
     from @p@heads h, @p@about a where h.name = n;
     if (holding > 0 or waiting > 0) and not (total_in_use <=> nullif(permits_total, 0)) then
         set result = 'kind';
@@ -204,12 +210,12 @@ this: begin
     else
         set result = 'queued';
         set ahead = waiting;
-        insert into @p@waiters values (n, last_place, id, client_id, inbox_id, lock_mode, permit_count, permits_total,
+        insert into @p@waiters values (n, end_place, id, client_id, inbox_id, lock_mode, permit_count, permits_total,
             lease_kind, duration, window_length, t, t, holder_metadata);
         update @p@heads set
             heard_since = if(queued = 0, t, heard_since),
-            first_place = if(queued = 0, last_place, first_place),
-            queued = queued + 1, next_place = last_place + 1,
+            first_place = if(queued = 0, end_place, first_place),
+            queued = queued + 1, next_place = end_place + 1,
             permits_of = nullif(permits_total, 0), used = t
         where name = n;
     end if;
@@ -261,7 +267,7 @@ begin
     declare to_wake varbinary(1024) default '';
     declare answers mediumblob default '';
     declare at_byte int default 1;
-    declare size, handed, mark_count, holding, waiting, ahead, row_at, is_claimed int;
+    declare size, handed, mark_count, holding, waiting, ahead, row_at, claim_state int;
     declare t, ending, frozen_until, duration, rest, look, first_queued, at_place bigint;
     declare is_ours boolean;
     declare n, last_name, why varbinary(512);
@@ -306,11 +312,11 @@ begin
         set row_at = null, at_place = null, why = null, rest = null, ahead = null, look = null;
         set result = if(is_ours = false, 'locked', 'unknown');
         if is_ours and holding > 0 then
-            select h.slot, h.claimed, h.revoked, h.deadline into row_at, is_claimed, why, ending
+            select h.slot, h.claimed, h.revoked, h.deadline into row_at, claim_state, why, ending
             from @p@holders h where h.name = n and h.lease_id = id;
         end if;
         if row_at is not null then
-            if lease_kind = 'w' or not is_claimed then
+            if lease_kind = 'w' or claim_state = 0 then
                 set result = 'handed', why = null;
             elseif why is not null then
                 set result = 'revoked';
@@ -463,6 +469,8 @@ this: begin
 end
 $$
 
+-- Revokes the grant with the token `which`. Its holder is notified and keeps the name until it releases
+-- or its lease ends; with `at_once` the name is free now.
 create procedure @p@revoke_@r@(
     in n varbinary(512), in which bigint, in why varbinary(512), in at_once boolean
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
@@ -471,7 +479,7 @@ this: begin
     declare handed int default 0;
     declare t, ending, duration bigint;
     declare row_found boolean default null;
-    declare row_at, is_claimed int;
+    declare row_at, claim_state int;
     declare id binary(16);
     declare inbox_id binary(8);
     declare exit handler for sqlexception begin rollback; resignal; end;
@@ -487,7 +495,7 @@ this: begin
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     call @p@settle_@r@(n, t, handed, to_wake);
     select h.slot, h.claimed, h.lease_id, h.inbox, h.deadline, h.lease
-    into row_at, is_claimed, id, inbox_id, ending, duration
+    into row_at, claim_state, id, inbox_id, ending, duration
     from @p@holders h where h.name = n and h.lease_id is not null and h.token = which;
     if row_at is null then
         select 'nothing' as outcome;
@@ -496,7 +504,7 @@ this: begin
         leave this;
     end if;
     -- No client relies on a hand-off that is not claimed: it can be revoked at once.
-    if at_once or not is_claimed then
+    if at_once or claim_state = 0 then
         call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), why, inbox_id);
         call @p@leave_@r@(n, row_at);
         call @p@hand_over_@r@(n, t, handed, to_wake);
@@ -533,6 +541,7 @@ begin
 end
 $$
 
+-- Ends a freeze; the name goes to the head of the queue.
 create procedure @p@unfreeze_@r@(in n varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
@@ -595,6 +604,10 @@ begin
         set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
         select h.queued > 0 or h.marks > 0 or h.freeze_until is not null
             or (h.held > 0 and h.ends <= t)
+            -- Somebody has removed the rows of the holders by hand.
+            or (h.held > 0 and not exists (
+                select 1 from @p@holders x where x.name = n and x.lease_id is not null
+            ))
         into due from @p@heads h where h.name = n;
         if due then
             set due = false;

@@ -218,6 +218,10 @@ begin
             return h;
         end if;
         insert into @schema@.heads (name) values (n) on conflict do nothing;
+        if found then
+            -- If somebody has removed the row by hand, the old queue is left; its places begin anew.
+            delete from @schema@.waiters where name = n;
+        end if;
     end loop;
 end $$;
 

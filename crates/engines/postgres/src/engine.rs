@@ -156,7 +156,8 @@ impl Inner {
         let wanted = Wanted::of(request);
         let rows = self
             .link
-            .ask(
+            .ask_about(
+                Some(&request.name),
                 &self.statements.acquire,
                 &[
                     (&wanted.name, Type::BYTEA),
@@ -202,10 +203,18 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(vec![Ok(RenewReply::Unknown); batch.len()]);
         }
+        // A batch of several names skips those whose rows are locked.
+        let only_name = match batch {
+            [first, others @ ..] => {
+                Some(&first.name).filter(|name| others.iter().all(|other| other.name == **name))
+            }
+            [] => None,
+        };
         let columns = BatchColumns::of(batch);
         let rows = self
             .link
-            .ask(
+            .ask_about(
+                only_name,
                 &self.statements.renew,
                 &[
                     (&columns.names, Type::BYTEA_ARRAY),
@@ -229,7 +238,8 @@ impl Inner {
         }
         let rows = self
             .link
-            .ask(
+            .ask_about(
+                Some(&request.name),
                 &self.statements.release,
                 &[
                     (&request.name.as_str().as_bytes(), Type::BYTEA),
@@ -245,10 +255,12 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(names.iter().cloned().map(Snapshot::free).collect());
         }
+        let only_name = if let [name] = names { Some(name) } else { None };
         let wanted: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
         let rows = self
             .link
-            .ask(
+            .ask_about(
+                only_name,
                 &self.statements.inspect,
                 &[(&wanted, Type::BYTEA_ARRAY), (&requests::count(most), Type::INT4)],
             )
@@ -305,7 +317,8 @@ impl Inner {
             Operation::Revoke { name, token, reason, now } => {
                 let rows = self
                     .link
-                    .ask(
+                    .ask_about(
+                        Some(name),
                         &statements.revoke,
                         &[
                             (&name.as_str().as_bytes(), Type::BYTEA),
@@ -320,7 +333,8 @@ impl Inner {
             Operation::Freeze { name, duration, reason } => {
                 let rows = self
                     .link
-                    .ask(
+                    .ask_about(
+                        Some(name),
                         &statements.freeze,
                         &[
                             (&name.as_str().as_bytes(), Type::BYTEA),
@@ -332,8 +346,11 @@ impl Inner {
                 rows.map(|_| OperationReply::Done)
             }
             Operation::Unfreeze { name } => {
-                let name = name.as_str().as_bytes();
-                let rows = self.link.ask(&statements.unfreeze, &[(&name, Type::BYTEA)]).await;
+                let wanted = name.as_str().as_bytes();
+                let rows = self
+                    .link
+                    .ask_about(Some(name), &statements.unfreeze, &[(&wanted, Type::BYTEA)])
+                    .await;
                 replies::unfrozen(&rows?)
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),

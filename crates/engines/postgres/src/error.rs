@@ -68,6 +68,11 @@ pub(crate) fn says(words: &DbError) -> String {
     }
 }
 
+/// Returns whether the server refused a statement because another session has a lock.
+pub(crate) fn is_locked(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// Returns whether the schema, or an object in it, is gone.
 pub(crate) fn is_schema_gone(error: &tokio_postgres::Error) -> bool {
     let gone = [

@@ -7,6 +7,7 @@ mod connections;
 mod crowds;
 mod losses;
 mod names;
+mod removed_rows;
 mod replicas;
 mod row_losses;
 mod rows;

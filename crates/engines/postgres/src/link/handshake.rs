@@ -16,6 +16,7 @@ use holdline_core::{Clock, LockError};
 use tokio::io::AsyncReadExt;
 use tokio_postgres::{Client, NoTls};
 
+use super::locked_rows::ROW_WAIT;
 use super::{Live, Shared};
 use crate::error::{of_handshake, protocol, refused};
 use crate::options::PostgresOptions;
@@ -81,8 +82,9 @@ pub(crate) async fn handshake(
 /// Sets the session variables that commands rely on.
 async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result<(), LockError> {
     let limit = options.command_timeout().as_millis();
-    // The server's timeout is shorter than ours: after its error the outcome is certain.
-    let (statement, lock) = (limit * 8 / 10, limit * 6 / 10);
+    // The server's timeout is shorter than ours: after its error the outcome is certain. A command
+    // that was refused for a lock is sent again (`locked_rows`).
+    let (statement, lock) = (limit * 8 / 10, ROW_WAIT.as_millis().min(limit * 6 / 10));
     let mut text = format!(
         "set search_path = pg_catalog, pg_temp; \
          set default_transaction_isolation = 'read committed'; \

@@ -3,7 +3,8 @@
 //! There is one connection for each engine, and no pool. A task opens it, drives it, receives its
 //! notifications, and opens it again when it is lost.
 //!
-//! - Invariant N1: no statement is ever sent twice.
+//! - Invariant N1: no statement is carried out twice. It is sent again only if the server has
+//!   refused it for a lock, which rolls it back (`locked_rows`).
 //! - Invariant N2: an error says whether the statement may have been sent. A statement that waited
 //!   for a connection is *not applied*; one that was sent is *unknown* unless the server has
 //!   reported otherwise.
@@ -14,6 +15,7 @@
 
 mod dial;
 mod handshake;
+mod locked_rows;
 mod supervisor;
 
 use std::collections::HashMap;
@@ -22,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, LockName, Moment};
 use holdline_net::runtime::{RuntimeHandle, Task};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -30,13 +32,14 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{ENGINE, is_schema_gone, of_command, unavailable};
+use crate::error::{ENGINE, is_locked, is_schema_gone, of_command, unavailable};
 use crate::keys;
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found};
 
 pub(crate) use dial::{dial_and, refusal};
 pub(crate) use handshake::{Facts, handshake};
+use locked_rows::LockedRows;
 
 /// How much longer than one attempt to connect its outcome is awaited.
 const CONNECT_MARGIN: Duration = Duration::from_millis(500);
@@ -84,6 +87,7 @@ struct Shared {
     listen: AtomicBool,
     moves: AtomicU32,
     process: u32,
+    locked_rows: LockedRows,
 }
 
 /// A server, and one logical connection to it. Clones share it; the last one ends it.
@@ -139,6 +143,7 @@ impl Link {
             listen: AtomicBool::new(false),
             moves: AtomicU32::new(0),
             process: std::process::id(),
+            locked_rows: LockedRows::default(),
         });
         supervisor::start(&shared);
         Ok(Link(Arc::new(Owner(shared))))
@@ -197,19 +202,55 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a statement, once.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses only the reply: the statement may be carried out.
+    /// Sends a statement that concerns no single name. As [`Link::ask_about`].
     pub(crate) async fn ask(
         &self,
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, LockError> {
+        self.ask_about(None, statement, parameters).await
+    }
+
+    /// Sends a statement about a name. If the server refuses it because another session has locked
+    /// the row, it is sent again, for a part of the limit.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses only the reply: the statement may be carried out.
+    pub(crate) async fn ask_about(
+        &self,
+        name: Option<&LockName>,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, LockError> {
+        let shared = self.shared();
+        let (start, limit) = (shared.clock.now(), shared.options.command_timeout());
+        let (end, row_end) = (start.after(limit), start.after(limit * 6 / 10));
+        let mut turn = shared.locked_rows.enter(name, &*shared.clock, row_end).await?;
+        let mut repeats = None;
+        loop {
+            let refused = match self.send(statement, parameters, end).await? {
+                Ok(rows) => return Ok(rows),
+                Err(error) if is_locked(&error) => error,
+                Err(error) => return Err(of_command(&error)),
+            };
+            drop(repeats.take());
+            repeats = turn.again().await;
+            if repeats.is_none() {
+                return Err(of_command(&refused));
+            }
+        }
+    }
+
+    /// Sends a statement, once. The inner error is the server's, or of a connection that broke.
+    async fn send(
+        &self,
+        statement: &str,
+        parameters: &[Parameter<'_>],
+        end: Moment,
+    ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, LockError> {
         let shared = self.shared();
         let limit = shared.options.command_timeout();
-        let end = shared.clock.now().after(limit);
-        let live = self.live_within(limit).await?;
+        let live = self.live_within(shared.clock.now().until(end)).await?;
         // The server's timeout is shorter than ours; after its error nothing was applied.
         let answered = tokio::select! {
             biased;
@@ -220,13 +261,11 @@ impl Link {
                 return Err(unavailable(message, Certainty::Unknown));
             }
         };
-        answered.map_err(|error| {
-            if is_schema_gone(&error) {
-                // The next connection checks the schema, and creates it if it may.
-                live.end.cancel();
-            }
-            of_command(&error)
-        })
+        if answered.as_ref().is_err_and(is_schema_gone) {
+            // The next connection checks the schema, and creates it if it may.
+            live.end.cancel();
+        }
+        Ok(answered)
     }
 
     /// Returns the inbox for notifications: 0 if nothing can be received. A new connection listens

@@ -12,6 +12,7 @@ mod names;
 mod network;
 mod people;
 mod pooler;
+mod removed_rows;
 mod rights;
 mod rows;
 mod schema;

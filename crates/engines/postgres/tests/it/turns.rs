@@ -1,15 +1,28 @@
 //! Commands that waited for the row of their name: durations count from when they have the row.
 
 use holdline_core::{
-    AcquireRequest, Certainty, Engine, ErrorKind, ListRequest, Purpose, RenewReply, RenewRequest,
+    AcquireRequest, Certainty, Engine, ErrorKind, ListRequest, Operation, Purpose, RenewReply,
+    RenewRequest,
 };
 use holdline_postgres::PostgresEngine;
+use holdline_postgres::tokio_postgres::Transaction;
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{HOLD, engine, eventually, let_go, queue, renew, request, sign_in, take};
+use crate::support::{
+    HOLD, PATIENCE, connect, ending, engine, let_go, queue, renew, request, sign_in, take,
+};
 
 /// How many wait for a row that another session has locked.
 const WAITING: &str = "select count(*) from pg_locks where not granted";
+
+/// Waits until a row is waited for. Each wait is short, so this session looks, which is fast.
+async fn until_one_waits(session: &Transaction<'_>) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while session.query_one(WAITING, &[]).await.expect("a row").get::<_, i64>(0) == 0 {
+        assert!(std::time::Instant::now() < deadline, "nobody waits for the row");
+    }
+}
+
 /// The server's time, as `now_1` returns it.
 const NOW: &str = "select holdline.now_1()";
 
@@ -21,7 +34,7 @@ async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = 
     let taken = work.execute("select from holdline.heads where name = 'a' for update", &[]).await;
     assert_eq!(taken.expect("taken"), 1);
     let free_from = async {
-        eventually("it waits", || server.sql(WAITING) != ["0"]).await;
+        until_one_waits(&work).await;
         let free: i64 = work.query_one(NOW, &[]).await.expect("a row").get(0);
         work.commit().await.expect("committed");
         free
@@ -114,6 +127,98 @@ async fn a_locked_row_costs_a_batch_one_item() {
             reply.expect("nobody has locked anything");
         }
     }
+}
+
+/// A command waits for its row outside of the connection, which all names share.
+#[tokio::test]
+async fn commands_on_a_locked_row_do_not_delay_other_names() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let url = format!("{}?command_timeout_ms=30000", server.url());
+    let engine = connect(&url).await.expect("connected");
+    let [held, other] = ["a", "b"].map(request);
+    let token = take(&engine, &held).await;
+    take(&engine, &other).await;
+    // With a queue, a look locks the row too.
+    queue(&engine, &request("a")).await;
+    let mut session = sign_in(server.address(), "postgres").await;
+    let work = session.transaction().await.expect("begun");
+    let lock = "select from holdline.heads where name = 'a' for update";
+    assert_eq!(work.execute(lock, &[]).await.expect("taken"), 1);
+    let mut on_locked = tokio::task::JoinSet::new();
+    for verb in ["try", "wait", "renew", "release", "give up", "show", "revoke", "freeze", "thaw"] {
+        for _ in 0..4 {
+            let (engine, held, newcomer) = (engine.clone(), held.clone(), request("a"));
+            let (name, reason) = (held.name.clone(), "a reason".to_owned());
+            let duration = HOLD.duration().expect("a lease");
+            on_locked.spawn(async move {
+                let done = match verb {
+                    "try" => {
+                        let asked = AcquireRequest { queue: false, ..newcomer };
+                        engine.try_acquire(&asked).await.map(drop)
+                    }
+                    "wait" => engine.try_acquire(&newcomer).await.map(drop),
+                    "renew" => renew(&engine, &held, Purpose::Keep(HOLD)).await.map(drop),
+                    "release" => engine.release(&ending(&held, false)).await.map(drop),
+                    "give up" => engine.release(&ending(&newcomer, true)).await.map(drop),
+                    "show" => engine.inspect(&name).await.map(drop),
+                    "revoke" => {
+                        let revoke = Operation::Revoke { name, token, reason, now: false };
+                        engine.operate(&revoke).await.map(drop)
+                    }
+                    "freeze" => engine
+                        .operate(&Operation::Freeze { name, duration, reason })
+                        .await
+                        .map(drop),
+                    _ => engine.operate(&Operation::Unfreeze { name }).await.map(drop),
+                };
+                (verb, done)
+            });
+        }
+    }
+    // The row of `a` is waited for while this name is renewed again and again.
+    for _ in 0..5 {
+        until_one_waits(&work).await;
+        let reply = renew(&engine, &other, Purpose::Keep(HOLD)).await;
+        assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
+        let ended = on_locked.try_join_next();
+        assert!(ended.is_none(), "before a renewal of another name: {ended:?}");
+    }
+    work.commit().await.expect("committed");
+    while let Some(ended) = on_locked.join_next().await {
+        let (verb, done) = ended.expect("no panic");
+        done.unwrap_or_else(|error| panic!("{verb}: {error}"));
+    }
+    let_go(&engine, &other).await;
+}
+
+/// What waited in vain was not carried out.
+#[tokio::test]
+async fn a_command_on_a_row_that_stays_locked_is_not_applied() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let engine = connect(&format!("{}?command_timeout_ms=6000", server.url())).await.expect("one");
+    let held = request("a");
+    take(&engine, &held).await;
+    let mut session = sign_in(server.address(), "postgres").await;
+    let work = session.transaction().await.expect("begun");
+    let lock = "select from holdline.heads where name = 'a' for update";
+    assert_eq!(work.execute(lock, &[]).await.expect("taken"), 1);
+    // More than are sent at once.
+    let asked = (0..24).map(|_| request("a")).collect::<Vec<_>>();
+    let mut tries = tokio::task::JoinSet::new();
+    for one in asked.clone() {
+        let engine = engine.clone();
+        tries.spawn(async move { engine.try_acquire(&one).await });
+    }
+    while let Some(reply) = tries.join_next().await {
+        let error = reply.expect("no panic").expect_err("locked");
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        assert!(error.to_string().contains("waited too long"), "{error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    }
+    work.commit().await.expect("committed");
+    let shown = engine.inspect(&held.name).await.expect("shown");
+    assert_eq!((shown.holder_count, shown.queue_length), (1, 0), "{shown:?}");
+    let_go(&engine, &held).await;
 }
 
 /// A row that is free again soon is waited for.

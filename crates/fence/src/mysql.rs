@@ -321,7 +321,7 @@ async fn forget(db: &mut impl Queryable, look: Statement) {
 /// `Foreign`: the columns are unsuitable for a fence. `Failed`: the name is too long.
 fn fit(columns: &[Column], bytes: usize) -> Result<(), FenceError> {
     let [resource, mark, ..] = columns else {
-        return Err(not_ours("a look at it tells too little"));
+        return Err(not_ours("a read of it returns too few columns"));
     };
     let binary = resource.column_type() == ColumnType::MYSQL_TYPE_VAR_STRING
         && resource.character_set() == BYTES;
@@ -330,7 +330,7 @@ fn fit(columns: &[Column], bytes: usize) -> Result<(), FenceError> {
     let unique = ColumnFlags::PRI_KEY_FLAG | ColumnFlags::UNIQUE_KEY_FLAG;
     if !binary {
         Err(not_ours(
-            "its column resource does not tell all names apart \
+            "its column resource does not distinguish all names \
              (ALTER TABLE holdline_fence MODIFY resource VARBINARY(255) NOT NULL)",
         ))
     } else if !number {

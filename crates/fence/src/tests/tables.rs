@@ -185,7 +185,7 @@ fn sealing_before_the_first_read_keeps_an_acknowledged_write_from_being_lost() {
 fn without_the_seal_an_acknowledged_write_is_lost() {
     on_each(|make| {
         let (a_wrote, end) = a_33_and_b_34(&*make(Rules::default()), false);
-        // A was told that its 100 are stored, and they are not: this is why B must seal.
+        // A received a confirmation for its 100, and they are not stored: this is why B must seal.
         assert!(a_wrote.is_ok());
         assert_eq!(end, 1);
     });

@@ -120,7 +120,7 @@ async fn malformed_tokens_are_bad_requests_also_where_none_is_required() {
     assert_eq!(store.mark("/stock/17"), None);
 }
 
-/// A store that answers as it is told.
+/// A store that returns this error.
 struct Broken(fn() -> FenceError);
 
 impl FenceStore for Broken {

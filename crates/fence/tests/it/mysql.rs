@@ -12,7 +12,7 @@ use mysql_async::{Conn, Error, Transaction, TxOpts};
 use parking_lot::Mutex;
 
 use crate::support::{
-    mariadb, mariadb_with, mysql_client as client, proof, soon, token, told, until,
+    mariadb, mariadb_with, mysql_client as client, proof, soon, token, until, word_of,
 };
 use crate::writers::{Way, in_tasks};
 
@@ -35,7 +35,7 @@ async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
     let limit = NonZeroU64::new(1 << 40).expect("not zero");
     let fence = MysqlFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
     assert_eq!(fence.mark(&mut db).await.expect("readable"), None);
-    assert_eq!(told(&fence.check(&mut db, &Proof::shared(token(1))).await), "yes");
+    assert_eq!(word_of(&fence.check(&mut db, &Proof::shared(token(1))).await), "yes");
 
     for (mine, says, mark) in [
         (33, "yes", 33),
@@ -46,18 +46,18 @@ async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
         (34 + (1 << 40), "yes", 34 + (1 << 40)),
         (FencingToken::MAX.get(), "far", 34 + (1 << 40)),
     ] {
-        assert_eq!(told(&fence.seal(&mut db, &proof(mine)).await), says, "seal {mine}");
+        assert_eq!(word_of(&fence.seal(&mut db, &proof(mine)).await), says, "seal {mine}");
         let wrote =
             fence.check_and_write(&mut db, &proof(mine), async |step| put(step, 9).await).await;
-        assert_eq!(told(&wrote), says, "write {mine}");
+        assert_eq!(word_of(&wrote), says, "write {mine}");
         assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(mark)));
     }
-    let late = told(&fence.check(&mut db, &Proof::shared(token(34))).await);
+    let late = word_of(&fence.check(&mut db, &Proof::shared(token(34))).await);
     assert_eq!(late.split(' ').next(), Some("stale"));
 
     // The largest token there is, where nothing limits it.
     let free = MysqlFence::new("free");
-    assert_eq!(told(&free.seal(&mut db, &proof(FencingToken::MAX.get())).await), "yes");
+    assert_eq!(word_of(&free.seal(&mut db, &proof(FencingToken::MAX.get())).await), "yes");
     assert_eq!(free.mark(&mut db).await.expect("readable"), Some(FencingToken::MAX));
 }
 
@@ -74,7 +74,7 @@ async fn what_is_refused_was_not_written() {
             put(step, 8).await
         })
         .await;
-    assert_eq!(told(&answer), "stale 33 34");
+    assert_eq!(word_of(&answer), "stale 33 34");
     assert!(!ran, "the write of a late holder does not begin");
     assert_eq!(apples(&server), "10");
     assert_eq!(server.sql("SELECT resource, mark FROM holdline_fence"), ["stock/17|34"]);
@@ -102,7 +102,7 @@ async fn a_rollback_leaves_the_old_mark() {
                 Err::<(), _>("no more apples".to_owned())
             })
             .await;
-        assert_eq!(told(&answer), "write");
+        assert_eq!(word_of(&answer), "write");
         assert_eq!(fence.mark(&mut db).await.expect("readable"), before.map(token));
         assert_eq!(apples(&server), "10");
     }
@@ -124,8 +124,8 @@ async fn somebody_waits(server: &MariaDbServer) {
     .await;
 }
 
-/// Whoever has waited for another's transaction judges the mark that it left, not the one that was
-/// there before; alone, and in a transaction of each level.
+/// A writer that has waited for another transaction compares itself with the mark which that one
+/// committed, not with the one before; alone, and in a transaction of each level.
 #[tokio::test]
 async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
     let server = mariadb();
@@ -171,7 +171,7 @@ async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
             _ => step.rollback().await.expect("rolled back"),
         }
         let (answer, mut late) = soon("an answer", waiting).await.expect("no panic");
-        assert_eq!(told(&answer), says, "{case}");
+        assert_eq!(word_of(&answer), says, "{case}");
         assert_eq!(fence.mark(&mut late).await.expect("readable"), Some(token(mark)), "{case}");
     }
 }
@@ -221,7 +221,7 @@ async fn an_old_snapshot_admits_nobody() {
         fence.check(&mut step, &proof(35)).await.expect("its snapshot is taken here");
         fence.seal(&mut newer, &proof(34)).await.expect("newer");
         let answer = fence.seal(&mut step, &proof(mine)).await;
-        assert_eq!(told(&answer), says, "{guarded}, {mine}: {answer:?}");
+        assert_eq!(word_of(&answer), says, "{guarded}, {mine}: {answer:?}");
         step.rollback().await.expect("rolled back");
         assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(34)));
     }
@@ -269,7 +269,7 @@ async fn names_are_apart_byte_by_byte() {
         }
         for (mark, name) in (34..).zip(names) {
             let fence = MysqlFence::new(name);
-            let late = told(&fence.seal(&mut db, &proof(mark - 1)).await);
+            let late = word_of(&fence.seal(&mut db, &proof(mark - 1)).await);
             assert_eq!(late, format!("stale {} {mark}", mark - 1), "{session}: {name:?}");
         }
         // As they stand in anybody else's statement.
@@ -304,8 +304,8 @@ async fn tokens_of_another_name_are_refused() {
         (proof(35), "name"),
         (proof(35).with_name(name("stock/17")), "yes"),
     ] {
-        assert_eq!(told(&bound.check(&mut db, &proof).await), says, "{proof:?}");
-        assert_eq!(told(&bound.seal(&mut db, &proof).await), says, "{proof:?}");
+        assert_eq!(word_of(&bound.check(&mut db, &proof).await), says, "{proof:?}");
+        assert_eq!(word_of(&bound.seal(&mut db, &proof).await), says, "{proof:?}");
     }
 }
 
@@ -332,7 +332,7 @@ async fn each_refusal_is_counted_and_reported_once() {
     assert!(Refusals::of_this_process().stale >= before.stale + 3);
 }
 
-/// The server undoes a whole transaction to break a ring of waits; a write that takes no notice is
+/// The server undoes a whole transaction to break a deadlock; a write that takes no notice is
 /// found out before the commit.
 #[tokio::test]
 async fn a_transaction_that_the_server_ended_is_not_reported_as_done() {
@@ -342,11 +342,11 @@ async fn a_transaction_that_the_server_ended_is_not_reported_as_done() {
     let answer = fence
         .check_and_write(&mut db, &proof(34), async |step| {
             put(step, 9).await?;
-            // As the server does it in a ring of waits.
+            // As the server does it in a deadlock.
             step.query_drop("ROLLBACK").await
         })
         .await;
-    assert_eq!(told(&answer), "failed Unknown", "{answer:?}");
+    assert_eq!(word_of(&answer), "failed Unknown", "{answer:?}");
     let error = answer.expect_err("found out").to_string();
     assert!(error.contains("let the write fail when a statement does"), "{error}");
     assert_eq!(fence.mark(&mut db).await.expect("readable"), None);
@@ -366,8 +366,8 @@ async fn a_deadlock_is_busy_for_one_and_changes_nothing_there() {
     b.seal(&mut second, &proof(34)).await.expect("newer");
     let (p, q) = (proof(34), proof(34));
     let both = async { tokio::join!(b.seal(&mut first, &p), a.seal(&mut second, &q)) };
-    let (to_first, to_second) = soon("the server sees the ring", both).await;
-    let mut says = [told(&to_first), told(&to_second)];
+    let (to_first, to_second) = soon("the server sees the deadlock", both).await;
+    let mut says = [word_of(&to_first), word_of(&to_second)];
     says.sort();
     assert_eq!(says, ["busy", "yes"]);
     for (step, answer) in [(first, to_first), (second, to_second)] {
@@ -391,7 +391,7 @@ async fn a_wait_that_ends_by_its_limit_is_busy() {
     let mut step = begin(&mut newer).await;
     fence.seal(&mut step, &proof(34)).await.expect("the first");
     let answer = soon("the limit", fence.seal(&mut late, &proof(35))).await;
-    assert_eq!(told(&answer), "busy", "{answer:?}");
+    assert_eq!(word_of(&answer), "busy", "{answer:?}");
     step.rollback().await.expect("rolled back");
     assert_eq!(fence.mark(&mut late).await.expect("readable"), None);
 }
@@ -405,7 +405,7 @@ async fn a_mark_outlives_a_crash_of_the_server() {
     for (newest, late) in [(34, 33), (40, 39)] {
         let wrote =
             fence.check_and_write(&mut db, &proof(newest), async |step| put(step, 9).await).await;
-        assert_eq!(told(&wrote), "yes");
+        assert_eq!(word_of(&wrote), "yes");
         // One that was under way when the server crashed has raised nothing.
         let mut begun = begin(&mut db).await;
         fence.seal(&mut begun, &proof(newest + 5)).await.expect("newer");
@@ -415,9 +415,9 @@ async fn a_mark_outlives_a_crash_of_the_server() {
         db = client(&server.url()).await;
         assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(newest)));
         let stale = format!("stale {late} {newest}");
-        assert_eq!(told(&fence.seal(&mut db, &proof(late)).await), stale);
+        assert_eq!(word_of(&fence.seal(&mut db, &proof(late)).await), stale);
         let write = async |step: &mut Transaction<'_>| put(step, 1).await;
-        assert_eq!(told(&fence.check_and_write(&mut db, &proof(late), write).await), stale);
+        assert_eq!(word_of(&fence.check_and_write(&mut db, &proof(late), write).await), stale);
         assert_eq!(apples(&server), "9");
     }
 }
@@ -501,7 +501,7 @@ async fn a_foreign_table_is_an_error_and_left_unchanged() {
         server.sql(&format!("CREATE {table}"));
         let mut db = client(&server.url()).await;
         let answer = fence.seal(&mut db, &proof(34)).await;
-        assert_eq!(told(&answer), "foreign", "{table}: {answer:?}");
+        assert_eq!(word_of(&answer), "foreign", "{table}: {answer:?}");
         assert_eq!(server.sql("SELECT count(*) FROM holdline_fence"), ["0"]);
         server.sql("DROP TABLE holdline_fence");
     }
@@ -520,9 +520,9 @@ async fn a_table_that_was_replaced_under_a_connection_is_refused() {
          CREATE TABLE holdline_fence(resource VARCHAR(255) PRIMARY KEY, mark BIGINT)",
     );
     let mut step = begin(&mut db).await;
-    assert_eq!(told(&fence.seal(&mut step, &proof(35)).await), "foreign");
+    assert_eq!(word_of(&fence.seal(&mut step, &proof(35)).await), "foreign");
     step.rollback().await.expect("rolled back");
-    assert_eq!(told(&fence.seal(&mut db, &proof(35)).await), "foreign");
+    assert_eq!(word_of(&fence.seal(&mut db, &proof(35)).await), "foreign");
     assert_eq!(server.sql("SELECT count(*) FROM holdline_fence"), ["0"]);
 }
 
@@ -554,7 +554,7 @@ async fn a_table_without_transactions_is_an_error_with_the_fix() {
          CREATE VIEW holdline_fence AS SELECT * FROM elsewhere",
     );
     let answer = fence.seal(&mut db, &proof(35)).await;
-    assert_eq!(told(&answer), "foreign", "{answer:?}");
+    assert_eq!(word_of(&answer), "foreign", "{answer:?}");
 }
 
 #[tokio::test]
@@ -605,11 +605,11 @@ async fn the_table_is_made_once_by_many_and_used_with_few_rights() {
     assert!(error.to_string().contains("grant SELECT, INSERT and UPDATE"), "{error}");
     server.sql("GRANT SELECT, INSERT, UPDATE ON locks.holdline_fence TO writer@'%'");
     fence.seal(&mut db, &proof(34)).await.expect("that is all it takes");
-    assert_eq!(told(&fence.seal(&mut db, &proof(33)).await), "stale 33 34");
+    assert_eq!(word_of(&fence.seal(&mut db, &proof(33)).await), "stale 33 34");
     assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(34)));
     server.sql("ALTER TABLE holdline_fence ENGINE = MyISAM");
     let answer = fence.seal(&mut db, &proof(35)).await;
-    assert_eq!(told(&answer), "foreign", "seen with few rights too: {answer:?}");
+    assert_eq!(word_of(&answer), "foreign", "seen with few rights too: {answer:?}");
 }
 
 /// What the server says arrives: its words and the code, and what to do about it.

@@ -6,7 +6,7 @@ use holdline_fence::{Certainty, FenceError, FencingToken, LockName, PostgresFenc
 use holdline_services::PostgresServer;
 use tokio_postgres::{Client, Transaction};
 
-use crate::support::{LONG, client, database, proof, soon, token, told, until};
+use crate::support::{LONG, client, database, proof, soon, token, until, word_of};
 use crate::writers::{Way, in_tasks};
 
 fn apples(server: &PostgresServer) -> String {
@@ -24,7 +24,7 @@ async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
     let limit = NonZeroU64::new(1 << 40).expect("not zero");
     let fence = PostgresFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
-    assert_eq!(told(&fence.check(&db, &Proof::shared(token(1))).await), "yes");
+    assert_eq!(word_of(&fence.check(&db, &Proof::shared(token(1))).await), "yes");
 
     for (mine, says, mark) in [
         (33, "yes", 33),
@@ -35,20 +35,20 @@ async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
         (34 + (1 << 40), "yes", 34 + (1 << 40)),
         (FencingToken::MAX.get(), "far", 34 + (1 << 40)),
     ] {
-        assert_eq!(told(&fence.seal(&db, &proof(mine)).await), says, "seal {mine}");
+        assert_eq!(word_of(&fence.seal(&db, &proof(mine)).await), says, "seal {mine}");
         let wrote =
             fence.check_and_write(&mut db, &proof(mine), async |step| put(step, 9).await).await;
-        assert_eq!(told(&wrote), says, "write {mine}");
+        assert_eq!(word_of(&wrote), says, "write {mine}");
         assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(mark)));
     }
     assert_eq!(
-        told(&fence.check(&db, &Proof::shared(token(34))).await).split(' ').next(),
+        word_of(&fence.check(&db, &Proof::shared(token(34))).await).split(' ').next(),
         Some("stale")
     );
 
     // The largest token there is, where nothing limits it.
     let free = PostgresFence::new("free");
-    assert_eq!(told(&free.seal(&db, &proof(FencingToken::MAX.get())).await), "yes");
+    assert_eq!(word_of(&free.seal(&db, &proof(FencingToken::MAX.get())).await), "yes");
     assert_eq!(free.mark(&db).await.expect("readable"), Some(FencingToken::MAX));
 }
 
@@ -65,7 +65,7 @@ async fn what_is_refused_was_not_written() {
             put(step, 8).await
         })
         .await;
-    assert_eq!(told(&answer), "stale 33 34");
+    assert_eq!(word_of(&answer), "stale 33 34");
     assert!(!ran, "the write of a late holder does not begin");
     assert_eq!(apples(&server), "10");
 }
@@ -88,7 +88,7 @@ async fn a_rollback_leaves_no_mark() {
             Err::<(), _>("no more apples".to_owned())
         })
         .await;
-    assert_eq!(told(&answer), "write");
+    assert_eq!(word_of(&answer), "write");
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
     assert_eq!(apples(&server), "10");
 
@@ -113,7 +113,7 @@ async fn inside_a_transaction_of_mine_a_write_that_gives_up_is_undone_alone() {
             Err::<(), _>("no more apples".to_owned())
         })
         .await;
-    assert_eq!(told(&answer), "write");
+    assert_eq!(word_of(&answer), "write");
     step.commit().await.expect("what came before the call stands");
     assert_eq!(apples(&server), "9");
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
@@ -132,11 +132,11 @@ async fn planted_functions_do_not_run() {
     let limit = NonZeroU64::new(10).expect("not zero");
     let fence = PostgresFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
     for (mine, says) in [(33, "yes"), (34, "yes"), (33, "stale 33 34"), (99, "far")] {
-        assert_eq!(told(&fence.seal(&db, &proof(mine)).await), says, "{mine}");
+        assert_eq!(word_of(&fence.seal(&db, &proof(mine)).await), says, "{mine}");
         let wrote = fence
             .check_and_write(&mut db, &proof(mine), async |step| step.batch_execute("SELECT").await)
             .await;
-        assert_eq!(told(&wrote), says, "{mine}");
+        assert_eq!(word_of(&wrote), says, "{mine}");
     }
     assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
     assert_eq!(server.sprung(), [""; 0]);
@@ -150,8 +150,8 @@ async fn somebody_waits(server: &PostgresServer) {
     .await;
 }
 
-/// `READ COMMITTED`: whoever has waited for another's transaction judges the mark that it left, not
-/// the one that was there before.
+/// `READ COMMITTED`: a writer that has waited for another transaction compares itself with the mark
+/// which that one committed, not with the one before.
 #[tokio::test]
 async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
     for (first_mark, ends, says, mark) in [
@@ -178,7 +178,7 @@ async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
             _ => step.rollback().await.expect("rolled back"),
         }
         let (answer, late) = soon("an answer", waiting).await.expect("no panic");
-        assert_eq!(told(&answer), says, "{first_mark:?} and a {ends}");
+        assert_eq!(word_of(&answer), says, "{first_mark:?} and a {ends}");
         assert_eq!(fence.mark(&late).await.expect("readable"), Some(token(mark)));
     }
 }
@@ -205,10 +205,10 @@ async fn an_old_snapshot_is_busy_and_changes_nothing() {
             fence.check(&step, &proof(35)).await.expect("its snapshot is taken here");
             fence.seal(&newer, &proof(34)).await.expect("newer");
             let answer = fence.seal(&step, &proof(35)).await;
-            assert_eq!(told(&answer), "busy", "{level}, {first}: {answer:?}");
+            assert_eq!(word_of(&answer), "busy", "{level}, {first}: {answer:?}");
             step.rollback().await.expect("rolled back");
             assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
-            assert_eq!(told(&fence.seal(&db, &proof(33)).await), "stale 33 34");
+            assert_eq!(word_of(&fence.seal(&db, &proof(33)).await), "stale 33 34");
         }
     }
 }
@@ -247,7 +247,7 @@ async fn tokens_of_another_name_are_refused_or_kept_apart() {
     let (stock, other) = (PostgresFence::new("stock/17"), PostgresFence::new("stock/18"));
     stock.seal(&db, &proof(34)).await.expect("the first");
     other.seal(&db, &proof(1)).await.expect("the first there");
-    assert_eq!(told(&stock.seal(&db, &proof(33)).await), "stale 33 34");
+    assert_eq!(word_of(&stock.seal(&db, &proof(33)).await), "stale 33 34");
     assert_eq!(other.mark(&db).await.expect("readable"), Some(token(1)));
 
     let name = |text| LockName::new(text).expect("a name");
@@ -257,8 +257,8 @@ async fn tokens_of_another_name_are_refused_or_kept_apart() {
         (proof(35), "name"),
         (proof(35).with_name(name("stock/17")), "yes"),
     ] {
-        assert_eq!(told(&bound.check(&db, &proof).await), says, "{proof:?}");
-        assert_eq!(told(&bound.seal(&db, &proof).await), says, "{proof:?}");
+        assert_eq!(word_of(&bound.check(&db, &proof).await), says, "{proof:?}");
+        assert_eq!(word_of(&bound.seal(&db, &proof).await), says, "{proof:?}");
     }
 }
 
@@ -275,7 +275,7 @@ async fn a_statement_that_failed_unseen_is_no_write() {
             Ok::<_, tokio_postgres::Error>(())
         })
         .await;
-    assert_eq!(told(&answer), "write", "{answer:?}");
+    assert_eq!(word_of(&answer), "write", "{answer:?}");
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
     assert_eq!(apples(&server), "10");
 }
@@ -291,11 +291,11 @@ async fn a_commit_that_is_refused_changed_nothing_for_certain() {
             step.execute("INSERT INTO child VALUES (1)", &[]).await
         })
         .await;
-    assert_eq!(told(&answer), "failed NotApplied", "{answer:?}");
+    assert_eq!(word_of(&answer), "failed NotApplied", "{answer:?}");
     assert_eq!(fence.mark(&db).await.expect("readable"), None);
 }
 
-/// A commit that waits for no disk is taken back by a crash: with it, the mark that was told.
+/// A commit that waits for no disk is undone by a crash, and with it the mark that was reported.
 #[tokio::test]
 async fn a_crash_takes_no_mark_back_that_a_session_without_synchronous_commit_raised() {
     let server = database();
@@ -319,7 +319,7 @@ async fn a_crash_takes_no_mark_back_that_a_session_without_synchronous_commit_ra
             }
         }
         // What the session does besides is as it was.
-        let after = db.query_one("SHOW synchronous_commit", &[]).await.expect("told");
+        let after = db.query_one("SHOW synchronous_commit", &[]).await.expect("a row");
         assert_eq!(after.get::<_, String>(0), "off");
         server.crash();
         server.restart();
@@ -405,7 +405,7 @@ async fn a_missing_or_foreign_table_is_an_error_and_left_unchanged() {
     ] {
         server.sql(&format!("CREATE TABLE holdline_fence{table}"));
         let answer = fence.seal(&db, &proof(34)).await;
-        assert_eq!(told(&answer), "foreign", "{table}: {answer:?}");
+        assert_eq!(word_of(&answer), "foreign", "{table}: {answer:?}");
         assert_eq!(server.sql("SELECT count(*) FROM holdline_fence"), ["0"]);
         server.sql("DROP TABLE holdline_fence");
     }
@@ -428,7 +428,7 @@ async fn a_missing_or_foreign_table_is_an_error_and_left_unchanged() {
          INSERT INTO holdline_fence VALUES ('a', 9007199254740992)",
     );
     let answer = fence.seal(&db, &proof(34)).await;
-    assert_eq!(told(&answer), "foreign", "beyond all tokens: {answer:?}");
+    assert_eq!(word_of(&answer), "foreign", "beyond all tokens: {answer:?}");
 }
 
 #[tokio::test]
@@ -454,7 +454,7 @@ async fn the_table_is_made_once_by_many_and_used_with_few_rights() {
     assert!(error.to_string().contains("grant SELECT, INSERT and UPDATE"), "{error}");
     server.sql("GRANT SELECT, INSERT, UPDATE ON \"a\"\"b\".holdline_fence TO writer");
     fence.seal(&db, &proof(34)).await.expect("that is all it takes");
-    assert_eq!(told(&fence.seal(&db, &proof(33)).await), "stale 33 34");
+    assert_eq!(word_of(&fence.seal(&db, &proof(33)).await), "stale 33 34");
     assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
 }
 
@@ -480,7 +480,7 @@ async fn a_wait_that_ends_by_its_limit_is_busy() {
     let step = newer.transaction().await.expect("begun");
     fence.seal(&step, &proof(34)).await.expect("the first");
     let answer = tokio::time::timeout(LONG, fence.seal(&late, &proof(35))).await;
-    assert_eq!(told(&answer.expect("in time")), "busy");
+    assert_eq!(word_of(&answer.expect("in time")), "busy");
     step.rollback().await.expect("rolled back");
     assert_eq!(fence.mark(&late).await.expect("readable"), None);
 }

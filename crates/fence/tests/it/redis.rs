@@ -8,7 +8,7 @@ use holdline_fence::{
 };
 use holdline_services::{Flavour, Raw, RedisConfig, RedisServer, Reply};
 
-use crate::support::{proof, token, told};
+use crate::support::{proof, token, word_of};
 use crate::writers::{LARGEST, in_threads, judge_acknowledged};
 
 fn server() -> RedisServer {
@@ -42,7 +42,7 @@ fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
     let fence = fence.with_rules(Rules::default().max_jump(limit));
     let far = 34 + (1 << 40);
     let shared = fence.check(&Proof::shared(token(1))).expect("a call");
-    assert_eq!(told(&send(&mut raw, &shared)), "yes");
+    assert_eq!(word_of(&send(&mut raw, &shared)), "yes");
     for (mine, says, stored) in [
         (33, "yes", 33),
         (33, "yes", 33),
@@ -53,16 +53,16 @@ fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
         (FencingToken::MAX.get(), "far", far),
     ] {
         let seal = fence.seal(&proof(mine)).expect("a call");
-        assert_eq!(told(&send(&mut raw, &seal)), says, "seal {mine}");
+        assert_eq!(word_of(&send(&mut raw, &seal)), says, "seal {mine}");
         let before = say(&mut raw, "GET stock/17");
         let write = fence.check_and_set(&proof(mine), mine.to_string()).expect("a call");
-        assert_eq!(told(&send(&mut raw, &write)), says, "write {mine}");
+        assert_eq!(word_of(&send(&mut raw, &write)), says, "write {mine}");
         let after = say(&mut raw, "GET stock/17");
         let expected = if says == "yes" { Some(mine.to_string()) } else { before };
         assert_eq!(after, expected, "what is refused was not written");
         assert_eq!(mark(&mut raw, &fence), Some(stored.to_string()));
     }
-    assert_eq!(told(&send(&mut raw, &shared)), format!("stale 1 {far}"));
+    assert_eq!(word_of(&send(&mut raw, &shared)), format!("stale 1 {far}"));
 }
 
 /// Doubles hold whole numbers up to 2^53: every digit of a token counts.
@@ -79,7 +79,7 @@ fn the_largest_tokens_keep_all_their_digits() {
         (largest - 1, format!("stale {} {largest}", largest - 1)),
     ] {
         let call = fence.check_and_set(&proof(mine), "value").expect("a call");
-        assert_eq!(told(&send(&mut raw, &call)), says);
+        assert_eq!(word_of(&send(&mut raw, &call)), says);
     }
     assert_eq!(mark(&mut raw, &fence), Some(largest.to_string()));
 }
@@ -115,12 +115,12 @@ fn a_value_that_is_no_mark_is_foreign_and_left_unchanged() {
         raw.send(&["SET", "{stock}:fence", text]).expect("stored");
         for call in calls(FencingToken::MAX.get()) {
             let answer = send(&mut raw, &call);
-            assert_eq!(told(&answer), "foreign", "{text}: {answer:?}");
+            assert_eq!(word_of(&answer), "foreign", "{text}: {answer:?}");
         }
         assert_eq!(mark(&mut raw, &fence).as_deref(), Some(text));
     }
     raw.send(&["SET", "{stock}:fence", ""]).expect("stored");
-    assert_eq!(told(&send(&mut raw, &calls(34)[2])), "foreign", "an empty one");
+    assert_eq!(word_of(&send(&mut raw, &calls(34)[2])), "foreign", "an empty one");
     for make in [
         "LPUSH {stock}:fence 34",
         "HSET {stock}:fence mark 34",
@@ -132,7 +132,7 @@ fn a_value_that_is_no_mark_is_foreign_and_left_unchanged() {
         say(&mut raw, make);
         for call in calls(34) {
             let answer = send(&mut raw, &call);
-            assert_eq!(told(&answer), "foreign", "{make}: {answer:?}");
+            assert_eq!(word_of(&answer), "foreign", "{make}: {answer:?}");
         }
     }
     assert_eq!(say(&mut raw, "GET stock").as_deref(), Some("before"));
@@ -146,7 +146,7 @@ fn data_of_another_type_are_foreign_and_the_mark_stays() {
     say(&mut raw, "LPUSH stock apple");
     for call in [fence.check_and_set(&proof(34), "9"), fence.check_and_delete(&proof(34))] {
         let answer = send(&mut raw, &call.expect("a call"));
-        assert_eq!(told(&answer), "foreign");
+        assert_eq!(word_of(&answer), "foreign");
         assert!(answer.expect_err("foreign").to_string().contains("stock is a list"));
     }
     assert_eq!(mark(&mut raw, &fence), None, "what was not written raised nothing");
@@ -178,7 +178,7 @@ fn values_may_expire_and_be_deleted_and_marks_stay() {
     send(&mut raw, &call).expect("newer");
     assert_eq!(say(&mut raw, "GET stock"), None);
     let late = fence.check_and_set(&proof(34), "late").expect("a call");
-    assert_eq!(told(&send(&mut raw, &late)), "stale 34 35", "also after the data are gone");
+    assert_eq!(word_of(&send(&mut raw, &late)), "stale 34 35", "also after the data are gone");
 }
 
 /// The server adds the time of day to how long a value lasts, and refuses what it cannot count.
@@ -189,7 +189,7 @@ fn a_value_that_the_server_refuses_raises_no_mark() {
     let fence = RedisFence::new("stock").expect("a key");
     let longest = Duration::from_millis((1 << 53) - 1);
     let call = fence.check_and_set_for(&proof(33), "9", longest).expect("a call");
-    assert_eq!(told(&send(&mut raw, &call)), "yes");
+    assert_eq!(word_of(&send(&mut raw, &call)), "yes");
     let near = Duration::from_millis(i64::MAX.unsigned_abs());
     let refused = fence.check_and_set_for(&proof(34), "late", near);
     assert!(refused.is_err(), "before anything is sent: {refused:?}");
@@ -206,8 +206,8 @@ fn a_value_that_the_server_refuses_raises_no_mark() {
     assert_eq!(say(&mut raw, "GET stock").as_deref(), Some("9"));
 }
 
-/// The user of a connection may raise marks and not write the data: what is told as not done was
-/// not done.
+/// The user of a connection may raise marks and not write the data: what is reported as not done
+/// was not done.
 #[test]
 fn a_user_who_may_not_write_the_data_raises_no_mark() {
     for flavour in [Flavour::default(), Flavour::Valkey] {
@@ -271,7 +271,7 @@ fn in_a_cluster_mark_and_data_are_in_one_slot_and_two_are_refused() {
         let call = fence.check_and_set(&proof(34), "9").expect("a call");
         send(&mut raw, &call).expect("one slot");
         let late = fence.check_and_set(&proof(33), "8").expect("a call");
-        assert_eq!(told(&send(&mut raw, &late)), "stale 33 34");
+        assert_eq!(word_of(&send(&mut raw, &late)), "stale 33 34");
     }
     let call = RedisFence::new("stock").expect("a key").check_and_set(&proof(34), "9");
     let mut words = call.as_ref().expect("a call").words();
@@ -302,12 +302,12 @@ fn scripts_of_my_own_are_fenced_by_the_guard() {
         let call = fence.call_script(SELL, &proof(mine), &[b"stock:17"], &[b"1"]);
         send(raw, &call.expect("a call"))
     };
-    assert_eq!(told(&sell(&mut raw, 34)), "yes");
-    assert_eq!(told(&sell(&mut raw, 33)), "stale 33 34");
+    assert_eq!(word_of(&sell(&mut raw, 34)), "yes");
+    assert_eq!(word_of(&sell(&mut raw, 33)), "stale 33 34");
     assert_eq!(say(&mut raw, "HGET stock:17 apples").as_deref(), Some("9"));
     say(&mut raw, "SET stock:17 text");
     let answer = sell(&mut raw, 35);
-    assert_eq!(told(&answer), "failed Unknown", "WRONGTYPE of their own command: {answer:?}");
+    assert_eq!(word_of(&answer), "failed Unknown", "WRONGTYPE of their own command: {answer:?}");
     assert_eq!(mark(&mut raw, &fence).as_deref(), Some("35"), "Redis undoes nothing by itself");
 }
 
@@ -321,7 +321,7 @@ fn a_mark_that_is_gone_lets_late_holders_in() {
     send(&mut raw, &newer).expect("the first");
     say(&mut raw, "DEL {stock}:fence");
     let late = fence.check_and_set(&proof(33), "late").expect("a call");
-    assert_eq!(told(&send(&mut raw, &late)), "yes");
+    assert_eq!(word_of(&send(&mut raw, &late)), "yes");
 }
 
 /// By the client that most have, and by the name of the script.
@@ -339,7 +339,7 @@ async fn redis_rs_runs_the_calls() {
             .invoke_async(&mut db)
             .await
             .expect("an answer");
-        assert_eq!(told(&call.outcome(&answer)), says);
+        assert_eq!(word_of(&call.outcome(&answer)), says);
     }
     let stored: Vec<u8> =
         redis::cmd("GET").arg("stock").query_async(&mut db).await.expect("an answer");
@@ -373,6 +373,6 @@ fn valkey_runs_the_same_scripts() {
     let fence = RedisFence::new("stock").expect("a key");
     for (mine, says) in [(34, "yes"), (33, "stale 33 34")] {
         let call = fence.check_and_set(&proof(mine), "9").expect("a call");
-        assert_eq!(told(&send(&mut raw, &call)), says);
+        assert_eq!(word_of(&send(&mut raw, &call)), says);
     }
 }

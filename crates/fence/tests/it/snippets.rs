@@ -8,7 +8,7 @@ use holdline_fence::{MysqlFence, PostgresFence, sql};
 use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
 
-use crate::support::{client, database, mariadb, mysql_client, proof, token, told};
+use crate::support::{client, database, mariadb, mysql_client, proof, token, word_of};
 
 /// The blocks of SQL of the page, in their order.
 fn documented() -> [String; 8] {
@@ -44,7 +44,7 @@ async fn the_documented_statements_refuse_by_changing_no_row_of_postgres() {
             assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(mark.unsigned_abs())));
         }
         let late = PostgresFence::new("stock/17").seal(&db, &proof(34)).await;
-        assert_eq!(told(&late), "stale 34 35");
+        assert_eq!(word_of(&late), "stale 34 35");
     }
 }
 
@@ -80,14 +80,14 @@ async fn the_statements_for_mariadb_agree_with_its_fence() {
             let look = filled.replace(":token", &mine.to_string());
             let mut step = db.start_transaction(TxOpts::default()).await.expect("begun");
             step.exec_drop(&raise, ("stock/17", mine)).await.expect("valid");
-            let told: Option<i64> = step.query_first(look).await.expect("valid");
+            let read: Option<i64> = step.query_first(look).await.expect("valid");
             step.commit().await.expect("committed");
             let expected = if asks_for_mine { i64::from(mine == mark) } else { mark };
-            assert_eq!(told, Some(expected), "{mine}: {raise}");
+            assert_eq!(read, Some(expected), "{mine}: {raise}");
             let seen = fence.mark(&mut db).await.expect("readable");
             assert_eq!(seen, Some(token(mark.unsigned_abs())));
         }
-        assert_eq!(told(&fence.seal(&mut db, &proof(34)).await), "stale 34 35");
+        assert_eq!(word_of(&fence.seal(&mut db, &proof(34)).await), "stale 34 35");
     }
 }
 
@@ -115,7 +115,7 @@ fn the_documented_statements_refuse_on_mariadb() {
         .env("PATH", format!("{path}:/usr/sbin"))
         .args(["--no-defaults", "--bootstrap", "--innodb-buffer-pool-size=8M"])
         .arg(format!("--datadir={}", home.join("data").display()))
-        .args(whoever_runs_it())
+        .args(user_argument())
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -126,9 +126,9 @@ fn the_documented_statements_refuse_on_mariadb() {
     let output = server.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     for (at, (mine, expected)) in tries.iter().enumerate() {
-        let told = std::fs::read_to_string(home.join(at.to_string()));
-        let told = told.unwrap_or_else(|error| panic!("{mine}: {error}: {said}"));
-        assert_eq!(told.trim(), *expected, "{mine}: {raise}");
+        let written = std::fs::read_to_string(home.join(at.to_string()));
+        let written = written.unwrap_or_else(|error| panic!("{mine}: {error}: {said}"));
+        assert_eq!(written.trim(), *expected, "{mine}: {raise}");
     }
     std::fs::remove_dir_all(&home).expect("ours");
 }
@@ -138,7 +138,7 @@ fn one_line(statement: &str) -> String {
     statement.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// As root it asks to be told that this is meant.
-fn whoever_runs_it() -> Option<&'static str> {
+/// As root it requires an explicit user.
+fn user_argument() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
 }

@@ -18,7 +18,7 @@ pub(crate) fn proof(number: u64) -> Proof {
 }
 
 /// What a fence answered, in a word.
-pub(crate) fn told<T: std::fmt::Debug>(answer: &Result<T, FenceError>) -> String {
+pub(crate) fn word_of<T: std::fmt::Debug>(answer: &Result<T, FenceError>) -> String {
     match answer {
         Ok(_) => "yes".to_owned(),
         Err(FenceError::Stale(stale)) => format!("stale {} {}", stale.mine, stale.seen),

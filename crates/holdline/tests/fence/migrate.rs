@@ -42,9 +42,9 @@ fn of_many_replicas_one_migrates_and_the_others_see_it_done() {
     let server = database();
     server.sql("DROP TABLE holdline_fence");
     let replicas: Vec<Child> = (0..5).map(|_| start(&server.url())).collect();
-    let mut told: Vec<String> = replicas.into_iter().map(end).collect();
-    told.sort();
-    assert_eq!(told, ["Elsewhere", "Elsewhere", "Elsewhere", "Elsewhere", "Here"]);
+    let mut outcomes: Vec<String> = replicas.into_iter().map(end).collect();
+    outcomes.sort();
+    assert_eq!(outcomes, ["Elsewhere", "Elsewhere", "Elsewhere", "Elsewhere", "Here"]);
     assert_eq!(server.sql("SELECT version FROM versions"), ["1"]);
 
     // A replica that starts later has nothing to do.
@@ -70,6 +70,6 @@ async fn what_a_dead_replica_has_begun_is_done_by_the_next() {
     dying.wait().expect("killed");
     looking.rollback().await.expect("rolled back");
     let next = start(&server.url());
-    let told = tokio::task::spawn_blocking(move || end(next)).await.expect("no panic");
-    assert_eq!(told, "Here");
+    let outcome = tokio::task::spawn_blocking(move || end(next)).await.expect("no panic");
+    assert_eq!(outcome, "Here");
 }

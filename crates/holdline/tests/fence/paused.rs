@@ -11,7 +11,7 @@ use mysql_async::prelude::Queryable;
 use rustix::process::Signal;
 
 use crate::children::{Process, next_command};
-use crate::support::{LONG, client, database, mariadb, mysql_client, soon, told};
+use crate::support::{LONG, client, database, mariadb, mysql_client, soon, word_of};
 use crate::web_server::{WebServer, plain};
 
 const NAME: &str = "stock/17";
@@ -70,7 +70,7 @@ impl Resource {
                         step.execute("UPDATE stock SET apples = $1", &[&apples]).await
                     })
                     .await;
-                told(&answer)
+                word_of(&answer)
             }
             Resource::Mysql(db) => {
                 let answer = MysqlFence::new(NAME)
@@ -78,12 +78,12 @@ impl Resource {
                         step.exec_drop("UPDATE stock SET apples = ?", (apples,)).await
                     })
                     .await;
-                told(&answer)
+                word_of(&answer)
             }
             Resource::Redis(db) => {
                 let fence = RedisFence::new(NAME).expect("a key");
                 let call = fence.check_and_set(proof, apples.to_string()).expect("a call");
-                told(&call.outcome(&eval(db, &call.words()).await))
+                word_of(&call.outcome(&eval(db, &call.words()).await))
             }
             Resource::Http(address) => {
                 let head = format!("PUT /stock/17 token={}", proof.token());
@@ -169,11 +169,11 @@ async fn pause(kind: &str, locks: &str, data: &str, stored: impl Fn() -> String)
 
     holder.signal(Signal::CONT);
     holder.send("go");
-    let told = tokio::task::spawn_blocking(move || {
+    let late_write = tokio::task::spawn_blocking(move || {
         let wrote = holder.says("wrote: ");
         (wrote, holder.says("refusals: "), holder)
     });
-    let (wrote, refusals, mut holder) = soon("the late write", told).await.expect("no panic");
+    let (wrote, refusals, mut holder) = soon("the late write", late_write).await.expect("no panic");
     assert_eq!(wrote, format!("stale {mine} {}", proof.token()));
     // Of HTTP the service counts, and not its caller.
     assert_eq!(refusals, if kind == "http" { "0" } else { "1" });

@@ -16,7 +16,7 @@ fn work_under_a_held_mark_delays_newer_holders_and_refuses_older_ones() {
     let mark = FileMark::at(home.join("mark")).expect("a place");
     let held = mark.hold(&proof(34)).expect("the first");
     assert_eq!(mark.mark().expect("readable"), Some(token(34)), "raised before the work");
-    assert!(is_stale(&mark.seal(&proof(33))), "who is stale need not wait to hear it");
+    assert!(is_stale(&mark.seal(&proof(33))), "a stale holder need not wait for the refusal");
     mark.check(&proof(34)).expect("a check does not wait");
     let reported = at_once(&mark).hold(&proof(35)).map(drop);
     assert!(matches!(reported, Err(FenceError::Busy { .. })), "{reported:?}");

@@ -104,7 +104,7 @@ fn one_process_that_dies() {
     answer.expect("nobody else is here");
 }
 
-/// Runs the process and tells whether it was killed before it could end.
+/// Runs the process; returns whether it was killed before it could end.
 fn dies(path: &Path, verb: &str, steps: usize) -> bool {
     let ended = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "file::tests::kills::one_process_that_dies"])
@@ -152,7 +152,7 @@ fn kill_everywhere(old: Option<&str>, verb: &str) -> [usize; 4] {
         counts[if is_new { 2 } else { 1 }] += 1;
         counts[3] += usize::from(left_behind);
 
-        // Whoever comes next waits for nobody, and is refused as the mark says.
+        // The next writer does not wait, and is refused or accepted by the mark.
         assert_eq!(is_stale(&file.seal(&proof(33))), is_new, "step {steps}");
         file.check_and_write(&proof(35), |content| {
             content.push(b'!');

@@ -19,7 +19,7 @@ fn put(file: &FencedFile, number: u64, content: &str) -> Result<(), FenceError> 
     })
 }
 
-/// Every call tells `Foreign`, and `check` says that what stands there is as it was.
+/// Every call returns `Foreign`, and the content stays as it was.
 fn is_foreign(path: &Path, says: &str) {
     let file = at(path);
     let mine = proof(34);
@@ -144,7 +144,7 @@ fn mode_is_kept_and_companions_are_as_documented() {
 
 /// Unless root runs the tests, who may do everything.
 #[test]
-fn a_directory_that_cannot_be_written_is_told_and_nothing_changed() {
+fn a_directory_that_cannot_be_written_is_reported_and_nothing_changed() {
     let home = Home::new();
     let path = home.join("file");
     put(&at(&path), 34, "old").expect("fresh");

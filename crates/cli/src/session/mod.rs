@@ -349,10 +349,11 @@ impl Session {
         Err(error.with_name(name))
     }
 
-    /// Releases the guard; `None` if the store does not answer within [`RELEASE_LIMIT`]. The
-    /// request is repeated until the store answers or [`Session::close`] returns.
-    pub(crate) async fn release(&self, guard: Guard) -> Option<ReleaseOutcome> {
-        let end = Instant::now() + RELEASE_LIMIT;
+    /// Releases the guard of a job that ended at `ended`; `None` if the store does not answer within
+    /// [`RELEASE_LIMIT`] of that. The request is repeated until the store answers or
+    /// [`Session::close`] returns.
+    pub(crate) async fn release(&self, guard: Guard, ended: Instant) -> Option<ReleaseOutcome> {
+        let end = ended + RELEASE_LIMIT;
         self.ends_by.set(Some(end));
         tokio::time::timeout_at(end, guard.release()).await.ok()
     }

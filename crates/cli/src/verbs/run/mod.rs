@@ -48,8 +48,9 @@ use crate::verbs::waiting::{self, WaitStatus};
 
 /// How long a job may take to end after TERM unless said otherwise.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a job's end waits for the answer whether an operator caused it.
-const REVOKE_CHECK_LIMIT: Duration = Duration::from_secs(1);
+/// How long a job's end waits for the answer whether an operator caused it: half of what the release
+/// has, from whose time it is taken.
+const REVOKE_CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Acquires the name, runs the job, releases; always writes the report.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
@@ -266,8 +267,9 @@ impl Run<'_> {
         report: &mut Report,
     ) -> Outcome {
         let name = guard.name().clone();
+        let ended_at = Instant::now();
         let revoked = self.revoked(&guard, ended.as_ref().ok()).await;
-        let released = self.session.release(guard).await;
+        let released = self.session.release(guard, ended_at).await;
         report.held = Some(since.elapsed());
         let lost = match released {
             Some(ReleaseOutcome::Lost { reason }) => Some(reason),

@@ -114,7 +114,9 @@ mod set {
                 if !evicted.is_empty() {
                     confirmed(&evictions(&evicted), confirm, console)?;
                 }
-                admin.rejoin().await?
+                let status = admin.rejoin().await?;
+                warn_of_replaced(&status, console);
+                status
             }
         };
         let url = holdline::redact_url(&address.url);
@@ -152,6 +154,14 @@ mod set {
             .filter(|node| node.state == NodeState::Quarantined)
             .map(|node| node.address.as_str())
             .collect();
+        if !waiting.is_empty() && status.works() {
+            console.info(&format!(
+                "nothing was changed: a majority of the servers has its data, so the wait of {} \
+                 ends by itself, and nobody can end it sooner",
+                waiting.join(", "),
+            ));
+            return Ok(status);
+        }
         if !waiting.is_empty() {
             let question = format!(
                 "you vouch that no earlier lock is held on {}: if that is wrong, two \
@@ -161,6 +171,17 @@ mod set {
             confirmed(&question, confirm, console)?;
         }
         Ok(admin.vouch().await?)
+    }
+
+    /// Warns of servers that `rejoin` has not readmitted.
+    fn warn_of_replaced(status: &QuorumStatus, console: &Console) {
+        for node in status.nodes.iter().filter(|node| node.state == NodeState::Replaced) {
+            console.warn(&format!(
+                "{}: not readmitted, since the set has no slot of this address: leave it out of \
+                 the list, or give it a slot with `holdline quorum replace`",
+                node.address
+            ));
+        }
     }
 
     async fn replace(

@@ -207,3 +207,26 @@ fn an_operator_replaces_a_server_that_is_gone() {
     assert!(rejoined.stdout.contains("mislisted") || rejoined.stdout.contains("replaced"));
     assert!(redlock.run_on(&list, &["quorum", "status"]).stdout.contains("epoch 2"));
 }
+
+#[test]
+fn a_vouch_and_a_rejoin_that_change_nothing_say_so() {
+    let redlock = Redlock::start(4);
+    for line in [&["quorum", "init"][..], &["quorum", "vouch", "--yes"]] {
+        assert_eq!(redlock.run_on(&[0, 1, 2], line).code, 0);
+    }
+    let [old, new] = [2, 3].map(|server| redlock.address(server));
+    let list = [0, 1, 3];
+    let done = redlock.run_on(&list, &["quorum", "replace", &old, &new, "--yes"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    // The new one waits, and two servers have their data.
+    let vouched = redlock.run_on(&list, &["quorum", "vouch", "--yes"]);
+    assert_eq!(vouched.code, 0, "{vouched:?}");
+    assert!(vouched.stderr.contains("nothing was changed"), "{vouched:?}");
+    assert!(!vouched.stderr.contains("you vouch"), "{vouched:?}");
+    assert!(vouched.stdout.contains("quarantined"), "{vouched:?}");
+    // The old one has its data, and no slot.
+    let rejoined = redlock.run_on(&[0, 1, 2], &["quorum", "rejoin"]);
+    assert_eq!(rejoined.code, 0, "{rejoined:?}");
+    assert!(rejoined.stdout.contains("replaced"), "{rejoined:?}");
+    assert!(rejoined.stderr.contains(&format!("{old}: not readmitted")), "{rejoined:?}");
+}

@@ -297,7 +297,8 @@ const VOUCH: &str = "wait; or, if you know that no lock is held on these servers
                      `holdline quorum vouch` ends the quarantine";
 /// How to resolve a server that was replaced.
 const REJOIN: &str = "leave it out of the list; or `holdline quorum rejoin` gives it back the slot \
-                      of its address, and `holdline quorum replace OLD NEW` another one";
+                      of its address, if the set has one, and `holdline quorum replace OLD NEW` \
+                      another one";
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -349,8 +349,8 @@ impl Session {
         Err(error.with_name(name))
     }
 
-    /// Releases the guard of a job that ended at `ended`; `None` if the store does not answer within
-    /// [`RELEASE_LIMIT`] of that. The request is repeated until the store answers or
+    /// Releases the guard of a job that ended at `ended`; `None` if the store does not answer
+    /// within [`RELEASE_LIMIT`] of that. The request is repeated until the store answers or
     /// [`Session::close`] returns.
     pub(crate) async fn release(&self, guard: Guard, ended: Instant) -> Option<ReleaseOutcome> {
         let end = ended + RELEASE_LIMIT;

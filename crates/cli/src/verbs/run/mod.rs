@@ -48,8 +48,8 @@ use crate::verbs::waiting::{self, WaitStatus};
 
 /// How long a job may take to end after TERM unless said otherwise.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a job's end waits for the answer whether an operator caused it: half of what the release
-/// has, from whose time it is taken.
+/// How long a job's end waits for the answer whether an operator caused it: half of what the
+/// release has, from whose time it is taken.
 const REVOKE_CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Acquires the name, runs the job, releases; always writes the report.

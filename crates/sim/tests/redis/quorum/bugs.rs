@@ -174,10 +174,7 @@ impl Bug {
                 ("local base = last or largest", "local base = last or floor"),
                 ("later(last or largest, floor) + 1", "later(last or floor, floor) + 1"),
                 ("'PX', '86400000'", "'PX', '2000'"),
-                (
-                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '86400000'",
-                    "local COUNTER_LIFE, MAX_LEASE, MIN_MEMORY = '2000'",
-                ),
+                ("local COUNTER_LIFE = '86400000'", "local COUNTER_LIFE = '2000'"),
             ],
             Bug::TokenStandsStill => &[
                 ("local base = last or largest", "token = last or token local base = ''"),
@@ -241,7 +238,7 @@ return wanted < token and wanted or token",
   node.r and format('%.0f', math.max(tonumber(node.r) - now, 0)) or false,",
                 ),
             ],
-            Bug::FloorOfTheClockAlone => &[("local SKEW = 1000000", "local SKEW = 0")],
+            Bug::FloorOfTheClockAlone => &[("now + SKEW", "now")],
             // Its own data says that it loses nothing, and counts as a proof.
             Bug::DurableExcuse => &[
                 ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),

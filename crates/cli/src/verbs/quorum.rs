@@ -148,29 +148,30 @@ mod set {
         if status.set.is_none() && status.nodes.iter().any(|node| node.state == NodeState::Blank) {
             return Err(failure(&status));
         }
-        let waiting: Vec<&str> = status
-            .nodes
-            .iter()
-            .filter(|node| node.state == NodeState::Quarantined)
-            .map(|node| node.address.as_str())
-            .collect();
-        if !waiting.is_empty() && status.works() {
+        let sooner = admin.plan_vouch().await?;
+        if !sooner.is_empty() {
+            let question = format!(
+                "you vouch that no earlier lock is held on {}: if that is wrong, two \
+                 clients hold one lock at once, and a fencing token may be given again",
+                sooner.join(", "),
+            );
+            confirmed(&question, confirm, console)?;
+            return Ok(admin.vouch().await?);
+        }
+        let quarantined = |node: &&NodeStatus| node.state == NodeState::Quarantined;
+        let waiting: Vec<&str> = status.nodes.iter().filter(quarantined).map(address).collect();
+        if status.works() && !waiting.is_empty() {
             console.info(&format!(
                 "nothing was changed: a majority of the servers has its data, so the wait of {} \
                  ends by itself, and nobody can end it sooner",
                 waiting.join(", "),
             ));
-            return Ok(status);
         }
-        if !waiting.is_empty() {
-            let question = format!(
-                "you vouch that no earlier lock is held on {}: if that is wrong, two \
-                 clients hold one lock at once, and a fencing token may be given again",
-                waiting.join(", "),
-            );
-            confirmed(&question, confirm, console)?;
-        }
-        Ok(admin.vouch().await?)
+        Ok(status)
+    }
+
+    fn address(node: &NodeStatus) -> &str {
+        &node.address
     }
 
     /// Warns of servers that `rejoin` has not readmitted.

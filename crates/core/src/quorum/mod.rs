@@ -46,7 +46,9 @@ mod tests;
 
 pub use ballot::{Ballot, BallotOutcome, NoVote, WriteBack};
 pub use configuration::{Configuration, MemberSlot, NodeId, SetId, Stamp};
-pub use membership::{DesiredConfiguration, MembershipPlan, SetStatus, plan, replacements};
+pub use membership::{
+    DesiredConfiguration, MembershipPlan, SetStatus, plan, replacements, vouched,
+};
 pub use node::{MemberState, NodeCommand, NodeReport, QuorumNode, VoteRefusal};
 pub use register::{NameRegister, Vote, WriteBackReply};
 pub use tally::{RenewalOutcome, Tally};

@@ -230,3 +230,41 @@ fn a_vouch_and_a_rejoin_that_change_nothing_say_so() {
     assert!(rejoined.stdout.contains("replaced"), "{rejoined:?}");
     assert!(rejoined.stderr.contains(&format!("{old}: not readmitted")), "{rejoined:?}");
 }
+
+/// Most servers have lost their data, and no client has begun their wait yet.
+#[test]
+fn a_person_is_asked_before_servers_vote_that_have_not_begun_to_wait() {
+    let redlock = Redlock::set(3);
+    let ask = |arguments: &[&str]| redlock.run(&[&["quorum", "vouch"], arguments].concat());
+    for server in &redlock.servers[..2] {
+        server.raw().say("FLUSHALL").expect("flushed");
+    }
+    let before = redlock.all_kept();
+    let unasked = ask(&[]);
+    assert_eq!(unasked.code, 64, "nobody can be asked: {unasked:?}");
+    let [one, two, three] = [0, 1, 2].map(|server| redlock.address(server));
+    assert!(unasked.stderr.contains(&format!("held on {one}, {two}: ")), "{unasked:?}");
+    assert!(!unasked.stderr.contains(&three), "it has its data: {unasked:?}");
+    assert_eq!(redlock.all_kept(), before);
+    assert_eq!(ask(&["--yes"]).code, 0);
+    assert_eq!(redlock.states(), ["votes"; 3]);
+}
+
+/// An operator vouched while one server did not answer: a majority votes, and that one waits as
+/// long as at first.
+#[test]
+fn a_server_that_an_operator_did_not_reach_is_vouched_for_later() {
+    let redlock = Redlock::start(3);
+    assert_eq!(redlock.run(&["quorum", "init"]).code, 0);
+    redlock.servers[2].stop();
+    let vouched = redlock.run(&["quorum", "vouch", "--yes"]);
+    redlock.servers[2].cont();
+    assert_eq!(vouched.code, 0, "{vouched:?}");
+    assert_eq!(redlock.states(), ["votes", "votes", "quarantined"]);
+    let unasked = redlock.run(&["quorum", "vouch"]);
+    assert_eq!(unasked.code, 64, "{unasked:?}");
+    assert!(unasked.stderr.contains(&format!("held on {}: ", redlock.address(2))), "{unasked:?}");
+    let vouched = redlock.run(&["quorum", "vouch", "--yes"]);
+    assert_eq!(vouched.code, 0, "{vouched:?}");
+    assert_eq!(redlock.states(), ["votes"; 3]);
+}

@@ -122,6 +122,13 @@ pub fn replacements(
     changes.into_iter().map(|(old, new, _)| (old, new)).collect()
 }
 
+/// Returns the indices of the nodes that vote sooner if an operator vouches: it ends their
+/// quarantine, or they get none. No other node votes sooner by it.
+pub fn vouched(reports: &[Option<NodeReport>], desired: &DesiredConfiguration) -> Vec<usize> {
+    let Some(reports) = (Planner { reports, desired }).of_one_set() else { return Vec::new() };
+    Planner { reports: &reports, desired }.vouched()
+}
+
 struct Planner<'a> {
     reports: &'a [Option<NodeReport>],
     desired: &'a DesiredConfiguration,

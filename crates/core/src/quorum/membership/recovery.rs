@@ -42,6 +42,30 @@ impl Planner<'_> {
         MembershipPlan { status: SetStatus::Agreed(current), steps, mislisted }
     }
 
+    /// Returns the indices of the nodes that vote sooner if an operator vouches.
+    pub(super) fn vouched(&self) -> Vec<usize> {
+        let current = match self.plan().status {
+            SetStatus::Agreed(current) => current,
+            SetStatus::Uninitialised { silent } if silent.is_empty() => {
+                return self.seen().map(|(at, _)| at).collect();
+            }
+            _ => return Vec::new(),
+        };
+        let (changes, mislisted) = self.slot_changes(&current);
+        // Nodes that have lost their data begin a quarantine by time.
+        let begins =
+            !self.majority_has_data(&current) && self.every_slot_is_known(&current, &changes);
+        let is_sooner = |(at, report): &(usize, &NodeReport)| match report.state {
+            MemberState::Proposed => current.has(report.id),
+            MemberState::Recovering if report.quarantine.is_some_and(|(_, by_time)| by_time) => {
+                report.quarantine.is_some_and(|(left, _)| !left.is_zero())
+            }
+            MemberState::Recovering | MemberState::Blank => begins && !mislisted.contains(at),
+            MemberState::Voting | MemberState::Replaced => false,
+        };
+        self.seen().filter(is_sooner).map(|(at, _)| at).collect()
+    }
+
     /// Sends a configuration to the nodes that have an older one, and to members that have none.
     fn adopt(&self, configuration: &Configuration) -> Vec<(usize, NodeCommand)> {
         let older = self.seen().filter(|(_, report)| match &report.configuration {

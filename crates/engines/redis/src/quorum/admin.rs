@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdline_core::quorum::{
     Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, SetStatus,
+    vouched,
 };
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
@@ -58,6 +59,21 @@ impl QuorumAdmin {
     /// all nodes answered. The next call continues, or the first client that reaches all nodes.
     pub async fn init(&self) -> Result<QuorumStatus, LockError> {
         self.converge(self.set.desired(), self.max_lease).await
+    }
+
+    /// Returns the addresses of the servers that vote sooner by [`QuorumAdmin::vouch`], since it
+    /// ends their quarantine, or they get none. Changes nothing.
+    ///
+    /// # Errors
+    /// `Refused`: these servers cannot be one set. `NoQuorum`: not all nodes answered, and they
+    /// belong to no set.
+    pub async fn plan_vouch(&self) -> Result<Vec<String>, LockError> {
+        self.set.inspect_all().await;
+        let observed = self.set.observed();
+        let (reports, plan) = self.set.assess(&observed, self.set.desired());
+        self.check(&plan, &observed)?;
+        let address = |at: usize| self.set.members[at].address().to_owned();
+        Ok(vouched(&reports, self.set.desired()).into_iter().map(address).collect())
     }
 
     /// Ends a quarantine that is there only because no majority has kept its data: the operator

@@ -103,7 +103,7 @@ async fn a_server_that_lost_its_data_is_reported_with_its_quarantine() {
     nodes.servers[0].raw().say("FLUSHALL").expect("flushed");
     nodes.admin().rejoin().await.expect("the others remember");
     let found = run_checkup(&nodes).await;
-    assert!(one(&found, "votes").found().contains("s more"), "{found:?}");
+    assert!(one(&found, "votes").found().contains("its quarantine ends in "), "{found:?}");
     assert_eq!(one(&found, "votes").health(), Health::Warning, "{found:?}");
     assert_eq!(one(&found, "margin").health(), Health::Warning, "{found:?}");
 }

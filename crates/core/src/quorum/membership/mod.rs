@@ -26,7 +26,7 @@
 //! the node accepted the new configuration, since under the new one the old id does not count. The
 //! argument needs no clock. Where no majority has kept its data, only the clocks are left.
 //!
-//! Read next: [`initialise`] for a new set, [`recovery`] for a set in use, [`slots`] for M5.
+//! Read next: `initialise` for a new set, `recovery` for a set in use, `slots` for M5.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -46,8 +46,8 @@ macro_rules! judge {
     };
 }
 
-/// Runs the suite on a store, and panics if something is not as it must be. [`judge!`] calls it with
-/// the package and the path of its test.
+/// Runs the suite on a store, and panics if something is not as it must be. [`judge!`] calls it
+/// with the package and the path of its test.
 ///
 /// # Panics
 /// The store does not pass.

@@ -8,7 +8,7 @@
 //! let admin = holdline::redlock::admin("redlock://one,two,three")?;
 //! admin.init().await?;
 //! // These servers are new: no lock is held on them, so they need no quarantine.
-//! let status = admin.vouch().await?;
+//! let status = admin.vouch(&admin.plan_vouch().await?).await?;
 //! println!("{} of {} nodes vote", status.votes, status.nodes.len());
 //! # Ok(())
 //! # }

@@ -71,7 +71,7 @@ impl World {
         let world = World { servers: servers?, runtime, peers: Peers::find() };
         let admin = redlock::admin(&world.url(""))?;
         world.runtime.block_on(admin.init())?;
-        world.runtime.block_on(admin.vouch())?;
+        world.runtime.block_on(async { admin.vouch(&admin.plan_vouch().await?).await })?;
         Ok(world)
     }
 

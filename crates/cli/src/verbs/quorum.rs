@@ -156,7 +156,7 @@ mod set {
                 sooner.join(", "),
             );
             confirmed(&question, confirm, console)?;
-            return Ok(admin.vouch().await?);
+            return Ok(admin.vouch(&sooner).await?);
         }
         let quarantined = |node: &&NodeStatus| node.state == NodeState::Quarantined;
         let waiting: Vec<&str> = status.nodes.iter().filter(quarantined).map(address).collect();

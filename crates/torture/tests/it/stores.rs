@@ -152,7 +152,9 @@ fn found(url: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     runtime.block_on(admin.init()).expect("a set");
-    runtime.block_on(admin.vouch()).expect("these servers are new");
+    runtime
+        .block_on(async { admin.vouch(&admin.plan_vouch().await?).await })
+        .expect("these servers are new");
 }
 
 #[test]

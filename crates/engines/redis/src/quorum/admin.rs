@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::quorum::{
-    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, SetStatus,
-    vouched,
+    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeReport,
+    SetStatus, vouched,
 };
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
@@ -58,7 +58,7 @@ impl QuorumAdmin {
     /// one, with another longest lease than requested; then nothing has changed. `NoQuorum`: not
     /// all nodes answered. The next call continues, or the first client that reaches all nodes.
     pub async fn init(&self) -> Result<QuorumStatus, LockError> {
-        self.converge(self.set.desired(), self.max_lease).await
+        self.converge(self.set.desired(), self.max_lease, None).await
     }
 
     /// Returns the addresses of the servers that vote sooner by [`QuorumAdmin::vouch`], since it
@@ -72,20 +72,22 @@ impl QuorumAdmin {
         let observed = self.set.observed();
         let (reports, plan) = self.set.assess(&observed, self.set.desired());
         self.check(&plan, &observed)?;
-        let address = |at: usize| self.set.members[at].address().to_owned();
-        Ok(vouched(&reports, self.set.desired()).into_iter().map(address).collect())
+        Ok(self.vote_sooner(&reports))
     }
 
     /// Ends a quarantine that is there only because no majority has kept its data: the operator
-    /// confirms that no lock is held on these servers. If that is wrong, two clients can hold a
-    /// lock at once. Servers that belong to no set are initialised first, as by
-    /// [`QuorumAdmin::init`].
+    /// confirms that no lock is held on the servers with these addresses, as
+    /// [`QuorumAdmin::plan_vouch`] names them. If that is wrong, two clients can hold a lock at
+    /// once. Servers that belong to no set are initialised first, as by [`QuorumAdmin::init`].
     ///
     /// # Errors
-    /// As for [`QuorumAdmin::init`].
-    pub async fn vouch(&self) -> Result<QuorumStatus, LockError> {
-        self.converge(&DesiredConfiguration { vouched: true, ..self.set.desired().clone() }, None)
-            .await
+    /// As for [`QuorumAdmin::init`]. `Refused` also if a server that is not confirmed would vote
+    /// sooner: it has lost its data or has answered only after the operator was asked. That server
+    /// waits. Whether the confirmed ones vote already is unknown.
+    pub async fn vouch<S: AsRef<str>>(&self, confirmed: &[S]) -> Result<QuorumStatus, LockError> {
+        let desired = DesiredConfiguration { vouched: true, ..self.set.desired().clone() };
+        let confirmed: Vec<&str> = confirmed.iter().map(AsRef::as_ref).collect();
+        self.converge(&desired, None, Some(&confirmed)).await
     }
 
     /// Readmits replaced nodes, and advances the recovery of nodes that lost their data; clients do
@@ -114,18 +116,23 @@ impl QuorumAdmin {
         }
     }
 
-    /// Sends steps until the servers are a set, with the `requested` longest lease if given.
+    /// Sends steps until the servers are a set, with the `requested` longest lease if given. No
+    /// server but those that are `confirmed`, if given, votes sooner by it.
     async fn converge(
         &self,
         desired: &DesiredConfiguration,
         requested: Option<Duration>,
+        confirmed: Option<&[&str]>,
     ) -> Result<QuorumStatus, LockError> {
         self.set.handshake_all().await;
         let end = self.set.clock.now().after(LIMIT);
         loop {
             let observed = self.set.observed();
-            let (_, plan) = self.set.assess(&observed, desired);
+            let (reports, plan) = self.set.assess(&observed, desired);
             self.check(&plan, &observed)?;
+            if let Some(confirmed) = confirmed {
+                self.check_confirmed(&reports, confirmed)?;
+            }
             self.check_max_lease(&plan, &observed, requested)?;
             // No command waits for a quarantine to end: nothing else is left to do.
             let is_agreed = matches!(plan.status, SetStatus::Agreed(_));
@@ -138,6 +145,33 @@ impl QuorumAdmin {
             self.carry_out(&plan).await;
             self.set.handshake_all().await;
         }
+    }
+
+    /// Returns the addresses of the servers that vote sooner by a vouch.
+    fn vote_sooner(&self, reports: &[Option<NodeReport>]) -> Vec<String> {
+        let address = |at: usize| self.set.members[at].address().to_owned();
+        vouched(reports, self.set.desired()).into_iter().map(address).collect()
+    }
+
+    /// Checks that a vouch makes no server vote sooner that the operator has not confirmed. A
+    /// server that loses its data after its report rejects the next steps: they name its id.
+    fn check_confirmed(
+        &self,
+        reports: &[Option<NodeReport>],
+        confirmed: &[&str],
+    ) -> Result<(), LockError> {
+        let mut others = self.vote_sooner(reports);
+        others.retain(|address| !confirmed.contains(&address.as_str()));
+        if others.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "a vouch would make {} vote sooner too, and nobody has confirmed that no earlier lock \
+             is held there, since the data was lost or the server answered only afterwards: start \
+             again",
+            others.join(", "),
+        );
+        Err(LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::Unknown))
     }
 
     /// Checks the requested longest lease. That of a set never changes, since quarantines rely on

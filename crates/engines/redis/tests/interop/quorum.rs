@@ -62,7 +62,8 @@ impl<'a> CaseRun<'a> {
         if row.fencing {
             let admin = QuorumAdmin::new(&options, Arc::new(MachineClock)).map_err(message_of)?;
             admin.init().await.map_err(message_of)?;
-            admin.vouch().await.map_err(message_of)?;
+            let servers = admin.plan_vouch().await.map_err(message_of)?;
+            admin.vouch(&servers).await.map_err(message_of)?;
         }
         let engine =
             QuorumEngine::connect(&options, Arc::new(MachineClock)).await.map_err(message_of)?;

@@ -195,7 +195,28 @@ async fn a_majority_without_data_under_other_names_is_reported_and_an_operator_r
     let planned = operator.plan_replace(&pairs).await.expect("all slots are accounted for");
     let status = operator.replace(&planned).await.expect("agreed");
     assert_eq!((status.epoch, status.votes), (Some(2), 1), "{status:?}");
-    let status = operator.vouch().await.expect("nothing is held");
+    let status = crate::support::vouched(&operator).await;
+    assert_eq!(status.votes, 3, "{status:?}");
+}
+
+/// The operator was asked about two servers, and the third lost its data after that.
+#[tokio::test]
+async fn a_vouch_ends_the_wait_of_no_server_that_was_not_confirmed() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let operator = nodes.admin();
+    let flush = |server: &RedisServer| drop(server.raw().say("FLUSHALL").expect("flushed"));
+    nodes.servers[..2].iter().for_each(flush);
+    let confirmed = operator.plan_vouch().await.expect("they are one set");
+    let address = |at: usize| nodes.servers[at].address().to_string();
+    assert_eq!(confirmed, [address(0), address(1)]);
+    flush(&nodes.servers[2]);
+    let refused = message(operator.vouch(&confirmed).await);
+    assert!(refused.contains(&format!("make {} vote sooner", address(2))), "{refused}");
+    let status = operator.status().await;
+    assert_ne!(status.nodes[2].state, NodeState::Votes, "{status:?}");
+    assert!(!status.works(), "{status:?}");
+    let status = operator.vouch(&[address(0), address(1), address(2)]).await.expect("confirmed");
     assert_eq!(status.votes, 3, "{status:?}");
 }
 

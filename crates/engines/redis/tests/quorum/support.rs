@@ -82,7 +82,8 @@ impl Nodes {
 /// Initialises new servers as a set and vouches for them, as an operator does.
 pub(crate) async fn vouched(admin: &QuorumAdmin) -> QuorumStatus {
     admin.init().await.expect("blank servers become a set");
-    admin.vouch().await.expect("nothing is held on them")
+    let servers = admin.plan_vouch().await.expect("they can be one set");
+    admin.vouch(&servers).await.expect("nothing is held on them")
 }
 
 pub(crate) fn admin_of(options: &QuorumOptions) -> QuorumAdmin {

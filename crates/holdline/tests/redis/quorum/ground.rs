@@ -210,7 +210,7 @@ pub(crate) async fn found(
 ) -> Result<QuorumStatus, LockError> {
     let admin = admin(addresses, max_lease);
     soon("a set", admin.init()).await?;
-    soon("votes", admin.vouch()).await
+    soon("votes", async { admin.vouch(&admin.plan_vouch().await?).await }).await
 }
 
 /// Waits until a node is seen to stand so.

@@ -255,7 +255,9 @@ async fn five_that_are_flushed_at_once_wait_until_an_operator_vouches_for_them()
     };
     // The longest lease is that of the client which founded the set.
     let through: Vec<_> = proxies.iter().map(FaultProxy::address).collect();
-    let status = soon("a set", admin(&through, MINUTE).vouch()).await.expect("vouched for");
+    let operator = admin(&through, MINUTE);
+    let vouch = async { operator.vouch(&operator.plan_vouch().await?).await };
+    let status = soon("a set", vouch).await.expect("vouched for");
     assert_eq!(status.votes, 5, "{status:?}");
     let next = soon("the next", waiter).await.expect("no panic").expect("waited out");
     referee.granted(&next);

@@ -23,7 +23,7 @@ use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_te
 use super::renewal::foreign;
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
-use super::set::NodeSet;
+use super::set::{GRANTED, NodeSet};
 use super::undo::{self, Undo};
 use crate::in_flight::InFlight;
 
@@ -180,7 +180,7 @@ impl Attempt<'_> {
         match answer {
             Answer::Vote(Ok(VoteReply::Granted { last })) => {
                 self.set.note_token(last.get());
-                self.reasons[node] = Some("granted".to_owned());
+                self.reasons[node] = Some(GRANTED.to_owned());
                 self.ballot.voted(node, Vote::Granted { last });
             }
             Answer::Vote(Ok(VoteReply::Busy { holder, left })) => {
@@ -275,7 +275,7 @@ impl Attempt<'_> {
     }
 
     fn has_voted(&self, node: usize) -> bool {
-        self.reasons[node].as_deref() == Some("granted")
+        self.reasons[node].as_deref() == Some(GRANTED)
     }
 
     fn granted(&self) -> usize {

@@ -40,6 +40,10 @@ const MIN_NODE_DEADLINE: Duration = Duration::from_millis(50);
 const FIRST_VIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first handshake waits for the slower nodes, once a majority has answered.
 pub(super) const FIRST_GRACE: Duration = Duration::from_millis(50);
+/// The answer of a node that granted, in the reasons of [`NodeSet::no_quorum`].
+pub(super) const GRANTED: &str = "granted";
+/// The same where a majority granted, but too late.
+const GRANTED_LATE: &str = "granted, but the lease had ended by then";
 
 /// The nodes, and what is known of them together.
 #[derive(Debug)]
@@ -248,8 +252,13 @@ impl NodeSet {
 
     /// Makes the error that too few nodes answered, with the reason of each.
     pub(super) fn no_quorum(&self, reasons: &[Option<String>]) -> LockError {
+        let has_granted = |reason: &&Option<String>| reason.as_deref() == Some(GRANTED);
+        let is_late = reasons.iter().filter(has_granted).count() >= majority(self.members.len());
         let describe = |(at, member): (usize, &Member)| {
-            let reason = reasons.get(at).cloned().flatten();
+            let reason = match reasons.get(at).cloned().flatten() {
+                Some(reason) if is_late && reason == GRANTED => Some(GRANTED_LATE.to_owned()),
+                reason => reason,
+            };
             let observed = || match member.observed() {
                 Observed { current: Some(_), .. } => "answers".to_owned(),
                 Observed { failure: Some(failure), .. } => failure.kind().to_string(),
@@ -284,5 +293,26 @@ pub(super) fn misconfigured(message: String) -> LockError {
 impl Drop for NodeSet {
     fn drop(&mut self) {
         self.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_conformance::clock::MachineClock;
+
+    use super::*;
+    use crate::quorum::engine::context;
+
+    #[test]
+    fn grants_that_came_too_late_are_reported_as_late() {
+        let options = QuorumOptions::from_url("redlock://one,two,three").expect("a good URL");
+        let clock = Arc::new(MachineClock);
+        let set = NodeSet::new(&options, context(&options), clock).expect("a set");
+        let late = |granted: usize| {
+            let reasons: Vec<_> =
+                (0..3).map(|node| (node < granted).then(|| GRANTED.to_owned())).collect();
+            set.no_quorum(&reasons).to_string().matches(GRANTED_LATE).count()
+        };
+        assert_eq!([0, 1, 2, 3].map(late), [0, 0, 2, 3]);
     }
 }

@@ -16,7 +16,7 @@ use crate::node::Value;
 use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::renewal::foreign;
-use crate::quorum::set::NodeSet;
+use crate::quorum::set::{GRANTED, NodeSet};
 use crate::quorum::undo::{self, Undo};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
@@ -105,7 +105,7 @@ impl Attempt<'_> {
                 self.ballot.voted(node, Vote::Busy);
             }
             Ok(reply) if reply.as_text() == Some("OK") => {
-                self.reasons[node] = Some("granted".to_owned());
+                self.reasons[node] = Some(GRANTED.to_owned());
                 self.granted.push(node);
                 self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
             }
@@ -213,7 +213,7 @@ pub(in crate::quorum) async fn acquire_known(
     for (node, answer) in answers {
         match answer.and_then(|reply| unfenced.reader.parse_state(&reply)) {
             Ok(Some(held)) if held.is(&lease) => {
-                reasons[node] = Some("granted".to_owned());
+                reasons[node] = Some(GRANTED.to_owned());
                 lefts.push(held.left.unwrap_or_default());
             }
             Ok(_) => {

@@ -35,6 +35,13 @@ pub(crate) fn is_several_sets(kind: ScenarioKind, error: &LockError) -> bool {
     kind == ScenarioKind::Wild && error.to_string().contains("these servers are not one set")
 }
 
+/// Confirms that no lock is held on any of the servers.
+async fn vouch_for_all(admin: &QuorumAdmin) -> Result<&'static str, LockError> {
+    let nodes = admin.status().await.nodes.into_iter();
+    let all: Vec<String> = nodes.map(|node| node.address).collect();
+    admin.vouch(&all).await.map(|_| "done")
+}
+
 impl World {
     fn operate(&mut self, order: OperatorCommand) {
         self.operators += 1;
@@ -48,7 +55,7 @@ impl World {
                 let admin = || QuorumAdmin::new(&options, clock.clone());
                 let reply = match &order {
                     OperatorCommand::Init => match admin() {
-                        Ok(admin) => admin.vouch().await.map(|_| "done"),
+                        Ok(admin) => vouch_for_all(&admin).await,
                         Err(error) => Err(error),
                     },
                     OperatorCommand::Rejoin => match admin() {

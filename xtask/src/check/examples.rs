@@ -5,8 +5,9 @@
 //! stands for any text. The blocks of one document run in order, in one directory of their own,
 //! with locks, home and configuration of their own.
 
+use super::Outcome;
+use super::counts::Counts;
 use crate::cargo::cargo;
-use crate::check::Outcome;
 use crate::markdown::{Fence, fences};
 use crate::metadata::Metadata;
 use crate::process;
@@ -22,7 +23,7 @@ const SCRIPT: &str = "example.sh";
 const EXPECTED: &str = "# => ";
 
 pub(crate) fn run() -> Outcome {
-    let mut counts = crate::check::Counts::default();
+    let mut counts = Counts::default();
     let outcome = documents().and_then(|documents| {
         let binaries = build()?;
         let mut wrong = Vec::new();

@@ -92,7 +92,8 @@ macro_rules! verbs {
                 "quorum_renew",
                 "head",
                 $of_node,
-                "quorum_renew_fast",
+                "quorum_renew_each",
+                "renew_fast",
                 $($rules,)+
                 "quorum_renew"
             ),

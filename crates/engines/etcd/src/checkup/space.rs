@@ -44,8 +44,7 @@ impl Quota {
         match status.db_size_quota {
             1.. => Quota::Bytes(status.db_size_quota),
             0 => {
-                let asked =
-                    timeout(options.cluster.command_timeout, metrics(member, options)).await;
+                let asked = timeout(options.command_timeout(), metrics(member, options)).await;
                 asked.ok().flatten().map_or(Quota::Unknown, |text| among(&text))
             }
             _ => Quota::Unbounded,

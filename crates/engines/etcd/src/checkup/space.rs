@@ -24,7 +24,7 @@ const NEARLY_FULL: i64 = 80;
 const METRIC: &str = "etcd_server_quota_backend_bytes ";
 /// More bytes than the metrics of any member.
 const LONGEST_ANSWER: u64 = 8 * 1024 * 1024;
-const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "etcd://" };
+const TLS: TlsContext = TlsContext { engine: ENGINE, without: "etcd://" };
 
 /// How much a member's database may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,7 @@ async fn metrics(member: &Server, options: &EtcdOptions) -> Option<String> {
     let mut stream = socket::connect(&member.host, member.port).await.ok()?;
     match options.tls() {
         None => fetch(&mut stream, member).await,
-        Some(files) => {
-            fetch(&mut SPEAKER.wrap(stream, &member.host, files).await.ok()?, member).await
-        }
+        Some(files) => fetch(&mut TLS.wrap(stream, &member.host, files).await.ok()?, member).await,
     }
 }
 

@@ -7,8 +7,8 @@ mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
+use crate::link::Script;
 use crate::lua_constants;
-use crate::node::Script;
 
 pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
 pub(crate) use requests::{

@@ -10,8 +10,8 @@
 //!   there is no key.
 
 use crate::keys::Layout;
+use crate::link::Script;
 use crate::lua_constants;
-use crate::node::Script;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {

@@ -10,7 +10,6 @@ mod bench;
 mod cargo;
 mod check;
 mod evidence;
-mod examples;
 mod interop;
 mod markdown;
 mod metadata;

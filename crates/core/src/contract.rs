@@ -66,6 +66,26 @@ pub struct AcquireRequest {
     pub metadata: Metadata,
 }
 
+impl Mode {
+    /// Checks that this mode may be used on a name that is in use: exclusive and shared together,
+    /// permits only with permits of the same total. `permits_of` is the total that is in use.
+    ///
+    /// # Errors
+    /// `Invalid` names the kind of lock that uses the name.
+    pub fn check_beside(
+        self,
+        permits_of: Option<u32>,
+        engine: &'static str,
+    ) -> Result<(), LockError> {
+        let message = match permits_of {
+            in_use if in_use == self.permits_of() => return Ok(()),
+            Some(of) => format!("the name is in use as a semaphore of {of}, not as {self}"),
+            None => format!("the name is in use as a mutex or read/write lock, not as {self}"),
+        };
+        Err(LockError::invalid(engine, "mode", message))
+    }
+}
+
 impl AcquireRequest {
     /// Checks what can be checked without the store.
     ///

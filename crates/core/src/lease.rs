@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::renewal::MIN_RETRY;
 use crate::validity::MARGIN;
 
 /// The shortest lease.
@@ -27,6 +26,8 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The longest lease that a grant starts with; the first renewal gives a longer one. So if a reply
 /// is lost and the release cannot be sent, the grant has ended after this time.
 pub const MAX_FIRST_LEASE: Duration = Duration::from_secs(30);
+/// The shortest renew interval, and the smallest pause between two tries of a renewal that failed.
+pub const MIN_RETRY: Duration = Duration::from_millis(5);
 /// By how much the rates of two clocks may differ unless set, in parts per million: 1 %.
 pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 /// The largest drift that may be set: 20 %.

@@ -10,8 +10,7 @@ use std::time::Duration;
 use crate::lease::LeaseTerms;
 use crate::moment::Moment;
 
-/// The smallest pause between two tries of a renewal that failed.
-pub const MIN_RETRY: Duration = Duration::from_millis(5);
+pub use crate::lease::MIN_RETRY;
 
 /// Returns when to renew a lease next. Its last confirmation was sent at `sent`, and the reply
 /// reported that `left` was left. The next renewal is after the renewal interval, or after a third

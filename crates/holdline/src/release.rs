@@ -46,7 +46,8 @@ pub enum ReleaseOutcome {
 
 impl ReleaseOutcome {
     /// Returns whether the lease was certainly held until the release: the store confirmed it, or
-    /// other guards of the owner still hold the lease.
+    /// other guards of the owner still hold the lease. It is false for a release that the store has
+    /// not confirmed (`Released { confirmed: false, .. }`), although the name will be free.
     pub fn is_released(&self) -> bool {
         match self {
             ReleaseOutcome::Released { confirmed, .. } => *confirmed,

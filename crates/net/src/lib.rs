@@ -7,12 +7,13 @@
 //! | [`socket`] | TCP with the options that keep it from hanging |
 //! | [`tls`] | certificates, and messages for failed handshakes |
 //! | [`files`], [`secret`] | the files that settings name, and secrets that no message shows |
-//! | [`url`], [`settings`] | the parts of an engine's URL, and the settings that clusters share |
+//! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod executor;
 pub mod files;
+pub mod limits;
 pub mod runtime;
 pub mod secret;
 pub mod settings;

@@ -1,17 +1,15 @@
-//! The settings that engines of several servers have in common: servers, credentials, time limits,
-//! the number of waiters.
+//! The settings that engines of several servers have in common: servers, credentials, limits.
 
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
 
+use crate::limits::Limits;
 use crate::secret::Secret;
 use crate::url::{Reader, Server};
 
-const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
-const MAX_WAITERS: usize = 100_000;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
 const PARAMETERS: [&str; 6] = [
     "command_timeout_ms",
     "connect_timeout_ms",
@@ -33,12 +31,8 @@ pub struct ClusterSettings {
     pub user: Option<String>,
     /// The user's password.
     pub password: Secret,
-    /// How long making a connection to one server may take.
-    pub connect_timeout: Duration,
-    /// How long one request may take.
-    pub command_timeout: Duration,
-    /// How many contenders may wait for one name.
-    pub max_waiters: usize,
+    /// The limits of requests.
+    pub limits: Limits,
 }
 
 impl ClusterSettings {
@@ -48,9 +42,7 @@ impl ClusterSettings {
             members: vec![url.here()],
             user: None,
             password: Secret::default(),
-            connect_timeout: Duration::from_secs(3),
-            command_timeout: Duration::from_secs(3),
-            max_waiters: 10_000,
+            limits: Limits::of_seconds(3, 3),
         }
     }
 
@@ -81,10 +73,10 @@ impl ClusterSettings {
         key: &str,
         value: &str,
     ) -> Result<(), LockError> {
+        if self.limits.set(url, key, value)? {
+            return Ok(());
+        }
         match key {
-            "command_timeout_ms" => self.command_timeout = url.millis(key, value)?,
-            "connect_timeout_ms" => self.connect_timeout = url.millis(key, value)?,
-            "max_waiters" => self.max_waiters = url.number(key, value)?,
             "password_env" => self.password = Secret::from_variable(url.engine, value)?,
             "password_file" => self.password = Secret::from_file(url.engine, Path::new(value))?,
             "user" => self.user = Some(value.to_owned()),
@@ -102,18 +94,7 @@ impl ClusterSettings {
     /// # Errors
     /// `Invalid` names the setting and its limits.
     pub fn validate(&self, engine: &'static str) -> Result<(), LockError> {
-        for (field, value) in
-            [("connect_timeout", self.connect_timeout), ("command_timeout", self.command_timeout)]
-        {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 10ms to 60s, not {value:?}");
-                return Err(LockError::invalid(engine, field, message));
-            }
-        }
-        if !(1..=MAX_WAITERS).contains(&self.max_waiters) {
-            let message = format!("must be from 1 to {MAX_WAITERS}, not {}", self.max_waiters);
-            return Err(LockError::invalid(engine, "max_waiters", message));
-        }
+        self.limits.validate(engine, SHORTEST_TIMEOUT)?;
         let message = match (&self.user, self.password.expose()) {
             (Some(_), None) => {
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code"
@@ -152,28 +133,9 @@ macro_rules! with_cluster_settings {
                 self.cluster.password = $crate::secret::Secret::new(Some(password.into()));
                 self
             }
-
-            /// Sets the time limit of a connection to one member; the default is 3 s.
-            #[must_use]
-            pub fn with_connect_timeout(mut self, limit: ::std::time::Duration) -> $options {
-                self.cluster.connect_timeout = limit;
-                self
-            }
-
-            /// Sets the time limit of one request; the default is 3 s.
-            #[must_use]
-            pub fn with_command_timeout(mut self, limit: ::std::time::Duration) -> $options {
-                self.cluster.command_timeout = limit;
-                self
-            }
-
-            /// Sets how many contenders may wait for one name; the default is 10,000.
-            #[must_use]
-            pub fn with_max_waiters(mut self, max_waiters: usize) -> $options {
-                self.cluster.max_waiters = max_waiters;
-                self
-            }
         }
+
+        $crate::with_limits!($options, cluster.limits, "3 s", "3 s");
     };
 }
 
@@ -193,7 +155,7 @@ mod tests {
         assert!(set(&parameters[0]).is_ok());
         let error = set(&parameters[1]).expect_err("unknown").to_string();
         assert!(error.contains("max_waiters, own, password_env"), "{error}");
-        assert_eq!(settings.max_waiters, 9);
+        assert_eq!(settings.limits.max_waiters, 9);
         assert!(settings.validate("test").is_ok() && !format!("{settings:?}").contains("pw"));
         assert!(!settings.needs_tls(), "the only member is this machine");
         settings.members = URL.servers(rest).expect("two servers");

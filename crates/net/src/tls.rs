@@ -18,6 +18,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::files::read_pem;
+use crate::url::Reader;
 
 /// The paths of the list of trusted authorities; `SSL_CERT_FILE` comes first.
 const SYSTEM_CA_FILES: [&str; 4] = [
@@ -36,6 +37,29 @@ pub struct TlsFiles {
     pub cert: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// Sets the file that a parameter of a URL names: `ca`, `cert` or `key`.
+    pub fn set(&mut self, key: &str, file: impl Into<PathBuf>) {
+        let field = match key {
+            "ca" => &mut self.ca,
+            "cert" => &mut self.cert,
+            _ => &mut self.key,
+        };
+        *field = Some(file.into());
+    }
+
+    /// Checks that a certificate and its key are set together.
+    ///
+    /// # Errors
+    /// `Invalid`: one of them is missing.
+    pub fn validate(&self, url: Reader) -> Result<(), LockError> {
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(url.bad("a client certificate needs both `cert` and `key`"));
+        }
+        Ok(())
+    }
 }
 
 /// The engine that uses TLS, for error messages.

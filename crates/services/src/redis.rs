@@ -4,15 +4,14 @@ use crate::config::{ClientCertificates, OBSERVER};
 use crate::hosts::Host;
 use crate::ports::Port;
 use crate::scratch::Scratch;
+use crate::server_process::ServerProcess;
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, Raw, RedisConfig, Reply, ServerClock, spawner};
 use rustix::process::Signal;
-use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the server may take for the first answer to a connection while it starts.
@@ -29,6 +28,7 @@ const SIGN_INS: usize = 5;
 /// methods panic with the reason if a command to the server fails, which ends the test.
 #[derive(Debug)]
 pub struct RedisServer {
+    process: ServerProcess,
     config: RedisConfig,
     program: PathBuf,
     /// The machine it runs on, if not on ours.
@@ -36,8 +36,6 @@ pub struct RedisServer {
     port: Port,
     tls: Option<Tls>,
     clock: Option<ServerClock>,
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
 }
 
 #[derive(Debug)]
@@ -67,20 +65,6 @@ impl Tls {
             key.display(),
             self.certificates.ca().display()
         )
-    }
-}
-
-/// Why a start came to nothing.
-enum Refusal {
-    PortTaken(Failure),
-    Other(Failure),
-}
-
-impl Refusal {
-    fn into_failure(self) -> Failure {
-        match self {
-            Self::PortTaken(failure) | Self::Other(failure) => failure,
-        }
     }
 }
 
@@ -114,19 +98,20 @@ impl RedisServer {
             port: Port::reserve()?,
             tls: config.tls.map(|clients| Tls::new(clients, path)).transpose()?,
             clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
-            child: Mutex::new(None),
-            directory,
+            process: ServerProcess::new(directory),
             program,
             host,
             config,
         };
         for _ in 1..PORTS {
             match server.start_here() {
-                Err(Refusal::PortTaken(_)) => server.take_other_ports()?,
-                done => return done.map(|()| server).map_err(Refusal::into_failure),
+                Err(failure) if failure.to_string().contains("Address already in use") => {
+                    server.take_other_ports()?;
+                }
+                done => return done.map(|()| server),
             }
         }
-        server.start_here().map(|()| server).map_err(Refusal::into_failure)
+        server.start_here().map(|()| server)
     }
 
     /// Where the server listens by TCP; the same for as long as this value lives.
@@ -211,13 +196,13 @@ impl RedisServer {
     /// The server's unix socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
+        self.process.directory().join("socket")
     }
 
     /// The directory in which the server keeps its files.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        self.directory.path()
+        self.process.directory()
     }
 
     /// The server's process number.
@@ -226,7 +211,7 @@ impl RedisServer {
     /// The server does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.running(|child| child.id())
+        self.process.pid()
     }
 
     /// Connects behind the engine's back, by the unix socket, as a user who may do everything.
@@ -259,7 +244,7 @@ impl RedisServer {
     /// Returns whether the server's process was started and not ended by this value.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.child().is_some()
+        self.process.is_running()
     }
 
     /// Returns whether the server is a master.
@@ -274,8 +259,7 @@ impl RedisServer {
     /// What the server has written to its log since the first start.
     #[must_use]
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.process.log()
     }
 
     /// Waits until the server's log holds `text`.
@@ -283,9 +267,7 @@ impl RedisServer {
     /// # Panics
     /// It does not within 30 s; the message shows the log.
     pub fn await_log(&self, text: &str) {
-        if until(LIMIT, || self.log().contains(text).then_some(())).is_none() {
-            panic!("the server's log does not hold `{text}`:\n{}", self.log());
-        }
+        self.process.await_log(text);
     }
 
     /// Stops the server (`SIGSTOP`): connections stay, connecting works, nothing is
@@ -294,8 +276,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.send_signal(Signal::STOP);
-        self.await_stopped(true);
+        self.process.stop();
     }
 
     /// Lets a stopped server go on.
@@ -303,8 +284,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.send_signal(Signal::CONT);
-        self.await_stopped(false);
+        self.process.cont();
     }
 
     /// Kills the server (`SIGKILL`) and waits until it is dead. What it had not written is lost.
@@ -312,8 +292,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run.
     pub fn kill(&self) {
-        self.send_signal(Signal::KILL);
-        self.reap();
+        self.process.end_by(Signal::KILL);
     }
 
     /// Asks the server to end (`SIGTERM`) and waits until it has.
@@ -321,8 +300,7 @@ impl RedisServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.send_signal(Signal::TERM);
-        self.reap();
+        self.process.end_by(Signal::TERM);
     }
 
     /// Starts the server again in its directory and on its port; ends it first if it runs.
@@ -330,46 +308,12 @@ impl RedisServer {
     /// # Panics
     /// The server does not start; the message says why.
     pub fn restart(&self) {
-        if self.child().is_some() {
+        if self.process.is_running() {
             self.shutdown();
         }
         if let Err(why) = self.start_here() {
-            panic!("{}", why.into_failure());
-        }
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
-        self.child().as_ref().map(act).expect("the server runs")
-    }
-
-    fn send_signal(&self, signal: Signal) {
-        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
-            panic!("the server cannot be signalled: {why}\n{}", self.log());
-        }
-    }
-
-    fn await_stopped(&self, stopped: bool) {
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, stopped)) {
             panic!("{why}");
         }
-    }
-
-    fn reap(&self) {
-        let Some(mut child) = self.child().take() else { return };
-        let ended = until(LIMIT, || child.try_wait().transpose());
-        if ended.is_none() {
-            let pid = child.id();
-            *self.child() = Some(child);
-            panic!("server {pid} does not end\n{}", self.log());
-        }
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("server.log")
     }
 
     fn take_other_ports(&mut self) -> Result<(), Failure> {
@@ -380,59 +324,25 @@ impl RedisServer {
         Ok(())
     }
 
-    fn start_here(&self) -> Result<(), Refusal> {
-        let child = self.launch()?;
-        *self.child() = Some(child);
-        Ok(())
-    }
-
-    /// Starts the program and waits until it answers.
-    fn launch(&self) -> Result<Child, Refusal> {
-        let before = self.log().len();
-        let mut child = self.spawn().map_err(Refusal::Other)?;
-        let Err(why) = self.await_answer(&mut child) else { return Ok(child) };
-        // Dead already, or about to be: in any case it must not be left.
-        let _ = child.kill();
-        let _ = child.wait();
-        let log = self.log();
-        let reply = log.get(before..).unwrap_or(&log);
-        let failure = Failure::because(format!("{} {why}", self.program.display()), reply);
-        if reply.contains("Address already in use") {
-            return Err(Refusal::PortTaken(failure));
-        }
-        Err(Refusal::Other(failure))
-    }
-
-    fn spawn(&self) -> Result<Child, Failure> {
+    /// Starts the program and waits until it answers. The unix socket lies in a directory of ours,
+    /// so that an answer cannot come from another's server; and a server opens it only after its
+    /// port.
+    fn start_here(&self) -> Result<(), Failure> {
         let tls = self.tls.as_ref().map(Tls::text).unwrap_or_default();
-        let text = self.config.text(self.directory.path(), self.ip(), self.port.number());
-        let file = self.directory.write("redis.conf", tls + &text)?;
-        let users = self.directory.path().join("users.acl");
+        let text = self.config.text(self.process.directory(), self.ip(), self.port.number());
+        let file = self.process.write("redis.conf", tls + &text)?;
+        let users = self.process.directory().join("users.acl");
         // The file of users is the server's own once it exists.
         if self.config.users_in_file && !users.exists() {
-            self.directory.write("users.acl", self.config.user_lines())?;
+            self.process.write("users.acl", self.config.user_lines())?;
         }
-        let open = File::options().create(true).append(true).open(self.log_path());
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
         let mut command = match &self.host {
             Some(host) => host.mortal(&self.program),
             None => spawner::mortal(&self.program),
         };
         command.envs(self.clock.iter().flat_map(ServerClock::environment));
-        command.arg(file).stdin(Stdio::null()).stdout(out).stderr(err);
-        spawner::spawn(command)
-    }
-
-    /// The unix socket lies in a directory of ours, so that an answer cannot come from another's
-    /// server; and a server opens it only after its port.
-    fn await_answer(&self, child: &mut Child) -> Result<(), String> {
-        let answered = until(LIMIT, || match child.try_wait() {
-            Ok(None) => self.answers().then_some(Ok(())),
-            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
-            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
-        });
-        answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")))
+        command.arg(file);
+        self.process.start(self.program.display(), command, || self.answers())
     }
 
     /// Whether the server answers as it will from now on: an error is an answer too, but for the
@@ -446,16 +356,6 @@ impl RedisServer {
             Ok(Reply::Error(says)) => self.config.while_loading || !says.starts_with("LOADING"),
             Ok(_) => true,
             Err(_) => false,
-        }
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child().take() {
-            // Only a process that is gone already cannot be killed, and it still must be reaped.
-            let _ = child.kill();
-            let _ = child.wait();
         }
     }
 }

@@ -12,8 +12,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::history::ATTEMPTS;
 use crate::plan::{Program, SERVER};
-use crate::stage::{ATTEMPTS, At, Stage};
+use crate::stage::{At, Stage};
 use crate::wire::{Assignment, Order, WorkerMessage};
 
 /// All workers.

@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::Fault;
 use crate::checker::{Event, Seen};
-use crate::stage::ATTEMPTS;
+
+/// How many attempts a worker may make: their numbers are its own millions.
+pub(crate) const ATTEMPTS: u64 = 1_000_000;
 
 /// A fault that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;
 
 use crate::checker::{Event, Seen};
-use crate::history::Note;
+use crate::history::{ATTEMPTS, Note};
 use crate::register::{Contender, Register};
 use crate::wire::{Answer, WorkerMessage};
 
-/// How many attempts a worker may make: their numbers are its own millions.
-pub(crate) const ATTEMPTS: u64 = 1_000_000;
 /// How many messages of one kind are kept in full.
 const MESSAGES: usize = 5;
 

@@ -8,11 +8,12 @@
 mod binaries;
 mod counts;
 mod deny;
+mod examples;
 mod report;
 mod tests;
 
 use crate::cargo::cargo;
-use crate::{examples, interop, process, tidy};
+use crate::{interop, process, tidy};
 pub(crate) use counts::Counts;
 use report::StepReport;
 use std::process::Command;

@@ -15,15 +15,7 @@ use syn::visit::Visit;
 use syn::{Item, UseTree, Visibility};
 
 /// Crates whose modules still form cycles. The rule covers all others.
-const NOT_YET: [&str; 7] = [
-    "crates/conformance",
-    "crates/core",
-    "crates/holdline",
-    "crates/server",
-    "crates/sim",
-    "crates/torture",
-    "xtask",
-];
+const NOT_YET: [&str; 2] = ["crates/holdline", "crates/server"];
 /// The node of the root file.
 const ROOT: &str = "crate";
 
@@ -361,7 +353,9 @@ mod tests {
 
     #[test]
     fn a_crate_on_the_list_has_a_cycle() {
-        let (lib, a, b) = ("xtask/src/main.rs", "xtask/src/a.rs", "xtask/src/b.rs");
+        let root = |file| format!("{}/src/{file}.rs", NOT_YET[0]);
+        let (lib, a, b) = (root("lib"), root("a"), root("b"));
+        let (lib, a, b) = (lib.as_str(), a.as_str(), b.as_str());
         let cycle = [(lib, "mod a; mod b;"), (a, "use crate::b;"), (b, "use crate::a;")];
         assert_eq!(found(findings, &cycle), []);
         assert_eq!(found(findings, &cycle[..2]), [(lib.to_owned(), None)]);

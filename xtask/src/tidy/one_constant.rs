@@ -1,9 +1,12 @@
 //! The times of the contract stand in one place each.
 //!
 //! SQL, Lua, help texts and descriptions get them from core by placeholders. So a number of one of
-//! these times in such a text is a copy, which would not follow.
+//! these times in such a text is a copy, which would not follow. Pages cannot be injected: there
+//! the constant's name follows the time in a comment, as in `30 s<!-- MAX_FIRST_LEASE -->`, and the
+//! number must be the constant's. Another comment, such as `<!-- example -->`, marks another time.
 
 use super::Finding;
+use crate::markdown::prose;
 use crate::rust_source::lines_of;
 use crate::tree::{SourceFile, Tree};
 use syn::spanned::Spanned;
@@ -26,6 +29,12 @@ const CONSTANTS: [&str; 8] = [
 const PROGRAMS: (&str, [&str; 2]) = ("crates/engines/", [".lua", ".sql"]);
 /// Where the docs of items are shown to users: as help, and as the description of the API.
 const SHOWN: [&str; 2] = ["crates/cli/src/", "crates/server/src/"];
+/// Pages of `docs` that state times that were measured, and what was once the case.
+const OTHER_PAGES: [&str; 3] = ["docs/benchmarks.md", "docs/track-record.md", "docs/decisions/"];
+/// Constants whose numbers are rarely another time in a page.
+const DISTINCT: [&str; 4] = ["DEFAULT_LEASE", "MAX_FIRST_LEASE", "MIN_TOMBSTONE", "QUEUE_SILENCE"];
+/// What a text is about that states a time of the contract.
+const ABOUT: [&str; 6] = ["lease", "queue", "claim", "first grant", "tombstone", "heartbeat"];
 /// Copies of another meaning.
 const OTHERS: [(&str, &str); 3] = [
     // The format of the most frequent request: a queue of ten thousand.
@@ -56,6 +65,8 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             found.extend(in_program(file, &times));
         } else if SHOWN.iter().any(|shown| file.path.starts_with(shown)) && !file.test_only {
             found.extend(in_docs(file, &times));
+        } else if is_page(&file.path) {
+            found.extend(in_page(file, &times));
         }
     }
     found
@@ -113,25 +124,58 @@ fn in_docs(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
     let is_test = |line: usize| source.is_test(line);
     let shown = docs.0.iter().filter(|(line, _)| !is_test(*line));
     shown
+        .filter(|(_, text)| ABOUT.iter().any(|word| text.contains(word)))
         .filter_map(|(line, text)| {
-            let is_about =
-                ["lease", "queue", "claim", "first grant"].iter().any(|w| text.contains(w));
-            let states = |seconds: u64| {
-                [format!("{seconds}s"), format!("{seconds} s")].iter().any(|time| {
-                    text.match_indices(time.as_str()).any(|(at, _)| {
-                        let around =
-                            (text[..at].chars().last(), text[at + time.len()..].chars().next());
-                        let parts = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
-                        parts(around.0) && parts(around.1)
-                    })
-                })
-            };
-            let (name, _) = times.iter().find(|(_, seconds)| is_about && states(*seconds))?;
+            let (name, _) = times.iter().find(|(_, seconds)| !stated(text, *seconds).is_empty())?;
             let says =
                 format!("these docs state `{name}` or its like: write `@{}@`", name.to_lowercase());
             Some(Finding::at(&file.path, *line, says))
         })
         .collect()
+}
+
+/// Returns where a text states a time: what follows each statement.
+fn stated(text: &str, seconds: u64) -> Vec<&str> {
+    let times = [format!("{seconds}s"), format!("{seconds} s")];
+    let found = times.iter().flat_map(|time| {
+        text.match_indices(time.as_str()).map(|(at, _)| text.split_at(at + time.len())).filter(
+            |(before, after)| {
+                let before = before[..before.len() - time.len()].chars().last();
+                before.is_none_or(|c| !c.is_alphanumeric() && c != '.')
+                    && after.chars().next().is_none_or(|c| !c.is_alphanumeric())
+            },
+        )
+    });
+    found.map(|(_, after)| after).collect()
+}
+
+fn is_page(path: &str) -> bool {
+    let of_users = path.starts_with("docs/") || ["README.md", "ARCHITECTURE.md"].contains(&path);
+    of_users && path.ends_with(".md") && !OTHER_PAGES.iter().any(|other| path.starts_with(other))
+}
+
+fn in_page(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for (line, text) in prose(&file.text) {
+        for (name, seconds) in times {
+            let mark = format!("<!-- {name} -->");
+            let marks = text.matches(&mark).count();
+            let right = stated(text, *seconds).into_iter().filter(|after| after.starts_with(&mark));
+            if marks != right.count() {
+                let says = format!("`{name}` is {seconds} s");
+                found.push(Finding::at(&file.path, line, says));
+            }
+        }
+        let is_bare = |seconds| stated(text, seconds).iter().any(|rest| !rest.starts_with("<!--"));
+        let bare =
+            times.iter().find(|(name, seconds)| DISTINCT.contains(name) && is_bare(*seconds));
+        if let (Some((name, seconds)), true) = (bare, ABOUT.iter().any(|word| text.contains(word)))
+        {
+            let says = format!("write `{seconds} s<!-- {name} -->`, or what else it is");
+            found.push(Finding::at(&file.path, line, says));
+        }
+    }
+    found
 }
 
 /// The docs of fields, variants and items, each as one text with its first line.
@@ -213,6 +257,17 @@ mod tests {
             "struct A {\n    /// How long the lease lasts\n    /// [default: 30s]\n    a: u8,\n}";
         assert_eq!(lines(HELP, help), [Some(2)]);
         assert_eq!(lines(HELP, "/// A queue is left after 4 s.\nfn f() {}"), [Some(1)]);
+    }
+
+    #[test]
+    fn a_page_states_a_time_of_the_contract_with_its_constant() {
+        let page = |text: &str| lines("docs/etcd.md", text);
+        let good = "A lease of 30 s<!-- DEFAULT_LEASE --> or 30s<!-- example -->, 0.4 s, 31 s.\n\
+            Another time of 30 s.\n```text\na lease of 30 s\n```";
+        assert_eq!(page(good), []);
+        assert_eq!(page("A lease of 30 s."), [Some(1)]);
+        assert_eq!(page("A lease of 20 s<!-- DEFAULT_LEASE -->."), [Some(1)]);
+        assert_eq!(lines("docs/decisions/0001-a.md", "A lease of 30 s."), []);
     }
 
     #[test]

@@ -118,8 +118,8 @@ impl Client {
                 .cluster
                 .credentials()
                 .map(|(user, password)| (user.to_owned(), password.to_owned())),
-            connect_timeout: options.cluster.connect_timeout,
-            deadline: options.cluster.command_timeout,
+            connect_timeout: options.connect_timeout(),
+            deadline: options.command_timeout(),
             stale: AtomicBool::new(false),
             state: Mutex::default(),
         })))

@@ -97,7 +97,7 @@ fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
         hand_off: HandOff::Direct,
         lag: LAG,
         clock: ClockKind::Boottime,
-        max_waiters: options.cluster.max_waiters,
+        max_waiters: options.max_waiters(),
         max_batch: BATCH,
         ..Capabilities::reference(ENGINE, identity)
     }

@@ -65,19 +65,16 @@ impl EtcdOptions {
 
     fn set(&mut self, key: &str, value: String) -> Result<(), LockError> {
         match key {
-            "ca" => self.tls_file(key)?.ca = Some(value.into()),
-            "cert" => self.tls_file(key)?.cert = Some(value.into()),
-            "key" => self.tls_file(key)?.key = Some(value.into()),
+            "ca" | "cert" | "key" => match &mut self.tls {
+                Some(files) => files.set(key, value),
+                None => {
+                    return Err(URL.bad(format!("has `{key}`, which needs TLS: write `etcds://`")));
+                }
+            },
             "prefix" => self.prefix = value,
             common => self.cluster.set(URL, &PARAMETERS, common, &value)?,
         }
         Ok(())
-    }
-
-    fn tls_file(&mut self, key: &str) -> Result<&mut TlsFiles, LockError> {
-        self.tls
-            .as_mut()
-            .ok_or_else(|| URL.bad(format!("has `{key}`, which needs TLS: write `etcds://`")))
     }
 
     /// Checks the settings against each other.
@@ -94,16 +91,7 @@ impl EtcdOptions {
             );
             return Err(LockError::invalid(ENGINE, "prefix", message));
         }
-        self.validate_tls()
-    }
-
-    fn validate_tls(&self) -> Result<(), LockError> {
-        let Some(files) = &self.tls else { return Ok(()) };
-        if files.cert.is_some() != files.key.is_some() {
-            let message = "a client certificate needs both `cert` and `key`";
-            return Err(LockError::invalid(ENGINE, "url", message));
-        }
-        Ok(())
+        self.tls.as_ref().map_or(Ok(()), |files| files.validate(URL))
     }
 
     /// Sets the prefix of every key; the default is `holdline/`.
@@ -182,10 +170,7 @@ mod tests {
             options.cluster.members.iter().map(ToString::to_string).collect();
         assert_eq!(members, ["a:2379", "b:7", "[::1]:9"]);
         assert_eq!(options.cluster.credentials(), Some(("ann", "p@ss")));
-        assert_eq!(
-            (options.prefix(), options.cluster.command_timeout.as_millis()),
-            ("locks/", 500)
-        );
+        assert_eq!((options.prefix(), options.command_timeout().as_millis()), ("locks/", 500));
         assert!(options.exposes_password() && !format!("{options:?}").contains("p@ss"));
         let empty = EtcdOptions::from_url("etcd://").expect("good");
         assert_eq!(empty.cluster.members, EtcdOptions::default().cluster.members);

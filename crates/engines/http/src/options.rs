@@ -4,7 +4,7 @@
 //! `token_file`, `token_env`, `ca`, `cert`, `key`, `connect_timeout_ms` and `command_timeout_ms`.
 //! No token is ever shown: not by `Debug`, not in a message.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -80,9 +80,7 @@ impl HttpOptions {
             ("token_env", _) => self.token = Secret::from_variable(ENGINE, value)?,
             ("connect_timeout_ms", _) => self.connect_timeout = reader.millis(key, value)?,
             ("command_timeout_ms", _) => self.command_timeout = reader.millis(key, value)?,
-            ("ca", Some(tls)) => tls.ca = Some(PathBuf::from(value)),
-            ("cert", Some(tls)) => tls.cert = Some(PathBuf::from(value)),
-            ("key", Some(tls)) => tls.key = Some(PathBuf::from(value)),
+            ("ca" | "cert" | "key", Some(tls)) => tls.set(key, value),
             ("ca" | "cert" | "key", None) => {
                 return Err(reader.bad(format_args!("has a `{key}`, which needs `https://`")));
             }

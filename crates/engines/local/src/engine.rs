@@ -232,7 +232,7 @@ impl Engine for LocalEngine {
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         // Hints for our queue entries that arrived since the reply are kept: in the watch itself,
-        // which was expected, or in the unread socket (rule G4).
+        // which was expected, or in the unread socket (rule G4 of the contract).
         let expected = self.shared.watches.expects(lease_id);
         let stream = Watches::open(&self.shared.watches, lease_id);
         if !self.shared.transaction_lock.is_forked() {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdline_core::LockError;
+use holdline_net::limits::Limits;
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::Reader;
@@ -19,9 +20,7 @@ mod url;
 
 pub(crate) use url::Address;
 
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// How many characters the server takes for a name.
 const LONGEST_NAME: usize = 64;
 const URL: Reader = Reader { engine: ENGINE, port: 3306 };
@@ -63,13 +62,6 @@ struct Access {
     tls: Option<TlsFiles>,
 }
 
-#[derive(Clone, Debug)]
-struct Limits {
-    connect_timeout: Duration,
-    command_timeout: Duration,
-    max_waiters: usize,
-}
-
 impl MysqlOptions {
     /// Reads a URL. Parameters: `prefix` of the tables (`holdline_` unless set), `socket`,
     /// `sslmode` (`disable`, or `verify-full`, which `require` means here too), `ca`, `cert`,
@@ -89,11 +81,7 @@ impl MysqlOptions {
                 database: parts.database,
                 tls: None,
             },
-            limits: Limits {
-                connect_timeout: Duration::from_secs(5),
-                command_timeout: Duration::from_secs(2),
-                max_waiters: 10_000,
-            },
+            limits: Limits::of_seconds(5, 2),
             prefix: DEFAULT_PREFIX.to_owned(),
         };
         let mut files = TlsFiles::default();
@@ -112,13 +100,11 @@ impl MysqlOptions {
     }
 
     fn set(&mut self, key: &str, value: String, files: &mut TlsFiles) -> Result<(), LockError> {
+        if self.limits.set(URL, key, &value)? {
+            return Ok(());
+        }
         match key {
-            "ca" => files.ca = Some(value.into()),
-            "cert" => files.cert = Some(value.into()),
-            "key" => files.key = Some(value.into()),
-            "command_timeout_ms" => self.limits.command_timeout = URL.millis(key, &value)?,
-            "connect_timeout_ms" => self.limits.connect_timeout = URL.millis(key, &value)?,
-            "max_waiters" => self.limits.max_waiters = URL.number(key, &value)?,
+            "ca" | "cert" | "key" => files.set(key, value),
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => {
                 self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
@@ -141,20 +127,7 @@ impl MysqlOptions {
     /// # Errors
     /// `Invalid` names the wrong setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
-        for (field, value) in [
-            ("connect_timeout", self.limits.connect_timeout),
-            ("command_timeout", self.limits.command_timeout),
-        ] {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 100ms to 60s, not {value:?}");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        let most = self.limits.max_waiters;
-        if !(1..=MOST_WAITERS).contains(&most) {
-            let message = format!("must be from 1 to {MOST_WAITERS}, not {most}");
-            return Err(LockError::invalid(ENGINE, "max_waiters", message));
-        }
+        self.limits.validate(ENGINE, SHORTEST_TIMEOUT)?;
         for (field, value) in [("user", &self.access.user), ("database", &self.access.database)] {
             let length = value.chars().count();
             if !(1..=LONGEST_NAME).contains(&length) || value.chars().any(char::is_control) {
@@ -173,9 +146,8 @@ impl MysqlOptions {
         if !prefix.starts_with(|c: char| c.is_ascii_lowercase()) {
             return Err(LockError::invalid(ENGINE, "prefix", "must begin with a letter"));
         }
-        let files = self.access.tls.clone().unwrap_or_default();
-        if files.cert.is_some() != files.key.is_some() {
-            return Err(bad("a client certificate needs both `cert` and `key`"));
+        if let Some(files) = &self.access.tls {
+            files.validate(URL)?;
         }
         if self.access.tls.is_some() && matches!(self.access.address, Address::Unix(_)) {
             return Err(bad("a unix socket has no TLS: leave `sslmode` out"));
@@ -204,28 +176,9 @@ impl MysqlOptions {
         self.access.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
-
-    /// Sets how long connecting may take, with the handshake; 5 s unless set.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, limit: Duration) -> MysqlOptions {
-        self.limits.connect_timeout = limit;
-        self
-    }
-
-    /// Sets how long one command may take; 2 s unless set.
-    #[must_use]
-    pub fn with_command_timeout(mut self, limit: Duration) -> MysqlOptions {
-        self.limits.command_timeout = limit;
-        self
-    }
-
-    /// Sets how many contenders may queue for one name; 10,000 unless set.
-    #[must_use]
-    pub fn with_max_waiters(mut self, max_waiters: usize) -> MysqlOptions {
-        self.limits.max_waiters = max_waiters;
-        self
-    }
 }
+
+holdline_net::with_limits!(MysqlOptions, limits, "5 s", "2 s");
 
 impl MysqlOptions {
     /// Returns whether the password's proof would be sent unencrypted over a network.
@@ -260,18 +213,6 @@ impl MysqlOptions {
 
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
-    }
-
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.limits.connect_timeout
-    }
-
-    pub(crate) fn command_timeout(&self) -> Duration {
-        self.limits.command_timeout
-    }
-
-    pub(crate) fn max_waiters(&self) -> usize {
-        self.limits.max_waiters
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdline_core::LockError;
+use holdline_net::limits::Limits;
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::Reader;
@@ -19,9 +20,7 @@ mod url;
 
 pub(crate) use url::Address;
 
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(60);
-const MOST_WAITERS: usize = 100_000;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 /// How many bytes the server keeps of a name; it silently truncates longer ones.
 const LONGEST_NAME: usize = 63;
 const DEFAULT_SCHEMA: &str = "holdline";
@@ -67,13 +66,6 @@ struct Access {
     tls: Option<TlsFiles>,
 }
 
-#[derive(Clone, Debug)]
-struct Limits {
-    connect_timeout: Duration,
-    command_timeout: Duration,
-    max_waiters: usize,
-}
-
 impl PostgresOptions {
     /// Reads a URL. Parameters: `schema` (`holdline` unless set), `sslmode` (`disable`, or
     /// `verify-full`, which `require` means here too), `ca`, `cert`, `key`, `application_name`,
@@ -94,11 +86,7 @@ impl PostgresOptions {
                 database,
                 tls: None,
             },
-            limits: Limits {
-                connect_timeout: Duration::from_secs(5),
-                command_timeout: Duration::from_secs(2),
-                max_waiters: 10_000,
-            },
+            limits: Limits::of_seconds(5, 2),
             schema: DEFAULT_SCHEMA.to_owned(),
             application_name: "holdline".to_owned(),
         };
@@ -118,15 +106,13 @@ impl PostgresOptions {
     }
 
     fn set(&mut self, key: &str, value: String, files: &mut TlsFiles) -> Result<(), LockError> {
+        if self.limits.set(URL, key, &value)? {
+            return Ok(());
+        }
         match key {
             "application_name" => self.application_name = value,
-            "ca" => files.ca = Some(value.into()),
-            "cert" => files.cert = Some(value.into()),
-            "key" => files.key = Some(value.into()),
-            "command_timeout_ms" => self.limits.command_timeout = URL.millis(key, &value)?,
-            "connect_timeout_ms" => self.limits.connect_timeout = URL.millis(key, &value)?,
+            "ca" | "cert" | "key" => files.set(key, value),
             "dbname" => self.access.database = value,
-            "max_waiters" => self.limits.max_waiters = URL.number(key, &value)?,
             "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
             "password_file" => {
                 self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
@@ -149,20 +135,7 @@ impl PostgresOptions {
     /// # Errors
     /// `Invalid` names the wrong setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
-        for (field, value) in [
-            ("connect_timeout", self.limits.connect_timeout),
-            ("command_timeout", self.limits.command_timeout),
-        ] {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 100ms to 60s, not {value:?}");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        let most = self.limits.max_waiters;
-        if !(1..=MOST_WAITERS).contains(&most) {
-            let message = format!("must be from 1 to {MOST_WAITERS}, not {most}");
-            return Err(LockError::invalid(ENGINE, "max_waiters", message));
-        }
+        self.limits.validate(ENGINE, SHORTEST_TIMEOUT)?;
         for (field, value) in [
             ("schema", &self.schema),
             ("user", &self.access.user),
@@ -183,9 +156,8 @@ impl PostgresOptions {
             let message = "may not begin with `pg_`, which the server keeps for itself";
             return Err(LockError::invalid(ENGINE, "schema", message));
         }
-        let files = self.access.tls.clone().unwrap_or_default();
-        if files.cert.is_some() != files.key.is_some() {
-            return Err(bad("a client certificate needs both `cert` and `key`"));
+        if let Some(files) = &self.access.tls {
+            files.validate(URL)?;
         }
         if self.access.tls.is_some() && matches!(self.access.address, Address::Unix(..)) {
             return Err(bad("a unix socket has no TLS: leave `sslmode` out"));
@@ -214,28 +186,9 @@ impl PostgresOptions {
         self.access.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
-
-    /// Sets how long connecting may take, with the handshake; 5 s unless set.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, limit: Duration) -> PostgresOptions {
-        self.limits.connect_timeout = limit;
-        self
-    }
-
-    /// Sets how long one command may take; 2 s unless set.
-    #[must_use]
-    pub fn with_command_timeout(mut self, limit: Duration) -> PostgresOptions {
-        self.limits.command_timeout = limit;
-        self
-    }
-
-    /// Sets how many contenders may queue for one name; 10,000 unless set.
-    #[must_use]
-    pub fn with_max_waiters(mut self, max_waiters: usize) -> PostgresOptions {
-        self.limits.max_waiters = max_waiters;
-        self
-    }
 }
+
+holdline_net::with_limits!(PostgresOptions, limits, "5 s", "2 s");
 
 impl PostgresOptions {
     /// Returns whether the password's proof would be sent unencrypted over a network.
@@ -281,18 +234,6 @@ impl PostgresOptions {
 
     pub(crate) fn application_name(&self) -> &str {
         &self.application_name
-    }
-
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.limits.connect_timeout
-    }
-
-    pub(crate) fn command_timeout(&self) -> Duration {
-        self.limits.command_timeout
-    }
-
-    pub(crate) fn max_waiters(&self) -> usize {
-        self.limits.max_waiters
     }
 }
 

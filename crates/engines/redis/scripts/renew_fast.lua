@@ -1,11 +1,9 @@
--- KEYS: counter, and the lock key of each renewal.
--- ARGV: for each renewal: lease id and `g`; hold (l, d) or w for a queue heartbeat, client, inbox;
---       lease in ms.
 -- Renews exclusive grants where only the expiry changes; the reply is the ms left. The rules handle the
--- others.
+-- others. The fragment before this one sets `renewals`, their number; `before`, the arguments that
+-- precede theirs; and `accepts`, without which the rules reply.
 local replies, rest = {}, {}
-for index = 1, #ARGV / 3 do
-  local at = 3 * index - 1
+for index = 1, renewals do
+  local at = 3 * index - 1 + before
   local key, purpose, value = KEYS[index + 1], ARGV[at], false
   local kind = sub(purpose, 1, 1)
   if kind ~= 'w' then value = redis.pcall('GET', key) end
@@ -26,4 +24,4 @@ for index = 1, #ARGV / 3 do
     rest[#rest + 1] = index
   end
 end
-if #rest == 0 then return replies end
+if accepts and #rest == 0 then return replies end

@@ -20,9 +20,9 @@ pub async fn command(
     clock: Arc<dyn Clock>,
     args: &[&str],
 ) -> Result<(), LockError> {
-    let node = sentinel::node(&options.read_only(), clock)?;
+    let link = sentinel::link(&options.read_only(), clock)?;
     let args: Vec<Vec<u8>> = args.iter().map(|arg| arg.as_bytes().to_vec()).collect();
-    node.command(args, None, options.command_timeout()).await.map(drop)
+    link.command(args, None, options.command_timeout()).await.map(drop)
 }
 
 /// Has the sentinels of these options promote a replica, and waits until they name it as the

@@ -15,9 +15,9 @@ use holdline_core::{
 use crate::error::{ENGINE, protocol};
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
+use crate::link::{Link, ServerFacts};
 use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
-use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, RedisOptions, Replicas, SentinelGroup};
 use crate::sentinel::{self, ReplicaAcks};
 
@@ -35,7 +35,7 @@ pub struct RedisEngine(Arc<Inner>);
 
 struct Inner {
     capabilities: Capabilities,
-    node: Node,
+    link: Link,
     context: RequestContext,
     watches: Arc<Watches>,
     inbox: ProcessInbox,
@@ -54,15 +54,15 @@ impl RedisEngine {
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
         options.must_be(Dialect::Native, "make a `PlainEngine` of it")?;
         options.must_be_of_one()?;
-        let node = sentinel::node(options, clock.clone())?;
+        let link = sentinel::link(options, clock.clone())?;
         let layout = Layout::of(options);
         // Never all zeros, which stands for no inbox.
-        let inbox_id = format!("{:08x}{:08x}", node.random(), node.random() | 1);
+        let inbox_id = format!("{:08x}{:08x}", link.random(), link.random() | 1);
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox_id);
-        let inbox = ProcessInbox::new(node.clone(), clock.clone(), channel, watches.clone());
+        let inbox = ProcessInbox::new(link.clone(), clock.clone(), channel, watches.clone());
         let listings = Listings::new(clock.clone());
-        let replica_acks = replica_acks_of(options, &node, &layout)?;
+        let replica_acks = replica_acks_of(options, &link, &layout)?;
         let scripts = &native::SERVER;
         let context = RequestContext {
             layout,
@@ -72,7 +72,7 @@ impl RedisEngine {
         };
         let capabilities = capabilities(options);
         let inner =
-            Inner { capabilities, node, context, watches, inbox, listings, clock, replica_acks };
+            Inner { capabilities, link, context, watches, inbox, listings, clock, replica_acks };
         Ok(RedisEngine(Arc::new(inner)))
     }
 
@@ -87,23 +87,23 @@ impl RedisEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<RedisEngine, LockError> {
         let engine = RedisEngine::new(options, clock)?;
-        engine.0.node.ready().await?.check_is_alone()?;
+        engine.0.link.ready().await?.check_is_alone()?;
         Ok(engine)
     }
 }
 
 fn replica_acks_of(
     options: &RedisOptions,
-    node: &Node,
+    link: &Link,
     layout: &Layout,
 ) -> Result<Option<ReplicaAcks>, LockError> {
     let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
-    let Some(source) = node.master_source().filter(|_| wanted != Replicas::None) else {
+    let Some(source) = link.master_source().filter(|_| wanted != Replicas::None) else {
         return Ok(None);
     };
     let deadline = options.command_timeout();
     Ok(Some(ReplicaAcks::new(
-        node.beside()?,
+        link.beside()?,
         source.clone(),
         wanted,
         layout.master_term(),
@@ -154,7 +154,7 @@ impl Verbs for RedisEngine {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        native::released(&self.0.node.call(|| native::release(&self.0.context, request)).await?)
+        native::released(&self.0.link.call(|| native::release(&self.0.context, request)).await?)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
@@ -174,17 +174,17 @@ impl Verbs for RedisEngine {
     }
 
     async fn flush(&self) {
-        self.0.node.report_quarantine().await;
+        self.0.link.report_quarantine().await;
     }
 }
 
 impl Inner {
     /// Returns the run of the server that may grant now; `None` where any run may.
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
-        if self.node.master_source().is_none() {
+        if self.link.master_source().is_none() {
             return Ok(None);
         }
-        let facts = self.node.ready_within(self.context.deadline).await?;
+        let facts = self.link.ready_within(self.context.deadline).await?;
         let until = facts.quarantine.map(|quarantine| quarantine.until());
         let left = self.clock.now().until(until.unwrap_or(Moment::ORIGIN));
         if !left.is_zero() {
@@ -201,7 +201,7 @@ impl Inner {
             _ => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        let reply = self.node.call_of(run, || native::operate(&self.context, operation)).await;
+        let reply = self.link.call_of(run, || native::operate(&self.context, operation)).await;
         native::operated(&reply?)
     }
 
@@ -219,7 +219,7 @@ impl Inner {
         let limit = self.capabilities.max_waiters;
         let send = |subscribed| async move {
             let send = || native::acquire(&self.context, request, subscribed, limit);
-            let reply = self.node.call_of(run, send).await;
+            let reply = self.link.call_of(run, send).await;
             let reply = reply.and_then(|reply| native::acquired(&reply, request, limit))?;
             if matches!(reply, AcquireReply::Granted { .. }) {
                 // If too few have it, the caller gives up the lease id, or repeats the request.
@@ -238,12 +238,12 @@ impl Inner {
 
     async fn renew_all(&self, renewals: &[&RenewRequest], subscribed: bool) -> Renewed {
         let facts = match &self.replica_acks {
-            Some(_) => Some(self.node.ready_within(self.context.deadline).await?),
+            Some(_) => Some(self.link.ready_within(self.context.deadline).await?),
             None => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let reply =
-            self.node.call_of(run, || native::renew(&self.context, renewals, subscribed)).await;
+            self.link.call_of(run, || native::renew(&self.context, renewals, subscribed)).await;
         let replies = native::renewed(&reply?, renewals.len())?;
         if renewals.iter().any(|renewal| matches!(renewal.purpose, Purpose::Keep(_))) {
             self.confirm(run).await?;
@@ -260,7 +260,7 @@ impl Inner {
         &self,
         names: &[LockName],
     ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
-        let reply = self.node.call(|| native::inspect(&self.context, names, MAX_SHOWN)).await;
+        let reply = self.link.call(|| native::inspect(&self.context, names, MAX_SHOWN)).await;
         let shown = native::inspected(&reply?, names)?;
         let about = |(one, name): (Result<Snapshot, LockError>, &LockName)| {
             one.map_err(|error| error.with_name(name))
@@ -278,7 +278,7 @@ impl NameSource for Inner {
     ) -> Result<NextNames, LockError> {
         let mut next_names = NextNames::default();
         let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
-        scan.names_after(&self.node, (prefix, after), budget, &mut |name| next_names.add(name))
+        scan.names_after(&self.link, (prefix, after), budget, &mut |name| next_names.add(name))
             .await?;
         Ok(next_names)
     }

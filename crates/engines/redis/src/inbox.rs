@@ -21,12 +21,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::node::{Node, SubscriptionEvent};
+use crate::link::{Link, SubscriptionEvent};
 
 /// Receives the messages to this process. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct ProcessInbox {
-    node: Node,
+    link: Link,
     clock: Arc<dyn Clock>,
     channel: Vec<u8>,
     watches: Arc<Watches>,
@@ -89,12 +89,12 @@ impl Drop for EndOfTask {
 
 impl ProcessInbox {
     pub(crate) fn new(
-        node: Node,
+        link: Link,
         clock: Arc<dyn Clock>,
         channel: Vec<u8>,
         watches: Arc<Watches>,
     ) -> ProcessInbox {
-        ProcessInbox { node, clock, channel, watches, opened: Mutex::default() }
+        ProcessInbox { link, clock, channel, watches, opened: Mutex::default() }
     }
 
     /// Starts to subscribe, without waiting for the confirmation.
@@ -198,8 +198,8 @@ impl ProcessInbox {
         let ended = end.clone();
         let (watches, receiving) = (self.watches.clone(), self.watches.clone());
         let handler = Box::new(move |message: &[u8]| receiving.deliver(message));
-        let mut subscription = self.node.subscribe_with(self.channel.clone(), handler);
-        self.node.spawn(Box::pin(async move {
+        let mut subscription = self.link.subscribe_with(self.channel.clone(), handler);
+        self.link.spawn(Box::pin(async move {
             loop {
                 let next = poll_fn(|context| Pin::new(&mut subscription).poll_next(context));
                 let event = tokio::select! {

@@ -15,7 +15,7 @@
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
 //! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `inbox`
-//! and `node` for the connection, `sentinel` for finding the master, `cluster` for names on several
+//! and `link` for the connection, `sentinel` for finding the master, `cluster` for names on several
 //! masters, `options` for the settings.
 
 mod args;
@@ -29,10 +29,10 @@ mod in_flight;
 mod inbox;
 mod keys;
 mod lease_format;
+mod link;
 mod listing;
 mod lua_constants;
 mod native;
-mod node;
 mod options;
 mod plain;
 mod plain_record;

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 
 use crate::error::protocol;
 use crate::keys::Layout;
+use crate::link::Link;
 use crate::native;
-use crate::node::Node;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
@@ -108,7 +108,7 @@ impl Scan<'_> {
     /// `after`.
     pub(crate) async fn names_after(
         &self,
-        node: &Node,
+        link: &Link,
         (prefix, after): (&str, Option<&LockName>),
         budget: &mut ScanBudget,
         found: &mut (dyn FnMut(LockName) + Send),
@@ -125,7 +125,7 @@ impl Scan<'_> {
                 b"COUNT".to_vec(),
                 SCAN_COUNT.into(),
             ];
-            let reply = node.command(args.to_vec(), None, self.deadline).await?;
+            let reply = link.command(args.to_vec(), None, self.deadline).await?;
             let (next, keys) = native::listed(&reply)?;
             for key in keys {
                 let name = key.as_bytes().and_then(|key| self.layout.name_of(key));

@@ -12,9 +12,9 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdline_core::LockError;
+use holdline_net::limits::Limits;
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::Reader;
@@ -44,7 +44,7 @@ pub enum Dialect {
 }
 
 /// The settings of a Redis engine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RedisOptions {
     access: Access,
     limits: Limits,
@@ -63,13 +63,6 @@ struct Access {
     tls: TlsFiles,
     client_name: Option<String>,
     resp3: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Limits {
-    connect_timeout: Duration,
-    command_timeout: Duration,
-    max_waiters: usize,
 }
 
 /// The form of the keys.
@@ -184,27 +177,6 @@ impl RedisOptions {
         self
     }
 
-    /// Sets how long connecting may take, including the handshake; 5 s unless set.
-    #[must_use]
-    pub fn with_connect_timeout(mut self, limit: Duration) -> RedisOptions {
-        self.limits.connect_timeout = limit;
-        self
-    }
-
-    /// Sets how long one command may take; 2 s unless set.
-    #[must_use]
-    pub fn with_command_timeout(mut self, limit: Duration) -> RedisOptions {
-        self.limits.command_timeout = limit;
-        self
-    }
-
-    /// Sets how many contenders may queue for one name; 10,000 unless set.
-    #[must_use]
-    pub fn with_max_waiters(mut self, max_waiters: usize) -> RedisOptions {
-        self.limits.max_waiters = max_waiters;
-        self
-    }
-
     /// Sets the source of streams, tasks and random numbers, for simulators. Unless set, they come
     /// from the network, the runtime and the operating system.
     #[must_use]
@@ -213,6 +185,8 @@ impl RedisOptions {
         self
     }
 }
+
+holdline_net::with_limits!(RedisOptions, limits, "5 s", "2 s");
 
 impl RedisOptions {
     /// Returns whether the password would be sent unencrypted over a network.
@@ -262,14 +236,6 @@ impl RedisOptions {
         self.access.client_name.as_deref()
     }
 
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.limits.connect_timeout
-    }
-
-    pub(crate) fn command_timeout(&self) -> Duration {
-        self.limits.command_timeout
-    }
-
     pub(crate) fn resp3(&self) -> bool {
         self.access.resp3
     }
@@ -298,12 +264,20 @@ impl RedisOptions {
         &self.layout.prefix
     }
 
-    pub(crate) fn max_waiters(&self) -> usize {
-        self.limits.max_waiters
-    }
-
     pub(crate) fn environment(&self) -> Option<Arc<dyn Environment>> {
         self.environment.clone()
+    }
+}
+
+impl Default for RedisOptions {
+    fn default() -> RedisOptions {
+        RedisOptions {
+            access: Access::default(),
+            limits: Limits::of_seconds(5, 2),
+            layout: Layout::default(),
+            group: None,
+            environment: None,
+        }
     }
 }
 
@@ -317,16 +291,6 @@ impl Default for Access {
             tls: TlsFiles::default(),
             client_name: None,
             resp3: true,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connect_timeout: Duration::from_secs(5),
-            command_timeout: Duration::from_secs(2),
-            max_waiters: 10_000,
         }
     }
 }

@@ -54,7 +54,7 @@ pub async fn checkup(
 async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
     let (mut members, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-    let limit = options.cluster.connect_timeout;
+    let limit = options.connect_timeout();
     for member in &options.cluster.members {
         match probe::limits(member, limit).await {
             Ok(limits) => members.push(Member {

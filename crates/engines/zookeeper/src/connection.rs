@@ -27,7 +27,7 @@ impl Connection {
     pub(crate) fn new(client: Client, options: &ZooKeeperOptions) -> Connection {
         Connection {
             client,
-            limit: options.cluster.command_timeout,
+            limit: options.command_timeout(),
             open: options.is_open(),
             root: options.chroot().to_owned(),
             dead: Arc::default(),

@@ -53,7 +53,7 @@ impl ZooKeeperEngine {
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
         let executor = Executor::process_wide(ENGINE)?;
-        let (members, limit) = (options.cluster.members.clone(), options.cluster.connect_timeout);
+        let (members, limit) = (options.cluster.members.clone(), options.connect_timeout());
         let limits =
             executor.run(async move { probe::limits_of_any(&members, limit).await }).await?;
         let limits = limits.map_err(|why| unavailable(why, Certainty::NotApplied))?;
@@ -153,7 +153,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
         hand_off: HandOff::Direct,
         lag: limits.shortest + LAG,
         clock: ClockKind::Boottime,
-        max_waiters: options.cluster.max_waiters,
+        max_waiters: options.max_waiters(),
         max_batch: BATCH,
         ..Capabilities::reference(ENGINE, identity(options))
     })

@@ -188,8 +188,8 @@ mod tests {
         assert_eq!(options.chroot(), "/apps/locks");
         assert_eq!(options.digest().as_deref(), Some("ann:s3:cret"));
         assert_eq!((options.family(), options.is_open()), (Family::CuratorReadWrite, true));
-        assert_eq!(options.cluster.command_timeout, Duration::from_millis(900));
-        assert_eq!(options.cluster.max_waiters, 7);
+        assert_eq!(options.command_timeout(), Duration::from_millis(900));
+        assert_eq!(options.max_waiters(), 7);
         assert!(options.cluster.needs_tls());
         assert!(!format!("{options:?}").contains("cret"));
         let plain = ZooKeeperOptions::from_url("zk://").expect("good");

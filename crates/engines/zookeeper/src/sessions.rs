@@ -122,7 +122,7 @@ impl Sessions {
                 // The client gives up after the session timeout, which may be less than what a busy
                 // machine needs.
                 Err(RequestError::NoAnswer(_))
-                    if started.elapsed() < self.options.cluster.command_timeout => {}
+                    if started.elapsed() < self.options.command_timeout() => {}
                 // No contender belongs to it yet.
                 Err(failure) => {
                     let kind = failure.into_error().kind().clone();

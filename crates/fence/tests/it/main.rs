@@ -12,6 +12,7 @@ mod mysql;
 mod postgres;
 mod redis;
 mod snippets;
+mod sql_fences;
 mod support;
 mod web_server;
 mod writers;

@@ -11,6 +11,9 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, Transaction, TxOpts};
 use parking_lot::Mutex;
 
+use crate::sql_fences::{
+    marks_only_grow, other_names_are_refused, refused_is_unwritten, rollbacks_keep_the_mark,
+};
 use crate::support::{
     mariadb, mariadb_with, mysql_client as client, proof, soon, token, until, word_of,
 };
@@ -30,89 +33,17 @@ async fn begin(db: &mut Conn) -> Transaction<'_> {
 
 #[tokio::test]
 async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
-    let server = mariadb();
-    let mut db = client(&server.url()).await;
-    let limit = NonZeroU64::new(1 << 40).expect("not zero");
-    let fence = MysqlFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
-    assert_eq!(fence.mark(&mut db).await.expect("readable"), None);
-    assert_eq!(word_of(&fence.check(&mut db, &Proof::shared(token(1))).await), "yes");
-
-    for (mine, says, mark) in [
-        (33, "yes", 33),
-        (33, "yes", 33),
-        (32, "stale 32 33", 33),
-        (34, "yes", 34),
-        (33, "stale 33 34", 34),
-        (34 + (1 << 40), "yes", 34 + (1 << 40)),
-        (FencingToken::MAX.get(), "far", 34 + (1 << 40)),
-    ] {
-        assert_eq!(word_of(&fence.seal(&mut db, &proof(mine)).await), says, "seal {mine}");
-        let wrote =
-            fence.check_and_write(&mut db, &proof(mine), async |step| put(step, 9).await).await;
-        assert_eq!(word_of(&wrote), says, "write {mine}");
-        assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(mark)));
-    }
-    let late = word_of(&fence.check(&mut db, &Proof::shared(token(34))).await);
-    assert_eq!(late.split(' ').next(), Some("stale"));
-
-    // The largest token there is, where nothing limits it.
-    let free = MysqlFence::new("free");
-    assert_eq!(word_of(&free.seal(&mut db, &proof(FencingToken::MAX.get())).await), "yes");
-    assert_eq!(free.mark(&mut db).await.expect("readable"), Some(FencingToken::MAX));
+    marks_only_grow!(MysqlFence, mariadb(), client, &mut);
 }
 
 #[tokio::test]
 async fn what_is_refused_was_not_written() {
-    let server = mariadb();
-    let mut db = client(&server.url()).await;
-    let fence = MysqlFence::new("stock/17");
-    fence.seal(&mut db, &proof(34)).await.expect("the first");
-    let mut ran = false;
-    let answer = fence
-        .check_and_write(&mut db, &proof(33), async |step| {
-            ran = true;
-            put(step, 8).await
-        })
-        .await;
-    assert_eq!(word_of(&answer), "stale 33 34");
-    assert!(!ran, "the write of a late holder does not begin");
-    assert_eq!(apples(&server), "10");
-    assert_eq!(server.sql("SELECT resource, mark FROM holdline_fence"), ["stock/17|34"]);
+    refused_is_unwritten!(MysqlFence, mariadb(), client, &mut);
 }
 
 #[tokio::test]
 async fn a_rollback_leaves_the_old_mark() {
-    let server = mariadb();
-    let mut db = client(&server.url()).await;
-    let fence = MysqlFence::new("stock/17");
-    for before in [None, Some(30)] {
-        if let Some(first) = before {
-            fence.seal(&mut db, &proof(first)).await.expect("the first");
-        }
-        let mut step = begin(&mut db).await;
-        fence.seal(&mut step, &proof(34)).await.expect("newer");
-        put(&mut step, 7).await.expect("written");
-        step.rollback().await.expect("rolled back");
-        assert_eq!(fence.mark(&mut db).await.expect("readable"), before.map(token));
-        assert_eq!(apples(&server), "10");
-
-        let answer = fence
-            .check_and_write(&mut db, &proof(34), async |step| {
-                put(step, 7).await.map_err(|error| error.to_string())?;
-                Err::<(), _>("no more apples".to_owned())
-            })
-            .await;
-        assert_eq!(word_of(&answer), "write");
-        assert_eq!(fence.mark(&mut db).await.expect("readable"), before.map(token));
-        assert_eq!(apples(&server), "10");
-    }
-
-    let mut step = begin(&mut db).await;
-    fence.seal(&mut step, &proof(34)).await.expect("newer");
-    put(&mut step, 7).await.expect("written");
-    step.commit().await.expect("committed");
-    assert_eq!(fence.mark(&mut db).await.expect("readable"), Some(token(34)));
-    assert_eq!(apples(&server), "7");
+    rollbacks_keep_the_mark!(MysqlFence, mariadb(), client, &mut);
 }
 
 /// Waits until somebody waits for a lock of another transaction.
@@ -296,17 +227,7 @@ async fn names_are_apart_byte_by_byte() {
 async fn tokens_of_another_name_are_refused() {
     let server = mariadb();
     let mut db = client(&server.url()).await;
-    let name = |text| LockName::new(text).expect("a name");
-    let rules = Rules::default().guarded_by(name("stock/17"));
-    let bound = MysqlFence::new("stock/17").with_rules(rules);
-    for (proof, says) in [
-        (proof(35).with_name(name("stock/18")), "name"),
-        (proof(35), "name"),
-        (proof(35).with_name(name("stock/17")), "yes"),
-    ] {
-        assert_eq!(word_of(&bound.check(&mut db, &proof).await), says, "{proof:?}");
-        assert_eq!(word_of(&bound.seal(&mut db, &proof).await), says, "{proof:?}");
-    }
+    other_names_are_refused!(MysqlFence::new("stock/17"), db, &mut);
 }
 
 #[tokio::test]

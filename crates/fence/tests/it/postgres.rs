@@ -6,6 +6,9 @@ use holdline_fence::{Certainty, FenceError, FencingToken, LockName, PostgresFenc
 use holdline_services::PostgresServer;
 use tokio_postgres::{Client, Transaction};
 
+use crate::sql_fences::{
+    marks_only_grow, other_names_are_refused, refused_is_unwritten, rollbacks_keep_the_mark,
+};
 use crate::support::{LONG, client, database, proof, soon, token, until, word_of};
 use crate::writers::{Way, in_tasks};
 
@@ -17,87 +20,23 @@ async fn put(step: &Transaction<'_>, apples: i32) -> Result<u64, tokio_postgres:
     step.execute("UPDATE stock SET apples = $1 WHERE id = 17", &[&apples]).await
 }
 
+async fn begin(db: &mut Client) -> Transaction<'_> {
+    db.transaction().await.expect("begun")
+}
+
 #[tokio::test]
 async fn a_mark_is_raised_by_seals_and_writes_and_never_falls() {
-    let server = database();
-    let mut db = client(&server.url()).await;
-    let limit = NonZeroU64::new(1 << 40).expect("not zero");
-    let fence = PostgresFence::new("stock/17").with_rules(Rules::default().max_jump(limit));
-    assert_eq!(fence.mark(&db).await.expect("readable"), None);
-    assert_eq!(word_of(&fence.check(&db, &Proof::shared(token(1))).await), "yes");
-
-    for (mine, says, mark) in [
-        (33, "yes", 33),
-        (33, "yes", 33),
-        (32, "stale 32 33", 33),
-        (34, "yes", 34),
-        (33, "stale 33 34", 34),
-        (34 + (1 << 40), "yes", 34 + (1 << 40)),
-        (FencingToken::MAX.get(), "far", 34 + (1 << 40)),
-    ] {
-        assert_eq!(word_of(&fence.seal(&db, &proof(mine)).await), says, "seal {mine}");
-        let wrote =
-            fence.check_and_write(&mut db, &proof(mine), async |step| put(step, 9).await).await;
-        assert_eq!(word_of(&wrote), says, "write {mine}");
-        assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(mark)));
-    }
-    assert_eq!(
-        word_of(&fence.check(&db, &Proof::shared(token(34))).await).split(' ').next(),
-        Some("stale")
-    );
-
-    // The largest token there is, where nothing limits it.
-    let free = PostgresFence::new("free");
-    assert_eq!(word_of(&free.seal(&db, &proof(FencingToken::MAX.get())).await), "yes");
-    assert_eq!(free.mark(&db).await.expect("readable"), Some(FencingToken::MAX));
+    marks_only_grow!(PostgresFence, database(), client, &);
 }
 
 #[tokio::test]
 async fn what_is_refused_was_not_written() {
-    let server = database();
-    let mut db = client(&server.url()).await;
-    let fence = PostgresFence::new("stock/17");
-    fence.seal(&db, &proof(34)).await.expect("the first");
-    let mut ran = false;
-    let answer = fence
-        .check_and_write(&mut db, &proof(33), async |step| {
-            ran = true;
-            put(step, 8).await
-        })
-        .await;
-    assert_eq!(word_of(&answer), "stale 33 34");
-    assert!(!ran, "the write of a late holder does not begin");
-    assert_eq!(apples(&server), "10");
+    refused_is_unwritten!(PostgresFence, database(), client, &);
 }
 
 #[tokio::test]
 async fn a_rollback_leaves_no_mark() {
-    let server = database();
-    let mut db = client(&server.url()).await;
-    let fence = PostgresFence::new("stock/17");
-    let step = db.transaction().await.expect("begun");
-    fence.seal(&step, &proof(34)).await.expect("the first");
-    put(&step, 7).await.expect("written");
-    step.rollback().await.expect("rolled back");
-    assert_eq!(fence.mark(&db).await.expect("readable"), None);
-    assert_eq!(apples(&server), "10");
-
-    let answer = fence
-        .check_and_write(&mut db, &proof(34), async |step| {
-            put(step, 7).await.map_err(|error| error.to_string())?;
-            Err::<(), _>("no more apples".to_owned())
-        })
-        .await;
-    assert_eq!(word_of(&answer), "write");
-    assert_eq!(fence.mark(&db).await.expect("readable"), None);
-    assert_eq!(apples(&server), "10");
-
-    let step = db.transaction().await.expect("begun");
-    fence.seal(&step, &proof(34)).await.expect("the first");
-    put(&step, 7).await.expect("written");
-    step.commit().await.expect("committed");
-    assert_eq!(fence.mark(&db).await.expect("readable"), Some(token(34)));
-    assert_eq!(apples(&server), "7");
+    rollbacks_keep_the_mark!(PostgresFence, database(), client, &);
 }
 
 #[tokio::test]
@@ -105,7 +44,7 @@ async fn inside_a_transaction_of_mine_a_write_that_gives_up_is_undone_alone() {
     let server = database();
     let mut db = client(&server.url()).await;
     let fence = PostgresFence::new("stock/17");
-    let mut step = db.transaction().await.expect("begun");
+    let mut step = begin(&mut db).await;
     put(&step, 9).await.expect("written");
     let answer = fence
         .check_and_write(&mut step, &proof(34), async |inner| {
@@ -166,7 +105,7 @@ async fn a_concurrent_writer_waits_and_is_compared_with_the_committed_mark() {
         if let Some(first) = first_mark {
             fence.seal(&newer, &proof(first)).await.expect("the first");
         }
-        let step = newer.transaction().await.expect("begun");
+        let step = begin(&mut newer).await;
         fence.seal(&step, &proof(34)).await.expect("newer");
         let waiting = tokio::spawn({
             let fence = fence.clone();
@@ -201,7 +140,7 @@ async fn an_old_snapshot_is_busy_and_changes_nothing() {
             ))
             .await
             .expect("set");
-            let step = db.transaction().await.expect("begun");
+            let step = begin(&mut db).await;
             fence.check(&step, &proof(35)).await.expect("its snapshot is taken here");
             fence.seal(&newer, &proof(34)).await.expect("newer");
             let answer = fence.seal(&step, &proof(35)).await;
@@ -226,7 +165,7 @@ async fn writers_at_once_store_in_the_order_of_their_tokens() {
                 fence.check_and_write(db, &proof(number), write).await.map(drop)
             }
             Way::Seal => {
-                let step = db.transaction().await.expect("begun");
+                let step = begin(db).await;
                 let sealed = fence.seal(&step, &proof(number)).await;
                 if sealed.is_ok() {
                     step.execute(insert, &[&value]).await.expect("written");
@@ -249,17 +188,7 @@ async fn tokens_of_another_name_are_refused_or_kept_apart() {
     other.seal(&db, &proof(1)).await.expect("the first there");
     assert_eq!(word_of(&stock.seal(&db, &proof(33)).await), "stale 33 34");
     assert_eq!(other.mark(&db).await.expect("readable"), Some(token(1)));
-
-    let name = |text| LockName::new(text).expect("a name");
-    let bound = stock.with_rules(Rules::default().guarded_by(name("stock/17")));
-    for (proof, says) in [
-        (proof(35).with_name(name("stock/18")), "name"),
-        (proof(35), "name"),
-        (proof(35).with_name(name("stock/17")), "yes"),
-    ] {
-        assert_eq!(word_of(&bound.check(&db, &proof).await), says, "{proof:?}");
-        assert_eq!(word_of(&bound.seal(&db, &proof).await), says, "{proof:?}");
-    }
+    other_names_are_refused!(stock, db, &);
 }
 
 /// PostgreSQL answers the commit of a failed transaction as if it were one.
@@ -313,7 +242,7 @@ async fn a_crash_takes_no_mark_back_that_a_session_without_synchronous_commit_ra
                 fence.check_and_write(&mut db, &proof(mine), write).await.map(drop).expect("newer");
             }
             _ => {
-                let step = db.transaction().await.expect("begun");
+                let step = begin(&mut db).await;
                 fence.seal(&step, &proof(mine)).await.expect("newer");
                 step.commit().await.expect("committed");
             }
@@ -477,7 +406,7 @@ async fn a_wait_that_ends_by_its_limit_is_busy() {
     let (mut newer, late) = (client(&server.url()).await, client(&server.url()).await);
     let fence = PostgresFence::new("stock/17");
     late.batch_execute("SET lock_timeout = '100ms'").await.expect("set");
-    let step = newer.transaction().await.expect("begun");
+    let step = begin(&mut newer).await;
     fence.seal(&step, &proof(34)).await.expect("the first");
     let answer = tokio::time::timeout(LONG, fence.seal(&late, &proof(35))).await;
     assert_eq!(word_of(&answer.expect("in time")), "busy");

@@ -1,38 +1,20 @@
 //! Futures dropped at every await point.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use holdline::{
     Client, Clock, Guard, Held, ListRequest, LockError, LockOptions, ManualClock, Owner,
 };
+use holdline_services::cut;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::faulty::{Call, Fate, Faulty};
 use crate::support::{drive, engine, look, options, settle};
-
-/// Drives a future for a number of polls, and drops it if it is not ready by then.
-async fn cut<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = Box::pin(future);
-    let mut left = polls;
-    poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 async fn is_clean(client: &Client, clock: &ManualClock) {
     let shut = client.clone();

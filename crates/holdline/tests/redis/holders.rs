@@ -1,34 +1,15 @@
 //! Holders and contenders that misbehave: they drop what they began, block their runtime, and
 //! release what is not theirs.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
 
 use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot};
+use holdline_services::cut;
 
 use crate::support::{
     Referee, behind, clean, client_at, kept_their_positions, lease, leftovers, let_go, line,
     patient, queued, renewed, server, soon, take, unspoilt, until, url_of,
 };
-
-/// Drives a future for a number of polls, and drops it if it is not ready by then.
-async fn cut<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = Box::pin(future);
-    let mut left = polls;
-    poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 async fn nothing_is_left(server: &holdline_services::RedisServer, what: &str) {
     until(what, || leftovers(server).is_empty()).await;

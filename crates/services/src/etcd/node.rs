@@ -5,14 +5,13 @@ use super::config::Tokens;
 use crate::Scratch;
 use crate::hosts::Host;
 use crate::ports::Port;
-use crate::wait::{LIMIT, until};
-use crate::{Certificates, Failure, programs, spawner, vdso};
+use crate::server_process::ServerProcess;
+use crate::{Certificates, Failure, programs, spawner};
 use rustix::process::Signal;
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// What a member writes when it serves clients; it has found a leader then.
 const READY: &str = "serving client traffic";
@@ -21,6 +20,7 @@ const TOKEN_KEY: &[u8] = b"only tests sign with this key, which is no secret";
 
 #[derive(Debug)]
 pub(super) struct Node {
+    process: ServerProcess,
     name: String,
     config: EtcdConfig,
     program: PathBuf,
@@ -31,8 +31,6 @@ pub(super) struct Node {
     certificates: Option<Certificates>,
     /// How much of the log was there before the last start.
     started_at: Mutex<usize>,
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
 }
 
 impl Node {
@@ -44,6 +42,7 @@ impl Node {
         }
         let certificates = config.tls.then(|| Certificates::write(directory.path())).transpose()?;
         Ok(Self {
+            process: ServerProcess::new(directory),
             name: name.to_owned(),
             program,
             host: None,
@@ -51,8 +50,6 @@ impl Node {
             peer: Port::reserve()?,
             certificates,
             started_at: Mutex::new(0),
-            child: Mutex::new(None),
-            directory,
             config,
         })
     }
@@ -97,7 +94,7 @@ impl Node {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.running(|child| child.id())
+        self.process.pid()
     }
 
     /// How this member is named in the list of all members.
@@ -106,35 +103,27 @@ impl Node {
     }
 
     pub(super) fn stop(&self) {
-        self.send_signal(Signal::STOP);
-        self.await_stopped(true);
+        self.process.stop();
     }
 
     pub(super) fn cont(&self) {
-        self.send_signal(Signal::CONT);
-        self.await_stopped(false);
+        self.process.cont();
     }
 
     pub(super) fn step_clock(&self, ahead: i64) {
-        let pid = self.pid();
-        let stood = vdso::pause_outside_of_vdso(pid, || self.stop(), || self.cont());
-        let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
-        self.cont();
-        set.unwrap_or_else(|why| panic!("{why}"));
+        self.process.step_clock(ahead);
     }
 
     pub(super) fn kill(&self) {
-        self.send_signal(Signal::KILL);
-        self.reap();
+        self.process.end_by(Signal::KILL);
     }
 
     pub(super) fn end(&self) {
-        self.send_signal(Signal::TERM);
-        self.reap();
+        self.process.end_by(Signal::TERM);
     }
 
     pub(super) fn relaunch(&self, members: &str) {
-        if self.child().is_some() {
+        if self.process.is_running() {
             self.kill();
         }
         if let Err(why) = self.launch(members) {
@@ -145,9 +134,6 @@ impl Node {
     /// Starts the program; whether it serves is another question.
     pub(super) fn launch(&self, members: &str) -> Result<(), Failure> {
         *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = self.log().len();
-        let open = File::options().create(true).append(true).open(self.log_path());
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
         let mut command = match &self.host {
             Some(host) => host.mortal(&self.program),
             None => spawner::mortal(&self.program),
@@ -155,9 +141,7 @@ impl Node {
         command.args(self.arguments(members)).env("ETCD_UNSUPPORTED_ARCH", "arm64");
         // Its log then says the same hour everywhere.
         command.env("TZ", "UTC");
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        *self.child() = Some(spawner::spawn(command)?);
-        Ok(())
+        self.process.launch(command)
     }
 
     fn arguments(&self, members: &str) -> Vec<String> {
@@ -187,7 +171,7 @@ impl Node {
             Tokens::Usual => {}
             Tokens::Short(seconds) => arguments.push(format!("--auth-token-ttl={seconds}")),
             Tokens::Signed => {
-                let key = self.directory.path().join("token.key");
+                let key = self.process.directory().join("token.key");
                 let key = key.display();
                 arguments
                     .push(format!("--auth-token=jwt,sign-method=HS256,priv-key={key},ttl=10m"));
@@ -210,25 +194,8 @@ impl Node {
     /// Waits until the member serves clients.
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
         let before = *self.started_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = until(LIMIT, || {
-            let ended = match self.child().as_mut().map(Child::try_wait) {
-                Some(Ok(None)) => None,
-                Some(Ok(Some(status))) => Some(format!("ended at once ({status})")),
-                Some(Err(why)) => Some(format!("cannot be waited for ({why})")),
-                None => Some("was ended".to_owned()),
-            };
-            let log = self.log();
-            let reply = log.get(before..).unwrap_or_default();
-            match ended {
-                Some(why) => Some(Err(why)),
-                None => reply.contains(READY).then_some(Ok(())),
-            }
-        });
-        let why = match ready {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(why)) => why,
-            None => format!("is not ready within {LIMIT:?}"),
-        };
+        let ready = || self.log().get(before..).unwrap_or_default().contains(READY);
+        let Err(why) = self.process.await_that(ready) else { return Ok(()) };
         let log = self.log();
         let reply = log.get(before..).unwrap_or(&log).to_owned();
         Err(Failure::because(format!("{} {why}", self.program.display()), reply))
@@ -285,16 +252,15 @@ impl Node {
     }
 
     pub(super) fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.process.log()
     }
 
     fn data(&self) -> PathBuf {
-        self.directory.path().join("data")
+        self.process.directory().join("data")
     }
 
     pub(super) fn save(&self) -> Result<PathBuf, Failure> {
-        let copy = self.directory.path().join("copy.db");
+        let copy = self.process.directory().join("copy.db");
         self.ctl(&["snapshot", "save", &copy.to_string_lossy()])?;
         Ok(copy)
     }
@@ -320,48 +286,5 @@ impl Node {
             &peer,
         ])
         .map(drop)
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("server.log")
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
-        self.child().as_ref().map(act).expect("the server runs")
-    }
-
-    fn send_signal(&self, signal: Signal) {
-        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
-            panic!("the server cannot be signalled: {why}\n{}", self.log());
-        }
-    }
-
-    fn await_stopped(&self, stopped: bool) {
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, stopped)) {
-            panic!("{why}");
-        }
-    }
-
-    fn reap(&self) {
-        let Some(mut child) = self.child().take() else { return };
-        if until(LIMIT, || child.try_wait().transpose()).is_none() {
-            let pid = child.id();
-            *self.child() = Some(child);
-            panic!("server {pid} does not end\n{}", self.log());
-        }
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child().take() {
-            // Only a process that is gone already cannot be killed, and it still must be reaped.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

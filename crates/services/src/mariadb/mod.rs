@@ -10,21 +10,17 @@ use crate::ports::Port;
 use crate::postgres::cluster::copy;
 use crate::programs::of_system;
 use crate::scratch::Scratch;
-use crate::wait::{LIMIT, until};
+use crate::server_process::ServerProcess;
 use crate::wheel::target_directory;
 use crate::{Certificates, Failure, ServerClock, spawner};
 use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::process::Command;
 
 /// How often another port is tried when a stranger took the one that was free a moment ago.
 const PORTS: usize = 5;
-/// How long a server that is dropped may take to end by itself before it is killed.
-const END: Duration = Duration::from_secs(10);
 /// Names the server program, if it is not on the search path.
 const PROGRAM: &str = "HOLDLINE_MARIADBD";
 /// Where Debian keeps the statements that make the server's own tables.
@@ -40,13 +36,12 @@ const PARTS: [&str; 3] =
 /// server fails, which ends the test.
 #[derive(Debug)]
 pub struct MariaDbServer {
+    process: ServerProcess,
     config: MariaDbConfig,
     program: PathBuf,
     port: Port,
     certificates: Option<Certificates>,
     clock: Option<ServerClock>,
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
 }
 
 impl MariaDbServer {
@@ -74,8 +69,7 @@ impl MariaDbServer {
             port: Port::reserve()?,
             certificates: config.tls.map(|_| Certificates::write(path)).transpose()?,
             clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
-            child: Mutex::new(None),
-            directory,
+            process: ServerProcess::new(directory),
             program,
             config,
         };
@@ -135,7 +129,7 @@ impl MariaDbServer {
     /// The directory in which the server keeps its files and its socket.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        self.directory.path()
+        self.process.directory()
     }
 
     /// The unix socket on which the server listens too.
@@ -150,7 +144,7 @@ impl MariaDbServer {
     /// The server does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.running(Child::id)
+        self.process.pid()
     }
 
     /// Runs statements behind the engine's back, as the server's own root, in the database `locks`,
@@ -174,8 +168,7 @@ impl MariaDbServer {
     /// What the server has written to its log since the first start.
     #[must_use]
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.process.log()
     }
 
     /// Stops the server (`SIGSTOP`): connections stay, nothing is answered. Returns
@@ -184,10 +177,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.send_signal(Signal::STOP);
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
-            panic!("{why}");
-        }
+        self.process.stop();
     }
 
     /// Lets a stopped server go on.
@@ -195,10 +185,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.send_signal(Signal::CONT);
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
-            panic!("{why}");
-        }
+        self.process.cont();
     }
 
     /// Kills the server (`SIGKILL`), as when memory runs out, and waits until it is gone. What it
@@ -207,8 +194,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn kill(&self) {
-        self.send_signal(Signal::KILL);
-        self.reap();
+        self.process.end_by(Signal::KILL);
     }
 
     /// Asks the server to end in order, and waits until it has.
@@ -216,8 +202,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.send_signal(Signal::TERM);
-        self.reap();
+        self.process.end_by(Signal::TERM);
     }
 
     /// Starts the server again in its directory and on its port; ends it first if it runs.
@@ -225,7 +210,7 @@ impl MariaDbServer {
     /// # Panics
     /// The server does not start; the message says why.
     pub fn restart(&self) {
-        if self.child().is_some() {
+        if self.process.is_running() {
             self.shutdown();
         }
         if let Err(why) = self.start_here() {
@@ -264,33 +249,6 @@ impl MariaDbServer {
         self.directory().join("data")
     }
 
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
-        self.child().as_ref().map(act).expect("the server runs")
-    }
-
-    fn send_signal(&self, signal: Signal) {
-        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
-            panic!("the server cannot be signalled: {why}\n{}", self.log());
-        }
-    }
-
-    fn reap(&self) {
-        let Some(mut child) = self.child().take() else { return };
-        if until(LIMIT, || child.try_wait().transpose()).is_none() {
-            let pid = child.id();
-            *self.child() = Some(child);
-            panic!("server {pid} does not end\n{}", self.log());
-        }
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("server.log")
-    }
-
     /// Makes the database and the user of the tests.
     fn furnish(&self) -> Result<(), Failure> {
         let proof = match self.config.tls {
@@ -308,55 +266,20 @@ impl MariaDbServer {
     }
 
     fn start_here(&self) -> Result<(), Failure> {
-        let before = self.log().len();
-        let mut child = self.spawn()?;
-        let answered = until(LIMIT, || match child.try_wait() {
-            Ok(None) => self.answers().then_some(Ok(())),
-            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
-            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
-        });
-        let answered = answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")));
-        if let Err(why) = answered {
-            // Dead already, or about to be: in any case it must not be left.
-            let _ = child.kill();
-            let _ = child.wait();
-            let log = self.log();
-            let reply = log.get(before..).unwrap_or(&log);
-            return Err(Failure::because(format!("mariadbd {why}"), reply));
-        }
-        *self.child() = Some(child);
-        Ok(())
-    }
-
-    fn spawn(&self) -> Result<Child, Failure> {
-        let directory = self.directory.path();
+        let directory = self.process.directory();
         let text = self.config.text(directory, self.port.number());
-        let file = self.directory.write("my.cnf", text)?;
-        let open = File::options().create(true).append(true).open(self.log_path());
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let file = self.process.write("my.cnf", text)?;
         let mut command = spawner::mortal(&self.program);
         command.arg(format!("--defaults-file={}", file.display())).args(as_root());
         command.envs(self.clock.iter().flat_map(ServerClock::environment));
-        command.current_dir(directory).stdin(Stdio::null()).stdout(out).stderr(err);
-        spawner::spawn(command)
+        command.current_dir(directory);
+        self.process.start("mariadbd", command, || self.answers())
     }
 
     /// By the socket, which lies in a directory of ours: no other server can answer there. A node
     /// of a Galera cluster refuses access to tables until it has joined (error 1047).
     fn answers(&self) -> bool {
         exchange::run(&self.socket(), "mysql", "select count(*) from mysql.db").is_ok()
-    }
-}
-
-impl Drop for MariaDbServer {
-    fn drop(&mut self) {
-        // Its files go with it: nothing is worth an end in order.
-        let Some(mut child) = self.child().take() else { return };
-        let _ = child.kill();
-        if until(END, || child.try_wait().transpose()).is_none() {
-            let _ = child.wait();
-        }
     }
 }
 

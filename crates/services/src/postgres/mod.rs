@@ -9,15 +9,14 @@ pub use pooler::PgBouncer;
 
 use crate::ports::Port;
 use crate::scratch::Scratch;
+use crate::server_process::ServerProcess;
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, ServerClock, spawner};
 use cluster::Programs;
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often another port is tried when a stranger took the one that was free a moment ago.
@@ -32,13 +31,12 @@ const END: Duration = Duration::from_secs(5);
 /// methods panic with the reason if a command to the server fails, which ends the test.
 #[derive(Debug)]
 pub struct PostgresServer {
+    process: ServerProcess,
     config: PostgresConfig,
     programs: Programs,
     port: Port,
     certificates: Option<Certificates>,
     clock: Option<ServerClock>,
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
 }
 
 /// A program that takes the stream of changes; its end is the end of that.
@@ -75,8 +73,7 @@ impl PostgresServer {
             port: Port::reserve()?,
             certificates: config.tls.map(|_| Certificates::write(path)).transpose()?,
             clock: config.clock.then(|| ServerClock::build(path)).transpose()?,
-            child: Mutex::new(None),
-            directory,
+            process: ServerProcess::new(directory),
             programs,
             config,
         };
@@ -132,7 +129,7 @@ impl PostgresServer {
     /// The directory in which the server keeps its files and its socket.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        self.directory.path()
+        self.process.directory()
     }
 
     /// The process number of the server's first process.
@@ -141,7 +138,7 @@ impl PostgresServer {
     /// The server does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.running(Child::id)
+        self.process.pid()
     }
 
     /// Runs statements behind the engine's back, as the server's own user, and returns the rows
@@ -217,8 +214,7 @@ impl PostgresServer {
     /// What the server has written to its log since the first start.
     #[must_use]
     pub fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.process.log()
     }
 
     /// Waits until the server's log holds `text`.
@@ -226,9 +222,7 @@ impl PostgresServer {
     /// # Panics
     /// It does not within 30 s; the message shows the log.
     pub fn await_log(&self, text: &str) {
-        if until(LIMIT, || self.log().contains(text).then_some(())).is_none() {
-            panic!("the server's log does not hold `{text}`:\n{}", self.log());
-        }
+        self.process.await_log(text);
     }
 
     /// Stops the server (`SIGSTOP`), all its processes: connections stay, nothing is
@@ -237,10 +231,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.send_signal(Signal::STOP);
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, true)) {
-            panic!("{why}");
-        }
+        self.process.stop();
         // The first process makes no others now.
         self.signal_workers(Signal::STOP);
     }
@@ -251,10 +242,7 @@ impl PostgresServer {
     /// The server does not run.
     pub fn cont(&self) {
         self.signal_workers(Signal::CONT);
-        self.send_signal(Signal::CONT);
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, false)) {
-            panic!("{why}");
-        }
+        self.process.cont();
     }
 
     /// Kills one process of the server (`SIGKILL`), such as the one that serves a connection; the
@@ -292,8 +280,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn crash(&self) {
-        self.send_signal(Signal::QUIT);
-        self.reap();
+        self.process.end_by(Signal::QUIT);
     }
 
     /// Kills all processes of the server (`SIGKILL`), as when memory runs out, and waits
@@ -305,8 +292,7 @@ impl PostgresServer {
         // Standing still, it makes no process that would be missed here.
         self.stop();
         self.signal_workers(Signal::KILL);
-        self.send_signal(Signal::KILL);
-        self.reap();
+        self.process.end_by(Signal::KILL);
     }
 
     /// Asks the server to end at once but in order, and waits until it has.
@@ -314,8 +300,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn shutdown(&self) {
-        self.send_signal(Signal::INT);
-        self.reap();
+        self.process.end_by(Signal::INT);
     }
 
     /// Starts the server again in its directory and on its port; ends it first if it runs.
@@ -323,7 +308,7 @@ impl PostgresServer {
     /// # Panics
     /// The server does not start; the message says why.
     pub fn restart(&self) {
-        if self.child().is_some() {
+        if self.process.is_running() {
             self.shutdown();
         }
         // Processes of one that was killed may take a moment to end.
@@ -335,20 +320,6 @@ impl PostgresServer {
             Some(Ok(())) => {}
             Some(Err(why)) => panic!("{why}"),
             None => panic!("processes of the server that was killed do not end"),
-        }
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
-        self.child().as_ref().map(act).expect("the server runs")
-    }
-
-    fn send_signal(&self, signal: Signal) {
-        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
-            panic!("the server cannot be signalled: {why}\n{}", self.log());
         }
     }
 
@@ -370,91 +341,52 @@ impl PostgresServer {
         children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     }
 
-    fn reap(&self) {
-        let Some(mut child) = self.child().take() else { return };
-        if until(LIMIT, || child.try_wait().transpose()).is_none() {
-            let pid = child.id();
-            *self.child() = Some(child);
-            panic!("server {pid} does not end\n{}", self.log());
-        }
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("server.log")
-    }
-
     /// Fills the directory, and gives it to the user that the server runs as.
     fn prepare(&self) -> Result<(), Failure> {
-        self.programs.cluster(self.directory.path())?;
-        self.directory.write("hba.conf", self.config.access())?;
-        self.directory.write("ident.conf", "")?;
+        self.programs.cluster(self.process.directory())?;
+        self.process.write("hba.conf", self.config.access())?;
+        self.process.write("ident.conf", "")?;
         if let Some(certificates) = &self.certificates {
             use std::os::unix::fs::PermissionsExt;
             let (_, key) = certificates.server();
             let private = std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600));
             private.map_err(|why| Failure::because(key.display(), why))?;
         }
-        self.programs.hand_over(self.directory.path())
+        self.programs.hand_over(self.process.directory())
     }
 
     fn start_here(&self) -> Result<(), Failure> {
-        let before = self.log().len();
-        let mut child = self.spawn()?;
-        let answered = until(LIMIT, || match child.try_wait() {
-            Ok(None) => self.answers().then_some(Ok(())),
-            Ok(Some(status)) => Some(Err(format!("ended at once ({status})"))),
-            Err(why) => Some(Err(format!("cannot be waited for ({why})"))),
-        });
-        let answered = answered.unwrap_or_else(|| Err(format!("does not answer within {LIMIT:?}")));
-        if let Err(why) = answered {
-            // Dead already, or about to be: in any case it must not be left.
-            let _ = child.kill();
-            let _ = child.wait();
-            let log = self.log();
-            let reply = log.get(before..).unwrap_or(&log);
-            return Err(Failure::because(format!("postgres {why}"), reply));
-        }
-        *self.child() = Some(child);
-        Ok(())
-    }
-
-    fn spawn(&self) -> Result<Child, Failure> {
-        let directory = self.directory.path();
+        let directory = self.process.directory();
         let text = self.config.text(directory, self.port.number());
-        let file = self.directory.write("server.conf", text)?;
-        let open = File::options().create(true).append(true).open(self.log_path());
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let file = self.process.write("server.conf", text)?;
         let mut command = self.programs.mortal("postgres");
         command.arg("-D").arg(directory.join("data"));
         command.arg(format!("--config_file={}", file.display())).current_dir(directory);
         command.envs(self.clock.iter().flat_map(ServerClock::environment));
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        spawner::spawn(command)
+        self.process.start("postgres", command, || self.answers())
     }
 
     /// By the socket, which lies in a directory of ours: no other server can answer there.
     fn answers(&self) -> bool {
         let socket = format!(".s.PGSQL.{}", self.port.number());
-        self.directory.path().join(socket).exists()
+        self.process.directory().join(socket).exists()
             && self.ask("postgres", "select 1").is_ok_and(|done| done.status.success())
     }
 }
 
 impl Drop for PostgresServer {
     fn drop(&mut self) {
-        if self.child().is_none() {
+        if !self.process.is_running() {
             return;
         }
         // A stopped one has to run to end. It ends its other processes and takes its
         // shared memory with it, which a kill would leave.
         self.signal_workers(Signal::CONT);
-        let _ = self.running(|child| spawner::signal(child, Signal::QUIT));
-        let _ = self.running(|child| spawner::signal(child, Signal::CONT));
-        let Some(mut child) = self.child().take() else { return };
-        if until(END, || child.try_wait().transpose()).is_none() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        let mut child = self.process.child();
+        let Some(child) = child.as_mut() else { return };
+        let _ = spawner::signal(child, Signal::QUIT);
+        let _ = spawner::signal(child, Signal::CONT);
+        // One that does not end is killed with its directory.
+        until(END, || child.try_wait().transpose());
     }
 }

@@ -43,13 +43,6 @@ impl SentinelConfig {
         self
     }
 
-    /// Sets how many sentinels must find the master dead.
-    #[must_use]
-    pub fn with_quorum(mut self, quorum: usize) -> Self {
-        self.quorum = quorum;
-        self
-    }
-
     /// Has the sentinels ask for a password.
     #[must_use]
     pub fn with_sentinel_password(mut self, password: &str) -> Self {

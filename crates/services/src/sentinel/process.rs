@@ -6,25 +6,23 @@ use crate::config::OBSERVER;
 use crate::hosts::Host;
 use crate::ports::Port;
 use crate::scratch::Scratch;
+use crate::server_process::ServerProcess;
 use crate::wait::{LIMIT, until};
 use crate::{Failure, Flavour, Raw, Reply, spawner};
 use rustix::process::Signal;
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// A running sentinel on a loopback port.
 #[derive(Debug)]
 pub struct Sentinel {
+    process: ServerProcess,
     /// The machine it runs on, if not on ours.
     host: Option<Arc<Host>>,
     port: Port,
     tls_port: Option<Port>,
     password: Option<String>,
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
     program: PathBuf,
 }
 
@@ -36,19 +34,18 @@ impl Sentinel {
         tls: Option<&Tls>,
     ) -> Result<Self, Failure> {
         let sentinel = Self {
+            process: ServerProcess::new(Scratch::new("sentinel")?),
             host,
             port: Port::reserve()?,
             tls_port: tls.map(|_| Port::reserve()).transpose()?,
             password: config.password.clone(),
-            child: Mutex::new(None),
-            directory: Scratch::new("sentinel")?,
             program: Flavour::Debian.program()?,
         };
         let mut text = sentinel.text(config, master);
         if let (Some(port), Some(tls)) = (&sentinel.tls_port, tls) {
             text += &format!("tls-port {}\n{}\n", port.number(), tls.lines().join("\n"));
         }
-        sentinel.directory.write("sentinel.conf", text)?;
+        sentinel.process.write("sentinel.conf", text)?;
         sentinel.launch()?;
         Ok(sentinel)
     }
@@ -66,7 +63,7 @@ impl Sentinel {
 
     fn text(&self, config: &SentinelConfig, master: SocketAddr) -> String {
         let service = SentinelGroup::SERVICE;
-        let directory = self.directory.path().display();
+        let directory = self.process.directory().display();
         let (ip, port) = (master.ip(), master.port());
         let mut text = format!(
             "bind {}\nport {}\ndir {directory}\ndaemonize no\nprotected-mode no\n",
@@ -96,17 +93,12 @@ impl Sentinel {
     }
 
     fn launch(&self) -> Result<(), Failure> {
-        let path = self.directory.path().join("sentinel.log");
-        let open = File::options().create(true).append(true).open(path);
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
         let mut command = match &self.host {
             Some(host) => host.mortal(&self.program),
             None => spawner::mortal(&self.program),
         };
-        command.arg(self.directory.path().join("sentinel.conf")).arg("--sentinel");
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        *self.child() = Some(spawner::spawn(command)?);
+        command.arg(self.process.directory().join("sentinel.conf")).arg("--sentinel");
+        self.process.launch(command)?;
         let answers = || self.say(&["PING"]).map(drop);
         until(LIMIT, answers)
             .ok_or_else(|| Failure::because("the sentinel does not answer", self.log()))
@@ -135,8 +127,7 @@ impl Sentinel {
     /// What it has written to its log.
     #[must_use]
     pub fn log(&self) -> String {
-        let path = self.directory.path().join("sentinel.log");
-        String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+        self.process.log()
     }
 
     /// Asks it something; nothing when it does not answer, or with an error.
@@ -191,7 +182,7 @@ impl Sentinel {
     /// # Panics
     /// It does not run.
     pub fn stop(&self) {
-        self.send_signal(Signal::STOP, true);
+        self.process.stop();
     }
 
     /// Continues it.
@@ -199,7 +190,7 @@ impl Sentinel {
     /// # Panics
     /// It does not run.
     pub fn cont(&self) {
-        self.send_signal(Signal::CONT, false);
+        self.process.cont();
     }
 
     /// Kills it and waits until it is dead.
@@ -207,28 +198,6 @@ impl Sentinel {
     /// # Panics
     /// It does not run.
     pub fn kill(&self) {
-        let mut child = self.child().take().expect("the sentinel runs");
-        child.kill().and_then(|()| child.wait()).expect("it dies");
-    }
-
-    fn send_signal(&self, signal: Signal, stopped: bool) {
-        let child = self.child();
-        let child = child.as_ref().expect("the sentinel runs");
-        spawner::signal(child, signal).expect("it can be signalled");
-        spawner::await_stopped(child, stopped).expect("it follows the signal");
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child().take() {
-            // Only a process that is gone already cannot be killed, and it still must be reaped.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process.end_by(Signal::KILL);
     }
 }

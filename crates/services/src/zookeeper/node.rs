@@ -2,15 +2,12 @@
 
 use super::{ZooKeeperConfig, snapshot};
 use crate::ports::Port;
-use crate::wait::{LIMIT, until};
-use crate::{Failure, Scratch, programs, spawner, vdso};
+use crate::server_process::ServerProcess;
+use crate::{Failure, Scratch, programs, spawner};
 use rustix::process::Signal;
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Where Debian's package libzookeeper-java lies; its manifest names what it needs.
@@ -31,14 +28,13 @@ const JAVA: [&str; 5] = [
 
 #[derive(Debug)]
 pub(super) struct Node {
+    process: ServerProcess,
     number: usize,
     config: ZooKeeperConfig,
     program: PathBuf,
     port: Port,
     /// Where the others reach it, and where they vote.
     peers: (Port, Port),
-    child: Mutex<Option<Child>>,
-    directory: Scratch,
 }
 
 impl Node {
@@ -48,13 +44,12 @@ impl Node {
             return Err(Failure::new(format!("{JAR} is missing: {way}")));
         }
         Ok(Self {
+            process: ServerProcess::new(Scratch::new("zk")?),
             number,
             config,
             program: programs::of_system("java", "default-jre-headless", "HOLDLINE_JAVA")?,
             port: Port::reserve()?,
             peers: (Port::reserve()?, Port::reserve()?),
-            child: Mutex::new(None),
-            directory: Scratch::new("zk")?,
         })
     }
 
@@ -63,7 +58,7 @@ impl Node {
     }
 
     pub(super) fn pid(&self) -> u32 {
-        self.running(|child| child.id())
+        self.process.pid()
     }
 
     /// How this member is named in everybody's configuration.
@@ -90,15 +85,10 @@ impl Node {
             words = self.config.words,
             connections = self.config.connections,
         );
-        let configuration = self.directory.write("zoo.cfg", text)?;
-        let open = File::options().create(true).append(true).open(self.log_path());
-        let log = open.and_then(|log| Ok((log.try_clone()?, log)));
-        let (out, err) = log.map_err(|why| Failure::because("cannot write the log", why))?;
+        let configuration = self.process.write("zoo.cfg", text)?;
         let mut command = spawner::mortal(&self.program);
         command.args(JAVA).args(["-cp", &format!("{JAR}:{LOGGER}"), MAIN]).arg(configuration);
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        *self.child() = Some(spawner::spawn(command)?);
-        Ok(())
+        self.process.launch(command)
     }
 
     /// Sends a four-letter command; empty without a reply.
@@ -123,56 +113,28 @@ impl Node {
 
     /// Waits until the member serves clients.
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
-        let ready = until(LIMIT, || {
-            let ended = match self.child().as_mut().map(Child::try_wait) {
-                Some(Ok(None)) => None,
-                Some(Ok(Some(status))) => Some(format!("ended at once ({status})")),
-                Some(Err(why)) => Some(format!("cannot be waited for ({why})")),
-                None => Some("was ended".to_owned()),
-            };
-            match ended {
-                Some(why) => Some(Err(why)),
-                None => self.mode().map(|_| Ok(())),
-            }
-        });
-        let why = match ready {
-            Some(Ok(())) => return Ok(()),
-            Some(Err(why)) => why,
-            None => format!("is not ready within {LIMIT:?}"),
-        };
+        let Err(why) = self.process.await_that(|| self.mode().is_some()) else { return Ok(()) };
         Err(Failure::because(format!("ZooKeeper {why}"), self.log()))
     }
 
     pub(super) fn stop(&self) {
-        self.send_signal(Signal::STOP);
-        self.await_stopped(true);
+        self.process.stop();
     }
 
     pub(super) fn cont(&self) {
-        self.send_signal(Signal::CONT);
-        self.await_stopped(false);
+        self.process.cont();
     }
 
     pub(super) fn step_clock(&self, ahead: i64) {
-        let pid = self.pid();
-        let stood = vdso::pause_outside_of_vdso(pid, || self.stop(), || self.cont());
-        let set = stood.and_then(|()| vdso::set_ahead(pid, ahead));
-        self.cont();
-        set.unwrap_or_else(|why| panic!("{why}"));
+        self.process.step_clock(ahead);
     }
 
     pub(super) fn kill(&self) {
-        self.send_signal(Signal::KILL);
-        let Some(mut child) = self.child().take() else { return };
-        if until(LIMIT, || child.try_wait().transpose()).is_none() {
-            let pid = child.id();
-            *self.child() = Some(child);
-            panic!("server {pid} does not end\n{}", self.log());
-        }
+        self.process.end_by(Signal::KILL);
     }
 
     pub(super) fn relaunch(&self, members: &str) {
-        if self.child().is_some() {
+        if self.process.is_running() {
             self.kill();
         }
         if let Err(why) = self.launch(members) {
@@ -182,7 +144,7 @@ impl Node {
 
     /// Copies what the member has stored; it may run, and does not write meanwhile.
     pub(super) fn save(&self) -> Result<PathBuf, Failure> {
-        let copy = self.directory.path().join("copy");
+        let copy = self.process.directory().join("copy");
         let copied = copy_all(&self.data(), &copy);
         copied.map_err(|why| Failure::because("what a member has stored cannot be copied", why))?;
         Ok(copy)
@@ -201,36 +163,11 @@ impl Node {
     }
 
     fn data(&self) -> PathBuf {
-        self.directory.path().join("data")
+        self.process.directory().join("data")
     }
 
     pub(super) fn log(&self) -> String {
-        let bytes = std::fs::read(self.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    fn log_path(&self) -> PathBuf {
-        self.directory.path().join("server.log")
-    }
-
-    fn child(&self) -> MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn running<T>(&self, act: impl FnOnce(&Child) -> T) -> T {
-        self.child().as_ref().map(act).expect("the server runs")
-    }
-
-    fn send_signal(&self, signal: Signal) {
-        if let Err(why) = self.running(|child| spawner::signal(child, signal)) {
-            panic!("the server cannot be signalled: {why}\n{}", self.log());
-        }
-    }
-
-    fn await_stopped(&self, stopped: bool) {
-        if let Err(why) = self.running(|child| spawner::await_stopped(child, stopped)) {
-            panic!("{why}");
-        }
+        self.process.log()
     }
 }
 
@@ -246,14 +183,4 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
         }
     }
     Ok(())
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child().take() {
-            // Only a process that is gone already cannot be killed, and it still must be reaped.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
 }

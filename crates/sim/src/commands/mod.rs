@@ -10,6 +10,7 @@ pub(crate) mod introspection;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod messages;
+mod scripting;
 pub(crate) mod settings;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
@@ -154,7 +155,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
         settings::TABLE,
         introspection::TABLE,
         transactions::TABLE,
-        crate::script::TABLE,
+        scripting::TABLE,
     ];
     families.into_iter().flatten()
 }

@@ -89,11 +89,6 @@ impl Reply {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
 
-    /// Returns whether this is an error.
-    pub fn is_error(&self) -> bool {
-        matches!(self, Reply::Error(_))
-    }
-
     /// Encodes the reply as a server would send it.
     pub fn to_bytes(&self, protocol: Protocol) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -22,41 +22,13 @@ use parking_lot::Mutex;
 
 use self::caller::{RunningScript, ScriptState};
 use self::sandbox::Sandbox;
-use crate::commands::{
-    ALLOW_BUSY, Command, MAY_REPLICATE, NO_SCRIPT, READ, Run, STALE, ScriptVerb, container,
-};
+use crate::commands::ScriptVerb;
 use crate::errors::{CommandResult, ErrorReply, NO_SCRIPT as NOT_KNOWN, NOT_INTEGER, SYNTAX};
 use crate::number;
 use crate::resp::{Protocol, Reply};
 use crate::session::ConnectionId;
 use crate::sha1::sha1_hex;
 use crate::state::State;
-
-const RUNS: u32 = NO_SCRIPT | STALE | MAY_REPLICATE;
-const ASKS: u32 = NO_SCRIPT;
-
-const fn row(name: &'static str, arity: i32, flags: u32, verb: ScriptVerb) -> Command {
-    Command { name, arity, flags, keys: (0, 0, 0), run: Run::Script(verb) }
-}
-
-const fn eval(by_hash: bool, read_only: bool) -> ScriptVerb {
-    ScriptVerb::Eval { by_hash, read_only }
-}
-
-pub(crate) const TABLE: &[Command] = &[
-    row("eval", -3, RUNS, eval(false, false)),
-    row("evalsha", -3, RUNS, eval(true, false)),
-    row("eval_ro", -3, NO_SCRIPT | STALE | READ, eval(false, true)),
-    row("evalsha_ro", -3, NO_SCRIPT | STALE | READ, eval(true, true)),
-    container("script", SCRIPT),
-];
-
-const SCRIPT: &[Command] = &[
-    row("script|load", 3, ASKS | STALE, ScriptVerb::Load),
-    row("script|exists", -3, ASKS, ScriptVerb::Exists),
-    row("script|flush", -2, ASKS | MAY_REPLICATE, ScriptVerb::Flush),
-    row("script|kill", 2, ASKS | ALLOW_BUSY, ScriptVerb::Kill),
-];
 
 /// The declarations in the first line of a script.
 #[derive(Debug, Clone, Copy, Default)]

@@ -24,7 +24,7 @@ const NEARLY_FULL: i64 = 80;
 const METRIC: &str = "etcd_server_quota_backend_bytes ";
 /// More bytes than the metrics of any member.
 const LONGEST_ANSWER: u64 = 8 * 1024 * 1024;
-const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "etcd://" };
+const TLS: TlsContext = TlsContext { engine: ENGINE, without: "etcd://" };
 
 /// How much a member's database may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,7 @@ impl Quota {
         match status.db_size_quota {
             1.. => Quota::Bytes(status.db_size_quota),
             0 => {
-                let asked =
-                    timeout(options.cluster.command_timeout, metrics(member, options)).await;
+                let asked = timeout(options.command_timeout(), metrics(member, options)).await;
                 asked.ok().flatten().map_or(Quota::Unknown, |text| among(&text))
             }
             _ => Quota::Unbounded,
@@ -79,9 +78,7 @@ async fn metrics(member: &Server, options: &EtcdOptions) -> Option<String> {
     let mut stream = socket::connect(&member.host, member.port).await.ok()?;
     match options.tls() {
         None => fetch(&mut stream, member).await,
-        Some(files) => {
-            fetch(&mut SPEAKER.wrap(stream, &member.host, files).await.ok()?, member).await
-        }
+        Some(files) => fetch(&mut TLS.wrap(stream, &member.host, files).await.ok()?, member).await,
     }
 }
 

@@ -26,7 +26,7 @@ use super::wire::{complaint, read_one, write_one};
 use crate::error::{ENGINE, Failed, of_handshake, refused, unavailable};
 use crate::options::{Address, MysqlOptions};
 
-const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
+const TLS: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
 /// The packet size that we announce: larger than any reply.
 const LARGEST: u32 = 16 << 20;
 const UTF8MB4: u8 = 45;
@@ -78,7 +78,7 @@ pub(crate) async fn open(options: &MysqlOptions) -> Result<Opened, LockError> {
             let mut body = Vec::new();
             request.serialize(&mut body);
             write_one(&mut stream, number.wrapping_add(1), &body).await.map_err(|e| broke(&e))?;
-            let stream = SPEAKER.wrap(stream, host, files).await?;
+            let stream = TLS.wrap(stream, host, files).await?;
             let number = number.wrapping_add(1);
             sign_in(Box::new(stream), number, initial, true, options).await
         }
@@ -238,7 +238,7 @@ fn broke(error: &io::Error) -> LockError {
 
 /// Converts a failed sign-in. The server rejects a client certificate only after the TLS handshake.
 fn rejected(error: &io::Error, host: &str, files: &TlsFiles) -> LockError {
-    SPEAKER.failure(error, host, files)
+    TLS.failure(error, host, files)
 }
 
 fn not_reached(address: &Address, error: &io::Error) -> LockError {

@@ -19,7 +19,7 @@ use crate::options::{Address, PostgresOptions};
 
 /// The SSLRequest message: its length, and its code.
 const TLS_WANTED: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
-const SPEAKER: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
+const TLS: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
 
 /// A stream of bytes in both directions.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -70,7 +70,7 @@ async fn with_tls(
     stream.write_all(&TLS_WANTED).await.map_err(broke)?;
     // One byte, and no more: what follows belongs to the handshake.
     match stream.read_u8().await.map_err(broke)? {
-        b'S' => Ok(Box::new(SPEAKER.wrap(stream, host, files).await?)),
+        b'S' => Ok(Box::new(TLS.wrap(stream, host, files).await?)),
         _ => Err(refused("the server does not speak TLS: write `sslmode=disable`")),
     }
 }
@@ -79,9 +79,7 @@ async fn with_tls(
 pub(crate) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match (cause, options.tls(), options.address()) {
-        (Some(cause), Some(files), Address::Tcp { host, .. }) => {
-            SPEAKER.failure(cause, host, files)
-        }
+        (Some(cause), Some(files), Address::Tcp { host, .. }) => TLS.failure(cause, host, files),
         _ => of_handshake(error),
     }
 }

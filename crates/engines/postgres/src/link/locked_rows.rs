@@ -6,8 +6,8 @@
 //!
 //! - Invariant R1: a command is sent again only if the server has refused it for a lock. A refused
 //!   command was rolled back, so it is carried out at most once.
-//! - Invariant R2: at most [`PLACES`] commands on one name are sent before it is known that its row
-//!   is locked. Once that is known, the engine repeats one command at a time.
+//! - Invariant R2: at most [`MAX_IN_FLIGHT`] commands on one name are sent before it is known that
+//!   its row is locked. Once that is known, the engine repeats one command at a time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,23 +23,23 @@ use crate::error::unavailable;
 /// How long a command waits for a row in the server.
 pub(super) const ROW_WAIT: Duration = Duration::from_millis(50);
 /// How many commands on one name are in flight at once, unless the server is slow: then others
-/// follow after [`PLACE_WAIT`].
-const PLACES: usize = 4;
-const PLACE_WAIT: Duration = Duration::from_millis(100);
+/// follow after [`IN_FLIGHT_WAIT`].
+const MAX_IN_FLIGHT: usize = 4;
+const IN_FLIGHT_WAIT: Duration = Duration::from_millis(100);
 /// Pauses before a command is sent again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the commands of one engine know of locked rows.
 pub(super) struct LockedRows {
-    names: Mutex<HashMap<LockName, Arc<NameGate>>>,
+    names: Mutex<HashMap<LockName, Arc<NameLimit>>>,
     /// One command at a time is sent again.
     repeats: Semaphore,
 }
 
 /// The commands on one name.
-struct NameGate {
-    places: Arc<Semaphore>,
+struct NameLimit {
+    in_flight: Arc<Semaphore>,
     /// How many commands found the row locked and are sent again.
     repeating: AtomicUsize,
 }
@@ -61,21 +61,21 @@ impl LockedRows {
     ) -> Result<Turn<'a>, LockError> {
         let pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut turn =
-            Turn { rows: self, clock, end, gate: None, place: None, is_repeating: false, pauses };
+            Turn { rows: self, clock, end, limit: None, permit: None, is_repeating: false, pauses };
         let Some(name) = name else { return Ok(turn) };
-        let gate = self.names.lock().entry(name.clone()).or_insert_with(NameGate::new).clone();
-        turn.gate = Some((name.clone(), gate.clone()));
-        let mut place = std::pin::pin!(gate.places.clone().acquire_owned());
+        let limit = self.names.lock().entry(name.clone()).or_insert_with(NameLimit::new).clone();
+        turn.limit = Some((name.clone(), limit.clone()));
+        let mut permit = std::pin::pin!(limit.in_flight.clone().acquire_owned());
         loop {
             tokio::select! {
                 biased;
-                place = &mut place => {
-                    turn.place = place.ok();
+                permit = &mut permit => {
+                    turn.permit = permit.ok();
                     return Ok(turn);
                 }
-                () = clock.sleep_until(clock.now().after(PLACE_WAIT)) => {}
+                () = clock.sleep_until(clock.now().after(IN_FLIGHT_WAIT)) => {}
             }
-            if gate.repeating.load(Ordering::SeqCst) == 0 {
+            if limit.repeating.load(Ordering::SeqCst) == 0 {
                 return Ok(turn);
             }
             if clock.now() >= end {
@@ -87,10 +87,10 @@ impl LockedRows {
     }
 }
 
-impl NameGate {
-    fn new() -> Arc<NameGate> {
-        let places = Arc::new(Semaphore::new(PLACES));
-        Arc::new(NameGate { places, repeating: AtomicUsize::new(0) })
+impl NameLimit {
+    fn new() -> Arc<NameLimit> {
+        let in_flight = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
+        Arc::new(NameLimit { in_flight, repeating: AtomicUsize::new(0) })
     }
 }
 
@@ -99,8 +99,8 @@ pub(super) struct Turn<'a> {
     rows: &'a LockedRows,
     clock: &'a dyn Clock,
     end: Moment,
-    gate: Option<(LockName, Arc<NameGate>)>,
-    place: Option<OwnedSemaphorePermit>,
+    limit: Option<(LockName, Arc<NameLimit>)>,
+    permit: Option<OwnedSemaphorePermit>,
     is_repeating: bool,
     pauses: Backoff,
 }
@@ -109,8 +109,8 @@ impl<'a> Turn<'a> {
     /// Waits until a refused command may be sent again. `None`: its time is over. The permit is
     /// kept until the answer has come.
     pub(super) async fn again(&mut self) -> Option<SemaphorePermit<'a>> {
-        if let (false, Some((_, gate))) = (self.is_repeating, &self.gate) {
-            gate.repeating.fetch_add(1, Ordering::SeqCst);
+        if let (false, Some((_, limit))) = (self.is_repeating, &self.limit) {
+            limit.repeating.fetch_add(1, Ordering::SeqCst);
             self.is_repeating = true;
         }
         let next = self.clock.now().after(self.pauses.next_pause(rand::random()));
@@ -128,15 +128,15 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.place = None;
-        let Some((name, gate)) = self.gate.take() else { return };
+        self.permit = None;
+        let Some((name, limit)) = self.limit.take() else { return };
         if self.is_repeating {
-            gate.repeating.fetch_sub(1, Ordering::SeqCst);
+            limit.repeating.fetch_sub(1, Ordering::SeqCst);
         }
         let mut names = self.rows.names.lock();
-        drop(gate);
-        // Others get the gate under this lock only.
-        if names.get(&name).is_some_and(|gate| Arc::strong_count(gate) == 1) {
+        drop(limit);
+        // Others get the limit under this lock only.
+        if names.get(&name).is_some_and(|limit| Arc::strong_count(limit) == 1) {
             names.remove(&name);
         }
     }

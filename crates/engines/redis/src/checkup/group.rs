@@ -8,7 +8,7 @@ use holdline_core::{Clock, ErrorKind, Finding, LockError};
 use super::Probe;
 use super::info::{Config, Info};
 use super::settings::is_older;
-use crate::node::{Node, Value};
+use crate::link::{Link, Value};
 use crate::options::RedisOptions;
 use crate::sentinel::MasterView;
 
@@ -70,8 +70,8 @@ impl Sentinels {
         let Some(group) = options.group() else { return Ok(None) };
         let mut each = Vec::new();
         for sentinel in options.sentinels() {
-            let node = Node::new(&sentinel, clock.clone())?;
-            let probe = Probe { node, limit: options.command_timeout() };
+            let link = Link::new(&sentinel, clock.clone())?;
+            let probe = Probe { link, limit: options.command_timeout() };
             each.push(report_of(&probe, group.service()).await);
         }
         let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);

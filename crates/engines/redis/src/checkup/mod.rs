@@ -25,7 +25,7 @@ use std::time::Duration;
 use holdline_core::{Checkup, Clock, Finding, LockError};
 
 use crate::error::ENGINE;
-use crate::node::{Node, Value};
+use crate::link::{Link, Value};
 use crate::options::RedisOptions;
 use crate::sentinel;
 use info::{Config, Info};
@@ -44,8 +44,8 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     if options.is_of_cluster() {
         return cluster::checkup(options, clock).await;
     }
-    let node = sentinel::node(&options.read_only(), clock.clone())?;
-    let probe = Probe { node, limit: options.command_timeout() };
+    let link = sentinel::link(&options.read_only(), clock.clone())?;
+    let probe = Probe { link, limit: options.command_timeout() };
     let mut checkup = Checkup::new(ENGINE);
     let group = group::Sentinels::ask(options, &clock).await?;
     for finding in group.iter().flat_map(group::Sentinels::findings) {
@@ -87,7 +87,7 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
 
 /// Asks a server.
 struct Probe {
-    node: Node,
+    link: Link,
     limit: Duration,
 }
 
@@ -97,7 +97,7 @@ impl Probe {
     }
 
     async fn ask_bytes(&self, words: Vec<Vec<u8>>) -> Result<Value, LockError> {
-        self.node.command(words, None, self.limit).await
+        self.link.command(words, None, self.limit).await
     }
 
     async fn text(&self, words: &[&str]) -> Result<String, LockError> {

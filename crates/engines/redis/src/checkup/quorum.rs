@@ -165,8 +165,8 @@ fn persistence(status: &QuorumStatus) -> Finding {
 
 /// The findings about one server, whichever set it belongs to.
 async fn alone(options: &RedisOptions, clock: &Arc<dyn Clock>) -> Result<Vec<Finding>, LockError> {
-    let node = sentinel::node(options, clock.clone())?;
-    let probe = Probe { node, limit: options.command_timeout() };
+    let link = sentinel::link(options, clock.clone())?;
+    let probe = Probe { link, limit: options.command_timeout() };
     if let Err(error) = machine::round_trip(&probe, clock.as_ref()).await {
         let finding = Finding::ok(SILENT, VOTES, error.to_string());
         return Ok(vec![finding.warn("do what the error says")]);

@@ -108,8 +108,8 @@ pub(super) async fn ask(
     let mut each = Vec::with_capacity(places.len());
     for (host, port) in places {
         let options = options.at(host, *port);
-        let node = sentinel::node(&options, clock.clone())?;
-        let probe = Probe { node, limit: options.command_timeout() };
+        let link = sentinel::link(&options, clock.clone())?;
+        let probe = Probe { link, limit: options.command_timeout() };
         let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
         let config = match &info {
             Ok(_) => Config::ask(&probe).await,

@@ -4,7 +4,7 @@ use holdline_core::{Finding, LockError, LockName};
 
 use super::Probe;
 use crate::keys::Layout;
-use crate::node::Value;
+use crate::link::Value;
 use crate::options::{Address, Dialect, RedisOptions, Replicas, is_near};
 use crate::plain::Keys;
 
@@ -262,7 +262,7 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
 
 async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Finding {
     // If sentinels name the server, they have done so by now.
-    let master = probe.node.master_source().and_then(|source| source.master().borrow().clone());
+    let master = probe.link.master_source().and_then(|source| source.master().borrow().clone());
     let place = master.map(|(host, port)| options.at(&host, port));
     let (way, is_near) = way(place.as_ref().unwrap_or(options).address());
     // Even if we have a user of our own, `default` may be open to everybody.

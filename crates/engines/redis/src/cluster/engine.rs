@@ -20,9 +20,9 @@ use crate::error::{protocol, unavailable};
 use crate::in_flight::InFlight;
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
+use crate::link::{Call, Value};
 use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
-use crate::node::{Call, Value};
 use crate::options::RedisOptions;
 
 /// For which part of the shortest lease in a batch the replies that are there wait for the others.

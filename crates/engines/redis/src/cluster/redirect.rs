@@ -1,7 +1,7 @@
 //! Error replies that send a command to another node, or postpone it.
 
 use crate::error::ServerError;
-use crate::node::HostPort;
+use crate::link::HostPort;
 
 /// What to do with a command that was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]

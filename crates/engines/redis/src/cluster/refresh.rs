@@ -14,7 +14,7 @@ use super::slots::{SLOTS, SlotTable};
 use crate::args::Args;
 use crate::error::unavailable;
 use crate::in_flight::InFlight;
-use crate::node::{HostPort, Node};
+use crate::link::{HostPort, Link};
 
 /// How often the table is queried without another reason.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Shared {
 
     /// Queries the control connection, which has index 0, and some nodes with healthy connections.
     async fn query_some(&self) -> (Vec<(usize, SlotTable)>, Option<LockError>) {
-        let healthy: Vec<(HostPort, Node)> = {
+        let healthy: Vec<(HostPort, Link)> = {
             let nodes = self.nodes.lock();
             let healthy = nodes.iter().filter(|(_, node)| node.healthy().is_some());
             healthy.map(|(host_port, node)| (host_port.clone(), node.clone())).collect()
@@ -160,7 +160,7 @@ impl Shared {
 
     async fn query(
         &self,
-        node: &Node,
+        node: &Link,
         host_port: Option<HostPort>,
     ) -> Result<SlotTable, LockError> {
         let limit = self.options.command_timeout();

@@ -23,7 +23,7 @@ use super::redirect::Redirect;
 use super::refresh::MIN_INTERVAL;
 use super::slots::SlotTable;
 use crate::error::{ENGINE, NOREPLICAS, masterless, refusal, too_few_replicas, unavailable};
-use crate::node::{Call, HostPort, Node, Outcome, SeedList, Value};
+use crate::link::{Call, HostPort, Link, Outcome, SeedList, Value};
 use crate::options::{Address, RedisOptions};
 
 /// Pauses before a call that was not carried out is repeated.
@@ -75,9 +75,9 @@ pub(super) struct Shared {
     pub(super) options: RedisOptions,
     pub(super) clock: Arc<dyn Clock>,
     /// The control connection: to any node.
-    pub(super) control: Node,
+    pub(super) control: Link,
     pub(super) seed_list: Arc<SeedList>,
-    pub(super) nodes: Mutex<BTreeMap<HostPort, Node>>,
+    pub(super) nodes: Mutex<BTreeMap<HostPort, Link>>,
     pub(super) table: Mutex<Arc<SlotTable>>,
     /// Grows with each table.
     pub(super) version: watch::Sender<u64>,
@@ -107,7 +107,7 @@ impl ClusterRouter {
         let start: u32 = rand::random();
         let seed_list = Arc::new(SeedList::new(seeds.clone(), start as usize % seeds.len().max(1)));
         let control_options = options.clone().with_connect_timeout(each);
-        let control = Node::any_of(&control_options, clock.clone(), seed_list.clone())?;
+        let control = Link::any_of(&control_options, clock.clone(), seed_list.clone())?;
         let shared = Arc::new(Shared {
             options: options.clone(),
             clock,
@@ -127,7 +127,7 @@ impl ClusterRouter {
     }
 
     /// Returns the control connection.
-    pub(crate) fn control(&self) -> &Node {
+    pub(crate) fn control(&self) -> &Link {
         &self.shared.control
     }
 
@@ -161,12 +161,12 @@ impl ClusterRouter {
     /// Returns the longest round trip of the handshakes with the nodes that answer.
     pub(crate) fn slowest_trip(&self) -> Duration {
         let nodes = self.shared.nodes.lock();
-        let healthy = nodes.values().filter_map(Node::healthy);
+        let healthy = nodes.values().filter_map(Link::healthy);
         healthy.map(|facts| facts.round_trip).max().unwrap_or_default()
     }
 
     /// Returns the connection to one of the masters.
-    pub(crate) async fn node(&self, host_port: &HostPort) -> Result<Node, LockError> {
+    pub(crate) async fn node(&self, host_port: &HostPort) -> Result<Link, LockError> {
         self.shared.node(host_port).await
     }
 
@@ -216,14 +216,14 @@ impl ClusterRouter {
 }
 
 impl Shared {
-    async fn owner(&self, slot: u16) -> Result<Option<(HostPort, Node)>, LockError> {
+    async fn owner(&self, slot: u16) -> Result<Option<(HostPort, Link)>, LockError> {
         let owner = self.table.lock().owner(slot).cloned();
         let Some(host_port) = owner else { return Ok(None) };
         let node = self.node(&host_port).await?;
         Ok(Some((host_port, node)))
     }
 
-    pub(super) async fn node(&self, host_port: &HostPort) -> Result<Node, LockError> {
+    pub(super) async fn node(&self, host_port: &HostPort) -> Result<Link, LockError> {
         if let Some(node) = self.nodes.lock().get(host_port) {
             return Ok(node.clone());
         }
@@ -231,10 +231,10 @@ impl Shared {
         // is.
         let (options, clock) = (self.options.at(&host_port.0, host_port.1), self.clock.clone());
         let (made, node) = oneshot::channel();
-        self.control.spawn(Box::pin(async move { drop(made.send(Node::new(&options, clock))) }));
+        self.control.spawn(Box::pin(async move { drop(made.send(Link::new(&options, clock))) }));
         let node = match node.await {
             Ok(node) => node?,
-            Err(_) => Node::new(&self.options.at(&host_port.0, host_port.1), self.clock.clone())?,
+            Err(_) => Link::new(&self.options.at(&host_port.0, host_port.1), self.clock.clone())?,
         };
         Ok(self.nodes.lock().entry(host_port.clone()).or_insert(node).clone())
     }
@@ -260,7 +260,7 @@ impl Shared {
         self: &Arc<Shared>,
         request: &SlotRequest<'_>,
         host_port: &HostPort,
-        node: &Node,
+        node: &Link,
         end: Moment,
     ) -> Result<Attempt, LockError> {
         let left = self.clock.now().until(end);
@@ -310,7 +310,7 @@ impl Shared {
     fn handle_reply(
         self: &Arc<Shared>,
         outcome: Outcome,
-        (host_port, node): (&HostPort, &Node),
+        (host_port, node): (&HostPort, &Link),
     ) -> Result<Result<Value, Rejection>, LockError> {
         let reply = match outcome {
             Ok(Ok(value)) => return Ok(Ok(value)),

@@ -3,7 +3,7 @@
 use holdline_core::LockName;
 
 use crate::keys::Layout;
-use crate::node::{HostPort, Value};
+use crate::link::{HostPort, Value};
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: usize = 16_384;

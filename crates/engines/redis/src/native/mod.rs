@@ -7,8 +7,8 @@ mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
+use crate::link::Script;
 use crate::lua_constants;
-use crate::node::Script;
 
 pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
 pub(crate) use requests::{
@@ -83,6 +83,7 @@ macro_rules! scripts {
                 "head",
                 $many,
                 "native",
+                "renew_each",
                 "renew_fast",
                 "draw",
                 "common",
@@ -106,7 +107,7 @@ macro_rules! scripts {
                     "acquire_lock_key"
                 ),
                 release: script!("release_lock_key", "head", $one, "release_lock_key"),
-                renew: script!("renew_lock_key", "head", "renew_fast"),
+                renew: script!("renew_lock_key", "head", "renew_each", "renew_fast"),
             },
         }
     };

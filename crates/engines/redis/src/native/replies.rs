@@ -10,7 +10,7 @@ use holdline_core::{
 
 use super::record::Record;
 use crate::error::{ENGINE, ServerError, protocol, refusal};
-use crate::node::Value;
+use crate::link::Value;
 use crate::plain_record;
 
 /// A reply: its status word, and the parts that follow.

@@ -12,8 +12,8 @@ use super::Scripts;
 use super::record::mode_text;
 use crate::args::{Args, digits};
 use crate::keys::Layout;
+use crate::link::{Call, RoutingPolicy};
 use crate::lua_constants::HAND_OFF_MARGIN;
-use crate::node::{Call, RoutingPolicy};
 
 /// What all requests share: how keys are made, the inbox of this process, and the deadline.
 #[derive(Debug)]

@@ -6,13 +6,11 @@ use holdline_core::LockError;
 
 use holdline_net::tls::TlsFiles;
 
-use super::{Address, Dialect, Layout, RedisOptions};
+use super::{Address, Dialect, Layout, RedisOptions, URL};
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
-const TIMEOUTS: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(60);
-const MAX_WAITERS: usize = 100_000;
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
 
 impl RedisOptions {
     /// Checks the settings against each other.
@@ -20,20 +18,7 @@ impl RedisOptions {
     /// # Errors
     /// `Invalid` names the setting that is wrong and what it may be.
     pub fn validate(&self) -> Result<(), LockError> {
-        for (field, value) in [
-            ("connect_timeout", self.limits.connect_timeout),
-            ("command_timeout", self.limits.command_timeout),
-        ] {
-            if !TIMEOUTS.contains(&value) {
-                let message = format!("must be from 10ms to 60s, not {value:?}");
-                return Err(LockError::invalid(ENGINE, field, message));
-            }
-        }
-        if !(1..=MAX_WAITERS).contains(&self.limits.max_waiters) {
-            let message =
-                format!("must be from 1 to {MAX_WAITERS}, not {}", self.limits.max_waiters);
-            return Err(LockError::invalid(ENGINE, "max_waiters", message));
-        }
+        self.limits.validate(ENGINE, SHORTEST_TIMEOUT)?;
         self.validate_layout()?;
         if let Some(group) = &self.group {
             group.validate()?;
@@ -123,10 +108,6 @@ impl RedisOptions {
             let message = "`ca`, `cert` and `key` need TLS: write `rediss://`";
             return Err(LockError::invalid(ENGINE, "url", message));
         }
-        if cert.is_some() != key.is_some() {
-            let message = "a client certificate needs both `cert` and `key`";
-            return Err(LockError::invalid(ENGINE, "url", message));
-        }
-        Ok(())
+        self.access.tls.validate(URL)
     }
 }

@@ -38,13 +38,12 @@ impl RedisOptions {
         {
             return Ok(());
         }
+        if self.limits.set(URL, key, &value)? {
+            return Ok(());
+        }
         match key {
-            "ca" => self.access.tls.ca = Some(value.into()),
-            "cert" => self.access.tls.cert = Some(value.into()),
-            "key" => self.access.tls.key = Some(value.into()),
+            "ca" | "cert" | "key" => self.access.tls.set(key, value),
             "client_name" => self.access.client_name = Some(value),
-            "command_timeout_ms" => self.limits.command_timeout = URL.millis(key, &value)?,
-            "connect_timeout_ms" => self.limits.connect_timeout = URL.millis(key, &value)?,
             "db" => self.access.db = URL.number(key, &value)?,
             "dialect" => {
                 self.layout.dialect = URL.one_of(
@@ -67,7 +66,6 @@ impl RedisOptions {
             }
             "signal_template" => self.layout.signal_template = Some(value),
             "prefix" => self.layout.prefix = value,
-            "max_waiters" => self.limits.max_waiters = URL.number(key, &value)?,
             "protocol" => {
                 self.access.resp3 = URL.one_of(key, &value, [("resp3", true), ("resp2", false)])?;
             }

@@ -1,5 +1,7 @@
 //! What URLs mean, and that no password is shown.
 
+use std::time::Duration;
+
 use super::*;
 use std::path::Path;
 

@@ -19,8 +19,8 @@ use super::replies::ValueReader;
 use super::requests::{RequestContext, tombstone_of};
 use crate::engine::{LAG, MAX_BATCH};
 use crate::error::{ENGINE, protocol};
+use crate::link::{Link, ServerFacts};
 use crate::native;
-use crate::node::{Node, ServerFacts};
 use crate::options::{Dialect, RedisOptions};
 use crate::sentinel;
 
@@ -34,7 +34,7 @@ pub struct PlainEngine(Arc<Inner>);
 
 struct Inner {
     capabilities: Capabilities,
-    node: Node,
+    link: Link,
     clock: Arc<dyn Clock>,
     context: RequestContext,
     reader: ValueReader,
@@ -49,7 +49,7 @@ impl PlainEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
         options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
-        let node = sentinel::node(options, clock.clone())?;
+        let link = sentinel::link(options, clock.clone())?;
         let context = RequestContext {
             keys: Keys::of(options),
             format: options.lease_format(),
@@ -59,7 +59,7 @@ impl PlainEngine {
         let reader = ValueReader { format: context.format, fencing: context.fencing };
         let capabilities = capabilities(options);
         let given_up = GivenUp::default();
-        Ok(PlainEngine(Arc::new(Inner { capabilities, node, clock, context, reader, given_up })))
+        Ok(PlainEngine(Arc::new(Inner { capabilities, link, clock, context, reader, given_up })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -72,7 +72,7 @@ impl PlainEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<PlainEngine, LockError> {
         let engine = PlainEngine::new(options, clock)?;
-        engine.0.node.ready().await?.check_is_alone()?;
+        engine.0.link.ready().await?.check_is_alone()?;
         Ok(engine)
     }
 }
@@ -119,7 +119,7 @@ impl Verbs for PlainEngine {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        let reply = self.0.node.call(|| self.0.context.renew(renewals)).await;
+        let reply = self.0.link.call(|| self.0.context.renew(renewals)).await;
         native::renewed(&reply?, renewals.len())
     }
 
@@ -128,7 +128,7 @@ impl Verbs for PlainEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let reply = self.0.node.call(|| self.0.context.inspect(name)).await;
+        let reply = self.0.link.call(|| self.0.context.inspect(name)).await;
         self.0.reader.inspected(&reply?, name)
     }
 
@@ -147,7 +147,7 @@ impl Verbs for PlainEngine {
 
 impl Inner {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let reply = self.node.call(|| self.context.acquire(request)).await?;
+        let reply = self.link.call(|| self.context.acquire(request)).await?;
         self.reader.acquired(&reply, request)
     }
 
@@ -162,16 +162,16 @@ impl Inner {
         if !request.known {
             let affinity = Some(*lease_id.as_bytes());
             let command = self.context.set_nx(request);
-            let reply = self.node.command(command, affinity, self.context.deadline).await?;
+            let reply = self.link.command(command, affinity, self.context.deadline).await?;
             match reply.as_text() {
                 Some("OK") => return Ok(granted(request.hold.duration())),
-                None if reply == crate::node::Value::Nil => {}
+                None if reply == crate::link::Value::Nil => {}
                 _ => return Err(protocol("the reply to SET NX is neither OK nor null")),
             }
         }
         // A lock that was not acquired is not held under this id, unless the request is a
         // repetition.
-        let looked = self.node.call(|| self.context.inspect(name)).await;
+        let looked = self.link.call(|| self.context.inspect(name)).await;
         let looked = looked.map_err(|error| match request.known {
             true => error,
             false => error.with_certainty(Certainty::NotApplied),
@@ -196,27 +196,27 @@ impl Inner {
             let now = self.clock.now();
             self.given_up.add(request.lease_id, now, now.after(memory));
         }
-        let server = self.node.server();
+        let server = self.link.server();
         let ReleaseRequest { name, lease_id, ending } = request;
         let server = server.filter(|_| !ending.for_good);
         let delete =
             |server: Arc<ServerFacts>| self.context.compare_and_delete(name, *lease_id, &server);
         if let Some(command) = server.and_then(delete) {
             let affinity = Some(*request.lease_id.as_bytes());
-            let reply = self.node.command(command, affinity, self.context.deadline).await?;
+            let reply = self.link.command(command, affinity, self.context.deadline).await?;
             if reply.as_integer() == Some(1) {
                 return Ok(ReleaseReply::Released { held_for: None });
             }
             // Nothing was deleted: the script finds out why.
         }
         let memory = tombstone_of(*ending);
-        native::released(&self.node.call(|| self.context.release(name, *lease_id, memory)).await?)
+        native::released(&self.link.call(|| self.context.release(name, *lease_id, memory)).await?)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         match operation {
             Operation::RaiseFence { to } => {
-                native::operated(&self.node.call(|| self.context.raise(*to)).await?)
+                native::operated(&self.link.call(|| self.context.raise(*to)).await?)
             }
             Operation::Revoke { name, token, reason, .. } => {
                 self.revoke(name, *token, reason).await
@@ -235,12 +235,12 @@ impl Inner {
         token: FencingToken,
         reason: &str,
     ) -> Result<OperationReply, LockError> {
-        let looked = self.node.call(|| self.context.inspect(name)).await?;
+        let looked = self.link.call(|| self.context.inspect(name)).await?;
         let held = self.reader.parse_state(&looked)?;
         let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
         let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
         let call = || self.context.revoke(name, lease_id, token, left, reason);
-        native::operated(&self.node.call(call).await?)
+        native::operated(&self.link.call(call).await?)
     }
 }
 

@@ -19,8 +19,8 @@ mod keys;
 mod replies;
 mod requests;
 
+use crate::link::Script;
 use crate::lua_constants;
-use crate::node::Script;
 
 pub(crate) use engine::NoHints;
 pub use engine::PlainEngine;

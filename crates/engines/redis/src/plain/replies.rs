@@ -8,8 +8,8 @@ use holdline_core::{AcquireReply, AcquireRequest, HolderSummary, LockError, Lock
 
 use crate::error::protocol;
 use crate::lease_format::LeaseFormat;
+use crate::link::Value;
 use crate::native;
-use crate::node::Value;
 use crate::plain_record::Record;
 
 /// The holder of a lock, as the server reports it.

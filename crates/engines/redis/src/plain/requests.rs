@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
 use crate::args::Args;
 use crate::lease_format::LeaseFormat;
-use crate::node::{Call, RoutingPolicy, Script, ServerFacts};
+use crate::link::{Call, RoutingPolicy, Script, ServerFacts};
 
 /// What all requests share: how keys and values are made, and the deadline.
 #[derive(Debug)]

@@ -188,7 +188,8 @@ impl Verbs for QuorumEngine {
         }
         let stream = Watches::open(&self.0.watches, lease_id);
         self.0.inboxes.iter().for_each(ProcessInbox::open);
-        // A message before the subscription is lost, so the watcher must ask first (rule G4).
+        // A message before the subscription is lost, so the watcher must ask first (G4 of the
+        // contract).
         self.0.watches.notify(lease_id, Hint::CheckLease);
         Box::pin(stream)
     }

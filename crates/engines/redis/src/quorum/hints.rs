@@ -7,7 +7,7 @@ use futures_core::Stream;
 use holdline_core::{Hint, LockName};
 
 use super::set::NodeSet;
-use crate::node::{Subscription, SubscriptionEvent};
+use crate::link::{Subscription, SubscriptionEvent};
 
 /// The hints of one wait: a message from any node, or a subscription that may have missed one.
 pub(super) struct ReleaseHints {

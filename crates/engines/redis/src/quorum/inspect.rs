@@ -16,8 +16,8 @@ use super::requests;
 use super::set::NodeSet;
 use super::unfenced;
 use crate::in_flight::InFlight;
+use crate::link::{Call, Value};
 use crate::native::RequestContext;
-use crate::node::{Call, Value};
 
 /// The nodes' reports of a name.
 pub(super) struct NameReports {

@@ -1,4 +1,5 @@
-//! One node of a set: its connection, and its last report.
+//! One node of a set: its connection, its last report, and the quarantine of a node that lost its
+//! data. A promoted master of Sentinels has a quarantine of its own (`link::master_term`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use parking_lot::Mutex;
 use super::requests;
 use super::undo::UndoQueue;
 use super::{ENGINE, replies};
+use crate::link::{Link, Value};
 use crate::native::RequestContext;
-use crate::node::{Node, Value};
 use crate::options::RedisOptions;
 
 /// How long the other nodes wait for a first connection.
@@ -30,7 +31,7 @@ const SENTINELS: &str = "__sentinel__:hello";
 #[derive(Debug)]
 pub(super) struct Member {
     address: String,
-    node: Node,
+    node: Link,
     run_info: Mutex<Option<RunInfo>>,
     observed: Mutex<Observed>,
     /// The id of the member that was last seen here.
@@ -118,7 +119,7 @@ impl Observation {
 
 impl Member {
     pub(super) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Member, LockError> {
-        let node = Node::new(options, clock)?;
+        let node = Link::new(options, clock)?;
         Ok(Member {
             address: options.address().to_string(),
             node,
@@ -139,7 +140,7 @@ impl Member {
         &self.undo_queue
     }
 
-    pub(super) fn node(&self) -> &Node {
+    pub(super) fn node(&self) -> &Link {
         &self.node
     }
 

@@ -11,8 +11,8 @@ use holdline_core::{Certainty, ErrorKind, FencingToken, HolderSummary, LockError
 
 use super::requests::EpochProof;
 use crate::error::{ENGINE, protocol};
+use crate::link::Value;
 use crate::native::replies::ScriptReply;
-use crate::node::Value;
 
 pub(crate) use crate::native::{inspected, operated, released};
 

@@ -11,10 +11,10 @@ use holdline_core::{
 use super::replies::HolderRecord;
 use super::script::{COMMAND, HANDSHAKE, RAISE, verbs};
 use crate::args::{Args, digits};
+use crate::link::{Call, RoutingPolicy, Script};
 use crate::lua_constants::HAND_OFF_MARGIN;
 use crate::native::RequestContext;
 use crate::native::requests::{ROOM, five_digits, hex_digits, kind_of, millis, token_digits};
-use crate::node::{Call, RoutingPolicy, Script};
 
 /// The run of a node's server and its configuration, which a request for a vote must name.
 #[derive(Clone, Debug, PartialEq, Eq)]

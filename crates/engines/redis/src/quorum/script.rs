@@ -10,8 +10,8 @@
 //!   there is no key.
 
 use crate::keys::Layout;
+use crate::link::Script;
 use crate::lua_constants;
-use crate::node::Script;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {
@@ -92,7 +92,8 @@ macro_rules! verbs {
                 "quorum_renew",
                 "head",
                 $of_node,
-                "quorum_renew_fast",
+                "quorum_renew_each",
+                "renew_fast",
                 $($rules,)+
                 "quorum_renew"
             ),

@@ -7,7 +7,7 @@
 
 use holdline_core::LockError;
 
-use crate::node::Value;
+use crate::link::Value;
 
 /// A sentinel's view of a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,12 +11,12 @@ use holdline_core::{Certainty, LockError};
 
 use crate::args::Args;
 use crate::error::unavailable;
-use crate::node::{MasterSource, Node};
+use crate::link::{Link, MasterSource};
 use crate::options::Replicas;
 
 /// Collects the acknowledgements of replicas.
 pub(crate) struct ReplicaAcks {
-    node: Node,
+    link: Link,
     source: Arc<dyn MasterSource>,
     wanted: Replicas,
     key: Vec<u8>,
@@ -25,13 +25,13 @@ pub(crate) struct ReplicaAcks {
 
 impl ReplicaAcks {
     pub(crate) fn new(
-        node: Node,
+        link: Link,
         source: Arc<dyn MasterSource>,
         wanted: Replicas,
         key: Vec<u8>,
         deadline: Duration,
     ) -> ReplicaAcks {
-        ReplicaAcks { node, source, wanted, key, deadline }
+        ReplicaAcks { link, source, wanted, key, deadline }
     }
 
     /// Waits until enough replicas have everything that this run of the server has written so far.
@@ -58,12 +58,12 @@ impl ReplicaAcks {
     }
 
     async fn count_acks(&self, wanted: u64, run: Option<&str>) -> Result<u64, LockError> {
-        let unique = self.node.random().to_string();
+        let unique = self.link.random().to_string();
         let args: [&[u8]; 4] = [b"HSET", &self.key, b"c", unique.as_bytes()];
-        self.node.send_to(run, &Args::from(args), self.deadline).await?;
+        self.link.send_to(run, &Args::from(args), self.deadline).await?;
         let wait_ms = (self.deadline / 2).as_millis().max(1).to_string();
         let args = Args::from(["WAIT", &wanted.to_string(), &wait_ms]);
-        let count = self.node.send_to(run, &args, self.deadline).await?;
+        let count = self.link.send_to(run, &args, self.deadline).await?;
         Ok(count.as_integer().and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
     }
 }

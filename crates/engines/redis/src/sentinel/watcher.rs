@@ -19,8 +19,8 @@ use super::answers::{MasterView, SentinelAnswer, choose};
 use crate::args::Args;
 use crate::error::{ENGINE, unavailable};
 use crate::in_flight::InFlight;
-use crate::node::{
-    HostPort, MasterSource, Node, SourceFuture, Subscription, SubscriptionEvent, Value,
+use crate::link::{
+    HostPort, Link, MasterSource, SourceFuture, Subscription, SubscriptionEvent, Value,
 };
 use crate::options::RedisOptions;
 
@@ -37,7 +37,7 @@ const SWITCH_CHANNEL: &str = "+switch-master";
 /// The sentinels of one service, and their last result.
 pub(crate) struct Watcher {
     service: String,
-    sentinels: Vec<(String, Node)>,
+    sentinels: Vec<(String, Link)>,
     clock: Arc<dyn Clock>,
     limit: Duration,
     known: Mutex<Option<MasterView>>,
@@ -106,7 +106,7 @@ impl Watcher {
     ) -> Result<Option<Watcher>, LockError> {
         let Some(group) = options.group() else { return Ok(None) };
         let sentinels = options.sentinels().into_iter().map(|sentinel| {
-            Ok((sentinel.address().to_string(), Node::new(&sentinel, clock.clone())?))
+            Ok((sentinel.address().to_string(), Link::new(&sentinel, clock.clone())?))
         });
         Ok(Some(Watcher {
             service: group.service().to_owned(),
@@ -193,7 +193,7 @@ impl Watcher {
     /// Queries whenever there is a reason, for as long as it is polled.
     async fn follow(&self) {
         let mut subscriptions: Vec<Subscription> = (self.sentinels.iter())
-            .map(|(_, node)| node.subscribe(SWITCH_CHANNEL.as_bytes().to_vec()))
+            .map(|(_, link)| link.subscribe(SWITCH_CHANNEL.as_bytes().to_vec()))
             .collect();
         let service = format!("{} ", self.service);
         loop {
@@ -219,8 +219,8 @@ impl Watcher {
     /// Queries all, until all have answered, or one has and the others had time to.
     async fn query_all(&self) -> Vec<SentinelAnswer> {
         let mut in_flight = InFlight::with_capacity(self.sentinels.len());
-        for (at, (_, node)) in self.sentinels.iter().enumerate() {
-            in_flight.push(at, self.query_one(node));
+        for (at, (_, link)) in self.sentinels.iter().enumerate() {
+            in_flight.push(at, self.query_one(link));
         }
         let mut answers = Vec::with_capacity(self.sentinels.len());
         let mut end = None;
@@ -244,16 +244,16 @@ impl Watcher {
         }
     }
 
-    async fn query_one(&self, node: &Node) -> SentinelAnswer {
-        match self.try_query_one(node).await {
+    async fn query_one(&self, link: &Link) -> SentinelAnswer {
+        match self.try_query_one(link).await {
             Ok(answer) => answer,
             Err(error) => SentinelAnswer::Failed(error),
         }
     }
 
-    async fn try_query_one(&self, node: &Node) -> Result<SentinelAnswer, LockError> {
+    async fn try_query_one(&self, link: &Link) -> Result<SentinelAnswer, LockError> {
         let service = self.service.as_str();
-        let say = |args: Vec<&str>| node.command(Args::from(args), None, self.limit);
+        let say = |args: Vec<&str>| link.command(Args::from(args), None, self.limit);
         let address = say(vec!["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]).await?;
         if address == Value::Nil {
             let masters = say(vec!["SENTINEL", "MASTERS"]).await?;

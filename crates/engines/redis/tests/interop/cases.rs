@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
+use holdline_core::{ReleaseReply, RenewReply};
 use holdline_services::{Raw, RedisServer, Reply};
 
 use crate::driver::Driver;
@@ -55,13 +55,8 @@ impl<'a> CaseRun<'a> {
     }
 
     async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
-        macro_rules! outcomes {
-            ($($title:literal => $case:ident),+ $(,)?) => {
-                vec![$(($title, self.$case(&self.row.name(stringify!($case))).await
-                    .unwrap_or_else(Outcome::Failed))),+]
-            };
-        }
         outcomes![
+            self:
             "we hold" => we_hold,
             "it holds" => it_holds,
             "our release" => our_release,
@@ -98,14 +93,6 @@ impl<'a> CaseRun<'a> {
         value.ok_or_else(|| format!("it asked for a free lock and got `{answer}`"))
     }
 
-    /// Waits for the answer to a `wait` that was sent before.
-    async fn it_gets_it(&mut self) -> Result<(), String> {
-        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
-        Ok(())
-    }
-
     fn value(&mut self, name: &str) -> Result<Option<Vec<u8>>, String> {
         match self.raw.send(&["GET", &self.row.key(name)]).map_err(message_of)? {
             Reply::Bulk(value) => Ok(Some(value)),
@@ -118,19 +105,6 @@ impl<'a> CaseRun<'a> {
         let reply = self.raw.send(&["PTTL", &self.row.key(name)]).map_err(message_of)?;
         let left = reply.integer().and_then(|ms| u64::try_from(ms).ok());
         left.map(Duration::from_millis).ok_or_else(|| format!("the key has no end: {reply:?}"))
-    }
-
-    /// We acquire, and expect a foreign holder with its time left.
-    async fn we_are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
-        let reply = self.ours.attempt(name, LONG).ask().await?;
-        let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
-            return Err(format!("it holds, and we got {reply:?}"));
-        };
-        let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
-        ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
-        ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
-        Ok(())
     }
 
     async fn we_hold(&mut self, name: &str) -> Case {
@@ -151,7 +125,7 @@ impl<'a> CaseRun<'a> {
         let stored = self.value(name)?.unwrap_or_default();
         let hex: String = stored.iter().map(|byte| format!("{byte:02x}")).collect();
         ensure!(hex == value, "it says that its value is {value}, and the key holds {hex}");
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         let locked = self.ours.attempt(name, LONG);
         let released = locked.release().await?;
         ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
@@ -177,8 +151,8 @@ impl<'a> CaseRun<'a> {
             self.is_blocked()?;
         }
         attempt.release().await?;
-        self.it_gets_it().await?;
-        self.we_are_refused(name, LONG).await?;
+        self.driver.gets_it(SOON).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 
@@ -199,7 +173,7 @@ impl<'a> CaseRun<'a> {
 
     async fn its_release(&mut self, name: &str) -> Case {
         self.it_takes(name, LONG).await?;
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         let mutex = self.ours.mutex(name)?;
         let waiting = tokio::spawn(async move { mutex.lock().await });
         let answer = self.driver.ask(&format!("release {name}")).await?;
@@ -223,13 +197,13 @@ impl<'a> CaseRun<'a> {
             let mutex = self.ours.mutex(name)?;
             mutex.lock().await.map_err(message_of)?.release().await;
         }
-        self.it_gets_it().await?;
+        self.driver.gets_it(SOON).await?;
         let renewed = attempt.renew(LONG).await?;
         ensure!(renewed == RenewReply::Unknown, "our lease is over, and renewing gave {renewed:?}");
         let released = attempt.release().await?;
         ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
         ensure!(self.value(name)?.is_some(), "our late release freed its lock");
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 
@@ -270,7 +244,7 @@ impl<'a> CaseRun<'a> {
         }
         let left = self.left(name)?;
         ensure!(left > 10 * SHORT && left <= LONG, "{left:?} left after it extended");
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 

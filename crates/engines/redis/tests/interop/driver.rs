@@ -73,6 +73,14 @@ impl Driver {
             Err(_) => Err(format!("no answer within {LIMIT:?}")),
         }
     }
+
+    /// Waits for the answer to a `wait` that was sent before.
+    pub(crate) async fn gets_it(&mut self, limit: Duration) -> Result<(), String> {
+        let answer = tokio::time::timeout(limit, self.answer()).await;
+        let answer = answer.map_err(|_| format!("it still waits after {limit:?}"))??;
+        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
+        Ok(())
+    }
 }
 
 impl Drop for Driver {

@@ -10,6 +10,14 @@ macro_rules! ensure {
     };
 }
 
+/// Runs the cases of a library in turn, each on a name of its own.
+macro_rules! outcomes {
+    ($this:ident: $($title:literal => $case:ident),+ $(,)?) => {
+        vec![$(($title, $this.$case(&$this.row.name(stringify!($case))).await
+            .unwrap_or_else(Outcome::Failed))),+]
+    };
+}
+
 mod cases;
 mod control;
 mod driver;

@@ -56,6 +56,19 @@ impl Ours {
         Ok(Ours { engine, client })
     }
 
+    /// We acquire, and expect a foreign holder with its time left.
+    pub(crate) async fn are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
+        let reply = self.attempt(name, most).ask().await?;
+        let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
+            return Err(format!("it holds, and we got {reply:?}"));
+        };
+        let program = holder.metadata.fields().program;
+        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
+        ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
+        ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
+        Ok(())
+    }
+
     pub(crate) fn attempt(&self, name: &str, lease: Duration) -> Attempt {
         let request = AcquireRequest {
             name: LockName::new(name).expect("a good name"),

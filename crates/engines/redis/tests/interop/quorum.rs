@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{AcquireReply, ReleaseReply, RenewReply};
+use holdline_core::{ReleaseReply, RenewReply};
 use holdline_redis::{QuorumAdmin, QuorumEngine, QuorumOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply};
 
@@ -74,13 +74,8 @@ impl<'a> CaseRun<'a> {
     }
 
     async fn all(&mut self) -> Vec<(&'static str, Outcome)> {
-        macro_rules! outcomes {
-            ($($title:literal => $case:ident),+ $(,)?) => {
-                vec![$(($title, self.$case(&self.row.name(stringify!($case))).await
-                    .unwrap_or_else(Outcome::Failed))),+]
-            };
-        }
         outcomes![
+            self:
             "we hold" => we_hold,
             "it holds" => it_holds,
             "our release" => our_release,
@@ -117,31 +112,11 @@ impl<'a> CaseRun<'a> {
         Ok(())
     }
 
-    /// Waits for the answer to a `wait` that was sent before.
-    async fn it_gets_it(&mut self) -> Result<(), String> {
-        let answer = tokio::time::timeout(SOON, self.driver.answer()).await;
-        let answer = answer.map_err(|_| format!("it still waits after {SOON:?}"))??;
-        ensure!(answer.starts_with("held "), "its wait ended with `{answer}`");
-        Ok(())
-    }
-
     /// Returns the value of a name's key on each running server.
     fn values(&self, name: &str) -> Result<Vec<Reply>, String> {
         let key = self.row.key(name);
         let ask = |server: &RedisServer| server.raw().send(&["GET", &key]).map_err(message_of);
         self.servers.iter().map(ask).collect()
-    }
-
-    async fn we_are_refused(&self, name: &str, most: Duration) -> Result<(), String> {
-        let reply = self.ours.attempt(name, LONG).ask().await?;
-        let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
-            return Err(format!("it holds, and we got {reply:?}"));
-        };
-        let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
-        ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
-        ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
-        Ok(())
     }
 
     async fn we_hold(&mut self, name: &str) -> Case {
@@ -160,7 +135,7 @@ impl<'a> CaseRun<'a> {
         self.it_takes(name, LONG).await?;
         let before = self.values(name)?;
         let taken: Vec<&Reply> = before.iter().filter(|one| **one != Reply::Nil).collect();
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         let attempt = self.ours.attempt(name, LONG);
         let renewed = attempt.renew(LONG).await?;
         ensure!(renewed == RenewReply::Unknown, "we renewed its lock: {renewed:?}");
@@ -182,14 +157,14 @@ impl<'a> CaseRun<'a> {
         attempt.take().await?;
         self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
         attempt.release().await?;
-        self.it_gets_it().await?;
-        self.we_are_refused(name, LONG).await?;
+        self.driver.gets_it(SOON).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 
     async fn its_release(&mut self, name: &str) -> Case {
         self.it_takes(name, LONG).await?;
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         let mutex = self.ours.mutex(name)?;
         let waiting = tokio::spawn(async move { mutex.lock().await });
         self.it_releases(name, "released").await?;
@@ -205,12 +180,12 @@ impl<'a> CaseRun<'a> {
         let attempt = self.ours.attempt(name, SHORT);
         attempt.take().await?;
         self.driver.send(&format!("wait {name} {}", LONG.as_millis()))?;
-        self.it_gets_it().await?;
+        self.driver.gets_it(SOON).await?;
         let renewed = attempt.renew(LONG).await?;
         ensure!(renewed == RenewReply::Unknown, "our lease is over, and renewing gave {renewed:?}");
         let released = attempt.release().await?;
         ensure!(released == ReleaseReply::NotHeld { revoked: None }, "{released:?}");
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 
@@ -245,7 +220,7 @@ impl<'a> CaseRun<'a> {
         self.all_have(name, false).await?;
         self.it_takes(name, LONG).await?;
         self.all_have(name, true).await?;
-        self.we_are_refused(name, LONG).await?;
+        self.ours.are_refused(name, LONG).await?;
         Ok(Outcome::Passed)
     }
 

@@ -1,13 +1,11 @@
 //! Holders and contenders that are stopped, killed, copied by `fork` and dropped.
 
-use std::future::{Future, poll_fn};
-use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use holdline::fence::{Fenced, FencedCell, Proof};
 use holdline::{Client, FencingToken, LockOptions, LostReason, Mode, ReleaseOutcome};
-use holdline_services::{Fault, FaultProxy, Frames, PrivateNetwork};
+use holdline_services::{Fault, FaultProxy, Frames, PrivateNetwork, cut};
 use rustix::process::Signal;
 
 use super::ground::{MINUTE, Nodes, client_of, url};
@@ -177,24 +175,6 @@ async fn a_killed_holder_frees_the_name_at_the_end_of_its_lease() {
     assert!(next.fencing_token() > token);
     let_go(next).await;
     nodes.clean(&[&client]).await;
-}
-
-/// Drives a future for a number of polls, and drops it if it is not ready by then.
-async fn cut<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
-    let mut future = Box::pin(future);
-    let mut left = polls;
-    poll_fn(move |context| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if left == 0 => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }
 
 /// On one thread, where no answer can come while a poll runs.

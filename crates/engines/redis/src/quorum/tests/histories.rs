@@ -16,7 +16,7 @@ use holdline_services::Flavour;
 use super::test_node::{
     HOLD, NODE, SKEW, Store, TestNode, keep, lease_id, node_id, request, token,
 };
-use crate::node::Value;
+use crate::link::Value;
 use crate::quorum::replies::{Admitted, HolderRecord, NodeRenewal, VoteReply};
 use crate::quorum::requests::{AcquireKind, EpochProof};
 

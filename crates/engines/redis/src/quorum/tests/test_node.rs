@@ -19,8 +19,8 @@ use holdline_sim::RedisHost;
 use crate::args::Args;
 use crate::environment::{Environment, Stream, Task, TaskSpawner};
 use crate::keys::Layout;
+use crate::link::{Call, Link, Value};
 use crate::native::RequestContext;
-use crate::node::{Call, Node, Value};
 use crate::options::RedisOptions;
 use crate::quorum::replies::{
     self, Admitted, HandshakeReply, HolderRecord, NodeRenewal, VoteReply, inspected, operated,
@@ -59,7 +59,7 @@ pub(super) enum Store {
 pub(super) struct TestNode {
     pub(super) store: Store,
     pub(super) context: RequestContext,
-    node: Node,
+    node: Link,
 }
 
 /// The environment of a fake server.
@@ -150,7 +150,7 @@ impl TestNode {
 
     fn over(store: Store, options: RedisOptions) -> TestNode {
         let options = options.with_command_timeout(LONG).with_connect_timeout(LONG);
-        let node = Node::new(&options, Arc::new(MachineClock)).expect("a node");
+        let node = Link::new(&options, Arc::new(MachineClock)).expect("a node");
         let layout = Layout::new(options.key_template(), options.prefix());
         let (scripts, inbox) = (&crate::native::SERVER, "00000000000000ab".to_owned());
         let context = RequestContext { layout, scripts, inbox, deadline: LONG };

@@ -12,7 +12,7 @@ use holdline_core::{
 use super::Unfenced;
 use crate::error::protocol;
 use crate::in_flight::InFlight;
-use crate::node::Value;
+use crate::link::Value;
 use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::renewal::foreign;

@@ -28,8 +28,8 @@ use super::inspect::NameReports;
 use super::set::{FIRST_GRACE, NodeSet};
 use super::undo::Undo;
 use crate::in_flight::InFlight;
+use crate::link::{Call, Link, Value};
 use crate::native;
-use crate::node::{Call, Node, Value};
 use crate::options::RedisOptions;
 use crate::plain::{GivenUp, Keys, RequestContext, ValueReader};
 
@@ -63,7 +63,7 @@ impl Unfenced {
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
     pub(super) async fn free(
         &self,
-        node: &Node,
+        node: &Link,
         undo: &Undo,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {

@@ -1,0 +1,396 @@
+//! One connection: the requests on it, their deadlines, and how it ends.
+//!
+//! - Invariant L1: a request is encoded and queued as pending under one lock, so that both have the
+//!   same order.
+//! - Invariant L2: a request that was put on the connection may have been carried out; one that was
+//!   rejected was not.
+//! - Invariant L3: when a deadline passes without a reply, the connection is *suspect* until its
+//!   own ping is answered. Later requests queue behind that ping. If replies are out of step, the
+//!   ping receives a wrong reply, and no request receives another's.
+//! - Invariant L4: a connection that ends with unanswered requests is reset, not closed.
+//! - Invariant L5: no waker is called under the lock.
+//! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent: it
+//!   writes to the stream itself, or wakes the task. The stream is locked before the state, and
+//!   only the task blocks on that lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use holdline_core::{Certainty, Clock, LockError, Moment};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::pending::{Deadline, Overdue, Pending, ReplyPoll, Ticket};
+use super::pending_reply::{Limit, PendingReply};
+use super::request::Request;
+use super::resp::Frame;
+use super::wire::{Wire, WireError};
+use super::{Affinity, ServerFacts};
+use crate::error::unavailable;
+
+/// How many requests may be unanswered on a connection.
+pub(super) const MAX_PENDING: usize = 32_768;
+/// How many more may be queued behind them once the connection is suspect.
+const MAX_BEHIND: usize = 1_024;
+
+/// How long a ping may be unanswered before the connection is suspect, unless its round trips are
+/// slow.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A caller sends the output buffer itself once it holds this many bytes, and at least this part of
+/// all unanswered requests: the server then works on the first while we encode the others.
+const FLUSH_BYTES: usize = 4 * 1024;
+const FLUSH_PART: usize = 4;
+
+/// Is notified of changes of a connection.
+pub(super) trait ConnectionObserver: Send + Sync {
+    /// The health of a connection has changed, or a retired one is empty.
+    fn connection_changed(&self);
+}
+
+/// Whether a connection can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    Good,
+    /// A reply is overdue.
+    Suspect,
+    Closed,
+}
+
+const GOOD: u8 = 0;
+const SUSPECT: u8 = 1;
+const CLOSED: u8 = 2;
+
+/// What a connection shares with its link.
+pub(super) struct Hooks {
+    pub(super) observer: Arc<dyn ConnectionObserver>,
+    /// Set before the stream is dropped if it is to be reset.
+    pub(super) reset: Arc<AtomicBool>,
+}
+
+pub(super) struct Connection {
+    id: u64,
+    facts: Arc<ServerFacts>,
+    clock: Arc<dyn Clock>,
+    hooks: Hooks,
+    health: AtomicU8,
+    /// Accepts no new requests: it ends when it is empty.
+    retired: AtomicBool,
+    state: Mutex<State>,
+    /// `None` once it has ended.
+    wire: Mutex<Option<Wire>>,
+}
+
+#[derive(Default)]
+struct State {
+    pending: Pending,
+    /// Encoded requests that were not handed to the stream yet, and their number.
+    out: Vec<u8>,
+    buffered: usize,
+    /// The deadline that the task sleeps until.
+    armed: Option<Moment>,
+    /// A new deadline is sooner than that: the task must set its timer again.
+    sooner: bool,
+    task: Option<Waker>,
+    /// Why it is closed, or is to be.
+    end: Option<LockError>,
+    /// The task has ended: no reply comes any more.
+    over: bool,
+    /// How many may be pending.
+    capacity: usize,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id).field("health", &self.health()).finish()
+    }
+}
+
+/// Why a request was not accepted; nothing of it was sent.
+pub(super) struct Rejected(pub(super) LockError);
+
+impl Connection {
+    pub(super) fn new(
+        id: u64,
+        facts: ServerFacts,
+        clock: Arc<dyn Clock>,
+        hooks: Hooks,
+        wire: Option<Wire>,
+    ) -> Connection {
+        Connection {
+            id,
+            facts: Arc::new(facts),
+            clock,
+            hooks,
+            health: AtomicU8::new(GOOD),
+            retired: AtomicBool::new(false),
+            state: Mutex::new(State { capacity: MAX_PENDING, ..State::default() }),
+            wire: Mutex::new(wire),
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(super) fn facts(&self) -> &Arc<ServerFacts> {
+        &self.facts
+    }
+
+    pub(super) fn health(&self) -> Health {
+        match self.health.load(Ordering::Acquire) {
+            GOOD => Health::Good,
+            SUSPECT => Health::Suspect,
+            _ => Health::Closed,
+        }
+    }
+
+    /// Returns whether the connection can be used for any request.
+    pub(super) fn is_good(&self) -> bool {
+        self.health() == Health::Good
+    }
+
+    /// How long a reply may take before its absence means anything.
+    pub(super) fn grace(&self) -> Duration {
+        GRACE.max(self.facts.round_trip.saturating_mul(4))
+    }
+
+    /// Returns whether a request of this affinity may be unanswered here.
+    pub(super) fn has_unanswered(&self, affinity: &Affinity) -> bool {
+        self.health() != Health::Closed && self.state.lock().pending.has_unanswered(affinity)
+    }
+
+    /// Accepts no new requests any more; returns whether none is unanswered.
+    pub(super) fn retire(&self) -> bool {
+        self.retired.store(true, Ordering::Release);
+        self.state.lock().pending.is_empty()
+    }
+
+    pub(super) fn reinstate(&self) {
+        self.retired.store(false, Ordering::Release);
+    }
+
+    /// Ends the connection; unanswered requests fail with an unknown outcome.
+    pub(super) fn close(&self, why: &str) {
+        self.close_for(unavailable(why, Certainty::Unknown));
+    }
+
+    fn close_for(&self, error: LockError) {
+        let task = {
+            let mut state = self.state.lock();
+            state.end.get_or_insert(error);
+            self.health.store(CLOSED, Ordering::Release);
+            state.task.take()
+        };
+        task.into_iter().for_each(Waker::wake);
+    }
+
+    /// Puts a request on the connection. The returned future waits for the reply until the
+    /// deadline; dropping it loses the reply only.
+    pub(super) fn enqueue(
+        self: Arc<Connection>,
+        request: Request<'_>,
+        affinity: Option<Affinity>,
+        limit: Limit,
+    ) -> Result<PendingReply, Rejected> {
+        let deadline = Deadline { at: limit.end, inconclusive: limit.asked < self.grace() };
+        let mut state = self.state.lock();
+        self.admit(&state)?;
+        // An idle server receives this at once.
+        let first = state.pending.is_empty();
+        if request.has_asking_prefix() {
+            // The reply to `ASKING` is not needed: if it is an error, so is the next one.
+            let prefix = state.pending.add(deadline, None, 0);
+            state.pending.abandon(prefix);
+        }
+        let ticket = state.pending.add(deadline, affinity, request.confirmations());
+        // While the buffer is not empty, the task was woken for it already.
+        let idle = state.out.is_empty();
+        request.write(&mut state.out);
+        let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
+        state.sooner |= sooner;
+        state.buffered += 1;
+        let flushes = first
+            || (state.out.len() >= FLUSH_BYTES
+                && state.buffered >= state.pending.len() / FLUSH_PART);
+        let task = if idle || sooner || flushes { state.task.clone() } else { None };
+        drop(state);
+        if let Some(task) = task {
+            let sent = flushes && self.flush(&task);
+            if sooner || !sent {
+                task.wake();
+            }
+        }
+        Ok(PendingReply::new(self, ticket, limit))
+    }
+
+    /// Sends the output buffer unless the task is using the stream; returns whether all was sent.
+    fn flush(&self, task: &Waker) -> bool {
+        let Some(mut wire) = self.wire.try_lock() else { return false };
+        let Some(wire) = &mut *wire else { return false };
+        // The task is woken for the rest, and sees an error of the stream.
+        self.write(wire, &mut Context::from_waker(task)).is_ok_and(|all| all)
+    }
+
+    /// Writes the output buffer to the stream; returns whether all was sent.
+    pub(super) fn write(
+        &self,
+        wire: &mut Wire,
+        context: &mut Context<'_>,
+    ) -> Result<bool, WireError> {
+        while wire.idle_out().is_none_or(|out| self.take_output(out)) {
+            if wire.poll_write(context)?.is_pending() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The stream, for the task.
+    pub(super) fn wire(&self) -> MutexGuard<'_, Option<Wire>> {
+        self.wire.lock()
+    }
+
+    /// Checks whether one more request is accepted; called under the lock.
+    fn admit(&self, state: &State) -> Result<(), Rejected> {
+        if let Some(end) = &state.end {
+            return Err(Rejected(end.clone().with_certainty(Certainty::NotApplied)));
+        }
+        let unanswered = state.pending.len();
+        if unanswered >= state.capacity {
+            let message = format!("{unanswered} requests are unanswered already: no more are sent");
+            return Err(Rejected(unavailable(message, Certainty::NotApplied)));
+        }
+        Ok(())
+    }
+
+    /// Moves the output buffer to `out`; false when it is empty.
+    fn take_output(&self, out: &mut Vec<u8>) -> bool {
+        let mut state = self.state.lock();
+        std::mem::swap(out, &mut state.out);
+        state.buffered = 0;
+        !out.is_empty()
+    }
+
+    /// Polls for a reply. When the connection has ended without one, returns why.
+    pub(super) fn poll_reply(&self, ticket: Ticket, waker: &Waker) -> Result<ReplyPoll, LockError> {
+        let mut state = self.state.lock();
+        match state.pending.poll_reply(ticket, waker) {
+            ReplyPoll::Pending if state.over => {
+                let broke = || unavailable("the connection broke", Certainty::Unknown);
+                Err(state.end.clone().unwrap_or_else(broke))
+            }
+            polled => Ok(polled),
+        }
+    }
+
+    /// Notes that the caller of a request went away.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        drop(self.state.lock().pending.abandon(ticket));
+    }
+
+    /// Hands the replies to the requests, in their order; false when one came without a request.
+    pub(super) fn dispatch(
+        &self,
+        frames: impl Iterator<Item = Frame>,
+        wake: &mut Vec<Waker>,
+    ) -> bool {
+        let mut state = self.state.lock();
+        let mut all_expected = true;
+        for frame in frames {
+            match frame {
+                Frame::Reply(reply) => all_expected &= state.pending.complete_next(reply, wake),
+                Frame::Push(parts) => {
+                    let kind = parts.first().and_then(super::Value::as_text);
+                    if let Some("subscribe" | "unsubscribe") = kind {
+                        state.pending.confirm_next(wake);
+                    }
+                }
+            }
+        }
+        let over = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
+        drop(state);
+        if over {
+            self.hooks.observer.connection_changed();
+        }
+        all_expected
+    }
+
+    /// The ping was answered, and replies are in step.
+    pub(super) fn mark_good(&self) {
+        let mut state = self.state.lock();
+        if self.health() == Health::Suspect {
+            self.health.store(GOOD, Ordering::Release);
+            state.capacity = MAX_PENDING;
+            drop(state);
+            self.hooks.observer.connection_changed();
+        }
+    }
+
+    /// Makes the connection suspect; returns whether it was good before.
+    pub(super) fn mark_suspect(&self) -> bool {
+        let mut state = self.state.lock();
+        if self.health() != Health::Good {
+            return false;
+        }
+        self.health.store(SUSPECT, Ordering::Release);
+        state.capacity = state.pending.len() + MAX_BEHIND;
+        drop(state);
+        tracing::debug!(
+            connection = self.id,
+            "no reply within a deadline: the connection is suspect"
+        );
+        self.hooks.observer.connection_changed();
+        true
+    }
+
+    /// Registers the waker of the connection's task; returns whether a sooner deadline was added.
+    pub(super) fn register_task(&self, waker: &Waker) -> bool {
+        let mut state = self.state.lock();
+        match &mut state.task {
+            Some(task) => task.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        std::mem::take(&mut state.sooner)
+    }
+
+    /// Wakes the connection's task.
+    pub(super) fn wake_task(&self) {
+        let task = self.state.lock().task.clone();
+        task.into_iter().for_each(Waker::wake);
+    }
+
+    /// Expires the requests whose deadline has passed; `wake` receives the wakers of their callers.
+    pub(super) fn expire(&self, now: Moment, wake: &mut Vec<Waker>) -> Overdue {
+        self.state.lock().pending.expire(now, wake)
+    }
+
+    /// Notes until when the task sleeps: the soonest deadline, or `also`.
+    pub(super) fn arm(&self, also: Option<Moment>) -> Option<Moment> {
+        let mut state = self.state.lock();
+        let soonest = state.pending.soonest().into_iter().chain(also).min();
+        state.armed = soonest.filter(|at| *at < Moment::NEVER);
+        state.armed
+    }
+
+    /// Ends the connection: its stream may be dropped. `wake` receives the wakers of all callers.
+    pub(super) fn finish(&self, error: LockError, wake: &mut Vec<Waker>) {
+        self.close_for(error);
+        let mut state = self.state.lock();
+        state.over = true;
+        state.pending.wake_all(wake);
+        self.hooks.reset.store(!state.pending.is_empty(), Ordering::Release);
+    }
+
+    pub(super) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    pub(super) fn notify_observer(&self) {
+        self.hooks.observer.connection_changed();
+    }
+}
+
+#[cfg(test)]
+mod tests;

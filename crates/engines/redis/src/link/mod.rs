@@ -1,0 +1,325 @@
+//! A logical connection to one Redis server.
+//!
+//! A [`Link`] keeps one TCP or Unix connection to its server and reconnects when that breaks.
+//! Requests leave in the order in which they were made, pipelined, each with a deadline.
+//! No request is resent, except an undo: an error says whether it may have been carried out.
+//! A connection that misses a deadline is suspect; new requests wait for a healthy one, unless
+//! their [`RoutingPolicy`] says otherwise.
+//! Channel subscriptions survive reconnects, and a subscriber learns when it may have missed
+//! messages.
+//!
+//! ```text
+//! call ── router ── connection ── wire
+//!           │           │
+//!       supervisor  connection_task
+//!
+//! router           chooses the connection of a request
+//! connection       keeps requests in order, each with its deadline
+//! connection_task  writes, reads, expires deadlines, suspects a silent server
+//! supervisor       dials, shakes hands, subscribes, reconnects
+//! wire             turns requests and replies into bytes
+//! ```
+//!
+//! - Invariant N1: no request is sent twice, except that a copy of an undo follows each unanswered
+//!   request which it undoes. `EVAL` follows `EVALSHA` only after the server has
+//!   answered `NOSCRIPT`.
+//! - Invariant N2: an error says whether the request may have left. A request that still waited
+//!   for a connection was *not applied*; one that was put on a connection is *unknown*.
+//! - Invariant N3: dropping the link ends its tasks and connections.
+//! - Invariant N4: when sentinels name a master and that master does not answer, the error is
+//!   `NoQuorum` and not `Unavailable`: callers keep waiting (decision 0030).
+//!
+//! Where the tasks run: [`holdline_net`]. Read next: `send` for the life of a request, `router`
+//! for the choice of its connection, `connection` for what happens on it, `supervisor` for
+//! reconnecting.
+
+mod call;
+mod connect;
+mod connection;
+mod connection_task;
+mod dial;
+mod facts;
+mod handshake;
+mod maintenance;
+mod master_source;
+mod master_term;
+mod pending;
+mod pending_reply;
+mod request;
+mod resp;
+mod resp2_subscriber;
+mod router;
+mod script;
+mod seed_list;
+mod send;
+mod subscriptions;
+mod supervisor;
+mod value;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_net::runtime::{RuntimeHandle, TaskSpawner};
+
+pub(crate) use call::{Affinity, Call, RoutingPolicy};
+pub(crate) use facts::ServerFacts;
+pub(crate) use master_source::{MasterSource, SourceFuture};
+pub(crate) use script::Script;
+pub(crate) use seed_list::{HostPort, SeedList};
+pub(crate) use send::Outcome;
+pub(crate) use subscriptions::{MessageHandler, Subscription, SubscriptionEvent};
+pub(crate) use value::Value;
+
+use crate::environment::Task;
+use crate::error::ENGINE;
+use crate::options::RedisOptions;
+use router::ConnectionRouter;
+use send::Waiter;
+use subscriptions::Subscriptions;
+
+/// How long to wait for the error of a dial after its time limit: that error says more than a
+/// timeout does.
+const CONNECT_SLACK: Duration = Duration::from_millis(500);
+
+/// How long the report of a quarantine may take when the process ends.
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// What the tasks of a link share with it.
+struct Shared {
+    options: RedisOptions,
+    clock: Arc<dyn Clock>,
+    runtime: RuntimeHandle,
+    router: Arc<ConnectionRouter>,
+    subscriptions: Arc<Subscriptions>,
+    ids: AtomicU64,
+    /// Finds the master, where sentinels name it.
+    master_source: Option<Arc<dyn MasterSource>>,
+    /// This link runs the source's task; other links only read its results.
+    runs_source: bool,
+    /// Which servers may be dialled, where any node of a cluster will do.
+    seed_list: Option<Arc<SeedList>>,
+    /// `HELLO 3` was refused, and RESP2 worked.
+    resp2_only: AtomicBool,
+    /// How often the server answered `NOSCRIPT`.
+    unknown_scripts: AtomicU64,
+    /// How often the tasks have moved to another runtime.
+    moves: AtomicU32,
+    /// The id of the process that made the link.
+    process: AtomicU32,
+}
+
+impl Shared {
+    /// Returns a number for a new connection.
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn random(&self) -> u32 {
+        match self.options.environment() {
+            Some(environment) => environment.random(),
+            None => rand::random(),
+        }
+    }
+
+    fn shut(&self) {
+        self.router.close();
+        self.subscriptions.close();
+    }
+}
+
+/// One logical connection to one server: for every engine of this crate, also for a node of a
+/// quorum. Clones share it; dropping the last one ends it.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Owner>);
+
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.shut();
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("options", &self.shared().options).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// Makes a link, which begins to dial at once. Its tasks run in the current runtime; outside
+    /// of any, on a thread of their own.
+    ///
+    /// # Errors
+    /// `Invalid` for options that do not fit together, and for those of a group, whose link
+    /// `sentinel::link` makes; `Refused` when the process gets no thread.
+    pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link, LockError> {
+        if options.group().is_some() {
+            let message = "names sentinels, which nothing asks for this connection";
+            return Err(LockError::invalid(ENGINE, "url", message));
+        }
+        Link::of_source(options, clock, None)
+    }
+
+    /// Makes a link for the server that the source names, or for that of the options.
+    ///
+    /// # Errors
+    /// `Invalid` for options that do not fit together, `Refused` when the process gets no thread.
+    pub(crate) fn of_source(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        source: Option<Arc<dyn MasterSource>>,
+    ) -> Result<Link, LockError> {
+        options.validate()?;
+        Link::start(options, clock, (source, true), None)
+    }
+
+    /// Makes a link that connects to any node of a cluster, and to another when that one fails.
+    pub(crate) fn any_of(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        seed_list: Arc<SeedList>,
+    ) -> Result<Link, LockError> {
+        options.validate()?;
+        Link::start(options, clock, (None, false), Some(seed_list))
+    }
+
+    /// Makes another link for the same server, with a connection of its own.
+    pub(crate) fn beside(&self) -> Result<Link, LockError> {
+        let Shared { options, clock, master_source, .. } = &**self.shared();
+        Link::start(options, clock.clone(), (master_source.clone(), false), None)
+    }
+
+    fn start(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+        (master_source, runs_source): (Option<Arc<dyn MasterSource>>, bool),
+        seed_list: Option<Arc<SeedList>>,
+    ) -> Result<Link, LockError> {
+        if options.exposes_password() {
+            let address = options.address();
+            tracing::warn!(%address, "the password travels unencrypted: write `rediss://`");
+        }
+        let elsewhere = options.environment().map(|one| one as Arc<dyn TaskSpawner>);
+        let runtime = RuntimeHandle::find(elsewhere).map_err(|error| {
+            let message = format!("no thread for the connection: {error}");
+            LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
+        })?;
+        let shared = Arc::new(Shared {
+            options: options.clone(),
+            clock,
+            runtime,
+            router: Arc::new(ConnectionRouter::new()),
+            subscriptions: Arc::default(),
+            ids: AtomicU64::new(1),
+            master_source,
+            runs_source,
+            seed_list,
+            resp2_only: AtomicBool::new(false),
+            unknown_scripts: AtomicU64::new(0),
+            moves: AtomicU32::new(0),
+            process: AtomicU32::new(std::process::id()),
+        });
+        supervisor::start(&shared);
+        Ok(Link(Arc::new(Owner(shared))))
+    }
+
+    /// Waits until there is a connection, and returns what is known of the server.
+    pub(crate) async fn ready(&self) -> Result<Arc<ServerFacts>, LockError> {
+        let asked = self.shared().options.connect_timeout();
+        self.ready_within(asked.saturating_add(CONNECT_SLACK)).await
+    }
+
+    /// The same within a time of the caller's.
+    pub(crate) async fn ready_within(
+        &self,
+        limit: Duration,
+    ) -> Result<Arc<ServerFacts>, LockError> {
+        let limit = self.limit(limit);
+        let mut waiter = Waiter::default();
+        let connection = self.next_connection(RoutingPolicy::Any, limit, &mut waiter).await?;
+        Ok(connection.facts().clone())
+    }
+
+    /// Returns what is known of the server whose connection is healthy; `None` while there is no
+    /// such connection.
+    pub(crate) fn healthy(&self) -> Option<Arc<ServerFacts>> {
+        self.shared().router.healthy()
+    }
+
+    /// Returns what is known of the server; `None` until the first connection.
+    pub(crate) fn server(&self) -> Option<Arc<ServerFacts>> {
+        self.shared().router.facts()
+    }
+
+    /// Returns how often the server did not know a script so far.
+    pub(crate) fn unknown_scripts(&self) -> u64 {
+        self.shared().unknown_scripts.load(Ordering::Relaxed)
+    }
+
+    /// Returns what finds the master, where sentinels name it.
+    pub(crate) fn master_source(&self) -> Option<&Arc<dyn MasterSource>> {
+        self.shared().master_source.as_ref()
+    }
+
+    /// Returns why the last attempt to connect failed.
+    pub(crate) fn last_error(&self) -> Option<LockError> {
+        self.shared().router.last_error()
+    }
+
+    /// Returns whether a request of this affinity is unanswered on any connection.
+    pub(crate) fn has_unanswered(&self, affinity: &Affinity) -> bool {
+        self.shared().router.has_unanswered(affinity)
+    }
+
+    /// Reports how much of the server's quarantine has passed, for the next client, in case this
+    /// process ends.
+    pub(crate) async fn report_quarantine(&self) {
+        let (shared, Some(facts)) = (self.shared(), self.healthy()) else { return };
+        if let Some(args) = master_term::report(&shared.options, &facts, shared.clock.now()) {
+            drop(self.send_to(facts.run_id.as_deref(), &args, FINAL_REPORT_TIMEOUT).await);
+        }
+    }
+
+    /// Ends the current connections; new ones are made.
+    pub(crate) fn reconnect(&self) {
+        self.shared().router.close_all_except(None);
+    }
+
+    /// Subscribes to a channel until the subscription is dropped, across reconnects. The handler
+    /// receives the messages; the subscription yields all other events.
+    pub(crate) fn subscribe_with(&self, channel: Vec<u8>, handler: MessageHandler) -> Subscription {
+        self.shared().subscriptions.subscribe(channel, Some(handler))
+    }
+
+    /// The same, with the messages among the events.
+    pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Subscription {
+        self.shared().subscriptions.subscribe(channel, None)
+    }
+
+    /// Runs a task where the connection's own tasks run.
+    pub(crate) fn spawn(&self, task: Task<()>) {
+        self.shared().runtime.spawn(task);
+    }
+
+    /// Draws a number, evenly over all of `u32`.
+    pub(crate) fn random(&self) -> u32 {
+        self.shared().random()
+    }
+
+    /// Makes this process look like a fork of the one that made the link.
+    #[cfg(test)]
+    fn pretend_fork(&self) {
+        self.shared().process.store(0, Ordering::Relaxed);
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

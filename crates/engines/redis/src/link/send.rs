@@ -1,0 +1,299 @@
+//! The life of a request: it takes a connection, waits for its reply, and reports how it ended.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use holdline_core::{Certainty, ErrorKind, LockError};
+
+use super::connection::{Connection, Health, Rejected};
+use super::pending_reply::{Limit, PendingReply};
+use super::request::{self, MakeRequest, Request};
+use super::resp::Reply;
+use super::router::{Parked, Route};
+use super::{Affinity, Call, Link, RoutingPolicy, Value, master_term};
+use crate::args::Args;
+use crate::error::{NOREPLICAS, ServerError, masterless, refusal, too_few_replicas, unavailable};
+
+/// The error code of a server that does not know a script by its SHA-1.
+const NO_SCRIPT: &str = "NOSCRIPT";
+
+/// The reply of a server, which may be an error reply; or the reason that there is none.
+pub(crate) type Outcome = Result<Reply, LockError>;
+
+/// Which run of the server a request is for, `None` for any; and how long it may take.
+type Target<'a> = (Option<&'a str>, Limit);
+
+impl Link {
+    /// Runs a script by its SHA-1, and once by its text where the server answers `NOSCRIPT`.
+    ///
+    /// `make` is called again for each attempt, so that a thousand waiting requests keep no copies
+    /// of their arguments.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the reply only: the request may be carried out.
+    pub(crate) async fn call(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
+        self.call_of(None, make).await
+    }
+
+    /// The same, only on a connection to this run of the server. If the connection is to another
+    /// run, the error is `Unavailable` and nothing was sent.
+    pub(crate) async fn call_of(
+        &self,
+        run_id: Option<&str>,
+        make: impl Fn() -> Call,
+    ) -> Result<Value, LockError> {
+        let forms = (request::by_sha1 as MakeRequest, request::by_text as MakeRequest);
+        self.run_script(&make, forms, run_id).await?.map_err(|error| self.refused(error))
+    }
+
+    /// The same by the script's text at once: for requests that nobody can repeat after `NOSCRIPT`.
+    pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
+        let forms = (request::by_text as MakeRequest, request::by_text as MakeRequest);
+        self.run_script(&make, forms, None).await?.map_err(|error| self.refused(error))
+    }
+
+    /// The same, with the error reply as the server sent it. `asking` sends `ASKING` first, for a
+    /// node that imports the slot.
+    pub(crate) async fn outcome(&self, make: impl Fn() -> Call, asking: bool) -> Outcome {
+        let forms = match asking {
+            true => {
+                (request::asking_by_sha1 as MakeRequest, request::asking_by_text as MakeRequest)
+            }
+            false => (request::by_sha1 as MakeRequest, request::by_text as MakeRequest),
+        };
+        self.run_script(&make, forms, None).await
+    }
+
+    /// Sends a command.
+    ///
+    /// # Cancel safety
+    /// As for [`Link::call`].
+    pub(crate) async fn command(
+        &self,
+        args: impl Into<Args>,
+        affinity: Option<Affinity>,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        self.send(&args.into(), affinity, deadline).await
+    }
+
+    /// The same with arguments that are shared by several nodes.
+    ///
+    /// # Cancel safety
+    /// As for [`Link::call`].
+    pub(crate) async fn send(
+        &self,
+        args: &Args,
+        affinity: Option<Affinity>,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        let routing = affinity.map_or(RoutingPolicy::Any, RoutingPolicy::Behind);
+        self.exchange(args, routing, (None, self.limit(deadline))).await
+    }
+
+    /// The same, only on a connection to this run of the server.
+    pub(crate) async fn send_to(
+        &self,
+        run_id: Option<&str>,
+        args: &Args,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        self.exchange(args, RoutingPolicy::Any, (run_id, self.limit(deadline))).await
+    }
+
+    /// Returns whether a call failed because no server answers.
+    pub(crate) fn is_without_answers(&self, error: &LockError) -> bool {
+        self.shared().router.is_without_answers(error.certainty())
+    }
+
+    /// Runs a script in the first form, and in the second where the server does not know it.
+    async fn run_script(
+        &self,
+        make: &impl Fn() -> Call,
+        (by_sha1, by_text): (MakeRequest, MakeRequest),
+        run_id: Option<&str>,
+    ) -> Outcome {
+        let call = make();
+        let (script, limit) = (call.script, self.limit(call.deadline));
+        match self.run_once(call, make, (by_sha1, by_text), (run_id, limit)).await? {
+            Err(error) if error.code == NO_SCRIPT => {
+                tracing::debug!(script = script.name(), "the server did not know a script");
+                self.shared().unknown_scripts.fetch_add(1, Ordering::Relaxed);
+                self.run_once(make(), make, (by_text, by_text), (run_id, limit)).await
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Runs a script in the first of the two forms; copies of an undo take the second.
+    async fn run_once(
+        &self,
+        call: Call,
+        make: &impl Fn() -> Call,
+        (form, by_text): (MakeRequest, MakeRequest),
+        (run_id, limit): Target<'_>,
+    ) -> Outcome {
+        let routing = call.routing;
+        let (connection, pending) = self.put(form(&call), routing, (run_id, limit)).await?;
+        drop(call);
+        let outcome = pending.await.map_err(|error| self.between_masters(error));
+        self.close_replica(&connection, &outcome);
+        // The copies come after the reply: a copy that came first would leave the request nothing
+        // to do, and its reply would say so. After `NOSCRIPT` the request itself is still to come.
+        let unknown = matches!(&outcome, Ok(Err(error)) if error.code == NO_SCRIPT);
+        if let (RoutingPolicy::Undo(affinity), false) = (routing, unknown) {
+            // Nobody waits for these replies, so nobody could react to `NOSCRIPT`: send the text.
+            for other in self.shared().router.others_with_unanswered(&affinity, &connection) {
+                drop(other.enqueue(by_text(&make()), Some(affinity), self.limit(limit.asked)));
+            }
+        }
+        outcome
+    }
+
+    async fn exchange(
+        &self,
+        args: &Args,
+        routing: RoutingPolicy,
+        target: Target<'_>,
+    ) -> Result<Value, LockError> {
+        let (connection, pending) = self.put(Request::Command(args), routing, target).await?;
+        let outcome = pending.await.map_err(|error| self.between_masters(error));
+        self.close_replica(&connection, &outcome);
+        outcome?.map_err(|error| self.refused(error))
+    }
+
+    /// Closes the connection to a server that answers as a replica, where sentinels know the
+    /// master.
+    fn close_replica(&self, connection: &Connection, outcome: &Outcome) {
+        if self.master_source().is_some()
+            && matches!(outcome, Ok(Err(error)) if is_of_replica(error))
+        {
+            connection.close("the server is no longer the master");
+        }
+    }
+
+    /// Turns `Unavailable` into `NoQuorum` while the sentinels answer and the master does not:
+    /// they can promote another or see this one return. Callers wait through that, as through an
+    /// election.
+    fn between_masters(&self, error: LockError) -> LockError {
+        let elects = self.master_source().is_some_and(|source| source.answers());
+        match error.kind() {
+            ErrorKind::Unavailable { message } if elects && self.is_without_answers(&error) => {
+                masterless(message, error.certainty())
+            }
+            _ => error,
+        }
+    }
+
+    fn refused(&self, error: ServerError) -> LockError {
+        match self.master_source() {
+            Some(_) if is_of_replica(&error) => master_term::refused_by_replica(&refusal(error)),
+            Some(source) if error.code == NOREPLICAS => {
+                source.query_soon();
+                too_few_replicas(error)
+            }
+            _ => refusal(error),
+        }
+    }
+
+    pub(super) fn limit(&self, asked: Duration) -> Limit {
+        Limit { end: self.shared().clock.now().after(asked), asked }
+    }
+
+    /// Puts a request on a connection; waits for one.
+    async fn put(
+        &self,
+        request: Request<'_>,
+        routing: RoutingPolicy,
+        (run_id, limit): Target<'_>,
+    ) -> Result<(Arc<Connection>, PendingReply), LockError> {
+        if std::process::id() != self.shared().process.load(Ordering::Relaxed) {
+            let message = "this process was copied by fork: it needs a client of its own";
+            return Err(unavailable(message, Certainty::NotApplied));
+        }
+        // The common case: a healthy connection exists, and nothing is allocated to wait for one.
+        let waits = routing.waits_for_healthy();
+        if let Ok(Route::Use(connection)) = self.shared().router.route(routing, None, waits)
+            && connection.facts().is_of(run_id)
+            && let Ok(pending) =
+                connection.clone().enqueue(request, routing.affinity().copied(), limit)
+        {
+            return Ok((connection, pending));
+        }
+        Box::pin(self.put_later(request, routing, (run_id, limit))).await
+    }
+
+    /// Puts a request on a connection as soon as one accepts it.
+    async fn put_later(
+        &self,
+        request: Request<'_>,
+        routing: RoutingPolicy,
+        (run_id, limit): Target<'_>,
+    ) -> Result<(Arc<Connection>, PendingReply), LockError> {
+        let mut waiter = Waiter::default();
+        loop {
+            let connection = self.next_connection(routing, limit, &mut waiter).await?;
+            if !connection.facts().is_of(run_id) {
+                let message = "the server was restarted, or is another";
+                return Err(match self.master_source() {
+                    Some(_) => masterless(message, Certainty::NotApplied),
+                    None => unavailable(message, Certainty::NotApplied),
+                });
+            }
+            match connection.clone().enqueue(request, routing.affinity().copied(), limit) {
+                Ok(pending) => return Ok((connection, pending)),
+                // Nothing was sent, so another connection may take it.
+                Err(Rejected(_)) if connection.health() == Health::Closed => {}
+                Err(Rejected(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Finds the connection for a request; waits for one.
+    pub(super) async fn next_connection<'a>(
+        &'a self,
+        routing: RoutingPolicy,
+        limit: Limit,
+        waiter: &mut Waiter<'a>,
+    ) -> Result<Arc<Connection>, LockError> {
+        let router = &*self.shared().router;
+        let mut waits = routing.waits_for_healthy();
+        loop {
+            match router.route(routing, waiter.attempts, waits) {
+                Ok(Route::Use(connection)) => return Ok(connection),
+                Ok(Route::Wait { attempts }) => waiter.attempts = Some(attempts),
+                Err(error) => return Err(self.between_masters(error)),
+            }
+            let Some(parked) = &mut waiter.parked else {
+                // From here on no change is missed; check once more for earlier ones.
+                waiter.parked = Some(router.park()?);
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = parked.changed() => {}
+                () = self.shared().clock.sleep_until(limit.half()), if waits => waits = false,
+                () = self.shared().clock.sleep_until(limit.end) => {
+                    let error = router.last_error().unwrap_or_else(|| no_connection(limit.asked));
+                    return Err(self.between_masters(error));
+                }
+            }
+        }
+    }
+}
+
+fn is_of_replica(error: &ServerError) -> bool {
+    matches!(error.code.as_str(), "READONLY" | "MASTERDOWN")
+}
+
+/// A request that has no connection yet.
+#[derive(Default)]
+pub(super) struct Waiter<'a> {
+    parked: Option<Parked<'a>>,
+    attempts: Option<u64>,
+}
+
+fn no_connection(asked: Duration) -> LockError {
+    unavailable(format!("no connection to the server within {asked:?}"), Certainty::NotApplied)
+}

@@ -1,0 +1,213 @@
+//! Keeps one healthy connection: connects, waits until it fails, and reconnects.
+//!
+//! - Invariant S1: no command is resent. A failed one returns an error with its certainty.
+//! - Invariant S2: pauses between attempts grow, with full jitter. If the server refuses us,
+//!   attempts are rare, and commands fail at once with the reason. A connection that breaks soon
+//!   after it was made counts as a failed attempt.
+//! - Invariant S3: after each reconnect, and whenever messages may have been missed, every
+//!   subscription yields `Resubscribed`. With RESP3 a connection is subscribed before it is used.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use holdline_core::{Backoff, ErrorKind, LockError, Moment};
+
+use super::connection::{Connection, Health};
+use super::router::{RouterChanges, RouterState};
+use super::{Shared, connect, maintenance, resp2_subscriber};
+use crate::environment::Task;
+
+/// Pauses between attempts while the server cannot be reached.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses while the server refuses us: an operator must act first.
+const FIRST_REFUSED_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(5);
+/// How often the tasks may move to another runtime: only a link whose tasks panic needs more.
+const MAX_MOVES: u32 = 8;
+
+/// Starts the supervisor.
+pub(super) fn start(shared: &Arc<Shared>) {
+    let work: Task<()> = Box::pin(supervise(shared.clone()));
+    shared.runtime.spawn(Box::pin(SupervisorTask { shared: shared.clone(), work: Some(work) }));
+}
+
+/// The supervisor's task. When its runtime drops it early, it moves to another.
+struct SupervisorTask {
+    shared: Arc<Shared>,
+    work: Option<Task<()>>,
+}
+
+impl Future for SupervisorTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(work) = &mut self.work else { return Poll::Ready(()) };
+        let polled = work.as_mut().poll(context);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl Drop for SupervisorTask {
+    fn drop(&mut self) {
+        if self.work.take().is_none() || self.shared.router.is_closed() {
+            return;
+        }
+        let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
+        if moves < MAX_MOVES && self.shared.runtime.move_to_thread() {
+            tracing::debug!("the runtime of a link ended: it moves to a thread");
+            start(&self.shared);
+        } else {
+            self.shared.shut();
+        }
+    }
+}
+
+/// Runs all tasks of a link but those of its connections; ends with the link.
+async fn supervise(shared: Arc<Shared>) {
+    let resp2_subscriber = maintain_resp2_subscriber(&shared);
+    let work = keep_connected(&shared);
+    let follow_master = follow_master(&shared);
+    tokio::select! {
+        biased;
+        () = work => {}
+        () = resp2_subscriber => {}
+        () = follow_master => {}
+    }
+}
+
+/// Closes the connection to a server that sentinels no longer name. Never ends.
+async fn follow_master(shared: &Shared) {
+    let Some(source) = &shared.master_source else { return std::future::pending().await };
+    let mut master = source.master();
+    let close = async {
+        while master.changed().await.is_ok() {
+            close_others(shared, master.borrow_and_update().as_ref());
+        }
+    };
+    tokio::select! {
+        biased;
+        () = close => {}
+        () = source.run(), if shared.runs_source => {}
+    }
+}
+
+/// Closes the connections to all servers but the master, if that is known.
+pub(super) fn close_others(shared: &Shared, master: Option<&(String, u16)>) {
+    if master.is_some() {
+        shared.router.close_all_except(master);
+    }
+}
+
+async fn keep_connected(shared: &Arc<Shared>) {
+    let mut unreachable = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut refusing = Backoff::new(FIRST_REFUSED_PAUSE, LONGEST_REFUSED_PAUSE);
+    // When the last connection was made.
+    let mut connected_at: Option<Moment> = None;
+    let mut previous: Option<Arc<Connection>> = None;
+    loop {
+        let found = shared.router.maintain();
+        if let Some(gone) = previous.take_if(|connection| connection.health() == Health::Closed) {
+            shared.subscriptions.lost(gone.id());
+        }
+        match found {
+            RouterState::Closed => return,
+            RouterState::Current(connection) => {
+                refusing.reset();
+                previous = Some(connection.clone());
+                maintenance::maintain_connection(shared, &connection).await;
+                continue;
+            }
+            RouterState::Nothing => {}
+        }
+        let now = shared.clock.now();
+        match connected_at.take().map(|connected_at| connected_at.until(now)) {
+            Some(lived) if lived < LONGEST_PAUSE => {
+                let end = now.after(unreachable.next_pause(shared.random()));
+                unless_changed(shared, shared.clock.sleep_until(end)).await;
+                continue;
+            }
+            Some(_) => unreachable.reset(),
+            None => {}
+        }
+        match unless_changed(shared, connect::connect(shared)).await {
+            None => {}
+            Some(Ok(())) => connected_at = Some(shared.clock.now()),
+            Some(Err(error)) => {
+                let refused = !is_transient(&error);
+                let backoff = if refused { &mut refusing } else { &mut unreachable };
+                let pause = backoff.next_pause(shared.random());
+                tracing::debug!(%error, ?pause, "no connection to the server");
+                shared.router.record_failure(error);
+                let end = shared.clock.now().after(pause);
+                unless_changed(shared, shared.clock.sleep_until(end)).await;
+            }
+        }
+    }
+}
+
+/// Returns whether an error may end without an operator.
+fn is_transient(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. })
+}
+
+/// Runs `work` to its end, unless a connection recovers or the link is closed before.
+async fn unless_changed<T>(shared: &Shared, work: impl Future<Output = T>) -> Option<T> {
+    let changed = async {
+        loop {
+            shared.router.needs_supervisor().await;
+            if !matches!(shared.router.maintain(), RouterState::Nothing) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = changed => None,
+        done = work => Some(done),
+    }
+}
+
+/// Maintains the connection for subscriptions while the server is used with RESP2.
+async fn maintain_resp2_subscriber(shared: &Arc<Shared>) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut router = shared.router.watch();
+    loop {
+        let resp2 = shared.router.facts().is_some_and(|facts| facts.resp == 2);
+        if !resp2 || shared.subscriptions.is_empty() {
+            tokio::select! {
+                biased;
+                () = router.changed() => {}
+                () = shared.subscriptions.changed(), if resp2 => {}
+            }
+            continue;
+        }
+        let (since, known) = (shared.clock.now(), shared.router.current());
+        let error = resp2_subscriber::run(shared).await;
+        if since.until(shared.clock.now()) > LONGEST_PAUSE {
+            backoff.reset();
+        }
+        let pause = backoff.next_pause(shared.random());
+        tracing::debug!(%error, ?pause, "the connection for subscriptions is restored");
+        tokio::select! {
+            biased;
+            () = another_connection(shared, known, &mut router) => {}
+            () = shared.clock.sleep_until(shared.clock.now().after(pause)) => {}
+        }
+    }
+}
+
+/// Waits for another connection than the known one: then the server is reachable, and subscribers
+/// need not wait for the end of a pause.
+async fn another_connection(shared: &Shared, known: Option<u64>, router: &mut RouterChanges<'_>) {
+    while shared.router.current().is_none_or(|current| Some(current) == known) {
+        router.changed().await;
+    }
+}

@@ -1,0 +1,224 @@
+//! Runs the shell examples of the documents against the binary that was just built.
+//!
+//! A block that opens with `sh run` is a script for `bash -e`. It must succeed, and if it has
+//! lines that begin with `# => `, its standard output must be exactly these lines; `...` in one
+//! stands for any text. The blocks of one document run in order, in one directory of their own,
+//! with locks, home and configuration of their own.
+
+use super::Outcome;
+use super::counts::Counts;
+use crate::cargo::cargo;
+use crate::markdown::{Fence, fences};
+use crate::metadata::Metadata;
+use crate::process;
+use crate::tidy::is_for_users;
+use crate::tree::{SourceFile, Tree};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// An example is small: one that takes longer hangs.
+const BLOCK: Option<Duration> = Some(Duration::from_secs(60));
+const SCRIPT: &str = "example.sh";
+const EXPECTED: &str = "# => ";
+
+pub(crate) fn run() -> Outcome {
+    let mut counts = Counts::default();
+    let outcome = documents().and_then(|documents| {
+        let binaries = build()?;
+        let mut wrong = Vec::new();
+        for (file, blocks) in &documents {
+            let (passed, reply) = run_document(file, blocks, &binaries)?;
+            counts.passed += passed;
+            counts.failed += reply.len();
+            wrong.extend(reply);
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    });
+    (counts, outcome)
+}
+
+/// The documents that have examples to run. None is no success: the step would look as if all of
+/// them had run.
+fn documents() -> Result<Vec<(SourceFile, Vec<Fence>)>, String> {
+    some(with_examples(Tree::read()?))
+}
+
+fn some<T>(documents: Vec<T>) -> Result<Vec<T>, String> {
+    match documents.is_empty() {
+        true => Err("no document has an example to run".to_owned()),
+        false => Ok(documents),
+    }
+}
+
+fn with_examples(tree: Tree) -> Vec<(SourceFile, Vec<Fence>)> {
+    let with_blocks = tree.files.into_iter().filter(is_for_users).map(|file| {
+        let blocks = fences(&file.text);
+        let run = blocks.into_iter().filter(|b| b.language() == "sh" && b.has("run"));
+        let run: Vec<Fence> = run.collect();
+        (file, run)
+    });
+    with_blocks.filter(|(_, blocks)| !blocks.is_empty()).collect()
+}
+
+/// Builds the binary, and returns the directory that it lies in. It is the one that the tests run:
+/// built for its package alone it would have other features, and so would all that it is made of.
+fn build() -> Result<PathBuf, String> {
+    let build = ["build", "--workspace", "--all-features", "--bin", "holdline", "--tests"];
+    process::watch(&mut cargo(&build), None, |_| ())?;
+    Ok(Metadata::read()?.target_directory.join("debug"))
+}
+
+fn run_document(
+    file: &SourceFile,
+    blocks: &[Fence],
+    binaries: &Path,
+) -> Result<(usize, Vec<String>), String> {
+    let dir = TempDir::new().map_err(|e| format!("no directory for the examples: {e}"))?;
+    let mut passed = 0;
+    let mut wrong = Vec::new();
+    for block in blocks {
+        println!("{}:{}", file.path, block.line);
+        match run_block(block, &dir.0, binaries) {
+            Ok(()) => passed += 1,
+            Err(says) => wrong.push(format!("{}:{}: {says}", file.path, block.line)),
+        }
+    }
+    Ok((passed, wrong))
+}
+
+fn run_block(block: &Fence, dir: &Path, binaries: &Path) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binaries.to_path_buf()).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(paths).map_err(|e| format!("no PATH: {e}"))?;
+    std::fs::write(dir.join(SCRIPT), block.body.join("\n"))
+        .map_err(|e| format!("the example could not be written: {e}"))?;
+    let mut command = Command::new("bash");
+    command
+        .args(["-e", "-u", "-o", "pipefail", SCRIPT])
+        .current_dir(dir)
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", dir)
+        .env("LANG", "C.UTF-8")
+        .env("TERM", "dumb")
+        .env("HOLDLINE_URL", format!("local:{}", dir.join("locks").display()));
+    let mut lines = Vec::new();
+    process::watch(&mut command, BLOCK, |line| lines.push(line.to_owned()))?;
+    compare(&expected(block), &lines)
+}
+
+fn expected(block: &Fence) -> Vec<&str> {
+    block.body.iter().filter_map(|line| line.trim_start().strip_prefix(EXPECTED)).collect()
+}
+
+fn compare(expected: &[&str], printed: &[String]) -> Result<(), String> {
+    if expected.is_empty() {
+        return Ok(());
+    }
+    for (index, wanted) in expected.iter().enumerate() {
+        match printed.get(index) {
+            Some(line) if fits(wanted, line) => {}
+            Some(line) => return Err(format!("expected `{wanted}`, got `{line}`")),
+            None => return Err(format!("expected `{wanted}`, got no further line")),
+        }
+    }
+    match printed.get(expected.len()) {
+        Some(line) => Err(format!("got one more line: `{line}`")),
+        None => Ok(()),
+    }
+}
+
+/// Whether `line` is `wanted`, with any text for each `...`.
+fn fits(wanted: &str, line: &str) -> bool {
+    let parts: Vec<&str> = wanted.trim_end().split("...").collect();
+    let [first, middle @ .., last] = parts.as_slice() else { return wanted == line };
+    let Some(mut rest) = line.strip_prefix(first) else { return false };
+    for part in middle {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// A short directory (paths of sockets are bounded) that goes when this does.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> std::io::Result<Self> {
+        for number in 0..1000 {
+            let name = format!("hl-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Ok(Self(path)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(std::io::Error::other("every name is taken"))
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} stays behind: {e}", self.0.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(script: &str) -> Fence {
+        let text = format!("```sh run\n{script}\n```\n");
+        fences(&text).pop().expect("one block")
+    }
+
+    fn message_of(script: &str) -> Result<(), String> {
+        let dir = TempDir::new().expect("a directory");
+        run_block(&block(script), &dir.0, &crate::cargo::root())
+    }
+
+    #[test]
+    fn output_is_compared_line_by_line() {
+        assert_eq!(message_of("echo one\n# => one\necho two; echo talk >&2\n# => two"), Ok(()));
+        assert!(message_of("echo one\n# => two").unwrap_err().contains("got `one`"));
+        assert!(message_of("echo one; echo two\n# => one").unwrap_err().contains("one more"));
+        assert!(message_of("true\n# => one").unwrap_err().contains("no further line"));
+    }
+
+    #[test]
+    fn a_failing_command_fails_the_example() {
+        assert!(message_of("false; true").is_err());
+        assert!(message_of("false | true").is_err());
+        assert_eq!(message_of("true"), Ok(()));
+    }
+
+    #[test]
+    fn an_example_is_alone() {
+        let script =
+            "echo \"$HOME\" | grep -c hl-\n# => 1\necho \"${CARGO_HOME:-none}\"\n# => none";
+        assert_eq!(message_of(script), Ok(()));
+    }
+
+    /// A step that found nothing to run was a success.
+    #[test]
+    fn documents_without_an_example_are_reported() {
+        let of = |text: &str| with_examples(Tree::of([("README.md", text)]).expect("text")).len();
+        assert_eq!((of("```sh run\ntrue\n```\n"), of("```sh\ntrue\n```\n")), (1, 0));
+        assert!(some(Vec::<u8>::new()).is_err());
+    }
+
+    #[test]
+    fn dots_stand_for_any_text() {
+        assert!(fits("lease_id=... token=...", "lease_id=ab token=7"));
+        assert!(fits("exactly", "exactly"));
+        assert!(!fits("exactly", "exactly so"));
+        assert!(!fits("a...b", "a"));
+        assert!(!fits("ab...ab", "ab"));
+    }
+}

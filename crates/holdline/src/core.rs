@@ -172,7 +172,8 @@ impl Shared {
 
     /// Reports to the observer that a hold has ended, unless that was reported, and ends its span.
     pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
-        let (span, observed) = (grant.take_span(), grant.observe_end());
+        let observed = self.observer.is_some() && grant.observe_end();
+        let span = grant.take_span();
         if span.is_none() && !observed {
             return;
         }

@@ -139,7 +139,7 @@ impl Grant {
 
     /// Starts the span of the hold, if it is traced.
     pub(crate) fn start_span(&self) {
-        let span = spans::hold(&self.plan, self.token);
+        let span = spans::hold(&self.plan, self.lease_id, self.token);
         if !span.is_disabled() {
             *self.cold().span.lock() = Some(span);
         }

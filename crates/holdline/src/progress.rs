@@ -33,7 +33,7 @@ impl<'a> Progress<'a> {
         started: Moment,
     ) -> Progress<'a> {
         let (waits, finished) = (AtomicBool::new(false), AtomicBool::new(false));
-        let span = spans::wait(plan);
+        let span = spans::wait(plan, lease_id);
         Progress { shared, plan, lease_id, started, waits, finished, span }
     }
 

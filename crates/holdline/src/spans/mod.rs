@@ -11,7 +11,7 @@
 #[cfg(feature = "opentelemetry")]
 mod link;
 
-use holdline_core::{FencingToken, HolderSummary, LockError, Metadata};
+use holdline_core::{FencingToken, HolderSummary, LeaseId, LockError, Metadata};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
@@ -20,7 +20,7 @@ use crate::observer::{HoldEnd, failure_outcome};
 use crate::plan::Plan;
 
 /// Starts the span of an attempt.
-pub(crate) fn wait(plan: &Plan) -> Span {
+pub(crate) fn wait(plan: &Plan, lease_id: LeaseId) -> Span {
     tracing::debug_span!(
         "lock.wait",
         otel.kind = "internal",
@@ -28,6 +28,7 @@ pub(crate) fn wait(plan: &Plan) -> Span {
         lock.class = plan.class.name(),
         lock.mode = %plan.mode,
         lock.engine = plan.engine,
+        lock.lease_id = %lease_id.short(),
         db.system.name = db_system(plan.engine),
         lock.blocked_by.holder = Empty,
         lock.blocked_by.traceparent = Empty,
@@ -76,7 +77,7 @@ pub(crate) fn cancelled(span: &Span) {
 }
 
 /// Starts the span of a hold.
-pub(crate) fn hold(plan: &Plan, token: FencingToken) -> Span {
+pub(crate) fn hold(plan: &Plan, lease_id: LeaseId, token: FencingToken) -> Span {
     tracing::debug_span!(
         "lock.hold",
         otel.kind = "internal",
@@ -84,6 +85,7 @@ pub(crate) fn hold(plan: &Plan, token: FencingToken) -> Span {
         lock.class = plan.class.name(),
         lock.mode = %plan.mode,
         lock.engine = plan.engine,
+        lock.lease_id = %lease_id.short(),
         db.system.name = db_system(plan.engine),
         lock.fencing_token = token.get(),
         lock.outcome = Empty,

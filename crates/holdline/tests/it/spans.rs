@@ -128,7 +128,7 @@ async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
     let first = mutex.lock().await.expect("free");
     let waiter = tokio::spawn(mutex.lock_owned());
     settle().await;
-    let token = first.fencing_token();
+    let (id, token) = (first.lease_id(), first.fencing_token());
     first.release().await;
     waiter.await.expect("no panic").expect("handed over").release().await;
     let (waits, holds) = (notes.all("lock.wait"), notes.all("lock.hold"));
@@ -147,6 +147,9 @@ async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
         assert!(!span.fields.contains_key("otel.status_code"), "nothing failed: {span:?}");
         assert_eq!(span.handles, 0, "it has ended: {span:?}");
     }
+    let lease_id = |span: &Noted| span.fields["lock.lease_id"].clone();
+    assert_eq!(lease_id(&holds[0]), lease_id(&waits[0]));
+    assert!(holds[0].is("lock.lease_id", &id.short().to_string()), "not the whole id: {holds:?}");
     assert!(holds[0].is("lock.fencing_token", &token.to_string()), "{holds:?}");
     assert!(waits[0].is("lock.fencing_token", &token.to_string()), "{waits:?}");
     let blocked = |span: &Noted| span.fields.contains_key("lock.blocked_by.holder");

@@ -1,7 +1,8 @@
-//! Metrics: `lock` and `release` with them on, against the same without.
+//! Metrics and spans: `lock` and `release` with them on, against the same without.
 //!
 //! The recorder keeps what an exporter for Prometheus keeps: counts, gauges, and for each histogram
-//! a sum and eleven buckets.
+//! a sum and eleven buckets. The subscriber keeps the fields of each span until it ends, as that of
+//! an exporter does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,8 @@ use ::metrics::{
 };
 use holdline::{Client, ClientOptions, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
 
 use crate::rounds::{Failure, ROUNDS, Round, each, report};
 
@@ -62,6 +65,8 @@ pub(crate) fn section() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let memory = runtime.block_on(rounds("memory:bench-metrics", MEMORY_CYCLES))?;
     report("memory: lock + release, metrics on against off", &memory, "at most 1.3");
+    let spans = runtime.block_on(spans("memory:bench-spans", MEMORY_CYCLES))?;
+    report("memory: lock + release, spans on against off", &spans, "measured, no budget");
     let server = RedisServer::start(RedisConfig::default());
     let redis = runtime.block_on(rounds(&server.url(), REDIS_CYCLES))?;
     report("redis: lock + release, metrics on against off", &redis, "about 1");
@@ -83,6 +88,29 @@ async fn rounds(url: &str, cycles: usize) -> Result<Vec<Round>, Failure> {
         let start = Instant::now();
         for _ in 0..cycles {
             on.lock().await?.release().await;
+        }
+        rounds.push(Round { floor, subject: each(start.elapsed(), cycles) });
+    }
+    Ok(rounds)
+}
+
+async fn spans(url: &str, cycles: usize) -> Result<Vec<Round>, Failure> {
+    let client = Client::connect(url).await?;
+    let mutex = client.mutex("stock/1")?;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..cycles {
+            mutex.lock().await?.release().await;
+        }
+        let floor = each(start.elapsed(), cycles);
+        let wanted = Targets::new().with_target("holdline::spans", LevelFilter::DEBUG);
+        let kept = tracing_subscriber::fmt::layer().with_writer(std::io::sink).with_filter(wanted);
+        let subscriber = tracing_subscriber::registry().with(kept);
+        let _here = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+        let start = Instant::now();
+        for _ in 0..cycles {
+            mutex.lock().await?.release().await;
         }
         rounds.push(Round { floor, subject: each(start.elapsed(), cycles) });
     }

@@ -127,27 +127,6 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// Returns the word for a kind of failure in `--json`.
-pub(crate) fn word(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Busy { .. } => "busy",
-        ErrorKind::TimedOut { .. } => "timed_out",
-        ErrorKind::Cancelled => "cancelled",
-        ErrorKind::Lost { .. } => "lost",
-        ErrorKind::TooManyWaiters { .. } => "too_many_waiters",
-        ErrorKind::NoQuorum { .. } => "no_quorum",
-        ErrorKind::Quarantined { .. } => "quarantined",
-        ErrorKind::NotInitialised => "not_initialised",
-        ErrorKind::Unsupported { .. } => "unsupported",
-        ErrorKind::Foreign { .. } => "foreign",
-        ErrorKind::Refused { .. } => "refused",
-        ErrorKind::Unavailable { .. } => "unavailable",
-        ErrorKind::Protocol { .. } => "protocol",
-        ErrorKind::Invalid { .. } => "invalid",
-        _ => "internal",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -202,7 +181,7 @@ mod tests {
             (ErrorKind::Invalid { field: "mode", message: text() }, 78, "invalid"),
             (ErrorKind::Cancelled, 125, "cancelled"),
         ] {
-            assert_eq!((Exit::of(&kind).code(), word(&kind)), (code, named), "{kind:?}");
+            assert_eq!((Exit::of(&kind).code(), kind.word()), (code, named), "{kind:?}");
         }
     }
 }

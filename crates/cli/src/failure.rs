@@ -133,7 +133,7 @@ impl Failure {
             }
             cause = source.source();
         }
-        let kind = exit::word(error.kind());
+        let kind = error.kind().word();
         let mut failure = Failure::new(Exit::of(error.kind()), kind, message);
         failure.certainty = Some(error.certainty());
         failure.fix = fix.or_else(|| exit::fix(error.kind()).map(str::to_owned));

@@ -133,6 +133,28 @@ pub enum ErrorKind {
     },
 }
 
+impl ErrorKind {
+    /// Returns the word for this kind: in JSON, and as `error.type` in traces.
+    pub fn word(&self) -> &'static str {
+        match self {
+            ErrorKind::Busy { .. } => "busy",
+            ErrorKind::TimedOut { .. } => "timed_out",
+            ErrorKind::Cancelled => "cancelled",
+            ErrorKind::Lost { .. } => "lost",
+            ErrorKind::TooManyWaiters { .. } => "too_many_waiters",
+            ErrorKind::NoQuorum { .. } => "no_quorum",
+            ErrorKind::Quarantined { .. } => "quarantined",
+            ErrorKind::NotInitialised => "not_initialised",
+            ErrorKind::Unsupported { .. } => "unsupported",
+            ErrorKind::Foreign { .. } => "foreign",
+            ErrorKind::Refused { .. } => "refused",
+            ErrorKind::Unavailable { .. } => "unavailable",
+            ErrorKind::Protocol { .. } => "protocol",
+            ErrorKind::Invalid { .. } => "invalid",
+        }
+    }
+}
+
 /// A failure of a lock operation: its kind, what is certain, the engine and the lock name.
 pub struct LockError(Box<Inner>);
 

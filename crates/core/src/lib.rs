@@ -9,6 +9,7 @@
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
 //! | [`verbs`] | what every engine does around each command |
 //! | [`hints`] | how an engine notifies the watches of a lease id |
+//! | [`quorum_health`] | how the engine of a quorum reports the state of its nodes |
 //! | [`sequenced_queue`] | who holds and who waits, for engines whose store numbers the contenders |
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.
@@ -32,6 +33,7 @@ pub mod name;
 mod nearest;
 mod percent;
 pub mod quorum;
+pub mod quorum_health;
 mod record;
 pub mod renewal;
 pub mod sequenced_queue;
@@ -62,6 +64,7 @@ pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
 pub use percent::percent_decode;
+pub use quorum_health::{HealthFeed, NodeHealth, QuorumHealth};
 pub use record::{Marks, Record};
 pub use sequenced_queue::SequencedQueue;
 pub use shared_disk::shared_file_system;

@@ -85,11 +85,12 @@ impl Client {
     /// # Cancel safety
     /// As [`Client::connect`].
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
-        let engine = match options.has_own_thread() {
+        let connected = match options.has_own_thread() {
             true => engines::connect_apart(url).await?,
             false => engines::connect(url).await?,
         };
-        Client::with_options(engine, options)
+        let options = options.with_quorum_health_of(&connected);
+        Client::with_options(connected.engine, options)
     }
 
     /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:` if it is not

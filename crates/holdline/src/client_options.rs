@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    Clock, Engine, Entropy, ErrorKind, HolderFields, LeaseTerms, LockError, LockName, Metadata,
-    lease,
+    Clock, Engine, Entropy, ErrorKind, HealthFeed, HolderFields, LeaseTerms, LockError, LockName,
+    Metadata, lease,
 };
 
 use crate::class::{self, Classes};
 use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
+use crate::engines::Connected;
 use crate::entropy::{Source, SystemEntropy};
 use crate::observer::{Both, Observer};
 use crate::owner::Nests;
@@ -43,6 +44,7 @@ pub struct ClientOptions {
 struct Telemetry {
     observer: Option<Arc<dyn Observer>>,
     class_rule: Option<class::Rule>,
+    quorum_health: Option<HealthFeed>,
     #[cfg(feature = "metrics")]
     metrics: bool,
 }
@@ -92,6 +94,23 @@ impl ClientOptions {
     ) -> ClientOptions {
         self.telemetry.class_rule = Some(Box::new(rule));
         self
+    }
+
+    /// Passes the reports of a quorum's engine to the observers ([`Observer::quorum_health`]). A
+    /// client that is made from a URL does so by itself; this is for an engine that you made, such
+    /// as `redlock::QuorumEngine`, and its `health()`.
+    #[must_use]
+    pub fn with_quorum_health(mut self, feed: HealthFeed) -> ClientOptions {
+        self.telemetry.quorum_health = Some(feed);
+        self
+    }
+
+    /// Does the same for an engine that was made from a URL, if it is a quorum.
+    pub(crate) fn with_quorum_health_of(self, connected: &Connected) -> ClientOptions {
+        match &connected.health {
+            Some(feed) => self.with_quorum_health(feed.clone()),
+            None => self,
+        }
     }
 
     /// Records metrics by the facade crate `metrics`, for the recorder that is installed in this
@@ -190,7 +209,7 @@ impl ClientOptions {
             ),
         };
         let entropy = Source::new(entropy);
-        let Telemetry { observer, class_rule, .. } = self.telemetry;
+        let Telemetry { observer, class_rule, quorum_health, .. } = self.telemetry;
         #[cfg(feature = "metrics")]
         let (engine, observer) = match self.telemetry.metrics {
             true => crate::metrics::attach(engine, observer, clock.clone()),
@@ -199,6 +218,9 @@ impl ClientOptions {
         let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
         let shared = Arc::new(Shared::new(parts));
+        if let Some(feed) = quorum_health {
+            shared.observe_quorum(&feed);
+        }
         runtime::start(&shared, self.target)
             .map_err(|error| refused("the machine gives no thread", &error))?;
         Ok(Core { shared, holder, lease_duration, nests: Nests::default(), classes })

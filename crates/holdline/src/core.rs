@@ -13,7 +13,8 @@ use std::time::Duration;
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
 use holdline_core::snapshot::coarse;
 use holdline_core::{
-    Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HolderFields, LockError, Moment,
+    Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HealthFeed, HolderFields, LockError,
+    Moment,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -26,6 +27,7 @@ use crate::observer::{HoldEnd, Observer};
 use crate::owner::Nests;
 use crate::registry::Registry;
 use crate::runtime::WorkerRuntime;
+use crate::spans;
 
 /// What the worker of a client needs.
 pub(crate) struct Shared {
@@ -138,22 +140,51 @@ impl Shared {
         }
     }
 
-    /// Reports to the observer that a lock is held.
+    /// Passes the reports of a quorum to the observer, for as long as the client lives.
+    pub(crate) fn observe_quorum(self: &Arc<Shared>, feed: &HealthFeed) {
+        if self.observer.is_some() {
+            let shared = Arc::downgrade(self);
+            feed.subscribe(move |health| {
+                let Some(shared) = shared.upgrade() else { return false };
+                shared.observe(|observer| observer.quorum_health(health));
+                true
+            });
+        }
+    }
+
+    /// Reports to the observer that a lock is held, and starts the span of the hold.
     pub(crate) fn observe_acquired(&self, grant: &Grant, waited: Duration) {
+        grant.start_span();
         self.observe(|observer| {
             grant.observe_begin();
             observer.acquired(grant.subject(), grant.token, waited);
         });
     }
 
-    /// Reports to the observer that a hold has ended, unless that was reported.
-    pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
+    /// Reports to the observer that a detached lease was attached, and starts the span of the hold.
+    pub(crate) fn observe_attached(&self, grant: &Grant) {
+        grant.start_span();
         self.observe(|observer| {
-            if grant.observe_end() {
-                let held_for = grant.since.until(self.clock.now());
-                observer.ended(grant.subject(), &end(), held_for);
-            }
+            grant.observe_begin();
+            observer.attached(grant.subject(), grant.token);
         });
+    }
+
+    /// Reports to the observer that a hold has ended, unless that was reported, and ends its span.
+    pub(crate) fn observe_end(&self, grant: &Grant, end: impl FnOnce() -> HoldEnd) {
+        let observed = self.observer.is_some() && grant.observe_end();
+        let span = grant.take_span();
+        if span.is_none() && !observed {
+            return;
+        }
+        let end = end();
+        if observed {
+            let held_for = grant.since.until(self.clock.now());
+            self.observe(|observer| observer.ended(grant.subject(), &end, held_for));
+        }
+        if let Some(span) = span {
+            spans::ended(span, &end);
+        }
     }
 
     /// Returns the claim window of this client: four round trips, and at least two heartbeats. If a

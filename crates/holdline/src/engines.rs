@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdline_core::{
-    Certainty, Checkup, Clock, ClockKind, Engine, ErrorKind, Finding, LockError, nearest,
+    Certainty, Checkup, Clock, ClockKind, Engine, ErrorKind, Finding, HealthFeed, LockError,
+    nearest,
 };
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
@@ -101,8 +102,34 @@ const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
 const ZOOKEEPER: &str = "the engine `zookeeper` (cargo feature `zookeeper`)";
 const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
 
+/// Returns OpenTelemetry's name of the database behind an engine, `db.system.name`; `None` for an
+/// engine without one, or if only its server knows.
+pub(crate) fn db_system(engine: &str) -> Option<&'static str> {
+    match engine {
+        "redis" | "redlock" => Some("redis"),
+        "postgres" => Some("postgresql"),
+        "mysql" => Some("mariadb"),
+        "etcd" => Some("etcd"),
+        "zookeeper" => Some("zookeeper"),
+        "local" => Some("sqlite"),
+        _ => None,
+    }
+}
+
+/// An engine, and where it reports the state of its nodes if it is a quorum.
+pub(crate) struct Connected {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) health: Option<HealthFeed>,
+}
+
+impl From<Arc<dyn Engine>> for Connected {
+    fn from(engine: Arc<dyn Engine>) -> Connected {
+        Connected { engine, health: None }
+    }
+}
+
 /// Connects to the engine that a URL names.
-pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+pub(crate) async fn connect(url: &str) -> Result<Connected, LockError> {
     let Some(split) = EngineUrl::split(url) else {
         let message = format!(
             "'{}' has no scheme: write for example {}",
@@ -111,7 +138,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         );
         return Err(LockError::invalid("holdline", "url", message));
     };
-    match split.scheme {
+    let engine = match split.scheme {
         "memory" => memory(split),
         #[cfg(feature = "local")]
         "local" => local(url).await,
@@ -123,7 +150,7 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
         | "redis-cluster" | "rediss-cluster" => redis(url).await,
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => redlock(url).await,
+        "redlock" | "redlocks" => return redlock(url).await,
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => mysql(url).await,
         #[cfg(feature = "postgres")]
@@ -131,12 +158,13 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn Engine>, LockError> {
         #[cfg(feature = "zookeeper")]
         "zk" => zookeeper(url).await,
         scheme => Err(unknown_scheme(scheme)),
-    }
+    };
+    engine.map(Connected::from)
 }
 
 /// Connects outside of the caller's runtime, so that the engine's own tasks continue while
 /// something blocks the threads of that runtime.
-pub(crate) async fn connect_apart(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+pub(crate) async fn connect_apart(url: &str) -> Result<Connected, LockError> {
     let (sender, outcome) = tokio::sync::oneshot::channel();
     let url = url.to_owned();
     let work = move || drop(sender.send(block_on(connect(&url))));
@@ -198,7 +226,7 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
         }
         // All others are checked by opening them.
         _ => {
-            let engine = connect(url).await?;
+            let engine = connect(url).await?.engine;
             let mut checkup = Checkup::new(engine.capabilities().engine);
             let matters = "its names die with this process, which nobody else can reach";
             checkup.add(Finding::ok("scope", matters, "this process"));
@@ -285,10 +313,12 @@ async fn redis(url: &str) -> Result<Arc<dyn Engine>, LockError> {
 
 /// Connects to a quorum of Redis servers. Their timers run on while this machine sleeps.
 #[cfg(feature = "redis")]
-async fn redlock(url: &str) -> Result<Arc<dyn Engine>, LockError> {
+async fn redlock(url: &str) -> Result<Connected, LockError> {
     let options = holdline_redis::QuorumOptions::from_url(url)?;
     let clock = clock(ClockKind::Boottime, "redlock")?;
-    Ok(Arc::new(holdline_redis::QuorumEngine::connect(&options, clock).await?))
+    let engine = holdline_redis::QuorumEngine::connect(&options, clock).await?;
+    let health = Some(engine.health().clone());
+    Ok(Connected { engine: Arc::new(engine), health })
 }
 
 /// Connects to a MariaDB server. Its clock runs on while this machine sleeps.

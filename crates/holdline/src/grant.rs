@@ -19,6 +19,7 @@ use tracing::{Id, Span};
 
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::spans;
 
 const AT_RISK: u8 = 1;
 const REVOKED: u8 = 2;
@@ -66,16 +67,17 @@ pub(crate) struct Grant {
 
 /// The parts of a grant that are needed only for events, listeners and traces.
 struct ColdState {
-    span: Span,
+    /// The span of the hold, while that lasts and if it is traced.
+    span: Mutex<Option<Span>>,
     changed: Notify,
     cancel: OnceLock<CancellationToken>,
     reasons: Mutex<Reasons>,
 }
 
 impl ColdState {
-    fn new(span: Span) -> Box<ColdState> {
+    fn new() -> Box<ColdState> {
         let (changed, cancel, reasons) = (Notify::new(), OnceLock::new(), Mutex::default());
-        Box::new(ColdState { span, changed, cancel, reasons })
+        Box::new(ColdState { span: Mutex::default(), changed, cancel, reasons })
     }
 }
 
@@ -113,10 +115,6 @@ impl Grant {
         let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
         let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
         let until = validity_of(plan, sent, left).min(max_hold_at);
-        let span = tracing::debug_span!(
-            "lock.hold", name = %plan.name, mode = %plan.mode, lease_id = %lease_id,
-            fencing_token = token.get(),
-        );
         Grant {
             plan: plan.clone(),
             lease_id,
@@ -127,24 +125,34 @@ impl Grant {
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
             state: AtomicU8::new(if plan.hold == plan.hold.first() { 0 } else { FIRST }),
-            cold: match span.is_disabled() {
-                true => OnceLock::new(),
-                false => OnceLock::from(ColdState::new(span)),
-            },
+            cold: OnceLock::new(),
         }
     }
 
     fn cold(&self) -> &ColdState {
-        self.cold.get_or_init(|| ColdState::new(Span::none()))
+        self.cold.get_or_init(ColdState::new)
     }
 
     fn reasons(&self) -> MutexGuard<'_, Reasons> {
         self.cold().reasons.lock()
     }
 
-    /// Returns the span of the hold, if it is traced.
+    /// Starts the span of the hold, if it is traced.
+    pub(crate) fn start_span(&self) {
+        let span = spans::hold(&self.plan, self.lease_id, self.token);
+        if !span.is_disabled() {
+            *self.cold().span.lock() = Some(span);
+        }
+    }
+
+    /// Takes the span of the hold, to end it; `None` if it is not traced or has ended.
+    pub(crate) fn take_span(&self) -> Option<Span> {
+        self.cold.get().and_then(|cold| cold.span.lock().take())
+    }
+
+    /// Returns the span of the hold, if it is traced and has not ended.
     pub(crate) fn span_id(&self) -> Option<Id> {
-        self.cold.get().and_then(|cold| cold.span.id())
+        self.cold.get().and_then(|cold| cold.span.lock().as_ref().and_then(Span::id))
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {

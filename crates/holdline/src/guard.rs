@@ -18,7 +18,7 @@ use crate::core::{Core, Shared};
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
 use crate::keeper::{self, ReplyEffect, RequestedBy};
-use crate::observer::{HoldEnd, Subject};
+use crate::observer::HoldEnd;
 use crate::options::{Keep, OnLost};
 use crate::owner::Nested;
 use crate::registry::Key;
@@ -62,10 +62,6 @@ impl Guard {
     pub(crate) fn with_turn(mut self, turn: Turn) -> Guard {
         self._turn = Some(Box::new(turn));
         self
-    }
-
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        self.grant.subject()
     }
 
     pub(crate) fn key(&self) -> Key {

@@ -248,10 +248,7 @@ pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, Loc
         unsettled: false,
     };
     let guard = ticket.granted(core, &plan, granted);
-    core.shared.observe(|observer| {
-        guard.grant.observe_begin();
-        observer.attached(guard.subject(), guard.fencing_token());
-    });
+    core.shared.observe_attached(&guard.grant);
     Ok(guard)
 }
 

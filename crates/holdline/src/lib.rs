@@ -69,6 +69,7 @@ mod release;
 mod runtime;
 mod rwlock;
 mod semaphore;
+mod spans;
 mod url;
 mod worker;
 
@@ -86,8 +87,9 @@ pub use held::Held;
 pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
-    Escaped, FencingToken, Hold, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest,
-    LockError, LockName, LostReason, Mode, Moment, Operation, OperationReply, Snapshot,
+    Escaped, FencingToken, HealthFeed, Hold, HolderFields, HolderSummary, LeaseId, ListPage,
+    ListRequest, LockError, LockName, LostReason, Mode, Moment, NodeHealth, Operation,
+    OperationReply, QuorumHealth, Snapshot,
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};

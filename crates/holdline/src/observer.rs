@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason, Mode, ShortLeaseId,
+    ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason, Mode,
+    QuorumHealth, ShortLeaseId,
 };
 
 use crate::class::Class;
@@ -49,7 +50,43 @@ pub enum HoldEnd {
     Lost(LostReason),
 }
 
-/// Receives the events of a client's locks: for metrics, logs, progress lines.
+impl HoldEnd {
+    /// Returns the word for it, in metrics and spans.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            HoldEnd::Released => "released",
+            HoldEnd::Dropped => "dropped",
+            HoldEnd::Detached => "detached",
+            HoldEnd::Lost(_) => "lost",
+        }
+    }
+}
+
+/// Returns the word for the outcome of an attempt that failed, in metrics and spans.
+pub(crate) fn failure_outcome(error: &LockError) -> &'static str {
+    match error.kind() {
+        ErrorKind::Busy { .. } => "busy",
+        ErrorKind::TimedOut { .. } => "timeout",
+        _ => "error",
+    }
+}
+
+/// Returns the word for the reason of a loss, in metrics and spans.
+pub(crate) fn lost_reason(reason: &LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::MaxHold => "max_hold",
+        LostReason::RanOut => "ran_out",
+        LostReason::Missing => "missing",
+        LostReason::Revoked(_) => "revoked",
+        LostReason::StoreGone(_) => "store_gone",
+        LostReason::Released => "released",
+        _ => "other",
+    }
+}
+
+/// Receives the events of a client's locks: for metrics, logs, progress lines. The metrics of this
+/// library come from it; its spans begin and end at the same moments.
 ///
 /// Every method does nothing unless implemented. Methods are called from tasks that acquire locks,
 /// and from the task that renews leases: return quickly, and move long work to another task. They
@@ -142,6 +179,11 @@ pub trait Observer: Send + Sync + 'static {
     /// The hold is over for this process: reported once for each `acquired` and `attached`,
     /// however it ended. A release reports it when it returns.
     fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {}
+
+    /// The client of a quorum has asked its nodes for their state, as it does every 5 s, and more
+    /// often while one of them is not well: whether they answer and vote, and how their clocks
+    /// differ. Only `redlock:` reports this, and not with `fencing=off`.
+    fn quorum_health(&self, health: &QuorumHealth) {}
 
     /// A resource with this observer refused a holder, such as one that had been paused past its
     /// lease. Unlike all others, this event comes from the resource, which needs no client:
@@ -237,6 +279,11 @@ impl Observer for Both {
     fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {
         self.0.ended(subject, end, held_for);
         self.1.ended(subject, end, held_for);
+    }
+
+    fn quorum_health(&self, health: &QuorumHealth) {
+        self.0.quorum_health(health);
+        self.1.quorum_health(health);
     }
 
     fn fence_refused(&self, refusal: &Refusal<'_>) {

@@ -153,6 +153,9 @@ impl LockOptions {
     }
 
     /// Sets the W3C trace context, so that a waiter's span can link to the holder's span.
+    ///
+    /// It is the same for all attempts that are made with these options. Without it, and with the
+    /// feature `opentelemetry`, each attempt states the span in which it is made.
     #[must_use]
     pub fn with_traceparent(mut self, traceparent: impl Into<String>) -> LockOptions {
         self.about.traceparent = traceparent.into();

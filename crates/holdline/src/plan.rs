@@ -94,7 +94,13 @@ impl Plan {
     }
 
     /// Makes the request of a new attempt.
-    pub(crate) fn request(&self, core: &Core, lease_id: LeaseId, queue: bool) -> AcquireRequest {
+    pub(crate) fn request(
+        &self,
+        core: &Core,
+        lease_id: LeaseId,
+        queue: bool,
+        metadata: Metadata,
+    ) -> AcquireRequest {
         AcquireRequest {
             name: self.name.clone(),
             lease_id,
@@ -104,7 +110,7 @@ impl Plan {
             queue,
             known: false,
             claim_window: core.shared.claim_window(),
-            metadata: self.metadata.clone(),
+            metadata,
         }
     }
 

@@ -1,15 +1,17 @@
 //! What observers learn of an attempt, however it ends.
 //!
 //! Invariant P1: `wait_started` is followed by one `wait_finished`, and an attempt ends with one of
-//! `acquired`, `failed` and `cancelled`: also if its future is dropped.
+//! `acquired`, `failed` and `cancelled`: also if its future is dropped. Its span ends with it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use holdline_core::{LeaseId, Moment};
+use holdline_core::{FencingToken, LeaseId, LockError, Moment};
+use tracing::Span;
 
 use crate::core::Shared;
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::spans;
 
 /// An attempt that is under way. Dropping it before [`Progress::finish`] cancels the attempt.
 pub(crate) struct Progress<'a> {
@@ -20,6 +22,7 @@ pub(crate) struct Progress<'a> {
     started: Moment,
     waits: AtomicBool,
     finished: AtomicBool,
+    span: Span,
 }
 
 impl<'a> Progress<'a> {
@@ -30,7 +33,8 @@ impl<'a> Progress<'a> {
         started: Moment,
     ) -> Progress<'a> {
         let (waits, finished) = (AtomicBool::new(false), AtomicBool::new(false));
-        Progress { shared, plan, lease_id, started, waits, finished }
+        let span = spans::wait(plan, lease_id);
+        Progress { shared, plan, lease_id, started, waits, finished, span }
     }
 
     /// The attempt waits from now on, if it has not before.
@@ -40,8 +44,17 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// Returns the span of the attempt.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
     /// The attempt has ended by itself, and that was reported.
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self, outcome: Result<FencingToken, &LockError>) {
+        match outcome {
+            Ok(token) => spans::granted(&self.span, token),
+            Err(error) => spans::failed(&self.span, error),
+        }
         *self.finished.get_mut() = true;
     }
 
@@ -60,6 +73,7 @@ impl Drop for Progress<'_> {
             self.shared.observe(|observer| observer.wait_finished(self.subject()));
         }
         if !finished {
+            spans::cancelled(&self.span);
             let waited = self.started.until(self.shared.clock.now());
             self.shared.observe(|observer| observer.cancelled(self.subject(), waited));
         }

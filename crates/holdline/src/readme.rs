@@ -15,6 +15,10 @@ pub struct Readme;
 #[cfg(feature = "metrics")]
 pub struct Metrics;
 
+#[doc = include_str!("../../../docs/traces.md")]
+#[cfg(feature = "opentelemetry")]
+pub struct Traces;
+
 #[doc = include_str!("../../../docs/any-of.md")]
 pub struct AnyOf;
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use holdline::{Observer, Subject};
+use holdline::{Observer, QuorumHealth, Subject};
 use holdline_core::snapshot::coarse;
 use holdline_core::{HolderSummary, LockError, LockName};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -20,7 +20,10 @@ const REDRAW: Duration = Duration::from_secs(1);
 
 /// The state of the wait. The client reports it, the console shows it.
 #[derive(Debug, Default)]
-pub(crate) struct WaitStatus(Mutex<Option<WaitState>>);
+pub(crate) struct WaitStatus {
+    state: Mutex<Option<WaitState>>,
+    quorum: Mutex<Option<QuorumHealth>>,
+}
 
 #[derive(Clone, Debug)]
 struct WaitState {
@@ -33,10 +36,14 @@ struct WaitState {
 
 impl Observer for WaitStatus {
     fn queued(&self, _: Subject<'_>, position: Option<usize>, holder: Option<&HolderSummary>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.take().and_then(|state| state.holder);
         let holder = holder.cloned().or(before);
         *state = Some(WaitState { at: Instant::now(), position, holder, trouble: None });
+    }
+
+    fn quorum_health(&self, health: &QuorumHealth) {
+        *self.quorum.lock().unwrap_or_else(PoisonError::into_inner) = Some(health.clone());
     }
 
     fn without_quorum(&self, _: Subject<'_>, error: &LockError) {
@@ -44,7 +51,7 @@ impl Observer for WaitStatus {
         if let Some(fix) = exit::fix(error.kind()) {
             trouble += &format!(": {fix}");
         }
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, trouble) = (Instant::now(), Some(trouble));
         *state = Some(WaitState { at, position: None, holder: None, trouble });
     }
@@ -56,13 +63,18 @@ impl WaitStatus {
         self.state().and_then(|state| state.holder)
     }
 
+    /// Returns the last state of the nodes, if the engine is a quorum.
+    pub(crate) fn quorum(&self) -> Option<QuorumHealth> {
+        self.quorum.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Forgets the state of a wait that is over.
     pub(crate) fn forget(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn state(&self) -> Option<WaitState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn line(&self, name: &LockName, session: &Session) -> Option<String> {

@@ -590,3 +590,24 @@ fn six_tries_at_once_do_not_block_each_other_on_a_free_name() {
     println!("{refused} refusals for 30 grants");
     eventually("nothing is left", || redlock.holding("demo").is_empty());
 }
+
+#[test]
+fn the_metrics_of_a_run_show_the_nodes() {
+    let redlock = Redlock::set(3);
+    redlock.servers[1].kill();
+    let file = redlock.world.path("job.prom");
+    let line = ["run", "--metrics-file", "job.prom", "--class", "job", "a", "--", "true"];
+    let labels = r#"class="job",engine="redlock""#;
+    let up = |at: usize| {
+        let node = redlock.servers[at].address();
+        format!("holdline_node_up{{{labels},node=\"{node}\"}} {}\n", u8::from(at != 1))
+    };
+    let margin = format!("holdline_quorum_margin{{{labels}}} 0\n");
+    let expected = [up(0), up(1), up(2), margin];
+    // A run that is over before all nodes were waited for does not know them all.
+    eventually("the nodes are shown", || {
+        assert_eq!(redlock.run(&line).code, 0);
+        let text = std::fs::read_to_string(&file).expect("written");
+        expected.iter().all(|series| text.contains(series))
+    });
+}

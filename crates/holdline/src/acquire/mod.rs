@@ -23,7 +23,7 @@ use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
     LockError, Moment,
 };
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use crate::core::{Boxed, Core, Shared};
 use crate::grant::Granted;
@@ -32,6 +32,7 @@ use crate::janitor::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::spans;
 use queued::QueuePlace;
 pub(crate) use unqueued::{LocalQueues, Turn};
 
@@ -125,7 +126,7 @@ pub(crate) async fn acquire(
         reported_wait =
             Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
-    let request = plan.request(core, lease_id, queue);
+    let request = plan.request(core, lease_id, queue, spans::metadata(plan));
     let mut ticket = Ticket::new(shared, plan, lease_id);
     let sent = if reported_wait { shared.clock.now() } else { began };
     let reply = {
@@ -137,7 +138,7 @@ pub(crate) async fn acquire(
             let guard = ticket.granted(core, plan, granted);
             shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
-            progress.finish();
+            progress.finish(Ok(token));
             return Ok(unqueued::held(turn, guard.with_name(request.name)));
         }
         match answer {
@@ -146,8 +147,9 @@ pub(crate) async fn acquire(
             Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let reply =
-                    await_answer(&mut ticket, queue, later, (sent, wait.limit(shared, sent))).await;
+                let times = (sent, wait.limit(shared, sent));
+                let answer = await_answer(&mut ticket, queue, later, times);
+                let reply = answer.instrument(progress.span().clone()).await;
                 ticket.unsettled = reply.is_none();
                 reply
             }
@@ -172,10 +174,9 @@ pub(crate) async fn acquire(
         reported_wait,
         turn,
         progress: &progress,
-        span: Span::none(),
     };
     let outcome = Box::pin(attempt.resume(sent, reply)).await;
-    progress.finish();
+    progress.finish(outcome.as_ref().map(Guard::fencing_token));
     outcome
 }
 
@@ -228,7 +229,6 @@ struct Attempt<'a> {
     /// Its turn among the attempts of this process, if the engine has no queue.
     turn: Option<Turn>,
     progress: &'a Progress<'a>,
-    span: Span,
 }
 
 /// What an attempt does next.
@@ -241,19 +241,17 @@ enum Next {
 
 impl Attempt<'_> {
     async fn resume(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
-        self.span = tracing::debug_span!(
-            "lock.wait", name = %self.plan.name, mode = %self.plan.mode,
-            holder = tracing::field::Empty, holder_traceparent = tracing::field::Empty,
-        );
-        let (plan, span, shared) = (self.plan, self.span.clone(), self.shared);
+        let (plan, shared, span) = (self.plan, self.shared, self.progress.span().clone());
         let lease_id = self.ticket.lease_id;
-        let outcome = async {
+        let wait = async move {
             match self.run(sent, reply).await {
-                Ok(granted) => self.finish(granted),
+                Ok(granted) => Ok((self, granted)),
                 Err(next) => Err(self.fail(next).await),
             }
         };
-        let outcome = outcome.instrument(span).await;
+        // The hold begins outside of the span of the wait.
+        let granted = wait.instrument(span).await;
+        let outcome = granted.and_then(|(attempt, granted)| attempt.finish(granted));
         let outcome = outcome.map_err(|error| error.with_name(&plan.name));
         if let Err(error) = &outcome {
             let subject = Subject::of(plan, lease_id);
@@ -341,9 +339,9 @@ impl Attempt<'_> {
 
     fn record_holder(&mut self, holder: Option<Box<HolderSummary>>) {
         if let Some(holder) = holder {
-            if !self.span.is_disabled() {
-                self.span.record("holder", tracing::field::display(&holder));
-                self.span.record("holder_traceparent", holder.metadata.fields().traceparent);
+            let before = self.holder.as_ref().map(|before| before.lease_id);
+            if before != Some(holder.lease_id) {
+                spans::blocked_by(self.progress.span(), &holder);
             }
             self.holder = Some(holder);
             self.looked = self.shared.clock.now();
@@ -448,7 +446,9 @@ impl Attempt<'_> {
         if left_nothing {
             old.forget();
         }
-        self.request = self.plan.request(self.core, lease_id, self.request.queue);
+        // The trace in which the name was requested stays the same.
+        let metadata = self.request.metadata.clone();
+        self.request = self.plan.request(self.core, lease_id, self.request.queue, metadata);
         Ok(())
     }
 

@@ -38,7 +38,9 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::connect_with`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
-        Client::with_options(block_on(engines::connect(url))?, options)
+        let connected = block_on(engines::connect(url))?;
+        let options = options.with_quorum_health_of(&connected);
+        Client::with_options(connected.engine, options)
     }
 
     /// As [`crate::Client::from_env`].

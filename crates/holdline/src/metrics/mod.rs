@@ -23,6 +23,10 @@
 //! | `holdline_lease_slack_seconds` | histogram | `engine`, `class`: how long the lease was still valid at each renewal; small values are near misses |
 //! | `holdline_held`, `holdline_waiting` | gauge | `engine`, `class` |
 //! | `holdline_store_op_seconds` | histogram | `engine`, `op`: `acquire`, `renew`, `release`, `inspect`, `list`, `operate`; `outcome`: `ok`, `error`. Requests that an engine answers without I/O, or whose answer nobody waited for, are not in it |
+//! | `holdline_node_up`, `holdline_node_votes` | gauge | `engine`, `node` (its address): 1 or 0; only of a quorum, as the next ones |
+//! | `holdline_node_quarantine_seconds` | gauge | `engine`, `node`: how long it gives no vote yet; 0 without a quarantine |
+//! | `holdline_clock_drift_seconds` | gauge | `engine`, `node`: how far its clock is ahead of the median of the nodes |
+//! | `holdline_quorum_margin` | gauge | `engine`: how many nodes more than a majority vote; negative without a majority |
 //! | `holdline_fenced_rejects_total` | counter | `reason`: `stale`, `too_far`, `other_name` ([`fence_observer`]) |
 //! | `holdline_build_info` | gauge | `version`; always 1 |
 //!
@@ -38,11 +42,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use holdline_core::{Clock, Engine, ErrorKind, FencingToken, LockError, LostReason};
+use holdline_core::{Clock, Engine, ErrorKind, FencingToken, LockError, QuorumHealth};
 
 use crate::class::{Class, Classes};
 use crate::fence::{FenceError, Refusal};
-use crate::observer::{Both, HoldEnd, Observer, Subject};
+use crate::observer::{Both, HoldEnd, Observer, Subject, failure_outcome, lost_reason};
 use engine::MeteredEngine;
 
 /// Returns an observer that counts the refusals of a fence in `holdline_fenced_rejects_total`: for
@@ -149,12 +153,11 @@ impl Observer for ClientMetrics {
     }
 
     fn failed(&self, subject: Subject<'_>, error: &LockError) {
-        let (outcome, waited) = match error.kind() {
-            ErrorKind::Busy { .. } => ("busy", None),
-            ErrorKind::TimedOut { waited, .. } => ("timeout", Some(*waited)),
-            _ => ("error", None),
+        let waited = match error.kind() {
+            ErrorKind::TimedOut { waited, .. } => Some(*waited),
+            _ => None,
         };
-        self.count_outcome(subject, outcome, waited);
+        self.count_outcome(subject, failure_outcome(error), waited);
     }
 
     fn cancelled(&self, subject: Subject<'_>, waited: Duration) {
@@ -176,19 +179,16 @@ impl Observer for ClientMetrics {
     fn ended(&self, subject: Subject<'_>, end: &HoldEnd, held_for: Duration) {
         let metrics = self.of(subject.class);
         metrics.held.decrement(1);
-        let word = match end {
-            HoldEnd::Released => return metrics.released.record(held_for),
-            HoldEnd::Dropped => "dropped",
-            HoldEnd::Detached => "detached",
-            HoldEnd::Lost(_) => "lost",
-        };
+        if *end == HoldEnd::Released {
+            return metrics.released.record(held_for);
+        }
         let (engine, class) = (self.engine, subject.class.name().to_owned());
         histogram!(
-            names::HOLD_SECONDS, "engine" => engine, "class" => class.clone(), "end" => word,
+            names::HOLD_SECONDS, "engine" => engine, "class" => class.clone(), "end" => end.word(),
         )
         .record(held_for);
         if let HoldEnd::Lost(reason) = end {
-            let reason = word_for(reason);
+            let reason = lost_reason(reason);
             counter!(
                 names::LOST_TOTAL, "engine" => engine, "class" => class, "reason" => reason,
             )
@@ -196,21 +196,25 @@ impl Observer for ClientMetrics {
         }
     }
 
+    fn quorum_health(&self, health: &QuorumHealth) {
+        let engine = health.engine;
+        gauge!(names::QUORUM_MARGIN, "engine" => engine).set(health.margin);
+        for node in &health.nodes {
+            let set = |name: &'static str, value: f64| {
+                gauge!(name, "engine" => engine, "node" => node.address.clone()).set(value);
+            };
+            set(names::NODE_UP, f64::from(u8::from(node.up)));
+            set(names::NODE_VOTES, f64::from(u8::from(node.votes)));
+            set(names::NODE_QUARANTINE_SECONDS, node.quarantine.as_secs_f64());
+            if let Some(drift) = node.clock_drift_us {
+                // Far below 2^53, so it is exact.
+                set(names::CLOCK_DRIFT_SECONDS, drift as f64 / 1e6);
+            }
+        }
+    }
+
     fn fence_refused(&self, refusal: &Refusal<'_>) {
         FenceMetrics.fence_refused(refusal);
-    }
-}
-
-fn word_for(reason: &LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::MaxHold => "max_hold",
-        LostReason::RanOut => "ran_out",
-        LostReason::Missing => "missing",
-        LostReason::Revoked(_) => "revoked",
-        LostReason::StoreGone(_) => "store_gone",
-        LostReason::Released => "released",
-        _ => "other",
     }
 }
 

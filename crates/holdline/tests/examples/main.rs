@@ -9,9 +9,12 @@ mod examples {
     pub(crate) mod cron_once;
     pub(crate) mod fenced_update;
     pub(crate) mod leader_election;
+    pub(crate) mod otlp;
     pub(crate) mod redis_mutex;
     pub(crate) mod semaphore_pool;
 }
+
+mod otlp;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

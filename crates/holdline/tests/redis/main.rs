@@ -17,6 +17,8 @@ mod inputs;
 mod messages;
 mod network;
 mod quorum;
+#[path = "../it/recorder.rs"]
+mod recorder;
 mod replies;
 mod sentinel;
 mod servers;

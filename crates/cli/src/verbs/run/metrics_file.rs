@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueHint};
+use holdline::{NodeHealth, QuorumHealth};
 use holdline_core::Escaped;
 
 use super::report::Report;
@@ -97,6 +98,32 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
     Ok(path.with_file_name(hidden))
 }
 
+/// Writes the last state of the nodes of a quorum.
+fn nodes(text: &mut String, labels: &str, quorum: &QuorumHealth) {
+    let name = "holdline_quorum_margin";
+    let _ = writeln!(text, "# HELP {name} How many nodes more than a majority vote");
+    let _ = writeln!(text, "# TYPE {name} gauge\n{name}{{{labels}}} {}", quorum.margin);
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&NodeHealth) -> Option<f64>| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for node in &quorum.nodes {
+            if let Some(value) = value(node) {
+                let node = label(&node.address);
+                let _ = writeln!(text, "{name}{{{labels},node=\"{node}\"}} {value}");
+            }
+        }
+    };
+    let yes = |yes: bool| Some(f64::from(u8::from(yes)));
+    gauge("holdline_node_up", "Whether a node answers", &|node| yes(node.up));
+    gauge("holdline_node_votes", "Whether a node votes", &|node| yes(node.votes));
+    let help = "How long a node that lost its data gives no vote yet";
+    let quarantine = |node: &NodeHealth| Some(node.quarantine.as_secs_f64());
+    gauge("holdline_node_quarantine_seconds", help, &quarantine);
+    let help = "How far a node's clock is ahead of the median";
+    // Far below 2^53, so it is exact.
+    let drift = |node: &NodeHealth| node.clock_drift_us.map(|drift| drift as f64 / 1e6);
+    gauge("holdline_clock_drift_seconds", help, &drift);
+}
+
 /// Writes the metrics of a run.
 fn text(report: &Report, class: &str, ended: f64) -> String {
     let labels = format!(
@@ -127,6 +154,9 @@ fn text(report: &Report, class: &str, ended: f64) -> String {
         let value = u8::from(report.outcome == outcome);
         let _ = writeln!(text, "{name}{{{labels},outcome=\"{outcome}\"}} {value}");
     }
+    if let Some(quorum) = &report.quorum {
+        nodes(&mut text, &labels, quorum);
+    }
     text
 }
 
@@ -140,6 +170,30 @@ mod tests {
     use holdline_core::{LockName, Mode};
 
     use super::*;
+
+    #[test]
+    fn each_node_of_a_quorum_has_its_series() {
+        let node = |address: &str, clock_drift_us: Option<i64>| NodeHealth {
+            address: address.to_owned(),
+            up: clock_drift_us.is_some(),
+            votes: clock_drift_us.is_some(),
+            quarantine: std::time::Duration::ZERO,
+            clock_drift_us,
+        };
+        let seen = vec![node("a:1", Some(-1_500)), node("b:2", None)];
+        let mut text = String::new();
+        nodes(&mut text, "class=\"c\"", &QuorumHealth::new("redlock", -1, seen));
+        for line in [
+            "holdline_quorum_margin{class=\"c\"} -1",
+            "holdline_node_up{class=\"c\",node=\"a:1\"} 1",
+            "holdline_node_up{class=\"c\",node=\"b:2\"} 0",
+            "holdline_node_votes{class=\"c\",node=\"b:2\"} 0",
+            "holdline_clock_drift_seconds{class=\"c\",node=\"a:1\"} -0.0015",
+        ] {
+            assert!(text.contains(&format!("{line}\n")), "{line}: {text}");
+        }
+        assert_eq!(text.matches("holdline_clock_drift_seconds{").count(), 1, "{text}");
+    }
 
     #[test]
     fn the_text_has_one_series_for_each_metric_and_one_outcome() {

@@ -86,6 +86,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
     };
     let outcome = outcome.map_err(|failure| with_conflict_code(failure, arguments));
     let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
+    report.quorum = waiting.quorum();
     report.in_the_way = named.cloned().or(waiting.last_holder().map(Holder::reported));
     match &outcome {
         Ok(exit) => report.exit = *exit,

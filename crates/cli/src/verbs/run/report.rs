@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use holdline::Guard;
+use holdline::{Guard, QuorumHealth};
 use holdline_core::{Escaped, LockName, LostReason, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fstat};
@@ -116,6 +116,8 @@ pub(super) struct Report {
     grant: Option<(String, u64, bool)>,
     pub(super) in_the_way: Option<Holder>,
     pub(super) lost: Option<LostReason>,
+    /// The last state of the nodes of a quorum.
+    pub(super) quorum: Option<QuorumHealth>,
     pub(super) confirmed: Option<bool>,
     /// We received a signal to end, and passed it to the job; the report does not contain this.
     pub(super) asked_to_end: bool,
@@ -138,6 +140,7 @@ impl Report {
             grant: None,
             in_the_way: None,
             lost: None,
+            quorum: None,
             confirmed: None,
             asked_to_end: false,
             ran_by: None,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, HandOff, Hint, Hints,
-    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, ErrorKind, HandOff, HealthFeed,
+    Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::hints::ReleaseHints;
@@ -67,6 +67,15 @@ impl QuorumEngine {
             Err(_) => {}
         }
         Ok(QuorumEngine(Arc::new(inner)))
+    }
+}
+
+impl QuorumEngine {
+    /// Returns where it reports the state of its nodes: after each round in which it asks them,
+    /// every 5 s, and more often while one of them is not well. Without fencing it reports nothing,
+    /// since such nodes are asked nothing between requests.
+    pub fn health(&self) -> &HealthFeed {
+        &self.0.set.health
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod clocks;
 mod ground;
+mod health;
 mod memory;
 mod nodes;
 mod processes;

@@ -6,6 +6,7 @@
 //! [`MembershipView`]: which nodes vote, and under which configuration (`publish`). A request that
 //! meets a node with another configuration wakes the task.
 
+mod health;
 mod maintenance;
 mod publish;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::quorum::{DesiredConfiguration, majority};
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Certainty, Clock, ErrorKind, HealthFeed, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -64,6 +65,8 @@ pub(super) struct NodeSet {
     pub(super) background_undos: BackgroundUndos,
     /// The watches of leases.
     pub(super) watches: Arc<Watches>,
+    /// Receives the state of the nodes after each round of maintenance.
+    pub(super) health: HealthFeed,
     /// Wakes the tasks that wait for a view.
     changed: Notify,
     /// Wakes the maintenance task.
@@ -115,6 +118,7 @@ impl NodeSet {
             tokens: Tokens::default(),
             background_undos: BackgroundUndos::default(),
             watches: Arc::default(),
+            health: HealthFeed::default(),
             changed: Notify::new(),
             wake: Arc::default(),
         };

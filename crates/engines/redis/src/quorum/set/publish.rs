@@ -68,6 +68,9 @@ impl NodeSet {
             state.view = new;
         }
         drop(state);
+        if round {
+            self.report_health(plan, observed);
+        }
         self.changed.notify_waiters();
         if heals {
             // Each lease is renewed now, and so healed where it is missing. The next server can be

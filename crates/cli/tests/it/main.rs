@@ -4,6 +4,14 @@ mod any_of;
 mod child;
 mod clock;
 mod elect;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod elections;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
@@ -33,6 +41,14 @@ mod sentinel;
 mod serve;
 mod slots;
 mod stalls;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod stores;
 #[cfg(feature = "torture")]
 mod torture;
 mod transcript;

@@ -25,6 +25,14 @@ mod metrics;
 mod mysql;
 mod nested;
 mod operators;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod paused_jobs;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -39,6 +47,14 @@ mod secrets;
 mod sentinel;
 #[cfg(feature = "server")]
 mod serve;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod slot_faults;
 mod slots;
 mod stalls;
 #[cfg(all(

@@ -159,10 +159,14 @@ impl Store {
         self.world.start_command(&mut self.command(arguments))
     }
 
+    /// Has a command reach the store through the proxies, so that it can be cut off.
+    pub(crate) fn through_proxies<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("HOLDLINE_URL", &self.behind)
+    }
+
     /// Starts a command that can be cut off.
     pub(crate) fn begin_behind<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Running {
-        let mut command = self.command(arguments);
-        self.world.start_command(command.env("HOLDLINE_URL", &self.behind))
+        self.world.start_command(self.through_proxies(&mut self.command(arguments)))
     }
 
     pub(crate) fn who(&self, name: &str) -> Value {
@@ -205,6 +209,17 @@ impl Store {
             }
             Servers::EtcdCluster(cluster) => cluster.kill(cluster.leader_seen_by(0)),
             _ => {}
+        }
+    }
+
+    /// Has the store go away for a moment, or another of its servers take over.
+    pub(crate) fn interrupt(&self) {
+        match self.servers {
+            Servers::Sentinel(_) | Servers::EtcdCluster(_) => self.fail_over(),
+            _ => {
+                self.kill();
+                self.restart();
+            }
         }
     }
 

@@ -228,7 +228,7 @@ fn clocks_that_differ_too_much_are_reported_and_no_job_runs_twice(kind: Kind) {
     for seconds in [120, -120] {
         let same = ahead(seconds, &["--report", "report"], "done");
         assert_eq!((same.code, &*same.stdout), (0, ""), "{same:?}");
-        assert!(same.stderr.contains("seem to differ by 2m"), "{same:?}");
+        assert!(same.stderr.contains("seem to differ by"), "{same:?}");
         let report = std::fs::read_to_string(fleet.store.world.path("report")).expect("written");
         let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
         let skew = report["ran_by"]["clock_skew_ms"].as_u64().expect("a number");

@@ -20,5 +20,7 @@ mod quorum;
 mod replies;
 mod sentinel;
 mod servers;
+#[cfg(feature = "postgres")]
+mod several;
 mod support;
 mod weather;

@@ -231,12 +231,15 @@ impl Supervision<'_> {
         progress.stop = Some(why);
     }
 
-    /// Handles that somebody has continued this process, and continues the job with it. If the lease
-    /// ended during the pause, somebody else may hold the name: a job that was paused too stays so
-    /// until the next deadline kills it.
+    /// Handles that somebody has continued this process: continues the job with it. If the lease
+    /// ended during the pause, somebody else may hold the name. Then a job that was paused too
+    /// stays so, and the next deadline kills it.
     fn continued(&self, job: &Job, progress: &Progress) {
-        let may_run = self.guard.is_valid() || self.on_lost == OnLost::Warn;
-        if may_run || progress.stop.is_some() {
+        let may_run = match progress.stop {
+            Some(_) => self.now() < progress.kill_at,
+            None => self.guard.is_valid() || self.on_lost == OnLost::Warn,
+        };
+        if may_run {
             job.go_on();
         }
     }

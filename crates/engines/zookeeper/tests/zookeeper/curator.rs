@@ -46,6 +46,9 @@ async fn curator_and_holdline_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let mut peer = start(&server).await;
     take_turns(&server, &server.url(), &mut peer, "mutex").await;
+    // Candidates of Curator's `LeaderSelector` are contenders of its mutex.
+    take_turns(&server, &server.url(), &mut peer, "selector").await;
+    candidates_of_a_leader_latch_are_refused(&server, &mut peer).await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     a_family_that_would_not_see_the_lock_is_refused(&server, &mut peer).await;
     a_killed_process_frees_the_name(&server, peer).await;
@@ -95,6 +98,17 @@ async fn a_family_that_would_not_see_the_lock_is_refused(server: &ZooKeeper, pee
     assert!(error.to_string().contains("write `family=curator-readwrite`"), "{error}");
     assert_eq!(nodes(server, "/holdline/other").await.len(), 1);
     peer.unlock("other").await;
+}
+
+/// `LeaderLatch` names its nodes otherwise, so neither would see the other.
+async fn candidates_of_a_leader_latch_are_refused(server: &ZooKeeper, peer: &mut Peer) {
+    let engine = engine(&server.url()).await;
+    peer.ask("latch theirs /holdline/latch").await;
+    peer.expect("held theirs").await;
+    let error = contender(&engine, "latch").ask().await.expect_err("it would not see the leader");
+    assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error:?}");
+    assert_eq!(nodes(server, "/holdline/latch").await.len(), 1, "it is left as it is");
+    peer.unlock("theirs").await;
 }
 
 /// Curator's session is not closed: its expiry frees the name.

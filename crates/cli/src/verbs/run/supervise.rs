@@ -1,11 +1,13 @@
 //! Stops the job before any other contender can be granted the name.
 //!
-//! Invariant S1: if a lease
-//! cannot be renewed, TERM and KILL are sent at the times of [`Window`], measured by the clock of
-//! the lease. Invariant S2: if the store reports that the lease is gone, or an operator revokes it,
-//! TERM is sent at once and KILL after the grace, or at the window's end if that is sooner.
-//! Invariant S3: a job that was asked to stop ends with its whole group. Invariant S4: this module
-//! waits for the job and the clock only; a message that would block is dropped.
+//! Invariant S1: if a lease cannot be renewed, TERM and KILL are sent at the times of [`Window`],
+//! measured by the clock of the lease.
+//! Invariant S2: if the store reports that the lease is gone, or an operator revokes it, TERM is
+//! sent at once and KILL after the grace, or at the window's end if that is sooner.
+//! Invariant S3: a job that was asked to stop ends with its whole group.
+//! Invariant S4: this module waits for the job and the clock only; a message that would block is
+//! dropped.
+//! Invariant S5: a job that was paused past its lease is killed and never continued.
 
 use std::io;
 use std::time::Duration;

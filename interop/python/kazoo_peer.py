@@ -1,7 +1,8 @@
 """A driver of kazoo's locks, for the tests of the ZooKeeper engine.
 
-One request a line, answered when it is done: `lock|read|write ID PATH` with `held ID`, `unlock ID`
-with `unlocked ID`. Each contender is a thread of its own, all of one session.
+One request a line, answered when it is done: `lock|read|write|election ID PATH` with `held ID`,
+`unlock ID` with `unlocked ID`. Each contender is a thread of its own, all of one session. A
+candidate of an election holds while it leads.
 """
 
 import sys
@@ -19,7 +20,16 @@ def say(line):
 
 def contend(client, kind, name, path, unlocked):
     kinds = {"lock": client.Lock, "read": client.ReadLock, "write": client.WriteLock}
+
+    def lead():
+        say(f"held {name}")
+        unlocked.wait()
+
     try:
+        if kind == "election":
+            client.Election(path).run(lead)
+            say(f"unlocked {name}")
+            return
         lock = kinds[kind](path)
         lock.acquire()
         say(f"held {name}")

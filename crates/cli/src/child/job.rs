@@ -23,6 +23,8 @@ pub(crate) enum Event {
     /// It has stopped, and this process must stop too: call [`Job::freeze`] and [`Job::suspend`],
     /// then check the lease, then call [`Job::resume`] or [`Job::terminate`].
     Stopped,
+    /// Somebody has continued this process: check the lease, then call [`Job::go_on`].
+    Continued,
     /// The signal of [`Signals::reserve`] has arrived.
     Reserved,
 }
@@ -69,7 +71,7 @@ impl Job {
         }
     }
 
-    /// Passes signals on until the command ends or stops.
+    /// Passes signals on until the command ends or stops, except SIGCONT, which is an event.
     ///
     /// # Errors
     /// The command cannot be waited for; it may still run. Dropping the job kills it.
@@ -82,6 +84,13 @@ impl Job {
                 Notification::Signal(signal) if signals.is_reserved(signal) => {
                     return Ok(Event::Reserved);
                 }
+                Notification::Signal(Signal::CONT) => {
+                    self.group_stopped = false;
+                    if let Some(terminal) = &mut self.terminal {
+                        terminal.refresh(self.pid);
+                    }
+                    return Ok(Event::Continued);
+                }
                 Notification::Signal(signal) => self.pass_on(signal),
                 Notification::Child => {
                     if let Some(event) = self.poll_state(signals)? {
@@ -90,6 +99,11 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Continues the command, as this process was continued.
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Returns whether we have received a signal to end since the command was started. It was
@@ -202,15 +216,8 @@ impl Job {
     }
 
     fn pass_on(&mut self, signal: Signal) {
-        match signal {
-            Signal::TSTP => self.group_stopped = true,
-            Signal::CONT => {
-                self.group_stopped = false;
-                if let Some(terminal) = &mut self.terminal {
-                    terminal.refresh(self.pid);
-                }
-            }
-            _ => {}
+        if signal == Signal::TSTP {
+            self.group_stopped = true;
         }
         if !self.passed_on.contains(&signal) {
             self.passed_on.push(signal);

@@ -1,9 +1,10 @@
 //! `elect`: one candidate's command runs at a time, and observers see which.
+//! Read next: `elections`, the same on real stores.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::{Running, World, eventually, is_alive};
+use crate::world::{Running, World, is_alive};
 
 /// Says its term and waits for its input to end.
 const JOB: &str = "echo term $HOLDLINE_FENCING_TOKEN; echo up $$; read line; exit 3";
@@ -155,52 +156,4 @@ fn bad_input_is_refused_before_anything_is_asked() {
     assert_eq!(world.who("e")["holder_count"], 0);
     let none = world.run(&["elect", "e", "--", "./not-there"]);
     assert_eq!(none.code, 127, "a program that is not there is not tried again: {none:?}");
-}
-
-/// The wrapper alone is killed: its command dies with it, and the next one leads after the lease.
-#[cfg(feature = "redis")]
-#[test]
-fn a_killed_leader_is_followed_by_the_next_one() {
-    use holdline_services::{RedisConfig, RedisServer};
-    let server = RedisServer::start(RedisConfig::default());
-    let world = World::new();
-    let url = format!("{}?command_timeout_ms=10000", server.url());
-    let start = |flags: &[&str]| {
-        let line = [&["elect", "e"], flags].concat();
-        world.start_command(world.command(&line).env("HOLDLINE_URL", &url))
-    };
-    let observer = start(&["--observe"]);
-    let flags = ["--lease", "3s", "--grace", "200ms", "--", "sh", "-c", JOB];
-    let one = start(&flags);
-    let first = leads(&one);
-    assert_eq!(next(&observer)["term"], first);
-    let two = start(&flags);
-    assert!(two.said().contains("waiting for e, held by sh"));
-    one.signal(Signal::KILL);
-    eventually("its command dies with it", || !is_alive(one.job.get()));
-    let second = leads(&two);
-    assert!(second > first);
-    assert_eq!(next(&observer)["term"], second);
-}
-
-/// While it leads its store goes away: it stops its command in time, and leads again when the store
-/// is there again.
-#[cfg(feature = "redis")]
-#[test]
-fn a_leader_that_is_cut_off_stops_its_command_and_campaigns_until_the_store_is_back() {
-    use holdline_services::{RedisConfig, RedisServer};
-    let server = RedisServer::start(RedisConfig::default().with_appendonly("always"));
-    let world = World::new();
-    let url = format!("{}?command_timeout_ms=500&connect_timeout_ms=500", server.url());
-    let line = ["elect", "e", "--lease", "6s", "--grace", "1s", "--", "sh", "-c", JOB];
-    let one = world.start_command(world.command(&line).env("HOLDLINE_URL", &url));
-    let first = leads(&one);
-    server.kill();
-    let mut said = one.said();
-    while !said.contains("; campaigning again") {
-        said = one.said();
-    }
-    assert!(!is_alive(one.job.get()), "its command is stopped before that");
-    server.restart();
-    assert!(leads(&one) > first);
 }

@@ -40,3 +40,41 @@ fn wrong_arguments_are_named() {
         assert!(failed.stderr.contains(says), "{line:?}: {failed:?}");
     }
 }
+
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod stores {
+    use crate::stores::{Kind, Store, on_stores};
+
+    on_stores! {
+        a_waiter_whose_store_goes_away_returns_when_the_latch_is_open: redis, sentinel;
+    }
+
+    fn a_waiter_whose_store_goes_away_returns_when_the_latch_is_open(kind: Kind) {
+        let store = Store::start(kind);
+        // A master that was just promoted answers no request of a latch.
+        let latch = |line: &[&str]| {
+            let line = [&["latch", "ready"], line].concat();
+            let mut output = store.run(&line);
+            while output.code == 69 {
+                output = store.run(&line);
+            }
+            (output.code, output.stdout)
+        };
+        assert_eq!(latch(&["--set", "2"]), (0, "2\n".to_owned()));
+        let mut waiting = store.begin(&["latch", "ready", "--wait"]);
+        waiting.says("waiting for ready: its count is 2");
+        store.interrupt();
+        assert_eq!(latch(&["--wait", "100ms"]).0, 75);
+        assert_eq!(latch(&["--set", "5"]).0, 1, "it is set");
+        assert_eq!(latch(&["--count-down"]), (0, "1\n".to_owned()));
+        // Below zero is zero, and it opens without any message.
+        assert_eq!(latch(&["--count-down=7"]), (0, "0\n".to_owned()));
+        assert_eq!(waiting.code(), 0, "{}", waiting.rest());
+    }
+}

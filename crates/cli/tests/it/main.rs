@@ -4,6 +4,14 @@ mod any_of;
 mod child;
 mod clock;
 mod elect;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod elections;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
@@ -17,6 +25,14 @@ mod metrics;
 mod mysql;
 mod nested;
 mod operators;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod paused_jobs;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -31,8 +47,24 @@ mod secrets;
 mod sentinel;
 #[cfg(feature = "server")]
 mod serve;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod slot_faults;
 mod slots;
 mod stalls;
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+mod stores;
 #[cfg(feature = "torture")]
 mod torture;
 mod transcript;

@@ -208,7 +208,12 @@ impl Running {
 
     /// The next line of standard error.
     pub(crate) fn said(&self) -> String {
-        self.talk.recv_timeout(DEADLINE).expect("a line in time")
+        self.next_said().expect("a line in time")
+    }
+
+    /// The next line of standard error, if one comes in time.
+    pub(crate) fn next_said(&self) -> Option<String> {
+        self.talk.recv_timeout(DEADLINE).ok()
     }
 
     /// Everything that is still said, until the end.

@@ -40,17 +40,21 @@ pub(super) struct SlotHolder {
 
 /// Reads a snapshot.
 pub(super) fn read(snapshot: &Snapshot, now: u64) -> Seen {
-    if let Some(holder) = snapshot.holders.first() {
-        return of_holder(holder).map_or(Seen::Other, |other| Seen::Slot(Box::new(other)));
-    }
-    match &snapshot.freeze {
-        Some(freeze) => {
-            let other = of_reason(&freeze.reason, freeze.left, now);
-            other.map_or(Seen::Other, |other| Seen::Slot(Box::new(other)))
-        }
-        None if snapshot.is_held() => Seen::Other,
-        None => Seen::Free,
-    }
+    let freeze = snapshot.freeze.as_ref();
+    let kept = freeze.map(|freeze| of_reason(&freeze.reason, freeze.left, now));
+    let found = match (snapshot.holders.first(), kept) {
+        (Some(holder), kept) => of_holder(holder).map(|holder| match kept.flatten() {
+            // It runs at most once: the slot is kept already, whatever becomes of the holder.
+            Some(kept) if kept.start == holder.start => {
+                SlotHolder { done: true, left: kept.left, ..holder }
+            }
+            _ => holder,
+        }),
+        (None, Some(kept)) => kept,
+        (None, None) if snapshot.is_held() => None,
+        (None, None) => return Seen::Free,
+    };
+    found.map_or(Seen::Other, |other| Seen::Slot(Box::new(other)))
 }
 
 fn of_holder(holder: &HolderView) -> Option<SlotHolder> {

@@ -174,6 +174,26 @@ async fn at_most_once_keeps_the_slot_of_a_machine_that_died_until_the_slot_is_ov
     }
 }
 
+/// A week is kept by a freeze beside the lease of the job that runs.
+#[tokio::test]
+async fn a_job_that_runs_at_most_once_has_run_as_soon_as_it_has_started() {
+    for slot in [QUARTER, Duration::from_secs(7 * 86_400)] {
+        let (engine, clock) = engine();
+        let (here, there) = (machine(&engine, &clock, 1), machine(&engine, &clock, 2));
+        let describe = |client: &Client| {
+            let options = at_once(at(&clock, 0).with_at_most_once(true));
+            client.once_with("report", Slot::every(slot), options).expect("good")
+        };
+        let Begun::Run(running) = describe(&there).begin().await.expect("free") else {
+            panic!("the slot is free")
+        };
+        let outcome = run(&describe(&here)).await;
+        let OnceOutcome::AlreadyRan(taken) = outcome else { panic!("{slot:?}: {outcome:?}") };
+        assert_eq!((&*taken.by().host, taken.clock_skew()), ("host2", None));
+        running.finish().await.expect("kept");
+    }
+}
+
 #[tokio::test]
 async fn a_failed_job_is_run_again_as_often_as_asked_and_then_by_others() {
     let (engine, clock) = engine();

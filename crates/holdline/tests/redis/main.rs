@@ -22,5 +22,7 @@ mod recorder;
 mod replies;
 mod sentinel;
 mod servers;
+#[cfg(feature = "postgres")]
+mod several;
 mod support;
 mod weather;

@@ -1,11 +1,13 @@
 //! Stops the job before any other contender can be granted the name.
 //!
-//! Invariant S1: if a lease
-//! cannot be renewed, TERM and KILL are sent at the times of [`Window`], measured by the clock of
-//! the lease. Invariant S2: if the store reports that the lease is gone, or an operator revokes it,
-//! TERM is sent at once and KILL after the grace, or at the window's end if that is sooner.
-//! Invariant S3: a job that was asked to stop ends with its whole group. Invariant S4: this module
-//! waits for the job and the clock only; a message that would block is dropped.
+//! Invariant S1: if a lease cannot be renewed, TERM and KILL are sent at the times of [`Window`],
+//! measured by the clock of the lease.
+//! Invariant S2: if the store reports that the lease is gone, or an operator revokes it, TERM is
+//! sent at once and KILL after the grace, or at the window's end if that is sooner.
+//! Invariant S3: a job that was asked to stop ends with its whole group.
+//! Invariant S4: this module waits for the job and the clock only; a message that would block is
+//! dropped.
+//! Invariant S5: a job that was paused past its lease is killed and never continued.
 
 use std::io;
 use std::time::Duration;
@@ -68,6 +70,8 @@ enum Wakeup {
 /// What was done to stop the job, and what follows.
 struct Progress {
     stop: Option<Stop>,
+    /// When the job must be dead, by the lease as it was last known.
+    window_end: Moment,
     kill_at: Moment,
     killed: bool,
     /// The risk was reported; it is not reported again until the lease is renewed.
@@ -81,14 +85,17 @@ impl Supervision<'_> {
     pub(super) async fn run(&self, mut job: Job, signals: &mut Signals) -> Result<Ended, Failure> {
         let mut progress = Progress {
             stop: None,
+            window_end: Moment::NEVER,
             kill_at: Moment::NEVER,
             killed: false,
             risk_reported: false,
             lost_reported: false,
         };
         loop {
+            self.look_at_window(&mut progress);
             match self.next(&mut job, signals, &progress).await {
                 Wakeup::Job(Ok(Event::Ended)) => break,
+                Wakeup::Job(Ok(Event::Continued)) => self.continued(&job, &progress),
                 Wakeup::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
                 Wakeup::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
                 Wakeup::Job(Err(error)) => return Err(error.into()),
@@ -124,6 +131,16 @@ impl Supervision<'_> {
             reason = self.guard.at_risk(), if !progress.risk_reported => Wakeup::Risk(reason),
             () = clock.sleep_until(deadline), if deadline != Moment::NEVER => Wakeup::Deadline,
             () = sleep_until(max_hold), if max_hold.is_some() => Wakeup::MaxHold,
+        }
+    }
+
+    /// Notes when the window ends. If the lease is lost, it ends when it would have ended before.
+    fn look_at_window(&self, progress: &mut Progress) {
+        let until = self.guard.valid_until();
+        if let Some(window) = &self.window
+            && until > Moment::ORIGIN
+        {
+            progress.window_end = until.before(window.kill_before());
         }
     }
 
@@ -201,13 +218,8 @@ impl Supervision<'_> {
             (Stop::Lost(LostReason::Expired), _) if !self.guard.is_valid() => now,
             _ => now.after(self.grace),
         };
-        let by_window = match &self.window {
-            Some(window) if self.guard.is_valid() => {
-                self.guard.valid_until().before(window.kill_before())
-            }
-            _ => Moment::NEVER,
-        };
-        progress.kill_at = by_grace.min(by_window);
+        self.look_at_window(progress);
+        progress.kill_at = by_grace.min(progress.window_end);
         if progress.kill_at <= now {
             job.kill();
             progress.killed = true;
@@ -219,6 +231,19 @@ impl Supervision<'_> {
             None => self.console.info(&format!("{}: resigning", self.guard.name())),
         }
         progress.stop = Some(why);
+    }
+
+    /// Handles that somebody has continued this process: continues the job with it. If the lease
+    /// ended during the pause, somebody else may hold the name. Then a job that was paused too
+    /// stays so, and the next deadline kills it.
+    fn continued(&self, job: &Job, progress: &Progress) {
+        let may_run = match progress.stop {
+            Some(_) => self.now() < progress.kill_at,
+            None => self.guard.is_valid() || self.on_lost == OnLost::Warn,
+        };
+        if may_run {
+            job.go_on();
+        }
     }
 
     /// Handles a stop by job control: stops this process with the job, until somebody continues it.

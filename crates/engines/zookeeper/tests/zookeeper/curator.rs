@@ -1,7 +1,9 @@
 //! One queue with Apache Curator, both ways: Debian's, run by the machine's Java.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use holdline::Client;
 use holdline_core::{AcquireReply, ErrorKind, Mode};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use tokio::process::Command;
@@ -46,6 +48,10 @@ async fn curator_and_holdline_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let mut peer = start(&server).await;
     take_turns(&server, &server.url(), &mut peer, "mutex").await;
+    // Candidates of Curator's `LeaderSelector` are contenders of its mutex.
+    take_turns(&server, &server.url(), &mut peer, "selector").await;
+    an_observer_sees_a_candidate_of_a_leader_selector(&server, &mut peer).await;
+    candidates_of_a_leader_latch_are_refused(&server, &mut peer).await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     a_family_that_would_not_see_the_lock_is_refused(&server, &mut peer).await;
     a_killed_process_frees_the_name(&server, peer).await;
@@ -95,6 +101,35 @@ async fn a_family_that_would_not_see_the_lock_is_refused(server: &ZooKeeper, pee
     assert!(error.to_string().contains("write `family=curator-readwrite`"), "{error}");
     assert_eq!(nodes(server, "/holdline/other").await.len(), 1);
     peer.unlock("other").await;
+}
+
+async fn an_observer_sees_a_candidate_of_a_leader_selector(server: &ZooKeeper, peer: &mut Peer) {
+    let client = Client::new(Arc::new(engine(&server.url()).await)).expect("a client");
+    let election = client.election("seen").expect("a good name");
+    peer.ask("selector theirs /holdline/seen").await;
+    peer.expect("held theirs").await;
+    let theirs = election.leader().await.expect("an answer").expect("it leads");
+    assert_eq!((theirs.value(), theirs.host()), ("", ""));
+    let ours = tokio::spawn({
+        let election = election.clone();
+        async move { election.campaign("ours").await }
+    });
+    until("ours waits", async || nodes(server, "/holdline/seen").await.len() == 2).await;
+    peer.unlock("theirs").await;
+    let ours = ours.await.expect("no panic").expect("it leads");
+    assert!(ours.term() > theirs.term());
+    ours.resign().await;
+}
+
+/// `LeaderLatch` names its nodes otherwise, so neither would see the other.
+async fn candidates_of_a_leader_latch_are_refused(server: &ZooKeeper, peer: &mut Peer) {
+    let engine = engine(&server.url()).await;
+    peer.ask("latch theirs /holdline/latch").await;
+    peer.expect("held theirs").await;
+    let error = contender(&engine, "latch").ask().await.expect_err("it would not see the leader");
+    assert!(matches!(error.kind(), ErrorKind::Foreign { .. }), "{error:?}");
+    assert_eq!(nodes(server, "/holdline/latch").await.len(), 1, "it is left as it is");
+    peer.unlock("theirs").await;
 }
 
 /// Curator's session is not closed: its expiry frees the name.

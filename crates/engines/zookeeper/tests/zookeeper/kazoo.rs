@@ -24,6 +24,7 @@ async fn kazoo_and_holdline_are_served_in_one_order() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let (mut peer, url) = (start(&server), format!("{}?family=kazoo", server.url()));
     take_turns(&server, &url, &mut peer, "lock").await;
+    take_turns(&server, &url, &mut peer, "election").await;
     readers_and_writers_share_a_name_both_ways(&server, &mut peer).await;
     a_family_that_would_not_see_the_lock_is_refused(&server, &mut peer).await;
     // Its session is not closed: its expiry frees the name.

@@ -17,7 +17,7 @@ use tokio::time::{interval, sleep, timeout};
 
 use super::host::{Host, raise_file_limit};
 use super::raw::Http;
-use crate::rounds::Failure;
+use crate::rounds::{Failure, each};
 
 /// How many requests wait for one name.
 const FOR_ONE_NAME: usize = 100;
@@ -51,74 +51,87 @@ pub(crate) fn section(counts: &str) -> Result<(), Failure> {
 
 async fn run(waiters: usize, streams: usize) -> Result<(), Failure> {
     let host = Host::serve("memory:crowd", waiters, streams)?;
-    let mut control = Http::connect(host.address).await?;
-    gauge(&mut control, "connections", 1).await?;
+    let address = host.address;
+    gauge(address, "connections", 1).await?;
     let empty = host.resident_kib()?;
 
     let (granted, mut grants) = mpsc::unbounded_channel();
     let mut tasks = JoinSet::new();
-    let mut leases = Vec::new();
-    for name in 0..waiters / FOR_ONE_NAME {
-        let lease = control.ask("POST", &path_of(name), "").await?.done()?;
-        leases.push((name, lease.field("lease_id")?.to_owned()));
-    }
+    let leases = hold(address, waiters / FOR_ONE_NAME).await?;
     let connecting = Arc::new(Semaphore::new(CONNECTING));
     for waiter in 0..waiters {
         let (granted, connecting) = (granted.clone(), connecting.clone());
-        tasks.spawn(wait(host.address, waiter / FOR_ONE_NAME, connecting, granted));
+        tasks.spawn(wait(address, waiter / FOR_ONE_NAME, connecting, granted));
     }
     drop(granted);
-    gauge(&mut control, "waiting", waiters).await?;
+    gauge(address, "waiting", waiters).await?;
     let waiting = host.resident_kib()?;
 
     let seen = Arc::new(Seen::default());
     let mut readers = JoinSet::new();
     for _ in 0..streams {
-        readers.spawn(follow(host.address, connecting.clone(), seen.clone()));
+        readers.spawn(follow(address, connecting.clone(), seen.clone()));
     }
-    gauge(&mut control, "event_streams", streams).await?;
+    gauge(address, "event_streams", streams).await?;
     let all = host.resident_kib()?;
     println!("server, {waiters} waiting requests and {streams} event streams");
     println!(
-        "    memory without them {} MiB; with the waits {} MiB, {:.1} KiB each; with the \
-        streams {} MiB, {:.1} KiB each",
+        "    memory without them {} MiB; with the waits {} MiB, {:.1} KiB each; with the streams \
+         {} MiB, {:.1} KiB each",
         empty >> 10,
         waiting >> 10,
-        share(waiting - empty, waiters),
+        of_each(waiting.saturating_sub(empty), waiters),
         all >> 10,
-        share(all.saturating_sub(waiting), streams)
+        of_each(all.saturating_sub(waiting), streams)
     );
 
     let (began, busy) = (Instant::now(), host.processor_time()?);
-    for (name, lease) in leases {
-        let path = format!("{}/leases/{lease}", path_of(name));
-        control.ask("DELETE", &path, "").await?.done()?;
-    }
+    let names = leases.len();
+    let_go(address, leases).await?;
     hand_on(&mut grants, waiters).await?;
-    let (took, busy) = (began.elapsed().as_secs_f64(), host.processor_time()? - busy);
+    let (took, busy) = (began.elapsed(), host.processor_time()? - busy);
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    let changes = 2 * waiters;
     println!(
-        "    every waiter was granted once, in the order of the tokens: {:.0} changes a \
-        second, {:.0} % of a core for the server",
-        changes as f64 / took,
-        100.0 * busy / took
+        "    every waiter was granted once, in the order of the tokens: {:.0} changes a second, \
+         {:.0} % of a core for the server",
+        1e9 / each(took, 2 * waiters),
+        100.0 * busy / took.as_secs_f64()
     );
     // A grant and a release for each waiter, and the first releases.
-    let expected = (changes + waiters / FOR_ONE_NAME) * streams;
-    seen.report(expected).await?;
+    seen.report((2 * waiters + names) * streams).await?;
 
     readers.shutdown().await;
-    gauge(&mut control, "event_streams", 0).await?;
-    gauge(&mut control, "connections", 1).await?;
+    gauge(address, "event_streams", 0).await?;
+    gauge(address, "waiting", 0).await?;
+    gauge(address, "connections", 1).await?;
     println!("    nothing is left: memory {} MiB", host.resident_kib()? >> 10);
     Ok(())
 }
 
+/// Takes the names, so that everybody else waits.
+async fn hold(address: SocketAddr, names: usize) -> Result<Vec<String>, Failure> {
+    let mut http = Http::connect(address).await?;
+    let mut leases = Vec::with_capacity(names);
+    for name in 0..names {
+        let lease = http.ask("POST", &path_of(name), "").await?.done()?;
+        leases.push(lease.field("lease_id")?.to_owned());
+    }
+    Ok(leases)
+}
+
+async fn let_go(address: SocketAddr, leases: Vec<String>) -> Result<(), Failure> {
+    let mut http = Http::connect(address).await?;
+    for (name, lease) in leases.into_iter().enumerate() {
+        let path = format!("{}/leases/{lease}", path_of(name));
+        http.ask("DELETE", &path, "").await?.done()?;
+    }
+    Ok(())
+}
+
 #[allow(clippy::cast_precision_loss)]
-fn share(kib: u64, count: usize) -> f64 {
+fn of_each(kib: u64, count: usize) -> f64 {
     kib as f64 / count.max(1) as f64
 }
 
@@ -212,7 +225,6 @@ impl Seen {
     }
 }
 
-#[allow(clippy::cast_precision_loss)]
 fn percentile(counts: &[u32], part: f64) -> usize {
     let total: f64 = counts.iter().map(|count| f64::from(*count)).sum();
     let mut so_far = 0.0;
@@ -283,10 +295,12 @@ fn age(read: &[u8]) -> Option<usize> {
 }
 
 /// Waits until a gauge of the server has this value.
-async fn gauge(control: &mut Http, name: &str, value: usize) -> Result<(), Failure> {
+async fn gauge(address: SocketAddr, name: &str, value: usize) -> Result<(), Failure> {
     let line = format!("holdline_{name} {value}");
     let reached = async {
         loop {
+            // The server closes a connection that is idle for long.
+            let mut control = Http::connect(address).await?;
             let metrics = control.ask("GET", "/metrics", "").await?.done()?;
             if metrics.body.lines().any(|metric| metric == line) {
                 return Ok::<(), Failure>(());

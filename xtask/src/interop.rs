@@ -29,8 +29,8 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 4] =
-        [("Python", python), ("npm", node), ("Rust", rust), ("Go", go)];
+    let families: [(&str, Family); 5] =
+        [("Python", python), ("schema", schema), ("npm", node), ("Rust", rust), ("Go", go)];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));
         running.map(|(name, thread)| {
@@ -55,8 +55,18 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
 }
 
 fn python(ground: &Path) -> Result<(), String> {
-    let place = ground.join("python");
-    let wanted = family("python").join("requirements.txt");
+    environment(ground, "python")
+}
+
+/// What tests the server against its description. Its packages are not those of the peers.
+fn schema(ground: &Path) -> Result<(), String> {
+    environment(ground, "schema")
+}
+
+/// Makes a virtual environment of the packages that a family pins.
+fn environment(ground: &Path, name: &str) -> Result<(), String> {
+    let place = ground.join(name);
+    let wanted = family(name).join("requirements.txt");
     let stamp = Stamp::of(&place, &[&wanted], "python3")?;
     if stamp.is_there() {
         return Ok(());

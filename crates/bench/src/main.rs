@@ -19,15 +19,20 @@ mod redis_cluster;
 mod redlock;
 mod rounds;
 mod run;
+mod server;
 mod waiters;
 mod zookeeper;
 
 use std::process::ExitCode;
 
+const CROWD: &str = "server-crowd";
+const USUAL_CROWD: &str = "10000x1000";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
+        ["worker", "http", rest @ ..] => server::worker(rest),
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
@@ -45,10 +50,15 @@ fn main() -> ExitCode {
         ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
+        ["server"] => server::section(),
+        [word] if word.starts_with(CROWD) => {
+            let counts = word[CROWD.len()..].strip_prefix('=');
+            server::crowd(counts.unwrap_or(USUAL_CROWD))
+        }
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 postgres | redis | redis-cluster | redis-leases | redis-scripts | redlock | \
-                sentinel";
+                sentinel | server | server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -71,5 +81,7 @@ fn all() -> Result<(), rounds::Failure> {
     zookeeper::section()?;
     mysql::section()?;
     postgres::section()?;
-    redis::section()
+    redis::section()?;
+    server::section()?;
+    server::crowd(USUAL_CROWD)
 }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::json::Object;
 use crate::problem::Problem;
 
 /// A body of JSON. An empty body stands for an empty object.
@@ -46,19 +47,36 @@ fn is_json(request: &Request) -> bool {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // Serde would take a list for the fields in their order.
-    if bytes.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::invalid("body", "must be an object, not a list"));
-    }
-    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => {
-            // Serde quotes the field: it is the only word that says where.
-            let text = error.to_string();
-            let field = text.split('`').nth(1).unwrap_or("body").to_owned();
-            Problem::invalid(field, text)
+    let mut from = serde_json::Deserializer::from_slice(bytes);
+    let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut from);
+    let Object(value) = read.map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        match error.classify() {
+            serde_json::error::Category::Data => {
+                let text = error.to_string();
+                Problem::invalid(field_of(&path, &text), text)
+            }
+            _ => not_json(&error),
         }
-        _ => Problem::bad_request(format!("the body is not JSON: {error}")),
-    })
+    })?;
+    from.end().map_err(|error| not_json(&error))?;
+    Ok(value)
+}
+
+fn not_json(error: &serde_json::Error) -> Problem {
+    Problem::bad_request(format!("the body is not JSON: {error}"))
+}
+
+/// Names the field that is wrong. The path of a missing field is that of what lacks it, and only
+/// the text of the error names the field itself.
+fn field_of(path: &str, text: &str) -> String {
+    let missing = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match (path, missing) {
+        (".", missing) => missing.unwrap_or("body").to_owned(),
+        (path, Some(missing)) => format!("{path}.{missing}"),
+        (path, None) => path.to_owned(),
+    }
 }
 
 /// A lock name of the path. A slash in it is written as `%2F`.

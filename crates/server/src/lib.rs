@@ -22,6 +22,7 @@ mod contract;
 mod events;
 mod health;
 mod input;
+mod json;
 mod limits;
 mod locks;
 mod metrics;

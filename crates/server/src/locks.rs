@@ -23,7 +23,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
-use crate::input::{Body, LeaseOf, Name, Parameters, lease_id, lock_name};
+use crate::input::{Body, LeaseOf, Name, Parameters, lease_id};
 use crate::problem::{Problem, ProblemBody};
 use crate::views::{
     AboutBody, LeaseBody, LockBody, ModeBody, PageBody, ReleasedBody, RenewedBody, millis,
@@ -41,19 +41,25 @@ pub(crate) struct AcquireBody {
     mode: ModeBody,
     /// How many permits, for the mode `permits`.
     #[schema(minimum = 1)]
+    #[serde(deserialize_with = "crate::json::maybe")]
     permits: Option<u32>,
     /// How many permits the semaphore has, for the mode `permits`.
     #[schema(minimum = 1)]
+    #[serde(deserialize_with = "crate::json::maybe")]
     permits_of: Option<u32>,
     /// How long to wait for the lock; 0 does not wait.
-    #[schema(minimum = 0)]
+    #[schema(minimum = 0, maximum = 86_400_000)]
+    #[serde(deserialize_with = "crate::json::whole")]
     wait_ms: u64,
     /// How long the store keeps the lease without a renewal; @default_lease@ unless set.
     #[schema(minimum = 50, maximum = 86_400_000)]
+    #[serde(deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
     /// The session whose heartbeats renew the lease; then its duration is the session's.
+    #[schema(pattern = "^[0-9a-f]{32}$")]
     session: Option<String>,
     /// What the holder reports about itself.
+    #[serde(deserialize_with = "crate::json::object")]
     about: AboutBody,
 }
 
@@ -268,6 +274,7 @@ async fn take(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
 pub(crate) struct RenewBody {
     /// How long the store keeps the lease from now on; @default_lease@ unless set.
     #[schema(minimum = 50, maximum = 86_400_000)]
+    #[serde(deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
 }
 
@@ -400,7 +407,10 @@ pub(crate) async fn list(
 ) -> Result<Json<PageBody>, Problem> {
     identity.may_on(Right::View, &parameters.prefix)?;
     let after = parameters.cursor.as_deref().filter(|cursor| !cursor.is_empty());
-    let after = after.map(lock_name).transpose()?;
+    let after = after.map(|text| {
+        LockName::new(text).map_err(|error| Problem::invalid("cursor", error.to_string()))
+    });
+    let after = after.transpose()?;
     let limit = parameters.limit.unwrap_or(MOST_NAMES);
     if !(1..=MOST_NAMES).contains(&limit) {
         return Err(Problem::invalid("limit", format!("must be from 1 to {MOST_NAMES}")));

@@ -3,7 +3,11 @@
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use holdline_core::ContractTimes;
-use utoipa::OpenApi;
+use holdline_core::name::MAX_NAME_BYTES;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{Components, RefOr, Required};
+use utoipa::{Modify, OpenApi};
 
 use crate::{events, health, locks, operators, sessions};
 
@@ -15,6 +19,7 @@ use crate::{events, health, locks, operators, sessions};
         title = "Holdline",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
+    modifiers(&Forms),
     paths(
         locks::acquire,
         locks::renew,
@@ -35,6 +40,63 @@ use crate::{events, health, locks, operators, sessions};
     )
 )]
 struct Document;
+
+/// Adds what the types do not say: the forms of names and ids in paths and headers, and which
+/// bodies may be absent.
+struct Forms;
+
+impl Modify for Forms {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.take().unwrap_or_default();
+        for item in document.paths.paths.values_mut() {
+            let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            for operation in operations.into_iter().flatten() {
+                give_forms(operation);
+                free_body(operation, &components);
+            }
+        }
+        document.components = Some(components);
+    }
+}
+
+fn give_forms(operation: &mut Operation) {
+    for parameter in operation.parameters.iter_mut().flatten() {
+        let RefOr::T(parameter) = parameter else { continue };
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let text = match parameter.name.as_str() {
+            "name" => text
+                .min_length(Some(1))
+                .max_length(Some(MAX_NAME_BYTES))
+                .pattern(Some(r"^[^\x00-\x1f\x7f-\x9f]+$")),
+            "cursor" => {
+                text.max_length(Some(MAX_NAME_BYTES)).pattern(Some(r"^[^\x00-\x1f\x7f-\x9f]*$"))
+            }
+            "lease_id" | "session" | "Idempotency-Key" => text.pattern(Some("^[0-9a-f]{32}$")),
+            _ => continue,
+        };
+        parameter.schema = Some(Schema::from(text.build()).into());
+    }
+}
+
+/// An absent body stands for an empty object.
+fn free_body(operation: &mut Operation, components: &Components) {
+    let Some(RefOr::T(body)) = &mut operation.request_body else { return };
+    let schemas = body.content.values().filter_map(|content| match content {
+        RefOr::T(content) => content.schema.as_ref(),
+        RefOr::Ref(_) => None,
+    });
+    let mut names = schemas.filter_map(|schema| match schema {
+        RefOr::Ref(to) => to.ref_location.rsplit('/').next(),
+        RefOr::T(_) => None,
+    });
+    let has_no_required_field = names.all(|name| match components.schemas.get(name) {
+        Some(RefOr::T(Schema::Object(object))) => object.required.is_empty(),
+        _ => false,
+    });
+    if has_no_required_field {
+        body.required = Some(Required::False);
+    }
+}
 
 /// Returns the description of the API as JSON text.
 pub fn document() -> String {

@@ -22,8 +22,10 @@ use crate::views::millis;
 #[serde(deny_unknown_fields)]
 pub(crate) struct RevokeBody {
     /// The fencing token of the grant; another one changes nothing.
+    #[schema(pattern = "^([1-9][0-9]{0,14}|[1-8][0-9]{15})$")]
     fencing_token: String,
     /// Why, at most 512 bytes.
+    #[schema(max_length = 512)]
     #[serde(default)]
     reason: String,
     /// Free the name at once, outside the promise of exclusion. Otherwise the holder is notified,
@@ -84,8 +86,10 @@ pub(crate) async fn revoke(
 pub(crate) struct FreezeRequest {
     /// For how long, from now; at most a year.
     #[schema(minimum = 1, maximum = 31_536_000_000_u64)]
+    #[serde(deserialize_with = "crate::json::whole")]
     duration_ms: u64,
     /// Why, at most 512 bytes.
+    #[schema(max_length = 512)]
     #[serde(default)]
     reason: String,
 }
@@ -147,6 +151,7 @@ pub(crate) async fn unfreeze(
 #[serde(deny_unknown_fields)]
 pub(crate) struct FenceBody {
     /// The largest token that may have been given, as a string of digits.
+    #[schema(pattern = "^([1-9][0-9]{0,14}|[1-8][0-9]{15})$")]
     above: String,
 }
 

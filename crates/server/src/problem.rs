@@ -280,8 +280,18 @@ fn of_kind(error: &LockError) -> Problem {
             let title = "The store cannot do that";
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", title, detail)
         }
-        ErrorKind::Invalid { field, message } => Problem::invalid(*field, message.clone()),
+        ErrorKind::Invalid { field, message } => Problem::invalid(of_api(field), message.clone()),
         other => of_store(other, error),
+    }
+}
+
+/// Durations of the library are whole milliseconds here, and their names say so.
+fn of_api(field: &'static str) -> &'static str {
+    match field {
+        "duration" => "duration_ms",
+        "lease_duration" => "lease_duration_ms",
+        "wait" => "wait_ms",
+        other => other,
     }
 }
 

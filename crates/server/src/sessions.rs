@@ -160,9 +160,11 @@ impl Sessions {
 pub(crate) struct SessionBody {
     /// How long the leases live without a heartbeat; @default_lease@ unless set.
     #[schema(minimum = 1000, maximum = 86_400_000)]
+    #[serde(deserialize_with = "crate::json::maybe")]
     duration_ms: Option<u64>,
     /// Leases to take over: those of a session whose server is gone.
     #[schema(max_items = 1000)]
+    #[serde(deserialize_with = "crate::json::objects")]
     leases: Vec<LeaseRef>,
 }
 
@@ -171,8 +173,10 @@ pub(crate) struct SessionBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseRef {
     /// The lock name.
+    #[schema(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     name: String,
     /// The lease id.
+    #[schema(pattern = "^[0-9a-f]{32}$")]
     lease_id: String,
 }
 

@@ -42,7 +42,8 @@ pub(crate) struct AboutBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) host: Option<String>,
     /// The process id on that machine.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "crate::json::maybe")]
     pub(crate) pid: Option<u32>,
     /// The user's name.
     #[serde(skip_serializing_if = "Option::is_none")]

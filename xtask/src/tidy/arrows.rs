@@ -71,7 +71,7 @@ fn normal(from: Layer) -> &'static [Layer] {
         Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
         Layer::Conformance => &[Core, Library, Torture],
-        Layer::Bench => &[Core, Library, Services],
+        Layer::Bench => &[Core, Library, Server, Services],
         Layer::Sim => &[Core, Library, Conformance],
         Layer::Cli => &[Core, Library, Memory, Engine, Server, Torture],
         Layer::Server => &[Core, Library, Memory, Engine],

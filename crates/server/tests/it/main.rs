@@ -2,10 +2,12 @@
 
 mod acquire;
 mod connections;
+mod crowd;
 mod events;
 mod ground;
 mod inputs;
 mod openapi;
 mod rights;
+mod schema;
 mod sessions;
 mod tls;

@@ -2,10 +2,12 @@
 //!
 //! - K1: a lease id of the client (`Idempotency-Key`) is asked of the store, and never given up
 //!   here: the same id may be on its way through another server. A place in the queue that nobody
-//!   keeps lapses within seconds, a grant with its lease.
+//!   keeps lapses within seconds, a grant with its lease. The client gives it up for good.
 //! - K2: an id that the server drew is known to nobody before the answer, so the end of the
 //!   connection gives it up at once.
-//! - K3: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
+//! - K3: a wait goes on while the store does not answer, until its limit: unlike a client that
+//!   starts, a server knows that its store exists.
+//! - K4: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +17,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_FIRST_LEASE};
-use holdline_core::{Certainty, LeaseId, ListRequest, LockError, LockName, Mode, Moment};
+use holdline_core::{
+    Certainty, ErrorKind, LeaseId, ListRequest, LockError, LockName, Mode, Moment,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -33,6 +37,8 @@ use crate::views::{
 const TOKEN: HeaderName = HeaderName::from_static("holdline-fencing-token");
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MOST_NAMES: usize = 1_000;
+/// The pause before a wait goes on that the library has ended, because the store does not answer.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What to acquire.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -89,12 +95,12 @@ pub(crate) async fn acquire(
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let began = app.client.clock().now();
-    let wanted = Wanted::of(&app, &identity, name, &headers, body)?;
+    let mut wanted = Wanted::of(&app, &identity, name, &headers, body)?;
     let waiter = match wanted.wait.is_zero() {
         true => None,
         false => Some(app.limits.waiter(identity.name())?),
     };
-    let outcome = granted(&app, &identity, &wanted, began).await;
+    let outcome = granted(&app, &identity, &mut wanted, began).await;
     drop(waiter);
     let waited = began.until(app.client.clock().now());
     let word = outcome.as_ref().map_or_else(Problem::kind, |_| "acquired");
@@ -121,6 +127,8 @@ struct Wanted {
     name: LockName,
     mode: Mode,
     lease_id: LeaseId,
+    /// The lease id is the client's, who alone gives it up.
+    is_kept: bool,
     lease: Duration,
     wait: Duration,
     session: Option<LeaseId>,
@@ -154,21 +162,45 @@ impl Wanted {
         let mut options = LockOptions::default()
             .with_keep(Keep::Detached)
             .with_lease_duration(lease)
+            .with_value(body.about.value.clone().unwrap_or_default())
             .with_holder(body.about.into_fields());
         if !wait.is_zero() {
             options = options.with_wait(wait);
         }
-        let (lease_id, options) = match headers.get(&KEY) {
+        let (lease_id, is_kept, options) = match headers.get(&KEY) {
             Some(key) => {
                 let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
-                (id, options.with_kept_lease_id(id))
+                (id, true, options.with_kept_lease_id(id))
             }
             None => {
                 let id = app.draw_id();
-                (id, options.with_lease_id(id))
+                (id, false, options.with_lease_id(id))
             }
         };
-        Ok(Wanted { name, mode, lease_id, lease, wait, session, options })
+        Ok(Wanted { name, mode, lease_id, is_kept, lease, wait, session, options })
+    }
+
+    /// Returns whether the wait goes on after this error. An id that the server drew is refused
+    /// only if the store has dropped its place in the queue.
+    fn outlasts(&self, error: &LockError) -> bool {
+        match error.kind() {
+            ErrorKind::Unavailable { .. } => true,
+            ErrorKind::Cancelled => !self.is_kept,
+            _ => false,
+        }
+    }
+
+    /// Prepares the next attempt, which waits no longer than this. What the server drew is used for
+    /// one attempt only: the library gives it up with the attempt.
+    fn ask_again(&mut self, app: &App, wait: Duration) {
+        let options = std::mem::take(&mut self.options).with_wait(wait);
+        self.options = match self.is_kept {
+            true => options,
+            false => {
+                self.lease_id = app.draw_id();
+                options.with_lease_id(self.lease_id)
+            }
+        };
     }
 }
 
@@ -189,11 +221,11 @@ fn mode_of(body: &AcquireBody) -> Result<Mode, Problem> {
 async fn granted(
     app: &App,
     identity: &Identity,
-    wanted: &Wanted,
+    wanted: &mut Wanted,
     began: Moment,
 ) -> Result<LeaseBody, Problem> {
     let attempt = async {
-        let guard = take(app, wanted).await?;
+        let guard = take(app, wanted, began).await?;
         let remaining = match guard.remaining() {
             // A longer lease begins with this: ask for the whole one, under the guard.
             _ if wanted.lease > MAX_FIRST_LEASE => guard.renew().await?,
@@ -245,7 +277,31 @@ async fn while_allowed<T>(
     }
 }
 
-async fn take(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
+/// Gets the lock, and waits up to the limit for a store that does not answer.
+async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, LockError> {
+    let mut certainty = Certainty::NotApplied;
+    loop {
+        let error = match attempt(app, wanted).await {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        if error.certainty() != Certainty::NotApplied {
+            certainty = error.certainty();
+        }
+        let left = || wanted.wait.saturating_sub(began.until(app.client.clock().now()));
+        if wanted.outlasts(&error) {
+            tokio::time::sleep(PAUSE.min(left())).await;
+        }
+        let left = left();
+        if left.is_zero() || !wanted.outlasts(&error) {
+            return Err(error.with_certainty(certainty));
+        }
+        tracing::debug!(name = %wanted.name, %error, "a wait goes on");
+        wanted.ask_again(app, left);
+    }
+}
+
+async fn attempt(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
     let (client, name, options) = (&app.client, wanted.name.as_str(), &wanted.options);
     let only_try = wanted.wait.is_zero();
     match (wanted.mode, only_try) {
@@ -340,7 +396,8 @@ pub(crate) async fn release_by_id(
     name: &LockName,
     id: LeaseId,
 ) -> Result<(), Problem> {
-    match app.client.release_by_id(name, id).await? {
+    // A request under the id may still be on its way, through a proxy or another server.
+    match app.client.give_up_by_id(name, id).await? {
         ReleaseOutcome::Released { confirmed: true, .. } | ReleaseOutcome::Nested { .. } => {
             app.events.publish(Event::of(What::Released, name).lease(id).by(identity.name()));
             Ok(())

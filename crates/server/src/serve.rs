@@ -210,8 +210,10 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
         return Ok(());
     }
     Err(ConfigError::new(format_args!(
-        "the engine `{}` has no leases that outlive a server: use local:, redis://, postgres://, \
-         mysql:// or etcd://",
+        "the engine `{}` has no leases that outlive the process that asked for them: if the server \
+         ended, its clients would lose their locks. Serve one of local:, redis://, \
+         redis+sentinel://, redis-cluster://, postgres://, mysql:// and etcd://, or have the \
+         clients use the store without a server",
         capabilities.engine
     )))
 }
@@ -324,5 +326,21 @@ impl tower_service::Service<http::Request<Incoming>> for Peer {
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(ConnectInfo(self.peer));
         tower_service::Service::call(&mut self.router, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_whose_leases_end_with_the_server_is_refused_with_the_reason() {
+        let mut capabilities = Capabilities::reference("zk", "here");
+        assert!(check(&capabilities).is_ok());
+        capabilities.detach = false;
+        let error = check(&capabilities).expect_err("no detached leases").to_string();
+        for says in ["the engine `zk`", "would lose their locks", "etcd://", "without a server"] {
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

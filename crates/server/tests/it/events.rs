@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ground::{Connection, Ground, request};
 
 /// Reads until one event has come; returns its id, kind and data.
-async fn event(connection: &mut Connection) -> (String, String, String) {
+pub(crate) async fn event(connection: &mut Connection) -> (String, String, String) {
     let (mut id, mut kind) = (String::new(), String::new());
     loop {
         let line = connection.line().await;
@@ -20,7 +20,7 @@ async fn event(connection: &mut Connection) -> (String, String, String) {
     }
 }
 
-async fn stream(ground: &Ground, path: &str, headers: &str) -> Connection {
+pub(crate) async fn stream(ground: &Ground, path: &str, headers: &str) -> Connection {
     let mut connection = ground.open().await;
     connection.send(&request("GET", path, headers, "")).await;
     let (status, headers) = connection.head().await;

@@ -119,11 +119,25 @@ impl Ground {
         response.json()
     }
 
+    /// Asks again until the store has come back.
+    pub(crate) async fn ask_through_outage(&self, method: &str, path: &str) -> Response {
+        let answered = async {
+            loop {
+                let response = self.ask(method, path, "").await;
+                if response.status != 503 {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // event: can only be asked
+            }
+        };
+        timeout(DEADLINE, answered).await.expect("the store comes back")
+    }
+
     /// Waits until this many wait for a name.
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
-            while self.client.inspect(&name).await.expect("memory").queue_length != count {
+            while self.client.inspect(&name).await.expect("a store").queue_length != count {
                 tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
             }
         };

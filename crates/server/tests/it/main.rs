@@ -8,4 +8,5 @@ mod inputs;
 mod openapi;
 mod rights;
 mod sessions;
+mod stores;
 mod tls;

@@ -3,8 +3,8 @@
 //! - K1: a lease id of the client (`Idempotency-Key`) is asked of the store, and never given up
 //!   here: the same id may be on its way through another server. A place in the queue that nobody
 //!   keeps lapses within seconds, a grant with its lease. The client gives it up for good.
-//! - K2: an id that the server drew is known to nobody before the answer, so the end of the
-//!   connection gives it up at once.
+//! - K2: without a key the library draws the ids. Nobody knows one before the answer, so the end of
+//!   the connection gives it up at once.
 //! - K3: a wait goes on while the store does not answer, until its limit: unlike a client that
 //!   starts, a server knows that its store exists.
 //! - K4: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
@@ -106,17 +106,20 @@ pub(crate) async fn acquire(
     let word = outcome.as_ref().map_or_else(Problem::kind, |_| "acquired");
     app.metrics.acquired(word, waited);
     match outcome {
-        Ok(lease) => {
+        Ok((lease, id)) => {
             let event = Event::of(What::Granted, &wanted.name).by(identity.name());
-            let event = event.lease(wanted.lease_id).token(&lease.fencing_token);
-            app.events.publish(event);
+            app.events.publish(event.lease(id).token(&lease.fencing_token));
             let token = HeaderValue::try_from(lease.fencing_token.as_str());
             let token = token.unwrap_or(HeaderValue::from_static(""));
             Ok(([(TOKEN, token)], Json(lease)).into_response())
         }
         Err(problem) => {
             let event = Event::of(What::Refused, &wanted.name).by(identity.name());
-            app.events.publish(event.lease(wanted.lease_id).kind(problem.kind()));
+            let event = event.kind(problem.kind());
+            app.events.publish(match wanted.key {
+                Some(id) => event.lease(id),
+                None => event,
+            });
             Err(problem)
         }
     }
@@ -126,9 +129,8 @@ pub(crate) async fn acquire(
 struct Wanted {
     name: LockName,
     mode: Mode,
-    lease_id: LeaseId,
-    /// The lease id is the client's, who alone gives it up.
-    is_kept: bool,
+    /// The lease id of the client, who alone gives it up.
+    key: Option<LeaseId>,
     lease: Duration,
     wait: Duration,
     session: Option<LeaseId>,
@@ -167,40 +169,18 @@ impl Wanted {
         if !wait.is_zero() {
             options = options.with_wait(wait);
         }
-        let (lease_id, is_kept, options) = match headers.get(&KEY) {
-            Some(key) => {
-                let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
-                (id, true, options.with_kept_lease_id(id))
+        let key = headers.get(&KEY).map(|key| {
+            let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
+            match app.engine().capabilities().repeat {
+                true => Ok(id),
+                false => Err(Problem::no_keys()),
             }
-            None => {
-                let id = app.draw_id();
-                (id, false, options.with_lease_id(id))
-            }
-        };
-        Ok(Wanted { name, mode, lease_id, is_kept, lease, wait, session, options })
-    }
-
-    /// Returns whether the wait goes on after this error. An id that the server drew is refused
-    /// only if the store has dropped its place in the queue.
-    fn outlasts(&self, error: &LockError) -> bool {
-        match error.kind() {
-            ErrorKind::Unavailable { .. } => true,
-            ErrorKind::Cancelled => !self.is_kept,
-            _ => false,
+        });
+        let key = key.transpose()?;
+        if let Some(id) = key {
+            options = options.with_kept_lease_id(id);
         }
-    }
-
-    /// Prepares the next attempt, which waits no longer than this. What the server drew is used for
-    /// one attempt only: the library gives it up with the attempt.
-    fn ask_again(&mut self, app: &App, wait: Duration) {
-        let options = std::mem::take(&mut self.options).with_wait(wait);
-        self.options = match self.is_kept {
-            true => options,
-            false => {
-                self.lease_id = app.draw_id();
-                options.with_lease_id(self.lease_id)
-            }
-        };
+        Ok(Wanted { name, mode, key, lease, wait, session, options })
     }
 }
 
@@ -223,7 +203,7 @@ async fn granted(
     identity: &Identity,
     wanted: &mut Wanted,
     began: Moment,
-) -> Result<LeaseBody, Problem> {
+) -> Result<(LeaseBody, LeaseId), Problem> {
     let attempt = async {
         let guard = take(app, wanted, began).await?;
         let remaining = match guard.remaining() {
@@ -234,10 +214,10 @@ async fn granted(
         Ok::<(Guard, Duration), LockError>((guard, remaining))
     };
     let (guard, remaining) = while_allowed(app, identity, attempt).await??;
-    let believed_at = app.client.clock().now();
+    let (believed_at, lease_id) = (app.client.clock().now(), guard.lease_id());
     let lease = guard.detach().await.map_err(|error| Problem::from(error.error().clone()))?;
     if let Some(session) = wanted.session
-        && let Err(problem) = app.sessions.keep(session, &wanted.name, wanted.lease_id)
+        && let Err(problem) = app.sessions.keep(session, &wanted.name, lease_id)
     {
         // The session ended while the request waited: nobody would renew the lease.
         return Err(problem.certain(Certainty::Applied));
@@ -245,16 +225,17 @@ async fn granted(
     let waited = began.until(believed_at);
     let drift = waited / 1_000_000 * DEFAULT_DRIFT_PPM;
     let valid_for = waited.saturating_sub(drift).saturating_add(remaining);
-    Ok(LeaseBody {
+    let body = LeaseBody {
         name: wanted.name.as_str().to_owned(),
-        lease_id: wanted.lease_id.to_hex(),
+        lease_id: lease_id.to_hex(),
         fencing_token: lease.fencing_token().to_string(),
         mode: ModeBody::of(wanted.mode),
         lease_duration_ms: millis(wanted.lease),
         valid_for_ms: millis(valid_for),
         waited_ms: millis(waited),
         session: wanted.session.map(LeaseId::to_hex),
-    })
+    };
+    Ok((body, lease_id))
 }
 
 /// Waits for an attempt while the token is good and the server goes on.
@@ -288,16 +269,17 @@ async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, Lo
         if error.certainty() != Certainty::NotApplied {
             certainty = error.certainty();
         }
+        let is_outage = matches!(error.kind(), ErrorKind::Unavailable { .. });
         let left = || wanted.wait.saturating_sub(began.until(app.client.clock().now()));
-        if wanted.outlasts(&error) {
+        if is_outage {
             tokio::time::sleep(PAUSE.min(left())).await;
         }
         let left = left();
-        if left.is_zero() || !wanted.outlasts(&error) {
+        if left.is_zero() || !is_outage {
             return Err(error.with_certainty(certainty));
         }
         tracing::debug!(name = %wanted.name, %error, "a wait goes on");
-        wanted.ask_again(app, left);
+        wanted.options = std::mem::take(&mut wanted.options).with_wait(left);
     }
 }
 

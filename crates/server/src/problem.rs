@@ -187,6 +187,17 @@ impl Problem {
             .certain(certainty)
     }
 
+    /// The store may answer a repeated request with another grant.
+    pub(crate) fn no_keys() -> Problem {
+        let detail = "the store behind this server cannot repeat a request under one lease id";
+        let title = "The store cannot do that";
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let mut problem = Problem::new(status, "unsupported", title, detail)
+            .fix("leave the header out, and do not repeat the request");
+        problem.0.field = Some("Idempotency-Key".to_owned());
+        problem
+    }
+
     /// The token of a revoke is not that of a holder.
     pub(crate) fn stale_token() -> Problem {
         let detail = "no holder of this name has this fencing token";

@@ -21,6 +21,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::RwLock;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -252,9 +253,9 @@ impl Connections {
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
-        // Small answers leave at once. A peer that takes nothing for long is cut off.
+        // Small answers leave at once. A peer that is silent for long is cut off.
         let _ = stream.set_nodelay(true);
-        let _ = limit_unread(&stream);
+        let _ = limit_silence(&stream);
         let limits = &self.app.limits.config;
         let service = Peer { router: self.router.clone(), peer };
         let service = TowerToHyperService::new(service);
@@ -296,11 +297,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Cuts a peer off that does not take what was sent for half a minute.
-fn limit_unread(stream: &TcpStream) -> io::Result<()> {
+/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
+/// waiting request of a machine that is off must not keep its place in the queue.
+fn limit_silence(stream: &TcpStream) -> io::Result<()> {
     const HALF_A_MINUTE: u32 = 30_000;
-    rustix::net::sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
-    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
 

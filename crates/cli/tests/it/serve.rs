@@ -1,8 +1,12 @@
 //! `holdline serve`: programs of any language, and servers that are killed, stopped and reloaded.
 
+mod balanced;
+mod clients;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use rustix::process::Signal;
 
 use crate::world::{Running, World, eventually, output};
@@ -156,6 +160,17 @@ fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
     std::fs::write(world.path("server.toml"), "[server]\nfoo = 1\n").expect("written");
     server.0.signal(Signal::HUP);
     assert!(server.0.said().contains("not reloaded"));
+}
+
+/// The death of the server would end its session, and so what its clients hold.
+#[test]
+fn zookeeper_is_refused_with_the_reason_and_the_fix() {
+    let (world, zookeeper) = (World::new(), ZooKeeper::start(&ZooKeeperConfig::default()));
+    let refused = world.run(&["--url", &zookeeper.url(), "serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    for says in ["`zk`", "clients would lose their locks", "postgres://", "without a server"] {
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
 }
 
 #[test]

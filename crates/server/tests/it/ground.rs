@@ -121,9 +121,19 @@ impl Ground {
 
     /// Asks again until the store has come back.
     pub(crate) async fn ask_through_outage(&self, method: &str, path: &str) -> Response {
+        self.ask_with_through_outage(method, path, "").await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn ask_with_through_outage(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Response {
         let answered = async {
             loop {
-                let response = self.ask(method, path, "").await;
+                let response = self.ask(method, path, body).await;
                 if response.status != 503 {
                     return response;
                 }
@@ -161,6 +171,11 @@ pub(crate) struct Connection(BufReader<TcpStream>);
 impl Connection {
     pub(crate) async fn send(&mut self, bytes: &str) {
         self.0.write_all(bytes.as_bytes()).await.expect("sent");
+    }
+
+    /// The client's end.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.get_ref().local_addr().expect("an address")
     }
 
     /// Reads one line; an empty one at the end of the connection.

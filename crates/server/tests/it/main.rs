@@ -5,6 +5,7 @@ mod connections;
 mod events;
 mod ground;
 mod inputs;
+mod network;
 mod openapi;
 mod rights;
 mod sessions;

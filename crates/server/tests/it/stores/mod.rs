@@ -2,6 +2,7 @@
 
 mod away;
 mod forgets;
+mod quorum;
 mod sentinel;
 
 use holdline::Client;
@@ -108,7 +109,8 @@ async fn two_waiters(ground: &Ground) -> [Connection; 2] {
     let mut waiters = [ground.open().await, ground.open().await];
     let headers = [format!("Idempotency-Key: {KEY}\r\n"), String::new()];
     for (count, (waiter, headers)) in waiters.iter_mut().zip(headers).enumerate() {
-        waiter.send(&request("POST", "/v1/locks/a", &headers, r#"{"wait_ms": 60000}"#)).await;
+        let body = r#"{"wait_ms": 60000, "lease_duration_ms": 15000}"#;
+        waiter.send(&request("POST", "/v1/locks/a", &headers, body)).await;
         ground.until_waiting("a", count + 1).await;
     }
     waiters

@@ -213,7 +213,7 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
     Err(ConfigError::new(format_args!(
         "the engine `{}` has no leases that outlive the process that asked for them: if the server \
          ended, its clients would lose their locks. Serve one of local:, redis://, \
-         redis+sentinel://, redis-cluster://, postgres://, mysql:// and etcd://, or have the \
+         redis+sentinel://, redis-cluster://, redlock://, postgres://, mysql:// and etcd://, or have the \
          clients use the store without a server",
         capabilities.engine
     )))

@@ -168,7 +168,8 @@ fn zookeeper_is_refused_with_the_reason_and_the_fix() {
     let (world, zookeeper) = (World::new(), ZooKeeper::start(&ZooKeeperConfig::default()));
     let refused = world.run(&["--url", &zookeeper.url(), "serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(refused.code, 78, "{refused:?}");
-    for says in ["`zk`", "clients would lose their locks", "postgres://", "without a server"] {
+    for says in ["`zookeeper`", "clients would lose their locks", "postgres://", "without a server"]
+    {
         assert!(refused.stderr.contains(says), "{refused:?}");
     }
 }

@@ -169,8 +169,8 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> St
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    pub(crate) async fn send(&mut self, bytes: &str) {
-        self.0.write_all(bytes.as_bytes()).await.expect("sent");
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("sent");
     }
 
     /// The client's end.

@@ -92,3 +92,45 @@ fn a_client_that_is_killed_while_it_waits_gives_its_place_up() {
     holder.let_go();
     assert_eq!(holder.code(), 3);
 }
+
+/// The settings are read again while a session is open and a request waits.
+#[test]
+fn a_reload_costs_no_session_and_no_wait() {
+    let world = World::new();
+    // `printf s3cret | sha256sum`
+    let digest = "1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0";
+    let config = |more: &str| {
+        let text = format!(
+            "[[server.tokens]]\nname = \"ci\"\nsha256 = \"{digest}\"\nrights = [\"lock\"]\n{more}"
+        );
+        std::fs::write(world.path("server.toml"), text).expect("written");
+    };
+    config("");
+    let more = ["--config", &world.path("server.toml").display().to_string()];
+    let server = Served::start(&world, "127.0.0.1:0", &more);
+    let ask = |path: &str, body: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-w", "%{http_code}", "-H", "Authorization: Bearer s3cret", "-d", body]);
+        curl.args(["-H", "Content-Type: application/json", &format!("{}{path}", server.1)]);
+        curl.stdout(Stdio::piped()).spawn().expect("curl starts")
+    };
+    let read = |curl: std::process::Child| {
+        let output = curl.wait_with_output().expect("it ends");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let opened = read(ask("/v1/sessions", "{}"));
+    let session = opened.split('"').skip_while(|word| *word != "session").nth(2).expect("an id");
+    let locked = read(ask("/v1/locks/s", &format!(r#"{{"session": "{session}"}}"#)));
+    assert!(locked.ends_with("200"), "{locked}");
+    let mut holder = world.hold(&["a"]);
+    let waiting = ask("/v1/locks/a", r#"{"wait_ms": 60000}"#);
+    world.queued("a", 1);
+    config("prefixes = [\"\"]\n");
+    server.0.signal(Signal::HUP);
+    assert!(server.0.said().contains("was read again"));
+    let beat = read(ask(&format!("/v1/sessions/{session}/heartbeat"), ""));
+    assert!(beat.contains("renewed") && beat.ends_with("200"), "{beat}");
+    holder.let_go();
+    let granted = read(waiting);
+    assert!(granted.ends_with("200"), "{granted}");
+}

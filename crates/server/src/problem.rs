@@ -131,6 +131,12 @@ impl Problem {
             .fix("use a name with one of the prefixes of the token")
     }
 
+    pub(crate) fn outside_stores() -> Problem {
+        let detail = "the token is not good for this store";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+            .fix("use one of the stores of the token: `/stores/NAME` before the path")
+    }
+
     pub(crate) fn wrong_host() -> Problem {
         let detail = "the `Host` header names none of the hosts of this server";
         let title = "The request is for another server";

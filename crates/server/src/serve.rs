@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use futures_util::future::join_all;
 use holdline::{Client, ClientOptions};
-use holdline_core::{Capabilities, LockError};
+use holdline_core::{Capabilities, Engine, LockError};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,7 +32,7 @@ use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
-use crate::config::{ConfigError, ServerConfig};
+use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls;
@@ -113,8 +114,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts and certificates. Sessions and waits go on. The address and the
-    /// limits stay as they are.
+    /// Takes over tokens, hosts and certificates. Sessions and waits go on. The address, the stores
+    /// and the limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
@@ -140,12 +141,28 @@ impl Server {
     /// A setting is wrong, the store has no detached leases, which outlive a server, or the address
     /// is in use.
     pub async fn bind(
-        engine: Arc<dyn holdline_core::Engine>,
+        engine: Arc<dyn Engine>,
+        config: &ServerConfig,
+    ) -> Result<Server, ServerError> {
+        Server::bind_stores(engine, Vec::new(), config).await
+    }
+
+    /// As [`Server::bind`], with more stores: the paths of each begin with `/stores/NAME`.
+    ///
+    /// # Errors
+    /// As [`Server::bind`], or a name cannot be a part of a path.
+    pub async fn bind_stores(
+        engine: Arc<dyn Engine>,
+        others: Vec<(String, Arc<dyn Engine>)>,
         config: &ServerConfig,
     ) -> Result<Server, ServerError> {
         config.validate()?;
-        check(engine.capabilities())?;
-        let client = Client::with_options(engine, ClientOptions::default())?;
+        let client = client_of(engine)?;
+        let others = others.into_iter().map(|(name, engine)| {
+            store_name(&name)?;
+            Ok::<_, ServerError>((name, client_of(engine)?))
+        });
+        let others = others.collect::<Result<Vec<_>, _>>()?;
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
         let listen = config.listen;
         let listener = TcpListener::bind(listen).await;
@@ -153,7 +170,7 @@ impl Server {
         let address = listener.local_addr();
         let address = address.map_err(|error| ServerError::Listen(listen, error))?;
         let hosts = Hosts::new(address, &config.hosts);
-        let app = App::new(client, config.access()?, hosts, config.limits);
+        let app = App::new(client, others, (config.access()?, hosts), config.limits);
         Ok(Server { app, listener, address, tls: Arc::new(RwLock::new(tls)) })
     }
 
@@ -174,7 +191,7 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { app, listener, tls, .. } = self;
         let connections = Connections {
-            router: routes::router(app.clone()),
+            router: routes::router(&app),
             tls,
             room: Arc::new(Semaphore::new(app.limits.config.connections)),
             graceful: GracefulShutdown::new(),
@@ -185,7 +202,7 @@ impl Server {
         tokio::select! {
             biased;
             () = stop => {}
-            () = app.events.wake_readers() => {}
+            _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
             () = connections.accept(&listener) => {}
         }
@@ -200,8 +217,13 @@ impl Server {
         if timeout(app.limits.config.stop_timeout(), all).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
-        app.client.shutdown(LAST_WORD).await;
+        join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
     }
+}
+
+fn client_of(engine: Arc<dyn Engine>) -> Result<Client, ServerError> {
+    check(engine.capabilities())?;
+    Ok(Client::with_options(engine, ClientOptions::default())?)
 }
 
 /// The leases of clients must outlive a server, and no engine without detached leases promises
@@ -222,7 +244,7 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
 async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let over = app.sessions.sweep();
+        let over: usize = app.stores().map(|app| app.sessions.sweep()).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");
         }

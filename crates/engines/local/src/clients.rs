@@ -73,11 +73,15 @@ impl Clients {
         if self.remote.iter().rev().any(|known| *known == client) {
             return;
         }
-        if self.remote.len() == MAX_REMOTE
+        if self.remote.len() >= MAX_REMOTE
             && let Some(oldest) = self.remote.pop_front()
             && !self.wake_socket.forget(oldest)
         {
-            self.remote.push_back(oldest);
+            // The socket is bound by its name, which stays: the next one goes.
+            if let Some(next) = self.remote.pop_front() {
+                self.wake_socket.forget(next);
+            }
+            self.remote.push_front(oldest);
         }
         self.wake_socket.receive_for(client);
         self.remote.push_back(client);

@@ -65,9 +65,17 @@ impl Ground {
 
     /// One more server of the same store.
     pub(crate) async fn on(client: Client, config: &str) -> Ground {
+        Ground::of(client, Vec::new(), config).await
+    }
+
+    /// A server of several stores.
+    pub(crate) async fn of(client: Client, others: Vec<(&str, Client)>, config: &str) -> Ground {
         let config = ServerConfig::from_toml(config).expect("a good configuration");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let server = Server::bind(client.engine().clone(), &config).await.expect("listens");
+        let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
+        let others = others.into_iter().map(named).collect();
+        let server = Server::bind_stores(client.engine().clone(), others, &config).await;
+        let server = server.expect("listens");
         let (address, reloader) = (server.address(), server.reloader());
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {

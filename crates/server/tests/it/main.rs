@@ -9,5 +9,6 @@ mod network;
 mod openapi;
 mod rights;
 mod sessions;
+mod several;
 mod stores;
 mod tls;

@@ -172,8 +172,9 @@ impl Clients {
     /// Removes the files of this process. Others sweep the rest, since its locks end with the
     /// process.
     pub(crate) fn remove_all(&mut self) {
+        // The name by which the socket is bound too: nobody is to be woken by it any more.
         for client in std::mem::take(&mut self.remote) {
-            self.wake_socket.forget(client);
+            self.liveness.remove_client(client);
         }
         let own = std::mem::take(&mut self.files);
         for (client, file) in own {

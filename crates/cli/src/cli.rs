@@ -47,7 +47,7 @@ pub(crate) struct Global {
     /// https://host (a Holdline server)
     /// [default: HOLDLINE_URL, a configuration file, or local:]
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
-    pub(crate) url: Option<String>,
+    pub(crate) url: Vec<String>,
     /// Read this configuration file instead of ./holdline.toml, the user's and the system's
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     #[arg(value_hint = ValueHint::FilePath)]

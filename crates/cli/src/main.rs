@@ -98,7 +98,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             if let Verb::Serve(arguments) = verb {
                 return verbs::serve::run(
                     arguments,
-                    cli.global.config.as_deref(),
+                    (&cli.global.url, cli.global.config.as_deref()),
                     &address,
                     console,
                 );
@@ -117,7 +117,13 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
     let url_flag = match verb {
         Verb::Explain(arguments) if arguments.url.is_some() => arguments.url.clone(),
         Verb::Doctor(arguments) if arguments.url.is_some() => arguments.url.clone(),
-        _ => global.url.clone(),
+        #[cfg(feature = "server")]
+        Verb::Serve(_) => verbs::serve::default_url(&global.url),
+        _ if global.url.len() > 1 => {
+            let message = "--url: only `serve` has more than one engine";
+            return Err(Failure::usage(message).fix("give --url once"));
+        }
+        _ => global.url.first().cloned(),
     };
     let sources = UrlSources {
         url_flag,

@@ -314,6 +314,23 @@ impl Client {
         lease::by_id::release(&self.core, name, lease_id).await
     }
 
+    /// Releases a lease id for good: the store refuses it for at least 30 s, even to a request that
+    /// is still on its way. For ids of [`crate::LockOptions::with_kept_lease_id`], under which
+    /// several requests may have been sent.
+    ///
+    /// # Errors
+    /// As [`Client::release`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::release`].
+    pub async fn give_up_by_id(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        lease::by_id::give_up(&self.core, name, lease_id).await
+    }
+
     /// Returns the holders and the queue of a name.
     ///
     /// # Errors

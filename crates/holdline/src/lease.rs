@@ -310,11 +310,29 @@ pub(crate) mod by_id {
         name: &LockName,
         lease_id: LeaseId,
     ) -> Result<ReleaseOutcome, LockError> {
+        end(core, name, lease_id, false).await
+    }
+
+    /// Releases a lease id for good.
+    pub(crate) async fn give_up(
+        core: &Arc<Core>,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        end(core, name, lease_id, true).await
+    }
+
+    async fn end(
+        core: &Arc<Core>,
+        name: &LockName,
+        lease_id: LeaseId,
+        for_good: bool,
+    ) -> Result<ReleaseOutcome, LockError> {
         // The mode has no effect here, and every engine accepts this one.
         let range = core.shared.engine.capabilities().lease;
         let plan = plan(core, name, DEFAULT_LEASE.clamp(range.min, range.max))?;
         let since = core.shared.clock.now();
-        let request = plan.ending(None, lease_id, false);
+        let request = plan.ending(None, lease_id, for_good);
         Ok(release::release(&core.shared, &plan, &request, since).await)
     }
 

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::config::{ConfigError, ServerConfig, expiry, rights};
+use crate::config::{ConfigError, ServerConfig, TokenConfig, expiry, rights};
 use crate::problem::Problem;
 
 /// What somebody may do.
@@ -72,14 +72,31 @@ struct Known {
     /// The name of the token, the person, or the address.
     name: String,
     rights: Rights,
+    /// The stores that may be used; all of them if there is none.
+    stores: Vec<String>,
     prefixes: Vec<String>,
     expires: Option<Timestamp>,
 }
 
 impl Identity {
-    fn new(name: &str, rights: Rights, prefixes: &[String], expires: Option<Timestamp>) -> Self {
-        let (name, prefixes) = (name.to_owned(), prefixes.to_vec());
-        Identity(Arc::new(Known { name, rights, prefixes, expires }))
+    fn new(name: &str, rights: Rights, (stores, prefixes): (&[String], &[String])) -> Identity {
+        let (name, stores, prefixes) = (name.to_owned(), stores.to_vec(), prefixes.to_vec());
+        Identity(Arc::new(Known { name, rights, stores, prefixes, expires: None }))
+    }
+
+    fn of_token(token: &TokenConfig, rights: Rights, expires: Option<Timestamp>) -> Identity {
+        let (name, stores) = (token.name.clone(), token.stores.clone());
+        let prefixes = token.prefixes.clone();
+        Identity(Arc::new(Known { name, rights, stores, prefixes, expires }))
+    }
+
+    /// Checks that a store may be used.
+    pub(crate) fn may_use(&self, store: &str) -> Result<(), Problem> {
+        let stores = &self.0.stores;
+        match stores.is_empty() || stores.iter().any(|known| known == store) {
+            true => Ok(()),
+            false => Err(Problem::outside_stores()),
+        }
     }
 
     /// Returns the name, by which limits are counted and sessions are owned.
@@ -138,8 +155,7 @@ impl Access {
             })?;
             let (rights, expires) =
                 (rights(&token.rights, &of)?, expiry(token.expires.as_deref(), &of)?);
-            let identity = Identity::new(&token.name, rights, &token.prefixes, expires);
-            Ok(Token { digest, identity })
+            Ok(Token { digest, identity: Identity::of_token(token, rights, expires) })
         });
         let proxy = config.proxy.as_ref().map(|proxy| {
             let header = proxy.header.to_ascii_lowercase();
@@ -150,7 +166,7 @@ impl Access {
             }
             let users = proxy.users.iter().map(|user| {
                 let rights = rights(&user.rights, &format!("proxy.users.{}", user.name))?;
-                Ok(Identity::new(&user.name, rights, &user.prefixes, None))
+                Ok(Identity::new(&user.name, rights, (&user.stores, &user.prefixes)))
             });
             let users = users.collect::<Result<_, ConfigError>>()?;
             Ok(Proxy { header, addresses: proxy.addresses.clone(), users })
@@ -177,10 +193,10 @@ impl Access {
             return token.and_then(|token| self.known(token)).ok_or_else(Problem::unauthenticated);
         }
         if self.certificates {
-            return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, &[], None));
+            return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, (&[], &[])));
         }
         if self.tokens.is_empty() && self.proxy.is_none() {
-            return Ok(Identity::new(&peer.to_string(), Rights::ALL, &[], None));
+            return Ok(Identity::new(&peer.to_string(), Rights::ALL, (&[], &[])));
         }
         Err(Problem::unauthenticated())
     }

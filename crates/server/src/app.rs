@@ -1,4 +1,7 @@
 //! What a request can reach.
+//!
+//! A server has one `App` for each store. They share access, limits, metrics and the end; each has
+//! sessions and events of its own.
 
 use std::sync::Arc;
 
@@ -15,35 +18,64 @@ use crate::metrics::Metrics;
 use crate::sessions::Sessions;
 use crate::shield::Hosts;
 
-/// The state of a server. Clones are the same one.
+/// The name of the store that paths without a store mean.
+pub(crate) const DEFAULT_STORE: &str = "default";
+
+/// The state of a server for one of its stores. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
 pub(crate) struct Inner {
+    /// The name of the store in paths and rights.
+    pub(crate) store: String,
     pub(crate) client: Client,
-    pub(crate) access: RwLock<Arc<Access>>,
-    pub(crate) hosts: RwLock<Arc<Hosts>>,
-    pub(crate) limits: Limits,
+    pub(crate) access: Arc<RwLock<Arc<Access>>>,
+    pub(crate) hosts: Arc<RwLock<Arc<Hosts>>>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) sessions: Sessions,
     pub(crate) events: Events,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     /// Cancelled when the server is to stop.
     pub(crate) stopping: CancellationToken,
+    /// The other stores of the server; empty for all but the default one.
+    pub(crate) others: Vec<App>,
 }
 
 impl App {
-    pub(crate) fn new(client: Client, access: Access, hosts: Hosts, limits: LimitsConfig) -> App {
-        let epoch = client.draw_lease_id().short().to_string();
-        App(Arc::new(Inner {
-            access: RwLock::new(Arc::new(access)),
-            hosts: RwLock::new(Arc::new(hosts)),
-            limits: Limits::new(limits),
-            sessions: Sessions::new(limits.sessions),
-            events: Events::new(epoch),
-            metrics: Metrics::new(),
-            stopping: CancellationToken::new(),
-            client,
-        }))
+    /// Makes the state of a server: `others` are the stores beside the default one, by name.
+    pub(crate) fn new(
+        client: Client,
+        others: Vec<(String, Client)>,
+        (access, hosts): (Access, Hosts),
+        limits: LimitsConfig,
+    ) -> App {
+        let access = Arc::new(RwLock::new(Arc::new(access)));
+        let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
+        let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
+        let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let app = |store: String, client: Client, others| {
+            let epoch = client.draw_lease_id().short().to_string();
+            App(Arc::new(Inner {
+                store,
+                access: access.clone(),
+                hosts: hosts.clone(),
+                limits: limits.clone(),
+                sessions: Sessions::new(sessions),
+                events: Events::new(epoch),
+                metrics: metrics.clone(),
+                stopping: stopping.clone(),
+                client,
+                others,
+            }))
+        };
+        let others =
+            others.into_iter().map(|(name, client)| app(name, client, Vec::new())).collect();
+        app(DEFAULT_STORE.to_owned(), client, others)
+    }
+
+    /// Returns the states of all stores, the default one first.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &App> {
+        std::iter::once(self).chain(&self.others)
     }
 
     /// Returns the engine of the store.

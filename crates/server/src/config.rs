@@ -3,6 +3,7 @@
 //! Tokens stand there as SHA-256 digests, so that a reader of the file cannot use them. A token
 //! is 128 random bits or more, so a plain digest is enough: there is nothing to guess.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::access::{Access, Rights};
+use crate::app::DEFAULT_STORE;
 
 /// What is wrong with the settings, as text for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +46,19 @@ pub struct ServerConfig {
     pub(crate) proxy: Option<ProxyConfig>,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) limits: LimitsConfig,
+    /// The stores beside the default one, by name.
+    pub(crate) stores: BTreeMap<String, StoreUrl>,
+}
+
+/// The URL of a store. It may hold a password, which is never shown.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct StoreUrl(String);
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&holdline::redact_url(&self.0))
+    }
 }
 
 /// One bearer token.
@@ -54,6 +69,9 @@ pub(crate) struct TokenConfig {
     /// The SHA-256 digest of the token in hexadecimal digits.
     pub(crate) sha256: String,
     pub(crate) rights: Vec<String>,
+    /// The stores that it is good for; all of them if there is none.
+    #[serde(default)]
+    pub(crate) stores: Vec<String>,
     /// The prefixes of lock names that it is good for; all names if there is none.
     #[serde(default)]
     pub(crate) prefixes: Vec<String>,
@@ -78,6 +96,8 @@ pub(crate) struct ProxyConfig {
 pub(crate) struct UserConfig {
     pub(crate) name: String,
     pub(crate) rights: Vec<String>,
+    #[serde(default)]
+    pub(crate) stores: Vec<String>,
     #[serde(default)]
     pub(crate) prefixes: Vec<String>,
 }
@@ -150,6 +170,7 @@ impl Default for ServerConfig {
             proxy: None,
             tls: None,
             limits: LimitsConfig::default(),
+            stores: BTreeMap::new(),
         }
     }
 }
@@ -179,6 +200,18 @@ impl ServerConfig {
         self
     }
 
+    /// Adds a store beside the default one, or replaces it.
+    #[must_use]
+    pub fn with_store(mut self, name: impl Into<String>, url: impl Into<String>) -> ServerConfig {
+        self.stores.insert(name.into(), StoreUrl(url.into()));
+        self
+    }
+
+    /// Returns the names and URLs of the stores beside the default one. A URL may hold a password.
+    pub fn stores(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.stores.iter().map(|(name, url)| (name.as_str(), url.0.as_str()))
+    }
+
     /// Returns where the server listens.
     pub fn listen(&self) -> SocketAddr {
         self.listen
@@ -195,6 +228,7 @@ impl ServerConfig {
     /// What is wrong and what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.access()?;
+        self.stores().try_for_each(|(name, _)| store_name(name))?;
         let limits = &self.limits;
         let positive = [
             ("connections", limits.connections),
@@ -234,6 +268,19 @@ impl ServerConfig {
     pub(crate) fn access(&self) -> Result<Access, ConfigError> {
         Access::of(self)
     }
+}
+
+/// Checks the name of a store, which is a part of paths.
+pub(crate) fn store_name(name: &str) -> Result<(), ConfigError> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    let message = match name {
+        DEFAULT_STORE => "is the name of the store that `url` names",
+        _ if name.is_empty() || name.len() > 32 || !name.chars().all(is_plain) => {
+            "must have 1 to 32 characters of a-z, 0-9, `-` and `_`"
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError::new(format_args!("stores: the name {name:?} {message}")))
 }
 
 /// Reads the rights by their names.

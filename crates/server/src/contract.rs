@@ -16,7 +16,7 @@ use futures_util::{StreamExt, stream};
 use holdline_core::latch::LatchCommand;
 use holdline_core::{
     AcquireReply, Hints, Hold, ListRequest, LockError, Operation, Purpose, ReleaseReply,
-    RenewRequest,
+    RenewReply, RenewRequest,
 };
 use holdline_http::wire::{
     Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,
@@ -106,6 +106,13 @@ pub(crate) async fn renew(
         }
     }
     let replies = app.engine().renew(&lines).await;
+    for (line, reply) in lines.iter().zip(&replies) {
+        if let (Purpose::Keep(_), Ok(RenewReply::Unknown)) = (line.purpose, reply) {
+            app.metrics.lost();
+            let event = Event::of(What::Lost, &line.name).lease(line.lease_id);
+            app.events.publish(event.by(identity.name()));
+        }
+    }
     Ok(Json(Outcome::Ok(replies.into_iter().map(outcome).collect())))
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use futures_util::future::join_all;
 use holdline_core::{Certainty, LockName};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
@@ -43,7 +44,9 @@ pub(crate) async fn healthz() -> Json<WellBody> {
     WELL
 }
 
-/// Reports whether the server takes requests: its store answers, and it is not stopping.
+/// Reports whether the server takes requests: its stores answer, and it is not stopping.
+///
+/// Below `/stores/NAME` it reports about that store only.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses(
@@ -59,15 +62,23 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Pro
         return Err(Problem::stopping(Certainty::NotApplied));
     }
     let name = LockName::new(ANY_NAME).map_err(|error| Problem::bad_request(error.to_string()))?;
-    let looked = timeout(ANSWER, app.client.inspect(&name)).await;
-    app.metrics.store_up(matches!(looked, Ok(Ok(_))));
-    match looked {
-        Ok(Ok(_)) => Ok(WELL),
+    let stores = app.stores().map(|app| is_ready(app, &name));
+    let all = join_all(stores).await.into_iter().all(|ready| ready);
+    app.metrics.store_up(all);
+    if all { Ok(WELL) } else { Err(Problem::not_ready()) }
+}
+
+async fn is_ready(app: &App, name: &LockName) -> bool {
+    match timeout(ANSWER, app.client.inspect(name)).await {
+        Ok(Ok(_)) => true,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the store is not ready");
-            Err(Problem::not_ready())
+            tracing::warn!(store = %app.store, %error, "the store is not ready");
+            false
         }
-        Err(_) => Err(Problem::not_ready()),
+        Err(_) => {
+            tracing::warn!(store = %app.store, "the store does not answer");
+            false
+        }
     }
 }
 
@@ -87,7 +98,8 @@ pub(crate) async fn metrics(
 ) -> Result<Response, Problem> {
     identity.may(Right::View)?;
     let (waiting, streams) = app.limits.counts();
-    let text = app.metrics.text(waiting, streams, app.sessions.count());
+    let sessions = app.stores().map(|app| app.sessions.count()).sum();
+    let text = app.metrics.text(waiting, streams, sessions);
     let text = text.ok_or_else(|| Problem::bad_request("the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())

@@ -2,10 +2,12 @@
 //!
 //! - K1: a lease id of the client (`Idempotency-Key`) is asked of the store, and never given up
 //!   here: the same id may be on its way through another server. A place in the queue that nobody
-//!   keeps lapses within seconds, a grant with its lease.
-//! - K2: an id that the server drew is known to nobody before the answer, so the end of the
-//!   connection gives it up at once.
-//! - K3: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
+//!   keeps lapses within seconds, a grant with its lease. The client gives it up for good.
+//! - K2: without a key the library draws the ids. Nobody knows one before the answer, so the end of
+//!   the connection gives it up at once.
+//! - K3: a wait goes on while the store does not answer, until its limit: unlike a client that
+//!   starts, a server knows that its store exists.
+//! - K4: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +17,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_FIRST_LEASE};
-use holdline_core::{Certainty, LeaseId, ListRequest, LockError, LockName, Mode, Moment};
+use holdline_core::{
+    Certainty, ErrorKind, LeaseId, ListRequest, LockError, LockName, Mode, Moment,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
@@ -33,6 +37,8 @@ use crate::views::{
 const TOKEN: HeaderName = HeaderName::from_static("holdline-fencing-token");
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MOST_NAMES: usize = 1_000;
+/// The pause before a wait goes on that the library has ended, because the store does not answer.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What to acquire.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -95,28 +101,31 @@ pub(crate) async fn acquire(
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let began = app.client.clock().now();
-    let wanted = Wanted::of(&app, &identity, name, &headers, body)?;
+    let mut wanted = Wanted::of(&app, &identity, name, &headers, body)?;
     let waiter = match wanted.wait.is_zero() {
         true => None,
         false => Some(app.limits.waiter(identity.name())?),
     };
-    let outcome = granted(&app, &identity, &wanted, began).await;
+    let outcome = granted(&app, &identity, &mut wanted, began).await;
     drop(waiter);
     let waited = began.until(app.client.clock().now());
     let word = outcome.as_ref().map_or_else(Problem::kind, |_| "acquired");
     app.metrics.acquired(word, waited);
     match outcome {
-        Ok(lease) => {
+        Ok((lease, id)) => {
             let event = Event::of(What::Granted, &wanted.name).by(identity.name());
-            let event = event.lease(wanted.lease_id).token(&lease.fencing_token);
-            app.events.publish(event);
+            app.events.publish(event.lease(id).token(&lease.fencing_token));
             let token = HeaderValue::try_from(lease.fencing_token.as_str());
             let token = token.unwrap_or(HeaderValue::from_static(""));
             Ok(([(TOKEN, token)], Json(lease)).into_response())
         }
         Err(problem) => {
             let event = Event::of(What::Refused, &wanted.name).by(identity.name());
-            app.events.publish(event.lease(wanted.lease_id).kind(problem.kind()));
+            let event = event.kind(problem.kind());
+            app.events.publish(match wanted.key {
+                Some(id) => event.lease(id),
+                None => event,
+            });
             Err(problem)
         }
     }
@@ -126,7 +135,8 @@ pub(crate) async fn acquire(
 struct Wanted {
     name: LockName,
     mode: Mode,
-    lease_id: LeaseId,
+    /// The lease id of the client, who alone gives it up.
+    key: Option<LeaseId>,
     lease: Duration,
     wait: Duration,
     session: Option<LeaseId>,
@@ -160,21 +170,23 @@ impl Wanted {
         let mut options = LockOptions::default()
             .with_keep(Keep::Detached)
             .with_lease_duration(lease)
+            .with_value(body.about.value.clone().unwrap_or_default())
             .with_holder(body.about.into_fields());
         if !wait.is_zero() {
             options = options.with_wait(wait);
         }
-        let (lease_id, options) = match headers.get(&KEY) {
-            Some(key) => {
-                let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
-                (id, options.with_kept_lease_id(id))
+        let key = headers.get(&KEY).map(|key| {
+            let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
+            match app.engine().capabilities().repeat {
+                true => Ok(id),
+                false => Err(Problem::no_keys()),
             }
-            None => {
-                let id = app.draw_id();
-                (id, options.with_lease_id(id))
-            }
-        };
-        Ok(Wanted { name, mode, lease_id, lease, wait, session, options })
+        });
+        let key = key.transpose()?;
+        if let Some(id) = key {
+            options = options.with_kept_lease_id(id);
+        }
+        Ok(Wanted { name, mode, key, lease, wait, session, options })
     }
 }
 
@@ -195,11 +207,11 @@ fn mode_of(body: &AcquireBody) -> Result<Mode, Problem> {
 async fn granted(
     app: &App,
     identity: &Identity,
-    wanted: &Wanted,
+    wanted: &mut Wanted,
     began: Moment,
-) -> Result<LeaseBody, Problem> {
+) -> Result<(LeaseBody, LeaseId), Problem> {
     let attempt = async {
-        let guard = take(app, wanted).await?;
+        let guard = take(app, wanted, began).await?;
         let remaining = match guard.remaining() {
             // A longer lease begins with this: ask for the whole one, under the guard.
             _ if wanted.lease > MAX_FIRST_LEASE => guard.renew().await?,
@@ -208,10 +220,10 @@ async fn granted(
         Ok::<(Guard, Duration), LockError>((guard, remaining))
     };
     let (guard, remaining) = while_allowed(app, identity, attempt).await??;
-    let believed_at = app.client.clock().now();
+    let (believed_at, lease_id) = (app.client.clock().now(), guard.lease_id());
     let lease = guard.detach().await.map_err(|error| Problem::from(error.error().clone()))?;
     if let Some(session) = wanted.session
-        && let Err(problem) = app.sessions.keep(session, &wanted.name, wanted.lease_id)
+        && let Err(problem) = app.sessions.keep(session, &wanted.name, lease_id)
     {
         // The session ended while the request waited: nobody would renew the lease.
         return Err(problem.certain(Certainty::Applied));
@@ -219,16 +231,17 @@ async fn granted(
     let waited = began.until(believed_at);
     let drift = waited / 1_000_000 * DEFAULT_DRIFT_PPM;
     let valid_for = waited.saturating_sub(drift).saturating_add(remaining);
-    Ok(LeaseBody {
+    let body = LeaseBody {
         name: wanted.name.as_str().to_owned(),
-        lease_id: wanted.lease_id.to_hex(),
+        lease_id: lease_id.to_hex(),
         fencing_token: lease.fencing_token().to_string(),
         mode: ModeBody::of(wanted.mode),
         lease_duration_ms: millis(wanted.lease),
         valid_for_ms: millis(valid_for),
         waited_ms: millis(waited),
         session: wanted.session.map(LeaseId::to_hex),
-    })
+    };
+    Ok((body, lease_id))
 }
 
 /// Waits for an attempt while the token is good and the server goes on.
@@ -251,7 +264,32 @@ async fn while_allowed<T>(
     }
 }
 
-async fn take(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
+/// Gets the lock, and waits up to the limit for a store that does not answer.
+async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, LockError> {
+    let mut certainty = Certainty::NotApplied;
+    loop {
+        let error = match attempt(app, wanted).await {
+            Ok(guard) => return Ok(guard),
+            Err(error) => error,
+        };
+        if error.certainty() != Certainty::NotApplied {
+            certainty = error.certainty();
+        }
+        let is_outage = matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let left = || wanted.wait.saturating_sub(began.until(app.client.clock().now()));
+        if is_outage {
+            tokio::time::sleep(PAUSE.min(left())).await;
+        }
+        let left = left();
+        if left.is_zero() || !is_outage {
+            return Err(error.with_certainty(certainty));
+        }
+        tracing::debug!(name = %wanted.name, %error, "a wait goes on");
+        wanted.options = std::mem::take(&mut wanted.options).with_wait(left);
+    }
+}
+
+async fn attempt(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
     let (client, name, options) = (&app.client, wanted.name.as_str(), &wanted.options);
     let only_try = wanted.wait.is_zero();
     match (wanted.mode, only_try) {
@@ -347,7 +385,8 @@ pub(crate) async fn release_by_id(
     name: &LockName,
     id: LeaseId,
 ) -> Result<(), Problem> {
-    match app.client.release_by_id(name, id).await? {
+    // A request under the id may still be on its way, through a proxy or another server.
+    match app.client.give_up_by_id(name, id).await? {
         ReleaseOutcome::Released { confirmed: true, .. } | ReleaseOutcome::Nested { .. } => {
             app.events.publish(Event::of(What::Released, name).lease(id).by(identity.name()));
             Ok(())

@@ -20,6 +20,14 @@ use crate::{events, health, locks, operators, sessions};
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     modifiers(&Forms),
+    servers(
+        (url = "/", description = "The default store"),
+        (
+            url = "/stores/{store}",
+            description = "A store that has a name",
+            variables(("store" = (default = "default", description = "The name of the store")))
+        )
+    ),
     paths(
         locks::acquire,
         locks::renew,

@@ -131,6 +131,12 @@ impl Problem {
             .fix("use a name with one of the prefixes of the token")
     }
 
+    pub(crate) fn outside_stores() -> Problem {
+        let detail = "the token is not good for this store";
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+            .fix("use one of the stores of the token: `/stores/NAME` before the path")
+    }
+
     pub(crate) fn wrong_host() -> Problem {
         let detail = "the `Host` header names none of the hosts of this server";
         let title = "The request is for another server";
@@ -185,6 +191,17 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", title, detail)
             .retry_after(Duration::from_secs(1))
             .certain(certainty)
+    }
+
+    /// The store may answer a repeated request with another grant.
+    pub(crate) fn no_keys() -> Problem {
+        let detail = "the store behind this server cannot repeat a request under one lease id";
+        let title = "The store cannot do that";
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        let mut problem = Problem::new(status, "unsupported", title, detail)
+            .fix("leave the header out, and do not repeat the request");
+        problem.0.field = Some("Idempotency-Key".to_owned());
+        problem
     }
 
     /// The token of a revoke is not that of a holder.

@@ -1,4 +1,4 @@
-//! The paths.
+//! The paths. Those of a store that has a name begin with `/stores/NAME`.
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
@@ -9,8 +9,18 @@ use crate::problem::Problem;
 use crate::{contract, events, health, locks, openapi, operators, sessions, shield};
 
 /// Makes the router.
-pub(crate) fn router(app: App) -> Router {
-    let protect = from_fn_with_state(app.clone(), shield::protect);
+pub(crate) fn router(app: &App) -> Router {
+    let stores = app.stores().fold(api(app), |router, store| {
+        router.nest(&format!("/stores/{}", store.store), api(store))
+    });
+    stores
+        .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(from_fn_with_state(app.clone(), shield::protect))
+}
+
+/// The paths of one store.
+fn api(app: &App) -> Router {
     Router::new()
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{name}", post(locks::acquire).get(locks::inspect))
@@ -34,8 +44,5 @@ pub(crate) fn router(app: App) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
-        .fallback(async || Problem::not_found("no such path: see /api/openapi.json"))
-        .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .layer(protect)
-        .with_state(app)
+        .with_state(app.clone())
 }

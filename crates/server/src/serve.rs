@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use futures_util::future::join_all;
 use holdline::{Client, ClientOptions};
-use holdline_core::{Capabilities, LockError};
+use holdline_core::{Capabilities, Engine, LockError};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::RwLock;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,7 +32,7 @@ use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
-use crate::config::{ConfigError, ServerConfig};
+use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls;
@@ -112,8 +114,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts and certificates. Sessions and waits go on. The address and the
-    /// limits stay as they are.
+    /// Takes over tokens, hosts and certificates. Sessions and waits go on. The address, the stores
+    /// and the limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
@@ -139,12 +141,28 @@ impl Server {
     /// A setting is wrong, the store has no detached leases, which outlive a server, or the address
     /// is in use.
     pub async fn bind(
-        engine: Arc<dyn holdline_core::Engine>,
+        engine: Arc<dyn Engine>,
+        config: &ServerConfig,
+    ) -> Result<Server, ServerError> {
+        Server::bind_stores(engine, Vec::new(), config).await
+    }
+
+    /// As [`Server::bind`], with more stores: the paths of each begin with `/stores/NAME`.
+    ///
+    /// # Errors
+    /// As [`Server::bind`], or a name cannot be a part of a path.
+    pub async fn bind_stores(
+        engine: Arc<dyn Engine>,
+        others: Vec<(String, Arc<dyn Engine>)>,
         config: &ServerConfig,
     ) -> Result<Server, ServerError> {
         config.validate()?;
-        check(engine.capabilities())?;
-        let client = Client::with_options(engine, ClientOptions::default())?;
+        let client = client_of(engine)?;
+        let others = others.into_iter().map(|(name, engine)| {
+            store_name(&name)?;
+            Ok::<_, ServerError>((name, client_of(engine)?))
+        });
+        let others = others.collect::<Result<Vec<_>, _>>()?;
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
         let listen = config.listen;
         let listener = TcpListener::bind(listen).await;
@@ -152,7 +170,7 @@ impl Server {
         let address = listener.local_addr();
         let address = address.map_err(|error| ServerError::Listen(listen, error))?;
         let hosts = Hosts::new(address, &config.hosts);
-        let app = App::new(client, config.access()?, hosts, config.limits);
+        let app = App::new(client, others, (config.access()?, hosts), config.limits);
         Ok(Server { app, listener, address, tls: Arc::new(RwLock::new(tls)) })
     }
 
@@ -173,7 +191,7 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Server { app, listener, tls, .. } = self;
         let connections = Connections {
-            router: routes::router(app.clone()),
+            router: routes::router(&app),
             tls,
             room: Arc::new(Semaphore::new(app.limits.config.connections)),
             graceful: GracefulShutdown::new(),
@@ -184,7 +202,7 @@ impl Server {
         tokio::select! {
             biased;
             () = stop => {}
-            () = app.events.wake_readers() => {}
+            _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
             () = connections.accept(&listener) => {}
         }
@@ -199,8 +217,13 @@ impl Server {
         if timeout(app.limits.config.stop_timeout(), all).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
-        app.client.shutdown(LAST_WORD).await;
+        join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
     }
+}
+
+fn client_of(engine: Arc<dyn Engine>) -> Result<Client, ServerError> {
+    check(engine.capabilities())?;
+    Ok(Client::with_options(engine, ClientOptions::default())?)
 }
 
 /// The leases of clients must outlive a server, and no engine without detached leases promises
@@ -210,8 +233,10 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
         return Ok(());
     }
     Err(ConfigError::new(format_args!(
-        "the engine `{}` has no leases that outlive a server: use local:, redis://, postgres://, \
-         mysql:// or etcd://",
+        "the engine `{}` has no leases that outlive the process that asked for them: if the server \
+         ended, its clients would lose their locks. Serve one of local:, redis://, \
+         redis+sentinel://, redis-cluster://, redlock://, postgres://, mysql:// and etcd://, or have the \
+         clients use the store without a server",
         capabilities.engine
     )))
 }
@@ -219,7 +244,7 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
 async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let over = app.sessions.sweep();
+        let over: usize = app.stores().map(|app| app.sessions.sweep()).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");
         }
@@ -250,9 +275,9 @@ impl Connections {
     }
 
     fn start(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
-        // Small answers leave at once. A peer that takes nothing for long is cut off.
+        // Small answers leave at once. A peer that is silent for long is cut off.
         let _ = stream.set_nodelay(true);
-        let _ = limit_unread(&stream);
+        let _ = limit_silence(&stream);
         let limits = &self.app.limits.config;
         let service = Peer { router: self.router.clone(), peer };
         let service = TowerToHyperService::new(service);
@@ -294,11 +319,14 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Cuts a peer off that does not take what was sent for half a minute.
-fn limit_unread(stream: &TcpStream) -> io::Result<()> {
+/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
+/// waiting request of a machine that is off must not keep its place in the queue.
+fn limit_silence(stream: &TcpStream) -> io::Result<()> {
     const HALF_A_MINUTE: u32 = 30_000;
-    rustix::net::sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
-    rustix::net::sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
 
@@ -324,5 +352,21 @@ impl tower_service::Service<http::Request<Incoming>> for Peer {
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(ConnectInfo(self.peer));
         tower_service::Service::call(&mut self.router, request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_whose_leases_end_with_the_server_is_refused_with_the_reason() {
+        let mut capabilities = Capabilities::reference("zk", "here");
+        assert!(check(&capabilities).is_ok());
+        capabilities.detach = false;
+        let error = check(&capabilities).expect_err("no detached leases").to_string();
+        for says in ["the engine `zk`", "would lose their locks", "etcd://", "without a server"] {
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

@@ -101,7 +101,9 @@ impl FromRequestParts<App> for Identity {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         let Some(ConnectInfo(peer)) = peer else { return Err(Problem::unauthenticated()) };
         let access = app.access.read().clone();
-        access.identify(&parts.headers, peer.ip().to_canonical())
+        let identity = access.identify(&parts.headers, peer.ip().to_canonical())?;
+        identity.may_use(&app.store)?;
+        Ok(identity)
     }
 }
 

@@ -60,6 +60,9 @@ pub(crate) struct AboutBody {
     /// The W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) traceparent: Option<String>,
+    /// The value that observers of an election see.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) value: Option<String>,
 }
 
 impl AboutBody {
@@ -73,6 +76,7 @@ impl AboutBody {
             reason: text(fields.reason),
             labels: fields.labels,
             traceparent: text(fields.traceparent),
+            value: text(fields.value),
         }
     }
 

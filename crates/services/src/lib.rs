@@ -14,6 +14,7 @@
 //!
 //! Read next: [`RedisServer`] and [`PostgresServer`], and [`Raw`] to look behind an engine's back.
 
+mod balancer;
 mod certificates;
 mod clock;
 mod cluster;
@@ -44,6 +45,7 @@ mod wait;
 mod wheel;
 mod zookeeper;
 
+pub use balancer::{Balance, LoadBalancer};
 pub use certificates::Certificates;
 pub use clock::ServerClock;
 pub use cluster::{ClusterConfig, RedisCluster};

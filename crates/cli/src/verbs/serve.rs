@@ -1,7 +1,11 @@
 //! `holdline serve`.
+//!
+//! The default store is found as for every verb. Others have names: `--url NAME=URL`, or an entry
+//! of `[server.stores]`.
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use clap::Args;
@@ -11,6 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::address::has_password;
 use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
@@ -23,8 +28,10 @@ const LARGEST: u64 = 1024 * 1024;
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "The table [server] of the file of --config has tokens, TLS and limits; \
-    SIGHUP reads it again. See docs/server.md.\n\nExample:\n  holdline serve --url \
-    redis://localhost --listen 127.0.0.1:7654")]
+    SIGHUP reads it again. More stores have names: repeat --url as NAME=URL, or list them in \
+    [server.stores]; their paths begin with /stores/NAME. See docs/server.md.\n\nExamples:\n  \
+    holdline serve --url redis://localhost --listen 127.0.0.1:7654\n  holdline serve --url \
+    redis://localhost --url billing=postgres://app@db/billing")]
 pub(crate) struct ServeArgs {
     /// Where to listen; without authentication only on this machine [default: the file of
     /// --config, or 127.0.0.1:7654]
@@ -35,19 +42,23 @@ pub(crate) struct ServeArgs {
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn run(
     arguments: &ServeArgs,
-    file: Option<&Path>,
+    (urls, file): (&[String], Option<&Path>),
     address: &Address,
     console: &Console,
 ) -> Outcome {
-    let config = config(arguments, file)?;
+    let config = with_stores(config(arguments, file)?, urls)?;
     raise_file_limit();
     log_to_stderr(console);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let engine = open(address, console).await?;
+        let engine = open(&address.url, console).await?;
+        let mut others = Vec::new();
+        for (name, url) in config.stores() {
+            others.push((name.to_owned(), open(url, console).await?));
+        }
         // Before the address is reported: a program that reads it may send a signal.
         let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
-        let server = Server::bind(engine, &config).await.map_err(failure)?;
+        let server = Server::bind_stores(engine, others, &config).await.map_err(failure)?;
         console.info(&format!("serves {}://{}", scheme(&config), server.address()));
         let reloader = server.reloader();
         tokio::select! {
@@ -63,11 +74,46 @@ fn scheme(config: &ServerConfig) -> &'static str {
     if config.has_tls() { "https" } else { "http" }
 }
 
-async fn open(address: &Address, console: &Console) -> Result<Arc<dyn Engine>, Failure> {
-    if address.url.starts_with("memory:") {
+/// Returns the URL of the default store: the one without a name, or else the first one.
+pub(crate) fn default_url(urls: &[String]) -> Option<String> {
+    let nameless = urls.iter().find(|url| named(url).is_none());
+    let first = || urls.first().and_then(|url| named(url)).map(|(_, url)| url);
+    nameless.map(String::as_str).or_else(first).map(str::to_owned)
+}
+
+/// Splits `NAME=URL`. Before the `=` of a URL's parameter stands a scheme with its colon.
+fn named(url: &str) -> Option<(&str, &str)> {
+    url.split_once('=').filter(|(name, _)| !name.contains([':', '/', '?']))
+}
+
+/// Adds the stores of the command line.
+fn with_stores(config: ServerConfig, urls: &[String]) -> Result<ServerConfig, Failure> {
+    if urls.iter().filter(|url| named(url).is_none()).count() > 1 {
+        let message = "--url: only one store can be the one without a name";
+        return Err(Failure::usage(message).fix("name the others: --url NAME=URL"));
+    }
+    let config = urls.iter().filter_map(|url| named(url)).try_fold(config, |config, store| {
+        let (name, url) = store;
+        if has_password(url) {
+            let message = "--url: the URL holds a password, which every user of this machine can \
+                           read in the list of processes";
+            let fix = "put the URL into `[server.stores]` of a configuration file of mode 0600";
+            return Err(Failure::usage(message).fix(fix));
+        }
+        if config.stores().any(|(known, _)| known == name) {
+            return Err(Failure::usage(format_args!("--url: there are two stores `{name}`")));
+        }
+        Ok(config.with_store(name, url))
+    })?;
+    config.validate().map_err(Failure::config)?;
+    Ok(config)
+}
+
+async fn open(url: &str, console: &Console) -> Result<Arc<dyn Engine>, Failure> {
+    if url.starts_with("memory:") {
         console.warn("memory: the locks end with this server; use it for tests only");
     }
-    let client = holdline::Client::connect(&address.url).await.map_err(url_failure)?;
+    let client = holdline::Client::connect(url).await.map_err(url_failure)?;
     Ok(client.engine().clone())
 }
 
@@ -82,7 +128,13 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
                 return Err(wrong(&"is no configuration file"));
             }
             let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-            ServerConfig::from_toml(&text).map_err(|error| wrong(&error))?
+            let config = ServerConfig::from_toml(&text).map_err(|error| wrong(&error))?;
+            let is_open = about.mode() & 0o077 != 0;
+            if is_open && config.stores().any(|(_, url)| has_password(url)) {
+                let message = "a URL holds a password and others may read the file";
+                return Err(wrong(&message).fix("chmod 600 the file"));
+            }
+            config
         }
         None => ServerConfig::default(),
     };
@@ -139,7 +191,7 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What the store says in its own words goes to standard error, and to no client.
+/// What a store says in its own words goes to standard error, and to no client.
 fn log_to_stderr(console: &Console) {
     let level = match console.is_verbose() {
         true => tracing_subscriber::filter::LevelFilter::DEBUG,

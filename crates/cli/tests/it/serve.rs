@@ -1,8 +1,12 @@
 //! `holdline serve`: programs of any language, and servers that are killed, stopped and reloaded.
 
+mod balanced;
+mod clients;
+
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use rustix::process::Signal;
 
 use crate::world::{Running, World, eventually, output};
@@ -156,6 +160,61 @@ fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
     std::fs::write(world.path("server.toml"), "[server]\nfoo = 1\n").expect("written");
     server.0.signal(Signal::HUP);
     assert!(server.0.said().contains("not reloaded"));
+}
+
+#[test]
+fn several_stores_are_served_by_name() {
+    let world = World::new();
+    let file = |mode: u32, url: &str| {
+        let path = world.path("server.toml");
+        let _ = std::fs::remove_file(&path);
+        std::fs::write(&path, format!("[server.stores]\nus = \"{url}\"\n")).expect("written");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, mode).expect("ours");
+        path.display().to_string()
+    };
+    let local = |name: &str| format!("local://{}", world.path(name).display());
+    let [here, eu, us] = ["here", "eu", "us"].map(local);
+    let config = file(0o644, &us);
+    let eu_named = format!("eu={eu}");
+    let more = ["--url", &here, "--url", &eu_named, "--config", &config];
+    let server = Served::start(&world, "127.0.0.1:0", &more);
+    for (path, store) in [("", &here), ("/stores/eu", &eu), ("/stores/us", &us)] {
+        let url = format!("{}{path}", server.1);
+        let mut holder = world.hold(&["--url", &url, "a"]);
+        let busy = world.run(&["--url", store, "run", "--try", "a", "--", "true"]);
+        assert_eq!(busy.code, 75, "{path}: {busy:?}");
+        holder.let_go();
+        assert_eq!(holder.code(), 3);
+    }
+    let secret = "redis://:s3cret@127.0.0.1:1";
+    let config = file(0o644, secret);
+    for (more, code, says) in [
+        (vec!["--url", &here, "--url", &eu], 64, "NAME=URL"),
+        (vec!["--url", &eu_named, "--url", &eu_named], 64, "two stores `eu`"),
+        (vec!["--url", "eu=redis://:s3cret@127.0.0.1:1"], 64, "0600"),
+        (vec!["--url", "A=local:"], 78, "a-z"),
+        (vec!["--config", &config], 78, "chmod 600"),
+    ] {
+        let refused = world.run(&[&["serve", "--listen", "127.0.0.1:0"], &more[..]].concat());
+        assert_eq!(refused.code, code, "{more:?}: {refused:?}");
+        assert!(refused.stderr.contains(says), "{more:?}: {refused:?}");
+        assert!(!refused.stderr.contains("s3cret"), "{refused:?}");
+    }
+    let twice = world.run(&["--url", &here, "--url", &eu, "run", "a", "--", "true"]);
+    assert!(twice.code == 64 && twice.stderr.contains("only `serve`"), "{twice:?}");
+}
+
+/// The death of the server would end its session, and so what its clients hold.
+#[test]
+fn zookeeper_is_refused_with_the_reason_and_the_fix() {
+    let (world, zookeeper) = (World::new(), ZooKeeper::start(&ZooKeeperConfig::default()));
+    let refused = world.run(&["--url", &zookeeper.url(), "serve", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    for says in ["`zookeeper`", "clients would lose their locks", "postgres://", "without a server"]
+    {
+        assert!(refused.stderr.contains(says), "{refused:?}");
+    }
 }
 
 #[test]

@@ -73,11 +73,15 @@ impl Clients {
         if self.remote.iter().rev().any(|known| *known == client) {
             return;
         }
-        if self.remote.len() == MAX_REMOTE
+        if self.remote.len() >= MAX_REMOTE
             && let Some(oldest) = self.remote.pop_front()
             && !self.wake_socket.forget(oldest)
         {
-            self.remote.push_back(oldest);
+            // The socket is bound by its name, which stays: the next one goes.
+            if let Some(next) = self.remote.pop_front() {
+                self.wake_socket.forget(next);
+            }
+            self.remote.push_front(oldest);
         }
         self.wake_socket.receive_for(client);
         self.remote.push_back(client);
@@ -168,8 +172,9 @@ impl Clients {
     /// Removes the files of this process. Others sweep the rest, since its locks end with the
     /// process.
     pub(crate) fn remove_all(&mut self) {
+        // The name by which the socket is bound too: nobody is to be woken by it any more.
         for client in std::mem::take(&mut self.remote) {
-            self.wake_socket.forget(client);
+            self.liveness.remove_client(client);
         }
         let own = std::mem::take(&mut self.files);
         for (client, file) in own {

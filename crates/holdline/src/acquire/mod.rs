@@ -309,7 +309,10 @@ impl Attempt<'_> {
             match next {
                 Next::Ask => {}
                 Next::NewId => {
-                    self.restart_with_new_id()?;
+                    match self.plan.keeps_id {
+                        true => self.restart_under_kept_id(),
+                        false => self.restart_with_new_id()?,
+                    }
                     // A store that keeps losing its data must not be asked without a pause.
                     self.shared.clock.sleep_until(sent.after(MIN_RETRY)).await;
                 }
@@ -450,6 +453,16 @@ impl Attempt<'_> {
         let metadata = self.request.metadata.clone();
         self.request = self.plan.request(self.core, lease_id, self.request.queue, metadata);
         Ok(())
+    }
+
+    /// Continues under an id that only the caller gives up, though the store has dropped its queue
+    /// entry: if the caller gave it up, the store refuses it.
+    fn restart_under_kept_id(&mut self) {
+        self.place = None;
+        self.request.known = false;
+        let mut new = Ticket::new(self.shared, self.plan, self.ticket.lease_id);
+        new.unsettled = self.ticket.unsettled;
+        std::mem::replace(&mut self.ticket, new).forget();
     }
 
     /// Makes the guard.

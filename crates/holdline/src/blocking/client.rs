@@ -272,6 +272,18 @@ impl Client {
         block_on(self.0.release_by_id(name, lease_id))
     }
 
+    /// As [`crate::Client::give_up_by_id`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::give_up_by_id`].
+    pub fn give_up_by_id(
+        &self,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        block_on(self.0.give_up_by_id(name, lease_id))
+    }
+
     /// As [`crate::Client::inspect`].
     ///
     /// # Errors

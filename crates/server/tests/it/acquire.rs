@@ -1,7 +1,5 @@
 //! Acquire, renew, release, wait, repeat, give up.
 
-use std::time::Duration;
-
 use crate::ground::{Ground, request, store};
 
 const KEY: &str = "0123456789abcdef0123456789abcdef";
@@ -125,20 +123,78 @@ async fn a_repeated_request_gets_the_same_grant_also_elsewhere() {
 #[tokio::test]
 async fn an_id_that_was_given_up_is_never_granted() {
     let ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    // Before its request arrives, and after its grant.
+    for (name, status) in [("a", 410), ("b", 200)] {
+        let path = format!("/v1/locks/{name}");
+        if status == 200 {
+            let granted = ground.ask_with("POST", &path, &with_key(), "").await;
+            assert_eq!(granted.status, 200, "{granted:?}");
+        }
+        let released = ground.ask("DELETE", &format!("{path}/leases/{KEY}"), "").await;
+        assert_eq!(released.status, status, "{released:?}");
+        // A request that a proxy repeats late must not bring back a lock that nobody knows of.
+        for server in [&ground, &other] {
+            let late = server.ask_with("POST", &path, &with_key(), LONG).await;
+            assert_eq!((late.status, late.text("kind")), (409, "cancelled".to_owned()));
+        }
+        let shown = ground.ask("GET", &path, "").await.json();
+        assert_eq!((&shown["held"], &shown["queue_length"]), (&false.into(), &0.into()));
+    }
+}
+
+/// A proxy has sent a waiting request twice: there is one place, and one grant for both.
+#[tokio::test]
+async fn a_request_that_waits_twice_has_one_place_and_one_grant() {
+    let ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    let held = ground.acquire("a", "").await;
+    let mut twins = [ground.open().await, other.open().await, ground.open().await];
+    for twin in &mut twins {
+        twin.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    }
+    let mut behind = ground.open().await;
+    behind.send(&request("POST", "/v1/locks/a", "", LONG)).await;
+    ground.until_waiting("a", 2).await;
+    let lease = format!("/v1/locks/a/leases/{}", held["lease_id"].as_str().expect("an id"));
+    assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
+    let mut tokens = std::collections::BTreeSet::new();
+    for twin in &mut twins {
+        let response = twin.response().await;
+        assert_eq!((response.status, response.text("lease_id")), (200, KEY.to_owned()));
+        tokens.insert(response.text("fencing_token"));
+    }
+    assert_eq!(tokens.len(), 1, "{tokens:?}");
+    let shown = ground.ask("GET", "/v1/locks/a", "").await.json();
+    assert_eq!((&shown["holder_count"], &shown["queue_length"]), (&1.into(), &1.into()));
     let lease = format!("/v1/locks/a/leases/{KEY}");
-    let name = holdline::LockName::new("a").expect("a good name");
-    let nothing = ground.ask("DELETE", &lease, "").await;
-    assert_eq!(nothing.status, 410, "{nothing:?}");
-    // A repeated request that is still on its way must not bring the lock back.
-    let id = KEY.parse().expect("a lease id");
-    let ending = holdline_core::Ending {
-        for_good: true,
-        hold: holdline_core::Hold::Detached(Duration::from_secs(30)),
-    };
-    let request = holdline_core::ReleaseRequest { name, lease_id: id, ending };
-    ground.client.engine().release(&request).await.expect("memory");
-    let late = ground.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
-    assert_eq!((late.status, late.text("kind")), (409, "cancelled".to_owned()));
+    assert_eq!(other.ask("DELETE", &lease, "").await.status, 200);
+    assert_eq!(behind.response().await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_ends_its_wait_through_another_server() {
+    let ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    let _held = ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", &with_key(), LONG)).await;
+    ground.until_waiting("a", 1).await;
+    other.ask("DELETE", &format!("/v1/locks/a/leases/{KEY}"), "").await;
+    let response = waiting.response().await;
+    assert_eq!((response.status, response.text("kind")), (409, "cancelled".to_owned()));
+    ground.until_waiting("a", 0).await;
+}
+
+#[tokio::test]
+async fn what_a_holder_reports_is_shown() {
+    let ground = Ground::start().await;
+    let about = r#"{"host": "h", "pid": 7, "user": "u", "program": "p", "reason": "r",
+        "labels": {"k": "v"}, "traceparent": "t", "value": "10.0.0.7:80"}"#;
+    ground.acquire("a", &format!(r#"{{"about": {about}}}"#)).await;
+    let shown = ground.ask("GET", "/v1/locks/a", "").await.json();
+    let about: serde_json::Value = serde_json::from_str(about).expect("JSON");
+    assert_eq!(shown["holders"][0]["about"], about);
 }
 
 /// A grant whose answer was lost is found again under its key, or ends with its lease.

@@ -65,9 +65,17 @@ impl Ground {
 
     /// One more server of the same store.
     pub(crate) async fn on(client: Client, config: &str) -> Ground {
+        Ground::of(client, Vec::new(), config).await
+    }
+
+    /// A server of several stores.
+    pub(crate) async fn of(client: Client, others: Vec<(&str, Client)>, config: &str) -> Ground {
         let config = ServerConfig::from_toml(config).expect("a good configuration");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let server = Server::bind(client.engine().clone(), &config).await.expect("listens");
+        let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
+        let others = others.into_iter().map(named).collect();
+        let server = Server::bind_stores(client.engine().clone(), others, &config).await;
+        let server = server.expect("listens");
         let (address, reloader) = (server.address(), server.reloader());
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
@@ -119,11 +127,35 @@ impl Ground {
         response.json()
     }
 
+    /// Asks again until the store has come back.
+    pub(crate) async fn ask_through_outage(&self, method: &str, path: &str) -> Response {
+        self.ask_with_through_outage(method, path, "").await
+    }
+
+    /// The same with a body.
+    pub(crate) async fn ask_with_through_outage(
+        &self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> Response {
+        let answered = async {
+            loop {
+                let response = self.ask(method, path, body).await;
+                if response.status != 503 {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // event: can only be asked
+            }
+        };
+        timeout(DEADLINE, answered).await.expect("the store comes back")
+    }
+
     /// Waits until this many wait for a name.
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
-            while self.client.inspect(&name).await.expect("memory").queue_length != count {
+            while self.client.inspect(&name).await.expect("a store").queue_length != count {
                 tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
             }
         };
@@ -145,8 +177,13 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> St
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    pub(crate) async fn send(&mut self, bytes: &str) {
-        self.0.write_all(bytes.as_bytes()).await.expect("sent");
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).await.expect("sent");
+    }
+
+    /// The client's end.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.get_ref().local_addr().expect("an address")
     }
 
     /// Reads one line; an empty one at the end of the connection.

@@ -75,6 +75,25 @@ async fn a_body_that_is_not_said_to_be_json_is_refused() {
 }
 
 #[tokio::test]
+async fn bytes_that_are_not_utf_8_are_refused() {
+    let ground = Ground::start().await;
+    let head = |headers: &[u8], length: usize| {
+        let line = b"POST /v1/locks/a HTTP/1.1\r\nHost: localhost\r\n";
+        let length = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        [line, length.as_bytes(), headers, b"\r\n"].concat()
+    };
+    let body = b"{\"about\": {\"reason\": \"\xff\xfe\"}}";
+    let in_body = [head(b"", body.len()).as_slice(), body].concat();
+    let in_header = head(b"Idempotency-Key: \xff\xfe\r\n", 0);
+    for (bytes, status) in [(in_body, 400), (in_header, 422)] {
+        let mut connection = ground.open().await;
+        connection.send(&bytes).await;
+        assert_eq!(connection.response().await.status, status);
+    }
+    assert_eq!(ground.ask("GET", "/v1/locks/a", "").await.json()["held"], false);
+}
+
+#[tokio::test]
 async fn a_name_is_exact_whatever_is_in_it() {
     let ground = Ground::start().await;
     for (path, name) in [

@@ -10,5 +10,6 @@ mod many;
 mod places;
 mod processes;
 mod reboots;
+mod remote;
 mod role;
 mod support;

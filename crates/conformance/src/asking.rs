@@ -105,3 +105,31 @@ pub async fn renew(
     };
     engine.renew(&[line]).await.pop().expect("one answer")
 }
+
+/// Renews, and must be unknown.
+///
+/// # Panics
+/// It is known.
+pub async fn is_unknown(engine: &dyn Engine, request: &AcquireRequest, purpose: Purpose) {
+    let reply = renew(engine, request, purpose).await;
+    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+}
+
+/// Checks that a name is usable: another contender gets it at once, with a token larger than
+/// `after`, and its release frees the name; a release hands it to a waiter.
+///
+/// # Panics
+/// It is not.
+pub async fn is_usable(engine: &dyn Engine, text: &str, after: FencingToken) {
+    for _ in 0..2 {
+        let newcomer = AcquireRequest { queue: false, ..request(text) };
+        assert!(take(engine, &newcomer).await > after);
+        let_go(engine, &newcomer).await;
+    }
+    let (held, waits) = (request(text), request(text));
+    take(engine, &held).await;
+    queue(engine, &waits).await;
+    let_go(engine, &held).await;
+    take(engine, &AcquireRequest { known: true, ..waits.clone() }).await;
+    let_go(engine, &waits).await;
+}

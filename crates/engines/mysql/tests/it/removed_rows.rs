@@ -1,32 +1,10 @@
 //! Rows that somebody removed by hand: the name stays usable, and exclusive.
 
-use holdline_core::{
-    AcquireReply, AcquireRequest, Engine, FencingToken, Mode, Purpose, RenewReply,
-};
-use holdline_mysql::MysqlEngine;
+use holdline_conformance::asking::{is_unknown, is_usable};
+use holdline_core::{AcquireReply, AcquireRequest, Engine, Mode, Purpose, RenewReply};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::support::{HOLD, engine, let_go, queue, renew, request, take};
-
-async fn is_unknown(engine: &MysqlEngine, asked: &AcquireRequest, purpose: Purpose) {
-    let reply = renew(engine, asked, purpose).await;
-    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
-}
-
-/// Another contender gets the name at once, with a larger token, and its release frees the name.
-async fn is_usable(engine: &MysqlEngine, after: FencingToken) {
-    for _ in 0..2 {
-        let newcomer = AcquireRequest { queue: false, ..request("a") };
-        assert!(take(engine, &newcomer).await > after);
-        let_go(engine, &newcomer).await;
-    }
-    let (held, waits) = (request("a"), request("a"));
-    take(engine, &held).await;
-    queue(engine, &waits).await;
-    let_go(engine, &held).await;
-    take(engine, &AcquireRequest { known: true, ..waits.clone() }).await;
-    let_go(engine, &waits).await;
-}
 
 #[tokio::test]
 async fn a_name_whose_holder_was_removed_is_free() {
@@ -39,7 +17,7 @@ async fn a_name_whose_holder_was_removed_is_free() {
         if renews_first {
             is_unknown(&engine, &held, Purpose::Keep(HOLD)).await;
         }
-        is_usable(&engine, token).await;
+        is_usable(&engine, "a", token).await;
         is_unknown(&engine, &held, Purpose::Keep(HOLD)).await;
     }
     // A look shows it as it is.
@@ -62,7 +40,7 @@ async fn a_queue_whose_holder_was_removed_is_served() {
     assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
     assert!(take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await > token);
     let_go(&engine, &waits).await;
-    is_usable(&engine, token).await;
+    is_usable(&engine, "a", token).await;
 }
 
 /// Slots are numbered: a new holder gets none that another one has.
@@ -87,7 +65,7 @@ async fn one_of_several_holders_that_was_removed_costs_no_other_its_lease() {
         assert!(matches!(reply, Ok(AcquireReply::Busy { .. })), "{reply:?}");
         let_go(&engine, one).await;
     }
-    is_usable(&engine, token).await;
+    is_usable(&engine, "a", token).await;
 }
 
 /// The holder's row is left: nobody else gets the name before its lease has ended.
@@ -116,7 +94,7 @@ async fn a_name_whose_first_row_was_removed_is_free_when_the_lease_has_ended() {
     let_go(&engine, &second).await;
     // A name without a holder has its last token in the row of its last holder.
     server.sql("delete from holdline_heads where name = 'a'");
-    is_usable(&engine, next).await;
+    is_usable(&engine, "a", next).await;
 }
 
 /// The count of the queue is wrong until its silence has passed.
@@ -131,5 +109,5 @@ async fn a_contender_that_was_removed_blocks_nobody() {
     is_unknown(&engine, &waits, Purpose::Wait).await;
     let_go(&engine, &held).await;
     server.sql("update holdline_heads set heard_since = 1 where name = 'a'");
-    is_usable(&engine, token).await;
+    is_usable(&engine, "a", token).await;
 }

@@ -1,30 +1,10 @@
 //! Rows that somebody removed by hand: the name stays usable.
 
-use holdline_core::{AcquireRequest, FencingToken, Purpose, RenewReply};
-use holdline_postgres::PostgresEngine;
+use holdline_conformance::asking::{is_unknown, is_usable};
+use holdline_core::Purpose;
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{HOLD, engine, let_go, queue, renew, request, take};
-
-async fn is_unknown(engine: &PostgresEngine, asked: &AcquireRequest, purpose: Purpose) {
-    let reply = renew(engine, asked, purpose).await;
-    assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
-}
-
-/// Another contender gets the name at once, with a larger token, and its release frees the name.
-async fn is_usable(engine: &PostgresEngine, after: FencingToken) {
-    for _ in 0..2 {
-        let newcomer = AcquireRequest { queue: false, ..request("a") };
-        assert!(take(engine, &newcomer).await > after);
-        let_go(engine, &newcomer).await;
-    }
-    let (held, waits) = (request("a"), request("a"));
-    take(engine, &held).await;
-    queue(engine, &waits).await;
-    let_go(engine, &held).await;
-    take(engine, &AcquireRequest { known: true, ..waits.clone() }).await;
-    let_go(engine, &waits).await;
-}
+use crate::support::{HOLD, engine, let_go, queue, request, take};
 
 /// The row of a name contains its holders; its queue has rows of its own.
 #[tokio::test]
@@ -37,7 +17,7 @@ async fn a_name_whose_row_was_removed_is_free_and_its_queue_begins_anew() {
     server.sql("delete from holdline.heads where name = 'a'");
     is_unknown(&engine, &held, Purpose::Keep(HOLD)).await;
     is_unknown(&engine, &waits, Purpose::Wait).await;
-    is_usable(&engine, token).await;
+    is_usable(&engine, "a", token).await;
     assert_eq!(server.sql("select count(*) from holdline.waiters"), ["0"]);
 }
 
@@ -53,5 +33,5 @@ async fn a_contender_that_was_removed_blocks_nobody() {
     is_unknown(&engine, &waits, Purpose::Wait).await;
     let_go(&engine, &held).await;
     server.sql("update holdline.heads set heard_since = 1 where name = 'a'");
-    is_usable(&engine, token).await;
+    is_usable(&engine, "a", token).await;
 }

@@ -40,7 +40,7 @@ impl Election {
         Election { store, observer, seen: RefCell::default() }
     }
 
-    fn line<'a>(value: &'a str) -> Vec<&'a str> {
+    fn line(value: &str) -> Vec<&str> {
         let flags = ["--lease", "4s", "--grace", "300ms", "--resign-on", "USR1", "--value", value];
         [&["elect", "e"][..], &flags, &["--", "sh", "-c", JOB]].concat()
     }

@@ -40,12 +40,12 @@ impl Election {
         Election { store, observer, seen: RefCell::default() }
     }
 
-    fn line<'a>(value: &'a str) -> Vec<&'a str> {
+    fn line(value: &str) -> Vec<&str> {
         let flags = ["--lease", "4s", "--grace", "300ms", "--resign-on", "USR1", "--value", value];
         [&["elect", "e"][..], &flags, &["--", "sh", "-c", JOB]].concat()
     }
 
-    /// Waits until a candidate's command runs, and the observer sees it; returns the term.
+    /// Waits until a candidate's command writes, and the observer sees it; returns the term.
     fn leads(&self, candidate: &Running, value: &str) -> u64 {
         let term = term_of(candidate);
         let mut seen = self.seen.borrow_mut();
@@ -57,14 +57,19 @@ impl Election {
             assert!(next != term || leader["value"] == value, "{leader}");
             seen.push(next);
         }
+        let mine = format!("{term} ");
+        eventually("it writes", || self.beliefs().lines().any(|line| line.starts_with(&mine)));
         term
+    }
+
+    fn beliefs(&self) -> String {
+        std::fs::read_to_string(self.store.world.path("beliefs")).unwrap_or_default()
     }
 
     /// No command ran beside another, or after one of a later term.
     fn judge(&self, terms: &[u64]) {
-        let text = std::fs::read_to_string(self.store.world.path("beliefs")).expect("written");
         let mut spans: Vec<(u64, u64, u64)> = Vec::new();
-        for line in text.lines() {
+        for line in self.beliefs().lines() {
             let (term, now) = line.split_once(' ').expect("a term and a time");
             let term: u64 = term.parse().expect("a term");
             let now: u64 = now.replace('.', "").parse().expect("hundredths of a second");

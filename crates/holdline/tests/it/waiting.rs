@@ -232,6 +232,39 @@ async fn a_waiter_that_the_store_lost_queues_again_under_another_id() {
     }
 }
 
+/// The caller may have sent another request under its id: nobody else gives it up.
+#[tokio::test]
+async fn a_kept_id_that_the_store_lost_is_asked_anew_unless_the_caller_gave_it_up() {
+    for gave_up in [false, true] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner);
+        let client = client(faulty.clone(), &clock, 15);
+        let held = client.mutex("a").expect("good").lock().await.expect("free");
+        let id = client.draw_lease_id();
+        let kept = LockOptions::default().with_kept_lease_id(id);
+        let mutex = client.mutex_with("a", &kept).expect("good");
+        let waiter = tokio::spawn(mutex.lock_owned());
+        settle().await;
+        if gave_up {
+            let client = client.clone();
+            let given_up = async move { client.give_up_by_id(&name("a"), id).await };
+            drive(&clock, given_up).await.expect("answered");
+        } else {
+            let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
+            faulty.flush(fresh);
+        }
+        pass(&clock, Duration::from_millis(1_200)).await;
+        match (gave_up, waiter.await.expect("no panic")) {
+            (false, granted) => assert_eq!(granted.expect("free now").lease_id(), id),
+            (true, refused) => {
+                let error = refused.expect_err("given up");
+                assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error:?}");
+            }
+        }
+        drop(held);
+    }
+}
+
 #[tokio::test]
 async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let (inner, clock) = engine();

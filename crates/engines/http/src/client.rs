@@ -34,8 +34,8 @@ use crate::options::HttpOptions;
 
 /// The largest response that is read: a page of a thousand names, each with many waiters.
 const LARGEST: usize = 64 * 1024 * 1024;
-/// How long an idle connection is kept: for less than a server keeps it.
-const IDLE: Duration = Duration::from_secs(20);
+/// How long an idle connection is kept: for less than a server keeps it, 15 s unless configured.
+const IDLE: Duration = Duration::from_secs(10);
 /// How many idle connections are kept: one for each task that asks at once, so that tasks in their
 /// hundreds do not connect anew for each request.
 const MOST_IDLE: usize = 256;

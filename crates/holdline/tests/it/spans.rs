@@ -8,6 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
 use holdline::{Keep, LockOptions, Operation};
@@ -116,10 +117,20 @@ impl Subscriber for Notes {
     }
 }
 
+/// Begins to write down the spans of this thread. Before that, one lock makes sure that tracing
+/// knows the callsites: another test that met them first at the moment at which this subscriber is
+/// set could leave them off for good.
+async fn begin() -> (Notes, DefaultGuard) {
+    let (engine, clock) = engine();
+    let mutex = client(engine, &clock, 1).mutex("before").expect("good");
+    mutex.lock().await.expect("free").release().await;
+    let notes = Notes::default();
+    (notes.clone(), tracing::subscriber::set_default(notes))
+}
+
 #[tokio::test]
 async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
-    let notes = Notes::default();
-    let _here = tracing::subscriber::set_default(notes.clone());
+    let (notes, _here) = begin().await;
     let (engine, clock) = engine();
     let client = client(engine, &clock, 1);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -160,8 +171,7 @@ async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
 
 #[tokio::test]
 async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
-    let notes = Notes::default();
-    let _here = tracing::subscriber::set_default(notes.clone());
+    let (notes, _here) = begin().await;
     let (engine, clock) = engine();
     let client = client(engine, &clock, 1);
     let second = Duration::from_secs(1);
@@ -212,8 +222,7 @@ async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
 
 #[tokio::test]
 async fn both_spans_are_children_of_the_span_that_asks() {
-    let notes = Notes::default();
-    let _here = tracing::subscriber::set_default(notes.clone());
+    let (notes, _here) = begin().await;
     let (engine, clock) = engine();
     let client = client(engine, &clock, 1);
     let mutex = client.mutex("a").expect("good");

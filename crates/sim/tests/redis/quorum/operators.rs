@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::{Engine, FencingToken, LockError, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
-use super::nodes::SimNode;
+use super::nodes::{NODES, SimNode};
 use super::run::{ScenarioKind, World};
 use crate::world::tasks::Process;
 
@@ -35,10 +35,10 @@ pub(crate) fn is_several_sets(kind: ScenarioKind, error: &LockError) -> bool {
     kind == ScenarioKind::Wild && error.to_string().contains("these servers are not one set")
 }
 
-/// Confirms that no lock is held on any of the servers.
+/// Confirms that no lock is held on any of the servers. It asks none of them first: some faults
+/// need servers that vote soon after they have lost their data.
 async fn vouch_for_all(admin: &QuorumAdmin) -> Result<&'static str, LockError> {
-    let nodes = admin.status().await.nodes.into_iter();
-    let all: Vec<String> = nodes.map(|node| node.address).collect();
+    let all: Vec<String> = (0..NODES).map(|node| format!("n{node}:6379")).collect();
     admin.vouch(&all).await.map(|_| "done")
 }
 

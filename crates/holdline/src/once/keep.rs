@@ -46,7 +46,8 @@ impl OnceRun {
         std::time::UNIX_EPOCH + Duration::from_millis(self.span.start)
     }
 
-    /// Keeps the slot until its end: the job is done, and nobody runs it again.
+    /// Keeps the slot until its end: the job is done, and nobody runs it again. If the store grants
+    /// nothing for a while, as after a failover, this waits for as long, under the lease.
     ///
     /// # Errors
     /// `Lost`: the lease was lost before, and another machine may have run the job. Others: the
@@ -136,12 +137,22 @@ impl OnceRun {
                 Ok(_) => return Ok(()),
                 Err(back) => back,
             };
-            if tries == TRIES || !is_worth_repeating(&error) || !back.is_valid() {
+            let pause = match error.kind() {
+                _ if !back.is_valid() => None,
+                // It ends by itself, and until then the lease keeps the slot.
+                ErrorKind::Quarantined { left } => Some((*left).max(PAUSE.0)),
+                ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. } if tries < TRIES => {
+                    tries += 1;
+                    Some(PAUSE.1)
+                }
+                _ => None,
+            };
+            let Some(pause) = pause else {
                 back.release().await;
                 return Err(error.with_name(&self.once.name));
-            }
-            (guard, tries) = (back, tries + 1);
-            shared.clock.sleep_until(shared.clock.now().after(PAUSE.1)).await;
+            };
+            guard = back;
+            shared.clock.sleep_until(shared.clock.now().after(pause)).await;
         }
     }
 
@@ -185,10 +196,6 @@ impl Drop for OnceRun {
             guard.disarm();
         }
     }
-}
-
-fn is_worth_repeating(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. })
 }
 
 fn lost_before(outcome: ReleaseOutcome, shared: &crate::core::Shared) -> Result<(), LockError> {

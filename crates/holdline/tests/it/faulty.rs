@@ -83,6 +83,8 @@ pub(crate) struct Line {
     pub(crate) mute: AtomicBool,
     /// What the next looks at names are answered with.
     pub(crate) looks: Mutex<VecDeque<Result<Snapshot, LockError>>>,
+    /// What the next operations are refused with.
+    pub(crate) refused_operations: Mutex<VecDeque<LockError>>,
     /// What every renewal is answered with, if anything.
     pub(crate) nonsense: Mutex<Option<RenewReply>>,
     late: Mutex<Vec<AcquireRequest>>,
@@ -135,6 +137,7 @@ impl Faulty {
             ending: AtomicBool::new(false),
             mute: AtomicBool::new(false),
             looks: Mutex::default(),
+            refused_operations: Mutex::default(),
             nonsense: Mutex::new(None),
             late: Mutex::default(),
             delay: Mutex::new(None),
@@ -296,7 +299,11 @@ impl Engine for Faulty {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        Answer::ready(now(self.inner().operate(operation)))
+        let refused = self.line.refused_operations.lock().pop_front();
+        Answer::ready(match refused {
+            Some(error) => Err(error),
+            None => now(self.inner().operate(operation)),
+        })
     }
 
     fn flush(&self) -> Answer<'_, ()> {

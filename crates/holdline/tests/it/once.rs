@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline::{
-    Begun, Client, Clock, ErrorKind, HolderFields, LockOptions, ManualClock, MemoryEngine, Once,
-    OnceOptions, OnceOutcome, Slot,
+    Begun, Certainty, Client, Clock, ErrorKind, HolderFields, LockError, LockOptions, ManualClock,
+    MemoryEngine, Once, OnceOptions, OnceOutcome, Slot,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::faulty::Faulty;
 use crate::support::{drive, engine, look, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
@@ -125,6 +126,26 @@ async fn a_waiter_takes_over_from_a_failed_job_and_not_from_a_finished_one() {
         assert_eq!(outcome.ran(), fails, "{outcome:?}");
         pass(&clock, QUARTER).await;
     }
+}
+
+/// The store refuses to keep the slot for as long as it may have lost grants. That ends, and the
+/// lease lasts.
+#[tokio::test]
+async fn a_job_that_ends_while_the_store_grants_nothing_keeps_its_slot() {
+    let (memory, clock) = engine();
+    let faulty = Faulty::new(memory.clone()).with_capabilities(|can| can.lease.max = 60 * S);
+    let client = Client::with_options(Arc::new(faulty.clone()), options(&clock, 1));
+    let job = once(&client.expect("a client"), at(&clock, 0));
+    let Begun::Run(run) = job.begin().await.expect("free") else { panic!("the slot is free") };
+    for left in [40 * S, 20 * S, S, MS, MS] {
+        let kind = ErrorKind::Quarantined { left };
+        let error = LockError::new("faulty", kind, Certainty::NotApplied);
+        faulty.line.refused_operations.lock().push_back(error);
+    }
+    drive(&clock, run.finish()).await.expect("kept when the store grants again");
+    assert!(faulty.line.refused_operations.lock().is_empty());
+    let outcome = self::run(&once(&machine(&memory, &clock, 2), at_once(at(&clock, 0)))).await;
+    assert!(matches!(outcome, OnceOutcome::AlreadyRan(_)), "{outcome:?}");
 }
 
 /// Leaves the slot as a machine that dies does: its lease ends, and nobody renews it.

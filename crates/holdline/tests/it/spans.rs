@@ -117,13 +117,15 @@ impl Subscriber for Notes {
     }
 }
 
-/// Begins to write down the spans of this thread. Before that, one lock makes sure that tracing
-/// knows the callsites: another test that met them first at the moment at which this subscriber is
-/// set could leave them off for good.
+/// Begins to write down the spans of this thread. Tracing decides once for a callsite whether
+/// anybody wants it: a test that meets it first at the moment at which another one sets its
+/// subscriber could leave it off for both. So the callsites are met before, and a
+/// thread that does so just now needs microseconds.
 async fn begin() -> (Notes, DefaultGuard) {
     let (engine, clock) = engine();
     let mutex = client(engine, &clock, 1).mutex("before").expect("good");
     mutex.lock().await.expect("free").release().await;
+    std::thread::sleep(Duration::from_millis(50)); // event: other threads know them too
     let notes = Notes::default();
     (notes.clone(), tracing::subscriber::set_default(notes))
 }

@@ -14,6 +14,8 @@ mod examples {
     pub(crate) mod semaphore_pool;
 }
 
+#[path = "../it/callsites.rs"]
+mod callsites;
 mod otlp;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,6 @@
 //! The example `otlp`, with a collector that receives what its exporter sends.
 
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -17,6 +15,7 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode as Ended;
 use prost::Message;
 use tokio::sync::oneshot;
 
+use super::callsites::decided;
 use super::examples::otlp;
 use super::{LockName, redis};
 
@@ -72,11 +71,10 @@ async fn collector() -> (String, Received) {
 #[tokio::test]
 async fn otlp_exports_a_wait_that_links_to_the_span_of_the_holder() {
     let (_server, [first, second]) = redis().await;
-    // Tracing decides once for a callsite whether anybody wants it: a test that meets it first at
-    // the moment at which this one sets its subscriber could leave it off. So it is met before,
-    // and a thread that does so just now needs microseconds.
-    otlp::report(&first, async {}).await.expect("free");
-    sleep(Duration::from_millis(50)); // event: other threads know them too
+    decided(&["report", "lock.wait", "lock.hold"], async || {
+        otlp::report(&first, async {}).await.expect("free");
+    })
+    .await;
     let (endpoint, received) = collector().await;
     let (provider, subscriber) = otlp::export_to(&endpoint).expect("an exporter");
     let here = tracing::subscriber::set_default(subscriber);

@@ -3,6 +3,7 @@
 mod any_of;
 mod basics;
 mod blocking;
+mod callsites;
 mod cancel;
 mod drops;
 mod election;

@@ -13,6 +13,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use holdline::{Keep, LockOptions, Operation};
 
+use crate::callsites::decided;
 use crate::support::{client, engine, name, pass, settle};
 
 /// One span: its fields, and whether it has ended.
@@ -117,15 +118,14 @@ impl Subscriber for Notes {
     }
 }
 
-/// Begins to write down the spans of this thread. Tracing decides once for a callsite whether
-/// anybody wants it: a test that meets it first at the moment at which another one sets its
-/// subscriber could leave it off for both. So the callsites are met before, and a
-/// thread that does so just now needs microseconds.
+/// Begins to write down the spans of this thread.
 async fn begin() -> (Notes, DefaultGuard) {
-    let (engine, clock) = engine();
-    let mutex = client(engine, &clock, 1).mutex("before").expect("good");
-    mutex.lock().await.expect("free").release().await;
-    std::thread::sleep(Duration::from_millis(50)); // event: other threads know them too
+    decided(&["lock.wait", "lock.hold"], async || {
+        let (engine, clock) = engine();
+        let mutex = client(engine, &clock, 1).mutex("before").expect("good");
+        mutex.lock().await.expect("free").release().await;
+    })
+    .await;
     let notes = Notes::default();
     (notes.clone(), tracing::subscriber::set_default(notes))
 }

@@ -44,17 +44,17 @@ async fn what_a_minority_loses_costs_no_lock_and_is_undone() {
 async fn a_refusal_beside_a_lost_node_names_the_holder() {
     let nodes = Nodes::start(5, MINUTE).await;
     let (client, other) = (nodes.client().await, nodes.client().await);
-    // The floors of a new set differ from node to node. Who has had a token proposes a later one to
-    // all, so that the slower nodes have the same.
-    let_go(take(&client, "first", &patient()).await).await;
-    let guard = take(&client, "a", &patient()).await;
+    // A node that voted late may hold nothing of it, and it cannot name its holder then.
+    let guard = nodes.take_on_all(&client, "a", &patient()).await;
     nodes.0[4].kill();
     until("the loss of the node is seen", || TcpStream::connect(nodes.0[4].address()).is_err())
         .await;
     for _ in 0..3 {
         let error = try_take(&other, "a", &patient()).await.expect_err("it is held");
         let ErrorKind::Busy { holder: Some(holder) } = error.kind() else { panic!("{error:?}") };
-        assert_eq!(holder.token, Some(guard.fencing_token()), "{error:?}");
+        // The floors of a new set differ from node to node, so a late node may have another token.
+        // Then none is named.
+        assert!(holder.token.is_none_or(|token| token == guard.fencing_token()), "{error:?}");
         assert_eq!(holder.lease_id, guard.lease_id().short(), "{error:?}");
     }
     let_go(guard).await;

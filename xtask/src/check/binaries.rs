@@ -44,6 +44,12 @@ struct Profile {
 }
 
 impl Binary {
+    #[cfg(test)]
+    pub(crate) fn new(package: &str, target: &str, program: PathBuf) -> Self {
+        let directory = program.parent().map(Path::to_path_buf).unwrap_or_default();
+        Binary { package: package.to_owned(), target: target.to_owned(), program, directory }
+    }
+
     /// How the summary calls it.
     pub(crate) fn title(&self) -> String {
         format!("{} {}", self.package, self.target)

@@ -10,6 +10,8 @@ pub(crate) struct Counts {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
+    /// Those of the passed ones that failed at first.
+    pub(crate) unsteady: usize,
 }
 
 impl AddAssign for Counts {
@@ -17,6 +19,7 @@ impl AddAssign for Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.unsteady += other.unsteady;
     }
 }
 
@@ -29,7 +32,8 @@ pub(crate) fn closing_line(line: &str) -> Option<Counts> {
         field.strip_suffix(word)?.trim().parse().ok()
     };
     let skipped = number("ignored")? + number("filtered out")?;
-    Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped })
+    let (passed, failed) = (number("passed")?, number("failed")?);
+    Some(Counts { passed, failed, skipped, unsteady: 0 })
 }
 
 /// Counts the tests of one run, line by line.
@@ -76,7 +80,7 @@ impl Tally {
     /// A binary that did not come to its closing line has crashed.
     fn close(&mut self) {
         let Some((announced, so_far)) = self.open.take() else { return };
-        let Counts { passed, failed, skipped } = so_far;
+        let Counts { passed, failed, skipped, .. } = so_far;
         let lost = announced.saturating_sub(passed + failed + skipped);
         self.total += Counts { failed: failed + lost, ..so_far };
         self.not_passed.push(format!("{lost} of the {announced} tests of a binary that crashed"));
@@ -129,7 +133,7 @@ mod tests {
             "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; \
              finished in 0.01s",
         ]);
-        assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(counts, Counts { passed: 2, failed: 1, skipped: 1, unsteady: 0 });
         assert_eq!(named, ["a::b", "a::c"]);
     }
 
@@ -142,18 +146,21 @@ mod tests {
         let next = ["running 1 test", "test d ... ok", closing];
         for lines in [[crashed, next].concat(), [next, crashed].concat()] {
             let (counts, named) = tally(&lines);
-            assert_eq!(counts, Counts { passed: 3, failed: 1, skipped: 0 });
+            assert_eq!(counts, Counts { passed: 3, failed: 1, ..Counts::default() });
             assert_eq!(named, ["1 of the 3 tests of a binary that crashed"]);
         }
         let (counts, _) = tally(&crashed[..2]);
-        assert_eq!(counts, Counts { passed: 1, failed: 2, skipped: 0 });
+        assert_eq!(counts, Counts { passed: 1, failed: 2, ..Counts::default() });
     }
 
     #[test]
     fn the_closing_line_is_read() {
         let line = "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; \
             3 filtered out; finished in 0.01s";
-        assert_eq!(closing_line(line), Some(Counts { passed: 5, failed: 2, skipped: 4 }));
+        assert_eq!(
+            closing_line(line),
+            Some(Counts { passed: 5, failed: 2, skipped: 4, unsteady: 0 })
+        );
     }
 
     #[test]

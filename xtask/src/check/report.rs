@@ -33,7 +33,10 @@ pub(crate) fn summary(lines: &[StepReport]) -> Summary {
     }
     let well = lines.iter().all(|line| line.outcome.is_ok()) && total.failed == 0;
     text += &row("all", if well { "ok" } else { "FAILED" }, took, "");
-    let Counts { passed, failed, skipped } = total;
+    let Counts { passed, failed, skipped, unsteady } = total;
+    if unsteady > 0 {
+        text += &format!("\n{unsteady} of the passed tests failed at first; look for `unsteady:`");
+    }
     text += &format!("\n{passed} passed, {failed} failed, {skipped} skipped");
     Summary { text, well }
 }
@@ -70,9 +73,10 @@ all        ok          3.0 s
     #[test]
     fn a_failed_step_without_a_failed_test_counts_as_one() {
         let bad = line("format", Counts::default(), Err("changed".to_owned()));
-        let tests = Counts { passed: 5, failed: 2, skipped: 1 };
+        let tests = Counts { passed: 5, failed: 2, skipped: 1, unsteady: 1 };
         let worse = line("tests", tests, Err("failed".to_owned()));
         let summary = summary(&[bad, worse]);
+        assert!(summary.text.contains("\n1 of the passed tests failed"), "{}", summary.text);
         assert!(summary.text.ends_with("\n5 passed, 3 failed, 1 skipped"), "{}", summary.text);
         assert!(!summary.well);
     }

@@ -1,7 +1,8 @@
 //! The step that runs every test.
 //!
-//! The programs with tests run in two groups at once: those that compute, and behind which none
-//! waits for a clock, at a lower priority beside all the others.
+//! Programs that compute, behind which nothing waits for a clock, run at a lower priority beside
+//! all others. Of these, two run at once: many have few tests, which mostly wait. What failed in
+//! them is repeated at the end, when nothing else runs (decision 0038).
 
 use super::Outcome;
 use super::binaries::{self, Binary};
@@ -9,24 +10,30 @@ use super::counts::{Counts, Tally};
 use crate::cargo::cargo;
 use crate::process;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 /// How long a program may print nothing: many times what its slowest test takes.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
-/// How many tests of a program that mostly waits run at once, for each processor.
-const WAITING: usize = 2;
-/// How many failed tests of a whole run are repeated, each once and alone (decision 0038).
+/// How many failed tests of a whole run are repeated.
 const REPEATED: usize = 3;
 
 /// The results of a group.
 #[derive(Default)]
-struct Seen {
+struct Seen<'a> {
     counts: Counts,
     not_passed: Vec<String>,
-    /// The tests that passed when they ran again.
-    unsteady: Vec<String>,
     says: Vec<String>,
+    /// What may be repeated.
+    failures: Vec<Failure<'a>>,
+}
+
+/// The failed tests of a program all of whose tests were reported.
+struct Failure<'a> {
+    binary: &'a Binary,
+    names: Vec<String>,
+    says: Option<String>,
 }
 
 /// Compiles and runs the tests of all crates; a failing program does not hide the next.
@@ -38,91 +45,113 @@ pub(crate) fn run() -> Outcome {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let (computing, waiting): (Vec<Binary>, Vec<Binary>) =
         found.into_iter().partition(Binary::computes);
-    let seen = thread::scope(|scope| {
+    let queue = Mutex::new(waiting.iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let mut seen = thread::scope(|scope| {
         let computing = scope.spawn(|| {
             let mut seen = Seen::default();
-            for binary in &computing {
-                seen.afterwards(&binary.title(), &mut binary.command(cores));
+            computing.iter().for_each(|binary| seen.afterwards(binary, cores));
+            seen
+        });
+        let second = scope.spawn(|| {
+            let mut seen = Seen::default();
+            while let Some(binary) = next() {
+                seen.afterwards(binary, cores);
             }
             seen
         });
         let mut seen = Seen::default();
-        for binary in &waiting {
-            let names = seen.live(&binary.title(), &mut binary.command(cores * WAITING));
-            seen.repeat(binary, &names, process::show);
+        while let Some(binary) = next() {
+            seen.live(binary, cores);
         }
-        let doctests = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
-        seen.live("doctests", &mut cargo(&doctests));
-        match computing.join() {
-            Ok(other) => seen.add(other),
-            Err(_) => seen.says.push("the group of computing programs broke".to_owned()),
+        for group in [second, computing] {
+            match group.join() {
+                Ok(other) => seen.add(other),
+                Err(_) => seen.says.push("a group of programs broke".to_owned()),
+            }
         }
         seen
     });
-    for title in &seen.unsteady {
+    let doctests = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
+    process::show(b"\n-- doctests\n");
+    seen.program("doctests", None, &mut cargo(&doctests), process::show);
+    for title in seen.repeat(process::show) {
         println!("unsteady: {title}");
     }
     let ran = if seen.says.is_empty() { Ok(()) } else { Err(seen.says.join("\n")) };
     (seen.counts, judged(ran, seen.counts, &seen.not_passed))
 }
 
-impl Seen {
-    /// Runs one program, and shows what it says as it says it. Returns the tests that failed.
-    fn live(&mut self, title: &str, command: &mut Command) -> Vec<String> {
+impl<'a> Seen<'a> {
+    /// Runs one program, and shows what it says as it says it.
+    fn live(&mut self, binary: &'a Binary, threads: usize) {
+        let title = binary.title();
         process::show(format!("\n-- {title}\n").as_bytes());
-        self.program(title, command, process::show)
-    }
-
-    /// Repeats the failed tests of the program that ran last, if they are few and all others have
-    /// passed. Those that pass now are unsteady.
-    fn repeat(&mut self, binary: &Binary, names: &[String], show: fn(&[u8])) {
-        let allowed = REPEATED.saturating_sub(self.counts.unsteady);
-        if names.is_empty() || names.len() > allowed || self.counts.failed != names.len() {
-            return;
-        }
-        for name in names.iter().filter(|name| passes_alone(binary, name, show)) {
-            self.counts += Counts { passed: 1, unsteady: 1, ..Counts::default() };
-            self.counts.failed -= 1;
-            let title = format!("{}: {name}", binary.title());
-            self.not_passed.retain(|other| *other != title);
-            self.unsteady.push(title);
-        }
-        if self.counts.failed == 0 {
-            // How the program ended was due to these tests.
-            self.says.pop();
-        }
+        self.program(&title, Some(binary), &mut binary.command(threads), process::show);
     }
 
     /// Runs one program, and shows what it said when it has ended: another one speaks meanwhile.
-    fn afterwards(&mut self, title: &str, command: &mut Command) {
+    fn afterwards(&mut self, binary: &'a Binary, threads: usize) {
+        let title = binary.title();
         let mut said = format!("\n-- {title} (beside the others)\n").into_bytes();
-        self.program(title, command, |line| said.extend_from_slice(line));
+        let command = &mut binary.command(threads);
+        self.program(&title, Some(binary), command, |line| said.extend_from_slice(line));
         process::show(&said);
     }
 
     fn program(
         &mut self,
         title: &str,
+        binary: Option<&'a Binary>,
         command: &mut Command,
         mut show: impl FnMut(&[u8]),
-    ) -> Vec<String> {
+    ) {
         let mut tally = Tally::default();
         let ran = process::listen(command, LIMIT, |line| {
             show(line);
             tally.line(String::from_utf8_lossy(line).trim_end());
         });
-        self.counts += tally.end();
-        let named = tally.not_passed.iter().map(|name| format!("{title}: {name}"));
-        self.not_passed.extend(named);
-        self.says.extend(ran.err());
-        tally.not_passed
+        let counts = tally.end();
+        self.counts += counts;
+        let (names, says) = (tally.not_passed, ran.err());
+        match binary.filter(|binary| !binary.computes()) {
+            Some(binary) if counts.failed > 0 && counts.failed == names.len() => {
+                self.failures.push(Failure { binary, names, says });
+            }
+            _ => self.fails(title, &names, says),
+        }
     }
 
-    fn add(&mut self, other: Seen) {
+    fn fails(&mut self, title: &str, names: &[String], says: Option<String>) {
+        self.not_passed.extend(names.iter().map(|name| format!("{title}: {name}")));
+        self.says.extend(says);
+    }
+
+    /// Repeats the failed tests of all programs, if they are few and nothing else failed. Returns
+    /// those that pass now.
+    fn repeat(&mut self, show: fn(&[u8])) -> Vec<String> {
+        let failures = std::mem::take(&mut self.failures);
+        let few = self.counts.failed <= REPEATED && self.says.is_empty();
+        let mut unsteady = Vec::new();
+        for Failure { binary, names, says } in failures {
+            let again = |name: &String| few && passes_alone(binary, name, show);
+            let (passed, failed): (Vec<_>, Vec<_>) = names.into_iter().partition(again);
+            self.counts.failed -= passed.len();
+            self.counts.passed += passed.len();
+            self.counts.unsteady += passed.len();
+            let title = binary.title();
+            unsteady.extend(passed.into_iter().map(|name| format!("{title}: {name}")));
+            // How the program ended was due to its failed tests.
+            self.fails(&title, &failed, says.filter(|_| !failed.is_empty()));
+        }
+        unsteady
+    }
+
+    fn add(&mut self, other: Self) {
         self.counts += other.counts;
         self.not_passed.extend(other.not_passed);
-        self.unsteady.extend(other.unsteady);
         self.says.extend(other.says);
+        self.failures.extend(other.failures);
     }
 }
 
@@ -168,18 +197,18 @@ mod own_tests {
         assert_eq!(failed, Err("cargo failed\n  a::b".to_owned()));
     }
 
-    /// A program of the shell in place of a test binary: it passes only if it runs one test.
+    /// A program of the shell in place of a test binary: its one test fails unless it runs alone.
     fn program(title: &str, alone: &str) -> Binary {
         use std::os::unix::fs::PermissionsExt;
         let target = crate::metadata::Metadata::read().expect("cargo").target_directory;
         std::fs::create_dir_all(target.join("tmp")).expect("a directory");
         let path = target.join("tmp").join(format!("fails-{title}.sh"));
         let closing = "0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
-        let says = |name: &str, word: &str, passed: u32, failed: u32| {
+        let says = |word: &str, passed: u32, failed: u32| {
             let line = format!("test result: {word}. {passed} passed; {failed} failed; {closing}");
-            format!("printf 'running 1 test\\ntest {name} ... {word}\\n{line}\\n'")
+            format!("printf 'running 1 test\\ntest a::b ... {word}\\n{line}\\n'")
         };
-        let (good, bad) = (says("a::b", "ok", 1, 0), says("a::b", "FAILED", 0, 1));
+        let (good, bad) = (says("ok", 1, 0), says("FAILED", 0, 1));
         let script = format!("#!/bin/sh\nif [ \"$1\" = --exact ]; then {alone}; fi\n{bad}\nexit 1");
         std::fs::write(&path, script.replace("GOOD", &good)).expect("written");
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -187,29 +216,32 @@ mod own_tests {
         Binary::new("holdline-cli", "it", path)
     }
 
+    fn ran(binary: &Binary) -> Seen<'_> {
+        let mut seen = Seen::default();
+        seen.program(&binary.title(), Some(binary), &mut binary.command(1), |_| ());
+        seen
+    }
+
     #[test]
     fn a_failed_test_that_passes_alone_is_unsteady_and_one_that_does_not_has_failed() {
         for (alone, failed) in [("GOOD; exit 0", 0), ("exit 0", 1), ("GOOD; exit 3", 1)] {
             let binary = program("once", alone);
-            let mut seen = Seen::default();
-            let names = seen.program(&binary.title(), &mut binary.command(1), |_| ());
-            assert_eq!((names.len(), seen.counts.failed, seen.says.len()), (1, 1, 1));
-            seen.repeat(&binary, &names, |_| ());
-            let unsteady = 1 - failed;
-            assert_eq!((seen.counts.failed, seen.counts.passed), (failed, unsteady), "{alone}");
-            assert_eq!((seen.counts.unsteady, seen.says.len()), (unsteady, failed), "{alone}");
-            assert_eq!((seen.not_passed.len(), seen.unsteady.len()), (failed, unsteady));
+            let mut seen = ran(&binary);
+            assert_eq!((seen.counts.failed, seen.failures.len()), (1, 1));
+            let unsteady = seen.repeat(|_| ()).len();
+            assert_eq!(unsteady, 1 - failed, "{alone}");
+            let counts = Counts { passed: unsteady, failed, skipped: 0, unsteady };
+            assert_eq!(seen.counts, counts, "{alone}");
+            assert_eq!((seen.not_passed.len(), seen.says.len()), (failed, failed), "{alone}");
         }
     }
 
     #[test]
     fn many_failed_tests_are_not_repeated() {
         let binary = program("many", "GOOD; exit 0");
-        let names: Vec<String> = (0..=REPEATED).map(|number| format!("a::{number}")).collect();
-        let failed = names.len();
-        let counts = Counts { failed, ..Counts::default() };
-        let mut seen = Seen { counts, not_passed: names.clone(), ..Seen::default() };
-        seen.repeat(&binary, &names, |_| ());
-        assert_eq!((seen.counts, seen.unsteady.len()), (counts, 0));
+        let mut seen = ran(&binary);
+        (0..REPEATED).for_each(|_| seen.add(ran(&binary)));
+        assert!(seen.repeat(|_| ()).is_empty());
+        assert_eq!((seen.counts.failed, seen.not_passed.len()), (REPEATED + 1, REPEATED + 1));
     }
 }

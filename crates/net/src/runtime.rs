@@ -11,6 +11,7 @@ use std::fmt::Debug;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
@@ -77,6 +78,12 @@ impl RuntimeHandle {
         handle.spawn(task);
     }
 
+    /// Spawns a task, and calls `dropped` if it is dropped before its end: then its runtime has
+    /// ended, or it has panicked.
+    pub fn spawn_watched(&self, task: Task<()>, dropped: impl FnOnce() + Send + 'static) {
+        self.spawn(Box::pin(Watched { task: Some(task), dropped: Some(dropped) }));
+    }
+
     /// Moves from a runtime to the thread of the process; returns whether it did.
     pub fn move_to_thread(&self) -> bool {
         let mut target = self.0.lock();
@@ -87,6 +94,37 @@ impl RuntimeHandle {
             Ok(_) => {}
         }
         moved && matches!(*target, Target::Thread(_))
+    }
+}
+
+/// The task of [`RuntimeHandle::spawn_watched`].
+struct Watched<F: FnOnce()> {
+    task: Option<Task<()>>,
+    dropped: Option<F>,
+}
+
+// The closure is never polled, and the task is pinned in its box.
+impl<F: FnOnce()> Unpin for Watched<F> {}
+
+impl<F: FnOnce()> Future for Watched<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(task) = &mut self.task else { return Poll::Ready(()) };
+        let polled = task.as_mut().poll(context);
+        if polled.is_ready() {
+            self.task = None;
+        }
+        polled
+    }
+}
+
+impl<F: FnOnce()> Drop for Watched<F> {
+    fn drop(&mut self) {
+        // What the task has is dropped before its successor begins.
+        if let (Some(_), Some(dropped)) = (self.task.take(), self.dropped.take()) {
+            dropped();
+        }
     }
 }
 
@@ -109,6 +147,28 @@ fn thread() -> io::Result<Handle> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watched_task_reports_only_an_early_end() {
+        let runtime = Builder::new_current_thread().build().expect("a runtime");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        runtime.block_on(async {
+            let handle = RuntimeHandle::find(None).expect("found");
+            for (name, task) in [
+                ("ends", Box::pin(async {}) as Task<()>),
+                ("stays", Box::pin(std::future::pending())),
+                ("panics", Box::pin(async { panic!("as planned") })),
+            ] {
+                let sender = sender.clone();
+                handle.spawn_watched(task, move || sender.send(name).expect("received"));
+            }
+            tokio::task::yield_now().await;
+            assert_eq!(receiver.try_recv(), Ok("panics"));
+            assert!(receiver.try_recv().is_err());
+        });
+        drop(runtime);
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), ["stays"]);
+    }
 
     /// The parent's thread does not exist: only a handle that nobody drives remains.
     #[test]

@@ -20,7 +20,7 @@ mod inbox;
 mod supervisor;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
@@ -81,7 +81,6 @@ struct Shared {
     looks: bool,
     /// Whether there are watches: the inbox's task runs.
     listen: AtomicBool,
-    moves: AtomicU32,
     process: u32,
 }
 
@@ -137,7 +136,6 @@ impl Link {
             closed_inboxes: watch::Sender::new(0),
             looks,
             listen: AtomicBool::new(false),
-            moves: AtomicU32::new(0),
             process: std::process::id(),
         });
         supervisor::start(&shared);

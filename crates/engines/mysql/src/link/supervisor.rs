@@ -6,14 +6,11 @@
 //!   connection that breaks soon after it was made counts as a failed attempt.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
-use holdline_net::runtime::Task;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConnectionState, Live, Shared};
@@ -27,50 +24,27 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Pauses while the server refuses the connection: somebody must change something first.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
-/// How often the task is restarted after a panic.
-const MOST_MOVES: u32 = 8;
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
-    let work: Task<()> = Box::pin(supervise(shared.clone()));
-    shared.runtime.spawn(Box::pin(Watch { shared: shared.clone(), work: Some(work) }));
+    let (work, owner) = (Box::pin(supervise(shared.clone())), shared.clone());
+    shared.runtime.spawn_watched(work, move || lost_runtime(&owner));
 }
 
-/// The supervisor's task: if its runtime drops it before its end, it moves to another one.
-struct Watch {
-    shared: Arc<Shared>,
-    work: Option<Task<()>>,
-}
-
-impl Future for Watch {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(work) = &mut self.work else { return Poll::Ready(()) };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
+/// Moves the supervisor to another runtime, if its own dropped it early.
+fn lost_runtime(shared: &Arc<Shared>) {
+    if shared.closed.is_cancelled() {
+        return;
     }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if self.work.take().is_none() || self.shared.closed.is_cancelled() {
-            return;
+    shared.state.send_replace(ConnectionState::Making);
+    if shared.runtime.move_to_thread() {
+        tracing::debug!("the runtime of a connection ended: it moves to a thread");
+        start(shared);
+        if shared.listen.swap(false, Ordering::SeqCst) {
+            super::inbox::start(shared);
         }
-        self.shared.state.send_replace(ConnectionState::Making);
-        let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
-        if moves < MOST_MOVES && self.shared.runtime.move_to_thread() {
-            tracing::debug!("the runtime of a connection ended: it moves to a thread");
-            start(&self.shared);
-            if self.shared.listen.swap(false, Ordering::SeqCst) {
-                super::inbox::start(&self.shared);
-            }
-        } else {
-            self.shared.closed.cancel();
-        }
+    } else {
+        shared.closed.cancel();
     }
 }
 

@@ -20,7 +20,7 @@ mod supervisor;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
@@ -85,7 +85,6 @@ struct Shared {
     looks: bool,
     /// Whether there are watches: each new connection listens.
     listen: AtomicBool,
-    moves: AtomicU32,
     process: u32,
     locked_rows: LockedRows,
 }
@@ -141,7 +140,6 @@ impl Link {
             inbox: rand::random::<u64>() | 1,
             looks,
             listen: AtomicBool::new(false),
-            moves: AtomicU32::new(0),
             process: std::process::id(),
             locked_rows: LockedRows::default(),
         });

@@ -105,8 +105,6 @@ struct Shared {
     resp2_only: AtomicBool,
     /// How often the server answered `NOSCRIPT`.
     unknown_scripts: AtomicU64,
-    /// How often the tasks have moved to another runtime.
-    moves: AtomicU32,
     /// The id of the process that made the link.
     process: AtomicU32,
 }
@@ -220,7 +218,6 @@ impl Link {
             seed_list,
             resp2_only: AtomicBool::new(false),
             unknown_scripts: AtomicU64::new(0),
-            moves: AtomicU32::new(0),
             process: AtomicU32::new(std::process::id()),
         });
         supervisor::start(&shared);

@@ -8,10 +8,7 @@
 //!   subscription yields `Resubscribed`. With RESP3 a connection is subscribed before it is used.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdline_core::{Backoff, ErrorKind, LockError, Moment};
@@ -19,7 +16,6 @@ use holdline_core::{Backoff, ErrorKind, LockError, Moment};
 use super::connection::{Connection, Health};
 use super::router::{RouterChanges, RouterState};
 use super::{Shared, connect, maintenance, resp2_subscriber};
-use crate::environment::Task;
 
 /// Pauses between attempts while the server cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -27,46 +23,23 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Pauses while the server refuses us: an operator must act first.
 const FIRST_REFUSED_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(5);
-/// How often the tasks may move to another runtime: only a link whose tasks panic needs more.
-const MAX_MOVES: u32 = 8;
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
-    let work: Task<()> = Box::pin(supervise(shared.clone()));
-    shared.runtime.spawn(Box::pin(SupervisorTask { shared: shared.clone(), work: Some(work) }));
+    let (work, owner) = (Box::pin(supervise(shared.clone())), shared.clone());
+    shared.runtime.spawn_watched(work, move || lost_runtime(&owner));
 }
 
-/// The supervisor's task. When its runtime drops it early, it moves to another.
-struct SupervisorTask {
-    shared: Arc<Shared>,
-    work: Option<Task<()>>,
-}
-
-impl Future for SupervisorTask {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(work) = &mut self.work else { return Poll::Ready(()) };
-        let polled = work.as_mut().poll(context);
-        if polled.is_ready() {
-            self.work = None;
-        }
-        polled
+/// Moves the supervisor to another runtime, if its own dropped it early.
+fn lost_runtime(shared: &Arc<Shared>) {
+    if shared.router.is_closed() {
+        return;
     }
-}
-
-impl Drop for SupervisorTask {
-    fn drop(&mut self) {
-        if self.work.take().is_none() || self.shared.router.is_closed() {
-            return;
-        }
-        let moves = self.shared.moves.fetch_add(1, Ordering::Relaxed);
-        if moves < MAX_MOVES && self.shared.runtime.move_to_thread() {
-            tracing::debug!("the runtime of a link ended: it moves to a thread");
-            start(&self.shared);
-        } else {
-            self.shared.shut();
-        }
+    if shared.runtime.move_to_thread() {
+        tracing::debug!("the runtime of a link ended: it moves to a thread");
+        start(shared);
+    } else {
+        shared.shut();
     }
 }
 

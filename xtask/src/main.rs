@@ -10,6 +10,7 @@ mod bench;
 mod cargo;
 mod check;
 mod evidence;
+mod grafana;
 mod interop;
 mod markdown;
 mod metadata;
@@ -30,6 +31,7 @@ usage: cargo xtask VERB
   tidy              style as a test
   tidy --list       the rules
   guarantees        write the tables of docs/guarantees from the evidence
+  grafana           write ops/grafana.json from the tables of docs/metrics.md
   services redis [--count N] [--flavour debian|valkey|redis8]
   services redis-cluster [--count N] [--flavour debian|valkey|redis8]
   services sentinel | postgres | mariadb | etcd | etcd-cluster | zookeeper |
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         ["bench", sections @ ..] => bench::run(sections),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["guarantees"] => evidence::write(),
+        ["grafana"] => grafana::write(),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

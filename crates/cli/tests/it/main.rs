@@ -1,5 +1,7 @@
 //! Runs the built binary as a user would.
 
+#[cfg(all(feature = "redis", feature = "server"))]
+mod alerts;
 mod any_of;
 mod child;
 mod clock;

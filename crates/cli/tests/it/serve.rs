@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::world::{Running, World, eventually, output};
 
 /// A server on a port of its own, and its URL.
-struct Served(Running, String);
+pub(crate) struct Served(Running, pub(crate) String);
 
 impl Served {
     fn start(world: &World, listen: &str, more: &[&str]) -> Served {
@@ -26,11 +26,11 @@ impl Served {
         }
     }
 
-    fn fresh(world: &World) -> Served {
+    pub(crate) fn fresh(world: &World) -> Served {
         Served::start(world, "127.0.0.1:0", &[])
     }
 
-    fn port(&self) -> &str {
+    pub(crate) fn port(&self) -> &str {
         self.1.rsplit(':').next().expect("a port")
     }
 }

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use holdline::fence::{Fenced as _, FencedCell, Proof, Rules};
 use holdline::{Client, ClientOptions, FencingToken, LockOptions, Operation};
-use holdline_services::{Prometheus, RedisConfig, RedisServer, promtool};
+use holdline_services::{Prometheus, promtool};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::Value;
 
+use crate::redlock::Redlock;
 use crate::serve::Served;
-use crate::world::{World, eventually, output};
+use crate::world::{eventually, output};
 
 /// The buckets of docs/metrics.md.
 const BUCKETS: [f64; 10] = [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -125,15 +126,13 @@ fn queries() -> Vec<String> {
 
 #[test]
 fn a_real_prometheus_finds_what_each_panel_and_each_alert_asks_for() {
-    let world = World::new();
-    let served = Served::fresh(&world);
-    let nodes: Vec<RedisServer> =
-        (0..3).map(|_| RedisServer::start(RedisConfig::default())).collect();
-    let addresses: Vec<String> = nodes.iter().map(|node| node.address().to_string()).collect();
-    let url = format!("redlock://{}", addresses.join(","));
+    let redlock = Redlock::set(3);
+    let world = &redlock.world;
+    let served = Served::fresh(world);
+    let url = redlock.url();
     let handle = program(&url);
-    let run = ["--url", &url, "run", "--metrics-file", "x.prom", "--class", "nightly", "x", "true"];
-    let ran = world.run(&run);
+    let run = ["run", "--metrics-file", "x.prom", "--class", "nightly", "x", "true"];
+    let ran = redlock.run(&run);
     assert_eq!(ran.code, 0, "{ran:?}");
     let file = world.path("x.prom");
     let job = serve(move || std::fs::read_to_string(&file).unwrap_or_default());

@@ -18,9 +18,9 @@ const JOB: [&str; 5] =
 const ID: &str = "00112233445566778899aabbccddeeff";
 
 /// Servers, and a world whose commands use them as one set.
-struct Redlock {
+pub(crate) struct Redlock {
     servers: Vec<RedisServer>,
-    world: World,
+    pub(crate) world: World,
 }
 
 impl Redlock {
@@ -35,7 +35,7 @@ impl Redlock {
     }
 
     /// Servers that an operator has made a set.
-    fn set(count: usize) -> Redlock {
+    pub(crate) fn set(count: usize) -> Redlock {
         let redlock = Redlock::start(count);
         redlock.make(&[]);
         redlock
@@ -50,7 +50,7 @@ impl Redlock {
         vouched
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let at: Vec<String> = self.servers.iter().map(|one| one.address().to_string()).collect();
         format!("redlock://{}?{UNHURRIED}", at.join(","))
     }
@@ -65,7 +65,7 @@ impl Redlock {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> CommandOutput {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandOutput {
         output(&mut self.command(arguments))
     }
 

@@ -1,6 +1,7 @@
 //! The PostgreSQL engine against real servers: tests that only this engine needs.
 
 mod advisory;
+mod advisory_pool;
 mod checkup;
 mod clocks;
 mod connections;

@@ -11,8 +11,8 @@ use crate::error::{protocol, unavailable};
 /// A held [`AdvisoryLock`].
 ///
 /// Dropping it closes its connection at once, from any thread, with or without a runtime; the
-/// server then frees the lock, as soon as it sees that. [`AdvisoryGuard::release`] waits for it, and
-/// keeps the connection for the next lock.
+/// server then frees the lock, as soon as it sees that. [`AdvisoryGuard::release`] waits for the
+/// server, and keeps the connection for the next lock.
 #[must_use = "the lock is freed when its guard is dropped"]
 pub struct AdvisoryGuard {
     lock: AdvisoryLock,

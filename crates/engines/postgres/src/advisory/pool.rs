@@ -37,13 +37,14 @@ const MAX_AGE: Duration = Duration::from_secs(5 * 60);
 /// lock, one to release. A session still holds at most one lock. Attempts that find no idle session
 /// open one, so the number of sessions in use is that of holders and waiters.
 ///
-/// At most 16 idle sessions are kept, each for at most 30 s and until it is 5 minutes old. A session
-/// is closed, not kept, if a guard or an attempt is dropped, or if anything about it is in doubt. A
-/// process that was copied by `fork` opens sessions of its own, and keeps none.
+/// At most 16 idle sessions are kept, each for about 30 s and until it is 5 minutes old. A session
+/// is closed if a guard, a release or an attempt is dropped, and after any error. A process that
+/// was copied by `fork` opens sessions of its own, and keeps none.
 ///
-/// An idle session may have been closed by the server. An attempt that meets that continues with a
-/// new session: whatever a session held has ended with it. Until the server notices the end, that
-/// may be the one that holds the lock.
+/// If an idle session turns out to be closed, the attempt is made once more in a new session. That
+/// is safe, since a session's lock ends with it. The lock is reported as busy if the request
+/// reached the old session and the server has not noticed yet that it is closed. An idle session
+/// whose network has failed silently costs one attempt its limit.
 ///
 /// Clones, and the locks made of them, share the sessions; the last one closes them.
 #[derive(Clone)]
@@ -79,7 +80,7 @@ impl AdvisoryPool {
     /// Describes a lock that takes its sessions from this pool.
     ///
     /// # Errors
-    /// None today: every key has a name.
+    /// `Invalid`: the key has no name. Each of today's has one.
     pub fn advisory_lock(&self, key: impl Into<AdvisoryKey>) -> Result<AdvisoryLock, LockError> {
         let key = key.into();
         let name = LockName::new(key.to_string());
@@ -134,7 +135,7 @@ impl Pool {
                 pool.close_unused();
             }
         };
-        // Each session looks after all of them: no other task is needed.
+        // The tasks of the sessions do it: no other task is needed.
         Session::open(&self.options, &self.clock, IDLE_LIMIT / 2, look).await
     }
 
@@ -142,10 +143,8 @@ impl Pool {
         let now = self.clock.now();
         let over: Vec<Idle> = {
             let mut idle = self.idle.lock();
-            let (kept, over) = std::mem::take(&mut *idle).into_iter().partition(|one| {
-                // Those of other runtimes too.
-                one.is_usable(now)
-            });
+            let all = std::mem::take(&mut *idle).into_iter();
+            let (kept, over) = all.partition(|one| one.is_usable(now));
             *idle = kept;
             over
         };

@@ -21,8 +21,8 @@ use crate::support::{drive, engine, eventually, growing, let_go, request, sign_i
 /// Longer than any test waits for what it expects.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The advisory locks of the server, with `t` for those that are held; not those of the schema.
-pub(crate) const LOCKS: &str = "select classid::bigint, objid::bigint, objsubid, mode, granted from pg_locks \
-    where locktype = 'advisory' order by 1, 2, 3, 4, 5";
+pub(crate) const LOCKS: &str = "select classid::bigint, objid::bigint, objsubid, mode, granted \
+    from pg_locks where locktype = 'advisory' order by 1, 2, 3, 4, 5";
 const OURS: &str = "select count(*) from pg_stat_activity where application_name = 'holdline'";
 
 pub(crate) fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {

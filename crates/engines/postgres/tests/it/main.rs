@@ -2,6 +2,7 @@
 
 mod advisory;
 mod advisory_pool;
+mod advisory_tokens;
 mod checkup;
 mod clocks;
 mod connections;

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ["zookeeper"] => zookeeper::section(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
+        ["postgres-advisory"] => postgres::advisory(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
         ["sentinel"] => redis::sentinel(),
@@ -57,8 +58,8 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
-                postgres | redis | redis-cluster | redis-leases | redis-scripts | redlock | \
-                sentinel | server | server-crowd[=WAITERSxSTREAMS]";
+                postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
+                redis-scripts | redlock | sentinel | server | server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -1,8 +1,9 @@
-//! One PostgreSQL server: cycles and hand-offs beside bare one-row updates.
+//! One PostgreSQL server: cycles and hand-offs beside bare one-row updates, and advisory locks.
 //!
 //! The server is Debian's, started for this run with `fsync` on; its files lie where temporary
 //! files do (`TMPDIR`), so a disk's flush is in the floor and in our figure alike.
 
+mod advisory;
 mod waits;
 
 use std::task::Context;
@@ -22,6 +23,7 @@ use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
+    advisory()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = PostgresServer::try_start(PostgresConfig::default().with_fsync())?;
     server.sql(
@@ -29,6 +31,13 @@ pub(crate) fn section() -> Result<(), Failure> {
          insert into floor select n, 0 from generate_series(0, 15) n",
     );
     runtime.block_on(LocalSet::new().run_until(run(&server)))
+}
+
+/// Runs the advisory locks alone.
+pub(crate) fn advisory() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = PostgresServer::try_start(PostgresConfig::default().with_fsync())?;
+    runtime.block_on(LocalSet::new().run_until(advisory::run(&server)))
 }
 
 async fn run(server: &PostgresServer) -> Result<(), Failure> {

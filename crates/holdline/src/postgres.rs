@@ -18,15 +18,40 @@
 //! ```
 
 pub use holdline_postgres::{
-    AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresEngine, PostgresOptions, RowLock,
-    RowLockError, RowWait, tokio_postgres,
+    AdvisoryGuard, AdvisoryKey, AdvisoryLock, AdvisoryPool, PostgresEngine, PostgresOptions,
+    RowLock, RowLockError, RowWait, tokio_postgres,
 };
 use tokio_postgres::{Client, Row, Transaction};
 
 use crate::engines::clock;
 use crate::{ClockKind, LockError};
 
-/// Describes an [`AdvisoryLock`], with the machine's clock. No connection is made yet.
+/// Makes an [`AdvisoryPool`], with the machine's clock. No connection is made yet.
+///
+/// # Errors
+/// `Invalid`: an option is wrong. `Refused`: the machine has no timer left.
+///
+/// # Examples
+/// ```no_run
+/// use holdline::postgres::{PostgresOptions, advisory_pool};
+///
+/// # async fn example() -> Result<(), holdline::LockError> {
+/// let options = PostgresOptions::from_url("postgres://app@db.example/orders")?;
+/// let pool = advisory_pool(&options)?;
+/// for account in [4, 8, 15] {
+///     let guard = pool.advisory_lock(account)?.try_lock().await?;
+///     // … settle the account, in the session that settled the last one …
+///     guard.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub fn advisory_pool(options: &PostgresOptions) -> Result<AdvisoryPool, LockError> {
+    AdvisoryPool::new(options, clock(ClockKind::Boottime, "postgres")?)
+}
+
+/// Describes an [`AdvisoryLock`] with a pool of its own and the machine's clock. No connection is
+/// made yet.
 ///
 /// # Errors
 /// `Invalid`: an option is wrong. `Refused`: the machine has no timer left.

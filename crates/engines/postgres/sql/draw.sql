@@ -3,13 +3,21 @@
 
 -- Draws a fencing token. A sequence writes to the log only every 32nd time, and a transaction that
 -- writes nothing flushes nothing. So another session may have reserved this number in a commit that is
--- not flushed yet, and after a crash the number would be issued again. Therefore a message is written,
--- whose flush includes everything before it.
+-- not flushed yet, and after a crash the number would be issued again. Therefore everything that was
+-- written before is flushed first. If it has been, by somebody's commit, nothing is written. A
+-- standby that commits wait for may be behind our own disk: then a message is always written, whose
+-- commit waits for both. The position is read after the number is drawn: the reservation lies before it.
 create or replace function @schema@.draw_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
+declare
+    token bigint := nextval('@schema@.fence');
 begin
-    perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
-    return nextval('@schema@.fence');
+    if pg_catalog.pg_current_wal_insert_lsn() > pg_catalog.pg_current_wal_flush_lsn()
+        or pg_catalog.current_setting('synchronous_standby_names') <> ''
+    then
+        perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+    end if;
+    return token;
 end
 $$;
 

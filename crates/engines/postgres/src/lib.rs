@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use holdline_core::{Clock, Engine, LockError};
 
-pub use advisory::{AdvisoryGuard, AdvisoryKey, AdvisoryLock};
+pub use advisory::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, AdvisoryPool};
 pub use checkup::checkup;
 pub use engine::PostgresEngine;
 pub use options::PostgresOptions;

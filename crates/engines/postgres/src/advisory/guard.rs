@@ -4,14 +4,15 @@ use std::fmt;
 
 use holdline_core::{Certainty, FencingToken, LockError, LostReason};
 
-use super::session::{Session, lost};
+use super::session::{Session, lost, within};
 use super::{AdvisoryKey, AdvisoryLock, Sharing};
 use crate::error::{protocol, unavailable};
 
 /// A held [`AdvisoryLock`].
 ///
 /// Dropping it closes its connection at once, from any thread, with or without a runtime; the
-/// server then frees the lock, as soon as it sees that. [`AdvisoryGuard::release`] waits for it.
+/// server then frees the lock, as soon as it sees that. [`AdvisoryGuard::release`] waits for the
+/// server, and keeps the connection for the next lock.
 #[must_use = "the lock is freed when its guard is dropped"]
 pub struct AdvisoryGuard {
     lock: AdvisoryLock,
@@ -66,7 +67,9 @@ impl AdvisoryGuard {
     /// # Cancel safety
     /// Dropping the future closes the connection, which gives the lock up too.
     pub async fn release(self) -> Result<(), LockError> {
-        self.unlock().await.map_err(|error| error.with_name(&self.lock.0.name))
+        self.unlock().await.map_err(|error| error.with_name(&self.lock.0.name))?;
+        self.lock.0.pool.put_back(self.session);
+        Ok(())
     }
 
     async fn unlock(&self) -> Result<(), LockError> {
@@ -74,11 +77,13 @@ impl AdvisoryGuard {
             let ended = "the connection ended, in this process or in that which it was copied from";
             return Err(lost(LostReason::StoreGone(ended.to_owned())));
         }
+        let pool = &self.lock.0.pool;
         let function = self.sharing.pick("pg_advisory_unlock", "pg_advisory_unlock_shared");
         let key = self.key();
         let (call, parameters) = key.call(function);
-        let (ask, limit) = (format!("select {call}"), self.lock.0.options.command_timeout());
-        let asked = self.session.ask(&ask, &parameters, limit, &*self.lock.0.clock).await?;
+        let ask = format!("select {call}");
+        let asked = self.session.ask(&ask, &parameters);
+        let asked = within(pool.options.command_timeout(), &*pool.clock, asked).await?;
         let rows = asked.ok_or_else(|| unavailable("no answer in time", Certainty::Unknown))?;
         match rows.first().map(|row| row.try_get(0)) {
             Some(Ok(true)) => Ok(()),

@@ -1,13 +1,18 @@
 //! PostgreSQL's own advisory locks, under their own name, since they promise less.
 //!
-//! - Invariant A1: a held lock is a connection of its own, and lives exactly as long.
-//! - Invariant A2: whatever ends an attempt without a guard ends its connection.
+//! - Invariant A1: a session holds at most one lock. A held lock has its session for itself, and
+//!   ends with it at the latest.
+//! - Invariant A2: an attempt without a guard ends its session, unless the server has reported that
+//!   the session took nothing. A guard ends its session, unless the server has confirmed the
+//!   unlocking in it.
 //! - Invariant A3: a guard's fencing token is drawn while the lock is held.
 //!
-//! Read next: `key` for which lock it is, `session` for the connection.
+//! Read next: `key` for which lock it is, `session` for the connection, `pool` for what becomes of
+//! it afterwards.
 
 mod guard;
 mod key;
+mod pool;
 mod session;
 
 use std::fmt;
@@ -15,11 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, FencingToken, LockError, LockName};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 pub use guard::AdvisoryGuard;
 pub use key::AdvisoryKey;
-use session::Session;
+pub use pool::AdvisoryPool;
+use pool::Pool;
+use session::{Session, token_wait, within};
 
 use crate::error::{ENGINE, protocol, unavailable};
 use crate::keys::quoted;
@@ -27,8 +35,11 @@ use crate::options::PostgresOptions;
 
 /// The longest wait: as much as the server can count.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
+/// Returns whether the session holds an advisory lock.
+const HOLDS: &str = "select exists (select from pg_catalog.pg_locks \
+    where locktype = 'advisory' and pid = pg_catalog.pg_backend_pid())";
 
-/// An advisory lock of PostgreSQL: held by a connection, for as long as that stands.
+/// An advisory lock of PostgreSQL: held by a connection, at most for as long as that stands.
 ///
 /// It excludes all programs, in any language, that take the same [`AdvisoryKey`] in the same
 /// database. It promises less than a lock of the lock table:
@@ -40,9 +51,10 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 ///   it.
 /// - A restart or a failover of the server ends all of them.
 /// - The server decides the order of waiters; none is promised.
-/// - A child by `fork` alone has the connection's socket too. Dropping or releasing the guard here
-///   ends the connection for both; but if this process dies, the lock is held for as long as the
-///   child lives. A program that is executed has nothing of it.
+/// - A child by `fork` alone has the sockets of the connections that were open then, those of idle
+///   sessions too. Dropping or releasing the guard here frees the lock all the same; but if this
+///   process dies, a lock that it holds by such a connection, also one taken later, is held for as
+///   long as the child lives. A program that is executed has nothing of it.
 /// - Behind a pooler it is refused: the pooler would give the session, with its lock, to other
 ///   clients. A pooler is recognised because it reports another process id than the server; a
 ///   pooler that passed the server's id on would not be noticed.
@@ -50,13 +62,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 /// The fencing token comes from the sequence of the lease table, so it orders our own holders, of
 /// these locks and of those. Other programs that take the key draw none.
 ///
-/// Each attempt makes a connection of its own, so two guards of one process exclude each other.
+/// Each attempt has a session for itself, so two guards of one process exclude each other. A lock
+/// that is released keeps its session for the next attempt: see [`AdvisoryPool`], by which locks of
+/// several keys share their sessions. Clones of a lock share them too.
 #[derive(Clone)]
 pub struct AdvisoryLock(Arc<Inner>);
 
 struct Inner {
-    options: PostgresOptions,
-    clock: Arc<dyn Clock>,
+    pool: Arc<Pool>,
     key: AdvisoryKey,
     /// What errors call it.
     name: LockName,
@@ -78,7 +91,7 @@ impl Sharing {
 }
 
 impl AdvisoryLock {
-    /// Describes a lock; nothing is connected yet. `clock` measures limits.
+    /// Describes a lock with a pool of its own; nothing is connected yet. `clock` measures limits.
     ///
     /// # Errors
     /// `Invalid`: an option is wrong.
@@ -87,11 +100,11 @@ impl AdvisoryLock {
         key: impl Into<AdvisoryKey>,
         clock: Arc<dyn Clock>,
     ) -> Result<AdvisoryLock, LockError> {
-        options.validate()?;
-        let key = key.into();
-        let name = LockName::new(key.to_string());
-        let name = name.map_err(|error| LockError::invalid(ENGINE, "key", error))?;
-        Ok(AdvisoryLock(Arc::new(Inner { options: options.clone(), clock, key, name })))
+        AdvisoryPool::new(options, clock)?.advisory_lock(key)
+    }
+
+    fn of(pool: Arc<Pool>, key: AdvisoryKey, name: LockName) -> AdvisoryLock {
+        AdvisoryLock(Arc::new(Inner { pool, key, name }))
     }
 
     /// Returns the key of the lock.
@@ -109,7 +122,7 @@ impl AdvisoryLock {
     ///   connection is closed, and what it may hold ends with it.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection: nothing is held and no waiter is left.
+    /// Dropping the future closes the session: nothing is held and no waiter is left.
     pub async fn try_lock(&self) -> Result<AdvisoryGuard, LockError> {
         self.acquire(Sharing::Exclusive, None).await
     }
@@ -122,7 +135,7 @@ impl AdvisoryLock {
     /// days.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection. The server notices within a second.
+    /// Dropping the future closes the session. The server notices within a second.
     pub async fn lock(&self, wait: Duration) -> Result<AdvisoryGuard, LockError> {
         self.acquire(Sharing::Exclusive, Some(wait)).await
     }
@@ -158,79 +171,113 @@ impl AdvisoryLock {
         sharing: Sharing,
         wait: Option<Duration>,
     ) -> Result<AdvisoryGuard, LockError> {
-        let Inner { options, clock, .. } = &*self.0;
         if wait.is_some_and(|wait| wait > LONGEST_WAIT) {
             let message = format!("must be at most {LONGEST_WAIT:?}");
             return Err(LockError::invalid(ENGINE, "wait", message));
         }
+        let Pool { options, clock, .. } = &*self.0.pool;
         let began = clock.now();
-        let session = Session::open(options, clock).await?;
-        let answer = options.command_timeout();
-        let left = wait.map(|wait| wait.saturating_sub(began.until(clock.now())));
-        if self.ask_for(&session, sharing, left).await? {
+        let mut idle = self.0.pool.take();
+        // Twice at most: the second session is a new one.
+        loop {
+            let is_new = idle.is_none();
+            let session = match idle.take() {
+                Some(session) => session,
+                None => self.0.pool.open().await?,
+            };
             let left = wait.map(|wait| wait.saturating_sub(began.until(clock.now())));
-            let token = self.draw(&session, left.unwrap_or_default().max(answer)).await?;
-            return Ok(AdvisoryGuard::new(self.clone(), sharing, session, token));
+            let limit = left.unwrap_or_default().saturating_add(options.command_timeout());
+            let answered = async { Ok(self.ask_for(&session, sharing, left).await) };
+            match within(limit, &**clock, answered).await? {
+                Ok(Answer::Held(token)) => {
+                    return Ok(AdvisoryGuard::new(self.clone(), sharing, session, token));
+                }
+                Ok(Answer::Busy) => {
+                    self.0.pool.put_back(session);
+                    let waited = began.until(clock.now());
+                    let kind = match wait {
+                        None => ErrorKind::Busy { holder: None },
+                        Some(_) => ErrorKind::TimedOut { waited, holder: None },
+                    };
+                    return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
+                }
+                Ok(Answer::WithoutToken) => return Err(without_token(token_wait(options))),
+                Err(error) if is_new => return Err(error),
+                // It may have ended while it was idle, or its role or schema may have changed. What
+                // it took ends with it, here, so a new session may ask again.
+                Err(error) => tracing::debug!(%error, "an idle session could not be used again"),
+            }
         }
-        let waited = began.until(clock.now());
-        let kind = match wait {
-            None => ErrorKind::Busy { holder: None },
-            Some(_) => ErrorKind::TimedOut { waited, holder: None },
-        };
-        Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
     }
 
-    /// Requests the lock; `false` if another session held it throughout.
+    /// Requests the lock and its fencing token, in one round trip. A token is drawn only behind the
+    /// lock: a `case` has that order by definition.
     async fn ask_for(
         &self,
         session: &Session,
         sharing: Sharing,
         wait: Option<Duration>,
-    ) -> Result<bool, LockError> {
-        let Inner { options, clock, .. } = &*self.0;
-        let answer = options.command_timeout();
-        let (function, got) = match wait {
-            None => (sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared"), ""),
-            Some(wait) => {
-                session.limit_waits(wait, answer, &**clock).await?;
-                let call = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
-                (call, "::pg_catalog.text is not null")
-            }
+    ) -> Result<Answer, LockError> {
+        let options = &self.0.pool.options;
+        let draw = format!("{}.draw_1()", quoted(options.schema()));
+        let Some(wait) = wait else {
+            let function = sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared");
+            let (call, parameters) = self.0.key.call(function);
+            let ask = format!("select case when {call} then {draw} end");
+            return match session.ask(&ask, &parameters).await? {
+                Some(rows) => answer(&rows),
+                None => Ok(Answer::WithoutToken),
+            };
         };
-        let (call, parameters) = self.0.key.call(function);
-        let ask = format!("select {call}{got}");
-        let limit = wait.unwrap_or_default().saturating_add(answer);
-        let Some(rows) = session.ask(&ask, &parameters, limit, &**clock).await? else {
-            return Ok(false);
-        };
-        match rows.first().map(|row| row.try_get(0)) {
-            Some(Ok(got)) => Ok(got),
-            _ => Err(protocol("no answer about the lock")),
+        let function = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
+        let (call, mut parameters) = self.0.key.call(function);
+        let (place, for_token) = (parameters.len() + 1, token_wait(options).as_millis());
+        let millis = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
+        parameters.push((&millis, Type::TEXT));
+        // Each timeout is of this statement alone.
+        let limit =
+            |wait: &str| format!("pg_catalog.set_config('lock_timeout', {wait}, true) is not null");
+        let (for_lock, for_token) = (limit(&format!("${place}")), limit(&format!("'{for_token}'")));
+        let ask = format!(
+            "select case when {for_lock} then \
+             case when {call}::pg_catalog.text is not null then \
+             case when {for_token} then {draw} end end end"
+        );
+        if let Some(rows) = session.ask(&ask, &parameters).await? {
+            return answer(&rows);
+        }
+        // A timeout in front of the lock, or of the token. A session keeps its lock over an error.
+        match session.ask(HOLDS, &[]).await?.and_then(|rows| rows.first()?.try_get(0).ok()) {
+            Some(true) => Ok(Answer::WithoutToken),
+            Some(false) => Ok(Answer::Busy),
+            None => Err(protocol("no answer about what the session holds")),
         }
     }
+}
 
-    /// Draws the fencing token of a held lock. While an operator raises the fence, no token can be
-    /// drawn.
-    async fn draw(&self, session: &Session, limit: Duration) -> Result<FencingToken, LockError> {
-        let Inner { options, clock, .. } = &*self.0;
-        // The server's timeout is shorter than ours.
-        let millis = (limit * 8 / 10).as_millis().clamp(1, i32::MAX as u128).to_string();
-        let schema = quoted(options.schema());
-        let ask = format!(
-            "select case when pg_catalog.set_config('lock_timeout', $1, false) is not null \
-             then {schema}.draw_1() end"
-        );
-        let asked = session.ask(&ask, &[(&millis, Type::TEXT)], limit, &**clock).await?;
-        let rows = asked.ok_or_else(|| {
-            let message = format!(
-                "the lock was free, but no fencing token could be drawn within {limit:?}: another \
-                 session raises the fence, or alters its sequence"
-            );
-            unavailable(message, Certainty::NotApplied)
-        })?;
-        let drawn = rows.first().map(|row| row.try_get(0));
-        as_token(drawn.and_then(Result::ok).ok_or_else(|| protocol("no token"))?)
+/// What a session answered to an attempt.
+enum Answer {
+    Held(FencingToken),
+    /// The session holds nothing.
+    Busy,
+    /// The session holds the lock, but no token could be drawn.
+    WithoutToken,
+}
+
+fn answer(rows: &[Row]) -> Result<Answer, LockError> {
+    match rows.first().map(|row| row.try_get(0)) {
+        Some(Ok(Some(number))) => as_token(number).map(Answer::Held),
+        Some(Ok(None)) => Ok(Answer::Busy),
+        _ => Err(protocol("no answer about the lock")),
     }
+}
+
+fn without_token(limit: Duration) -> LockError {
+    let message = format!(
+        "the lock was free, but no fencing token could be drawn within {limit:?}: another session \
+         raises the fence, or alters its sequence"
+    );
+    unavailable(message, Certainty::NotApplied)
 }
 
 fn as_token(number: i64) -> Result<FencingToken, LockError> {
@@ -240,7 +287,7 @@ fn as_token(number: i64) -> Result<FencingToken, LockError> {
 
 impl fmt::Debug for AdvisoryLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let options = &self.0.options;
+        let options = &self.0.pool.options;
         f.debug_struct("AdvisoryLock")
             .field("key", &self.0.key)
             .field("server", &options.address().to_string())

@@ -1,4 +1,4 @@
-//! The connection of one advisory lock.
+//! A session of the server, which holds at most one advisory lock.
 //!
 //! - Invariant V1: a dropped session ends its connection at once, from any thread, whether or not a
 //!   runtime runs. In a forked process it does nothing.
@@ -10,17 +10,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason, Moment};
 use holdline_net::runtime::RuntimeHandle;
 use rustix::net::{Shutdown, sockopt};
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::config::SslMode;
-use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
-use crate::error::{ENGINE, of_command, of_handshake, refused, unavailable};
-use crate::link::{Parameter, dial_and, handshake, refusal};
+use crate::error::{ENGINE, is_locked, of_command, of_handshake, refused, unavailable};
+use crate::link::{Parameter, PreparedStatements, dial_and, handshake, refusal};
 use crate::options::PostgresOptions;
 use crate::schema;
 
@@ -39,9 +38,13 @@ const NOTICE: &str = "set client_connection_check_interval = 1000";
 /// A connection to the server, until it is dropped.
 pub(super) struct Session {
     client: Client,
+    prepared: PreparedStatements,
     // Behind the client, which sends nothing when it is dropped.
     socket: Socket,
     end: watch::Receiver<Option<String>>,
+    opened: Moment,
+    /// The runtime that drives the connection; none is the thread of the process.
+    runtime: Option<tokio::runtime::Id>,
 }
 
 /// The socket of a connection, which ends when any of its copies is dropped: that of the session,
@@ -80,62 +83,54 @@ impl Socket {
 }
 
 impl Session {
-    /// Makes a session, and the schema if it is not there yet.
+    /// Makes a session, and the schema if it is not there yet. While the session is open, `look` is
+    /// called after each `pause`.
     ///
     /// # Cancel safety
     /// Dropping the future ends what was begun.
     pub(super) async fn open(
         options: &PostgresOptions,
         clock: &Arc<dyn Clock>,
+        pause: Duration,
+        look: impl Fn() + Send + Sync + 'static,
     ) -> Result<Session, LockError> {
         let runtime = RuntimeHandle::find(None)
             .map_err(|error| refused(format!("no thread for the connection: {error}")))?;
         let (reply, made) = oneshot::channel();
-        let work = serve(options.clone(), clock.clone(), reply);
-        runtime.spawn(Box::pin(work));
+        let (options, clock) = (options.clone(), clock.clone());
+        let opening = Opening { options, clock, runtime: current_runtime() };
+        runtime.spawn(Box::pin(serve(opening, reply, pause, look)));
         made.await.unwrap_or_else(|_| {
             Err(unavailable("the runtime of the connection ended", Certainty::NotApplied))
         })
     }
 
-    /// Sends one statement, with a timeout; `None` if the server's own lock timeout passed. After
-    /// an error the session is unusable.
+    /// Sends one statement, which is prepared at its first use; `None` if the server's own lock
+    /// timeout passed. After an error, or if the future is dropped, the session is unusable.
     pub(super) async fn ask(
         &self,
         statement: &str,
         parameters: &[Parameter<'_>],
-        limit: Duration,
-        clock: &dyn Clock,
     ) -> Result<Option<Vec<Row>>, LockError> {
         if !self.socket.is_ours() {
             let message = "this process was copied by fork: the lock is its parent's";
             return Err(unavailable(message, Certainty::NotApplied));
         }
-        tokio::select! {
-            biased;
-            answered = self.client.query_typed(statement, parameters) => {
-                match answered {
-                    Ok(rows) => Ok(Some(rows)),
-                    Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(None),
-                    Err(error) => Err(of_command(&error)),
-                }
-            }
-            () = clock.sleep_until(clock.now().after(limit)) => {
-                Err(unavailable(format!("no answer within {limit:?}"), Certainty::Unknown))
-            }
+        match self.prepared.query(&self.client, statement, parameters).await {
+            Ok(rows) => Ok(Some(rows)),
+            Err(error) if is_locked(&error) => Ok(None),
+            Err(error) => Err(of_command(&error)),
         }
     }
 
-    /// Sets how long a statement may wait for a lock.
-    pub(super) async fn limit_waits(
-        &self,
-        wait: Duration,
-        limit: Duration,
-        clock: &dyn Clock,
-    ) -> Result<(), LockError> {
-        let millis = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
-        let set = "select pg_catalog.set_config('lock_timeout', $1, false)";
-        self.ask(set, &[(&millis, Type::TEXT)], limit, clock).await.map(drop)
+    /// Returns when the session was opened.
+    pub(super) fn opened(&self) -> Moment {
+        self.opened
+    }
+
+    /// Returns the runtime that drives the connection, as [`current_runtime`] does.
+    pub(super) fn runtime(&self) -> Option<tokio::runtime::Id> {
+        self.runtime
     }
 
     /// Returns whether the connection is open, as far as this process knows.
@@ -157,19 +152,48 @@ impl Session {
     }
 }
 
-/// Makes a session, and serves it until its end.
-async fn serve(
+/// Returns the runtime in which a session would be opened here; none is the thread of the process.
+pub(super) fn current_runtime() -> Option<tokio::runtime::Id> {
+    Handle::try_current().ok().map(|runtime| runtime.id())
+}
+
+/// Waits for an answer, with a limit.
+pub(super) async fn within<T>(
+    limit: Duration,
+    clock: &dyn Clock,
+    asked: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
+    tokio::select! {
+        biased;
+        answered = asked => answered,
+        () = clock.sleep_until(clock.now().after(limit)) => {
+            Err(unavailable(format!("no answer within {limit:?}"), Certainty::Unknown))
+        }
+    }
+}
+
+/// What a session is made of.
+struct Opening {
     options: PostgresOptions,
     clock: Arc<dyn Clock>,
+    runtime: Option<tokio::runtime::Id>,
+}
+
+/// Makes a session, and serves it until its end.
+async fn serve(
+    opening: Opening,
     mut reply: oneshot::Sender<Result<Session, LockError>>,
+    pause: Duration,
+    look: impl Fn() + Send + Sync,
 ) {
+    let (options, clock) = (&opening.options, &*opening.clock);
     let limit = options.connect_timeout();
     let late = clock.sleep_until(clock.now().after(limit));
     let (ended, end) = watch::channel(None);
     let made = tokio::select! {
         biased;
         () = reply.closed() => return,
-        made = connect(&options, &*clock, end) => made,
+        made = connect(&opening, end) => made,
         () = late => {
             let message = format!("{}: no answer within {limit:?}", options.address());
             Err(unavailable(message, Certainty::NotApplied))
@@ -178,10 +202,17 @@ async fn serve(
     match made {
         // The caller may be gone; then the session ends.
         Err(error) => drop(reply.send(Err(error))),
-        Ok((session, connection)) => {
+        Ok((session, mut connection)) => {
             let _ends_with_us = session.socket.clone();
             drop(reply.send(Ok(session)));
-            let why = match connection.await {
+            let served = loop {
+                tokio::select! {
+                    biased;
+                    served = &mut connection => break served,
+                    () = clock.sleep_until(clock.now().after(pause)) => look(),
+                }
+            };
+            let why = match served {
                 Ok(()) => "the connection was closed".to_owned(),
                 Err(error) => of_command(&error).kind().to_string(),
             };
@@ -196,10 +227,11 @@ type Connection =
     std::pin::Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send + 'static>>;
 
 async fn connect(
-    options: &PostgresOptions,
-    clock: &dyn Clock,
+    opening: &Opening,
     end: watch::Receiver<Option<String>>,
 ) -> Result<Connected, LockError> {
+    let Opening { options, clock, runtime } = opening;
+    let opened = clock.now();
     let mut socket = None;
     let stream = dial_and(options, |fd| {
         socket = Some(Socket::of(fd)?);
@@ -220,15 +252,16 @@ async fn connect(
     let connected = config.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
     let mut connection: Connection = Box::pin(connection);
-    let opened = tokio::select! {
+    let made = tokio::select! {
         biased;
-        opened = prepare(&client, options, clock) => opened,
+        made = prepare(&client, options, &**clock) => made,
         why = &mut connection => {
             let why = why.err().map_or_else(|| "closed".to_owned(), |error| error.to_string());
             Err(unavailable(format!("the server went away: {why}"), Certainty::NotApplied))
         }
     };
-    opened.map(|()| (Session { client, socket, end }, connection))
+    let (prepared, runtime) = (PreparedStatements::default(), *runtime);
+    made.map(|()| (Session { client, prepared, socket, end, opened, runtime }, connection))
 }
 
 async fn prepare(
@@ -251,11 +284,19 @@ async fn prepare(
     {
         schema::make(client, options.schema()).await?;
     }
-    let mut text = FOR_US.to_owned();
+    // For the fencing token; a wait for the lock sets its own, for its statement alone.
+    let millis = token_wait(options).as_millis();
+    let mut text = format!("{FOR_US}; set lock_timeout = {millis}");
     if facts.version >= 170_000 {
         text.push_str("; set transaction_timeout = 0");
     }
     client.batch_execute(&text).await.map_err(|error| of_handshake(&error))
+}
+
+/// Returns how long a session waits for a fencing token. No token can be drawn while an operator
+/// raises the fence. It is shorter than the limit of our own, so that the server's answer arrives.
+pub(super) fn token_wait(options: &PostgresOptions) -> Duration {
+    options.command_timeout() * 8 / 10
 }
 
 /// Returns the error for a lock whose session has ended.

@@ -16,9 +16,9 @@
 mod dial;
 mod handshake;
 mod locked_rows;
+mod prepared;
 mod supervisor;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,10 +26,9 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Clock, ErrorKind, LockError, LockName, Moment};
 use holdline_net::runtime::{RuntimeHandle, Task};
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, Row};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{ENGINE, is_locked, is_schema_gone, of_command, unavailable};
@@ -40,6 +39,7 @@ use crate::schema::{self, Found};
 pub(crate) use dial::{dial_and, refusal};
 pub(crate) use handshake::{Facts, handshake};
 use locked_rows::LockedRows;
+pub(crate) use prepared::PreparedStatements;
 
 /// How much longer than one attempt to connect its outcome is awaited.
 const CONNECT_MARGIN: Duration = Duration::from_millis(500);
@@ -57,8 +57,7 @@ pub(crate) struct Live {
     has_store: AtomicBool,
     /// Only one task at a time creates it.
     making: tokio::sync::Mutex<()>,
-    /// The prepared statements, by their text.
-    prepared: Mutex<HashMap<String, Statement>>,
+    prepared: PreparedStatements,
     end: CancellationToken,
 }
 
@@ -377,18 +376,7 @@ impl Live {
             // Another process of the server would not know a prepared statement.
             return self.client.query_typed(text, parameters).await;
         }
-        let known = self.prepared.lock().get(text).cloned();
-        let statement = match known {
-            Some(statement) => statement,
-            None => {
-                let types: Vec<Type> = parameters.iter().map(|(_, of)| of.clone()).collect();
-                let statement = self.client.prepare_typed(text, &types).await?;
-                self.prepared.lock().insert(text.to_owned(), statement.clone());
-                statement
-            }
-        };
-        let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
-        self.client.query(&statement, &values).await
+        self.prepared.query(&self.client, text, parameters).await
     }
 
     /// Sends a statement during the handshake, before other callers use the connection.

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
-use parking_lot::Mutex;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls};
@@ -23,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::dial::{Stream, dial, refusal};
 use super::handshake::{handshake, listen};
-use super::{ConnectionState, Live, Shared};
+use super::{ConnectionState, Live, PreparedStatements, Shared};
 use crate::error::unavailable;
 use crate::schema::{self, Found, Functions};
 
@@ -135,7 +134,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
             listens: AtomicBool::new(false),
             has_store: AtomicBool::new(found == Found::Ours(Functions::Current)),
             making: tokio::sync::Mutex::default(),
-            prepared: Mutex::default(),
+            prepared: PreparedStatements::default(),
             end: CancellationToken::new(),
         };
         if shared.listen.load(Ordering::SeqCst) {

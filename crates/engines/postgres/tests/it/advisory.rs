@@ -19,34 +19,34 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::support::{drive, engine, eventually, growing, let_go, request, sign_in, take, yields};
 
 /// Longer than any test waits for what it expects.
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The advisory locks of the server, with `t` for those that are held; not those of the schema.
-const LOCKS: &str = "select classid::bigint, objid::bigint, objsubid, mode, granted from pg_locks \
-    where locktype = 'advisory' order by 1, 2, 3, 4, 5";
+pub(crate) const LOCKS: &str = "select classid::bigint, objid::bigint, objsubid, mode, granted \
+    from pg_locks where locktype = 'advisory' order by 1, 2, 3, 4, 5";
 const OURS: &str = "select count(*) from pg_stat_activity where application_name = 'holdline'";
 
-fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
+pub(crate) fn lock_at(url: &str, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
     let options = PostgresOptions::from_url(url).expect("a good URL");
     AdvisoryLock::new(&options, key, Arc::new(MachineClock)).expect("good options")
 }
 
 /// A lock whose limits no busy machine meets.
-fn lock(server: &PostgresServer, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
+pub(crate) fn lock(server: &PostgresServer, key: impl Into<AdvisoryKey>) -> AdvisoryLock {
     lock_at(&waiting_renewals(&server.url()), key)
 }
 
-fn waiting_renewals(url: &str) -> String {
+pub(crate) fn waiting_renewals(url: &str) -> String {
     let joint = if url.contains('?') { '&' } else { '?' };
     format!("{url}{joint}command_timeout_ms=60000&connect_timeout_ms=60000")
 }
 
-fn busy(error: &LockError) -> bool {
+pub(crate) fn busy(error: &LockError) -> bool {
     assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
     matches!(error.kind(), ErrorKind::Busy { .. })
 }
 
 /// Waits until no advisory lock and no connection of ours is left.
-async fn await_nothing(server: &PostgresServer) {
+pub(crate) async fn await_nothing(server: &PostgresServer) {
     eventually("no lock is left", || server.sql(LOCKS).is_empty()).await;
     eventually("no connection is left", || server.sql(OURS) == ["0"]).await;
 }
@@ -74,6 +74,7 @@ async fn one_holds_at_a_time_and_tokens_grow() {
     let next = next.expect("its turn");
     assert!(next.fencing_token() > before);
     next.release().await.expect("released");
+    drop((one, other));
     await_nothing(&server).await;
 }
 
@@ -92,11 +93,12 @@ async fn a_drop_ends_a_connection_with_tls_too() {
     drop(lock.try_lock().await.expect("let in"));
     await_nothing(&server).await;
     lock.lock(LONG).await.expect("free").release().await.expect("released");
+    drop(lock);
     await_nothing(&server).await;
 }
 
 /// Runs `work` in a forked process, which then exits without cleanup, and returns its result.
-fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
+pub(crate) fn in_a_copy(work: impl FnOnce() -> bool) -> bool {
     let (mut here, mut there) = UnixStream::pair().expect("a pair");
     match fork().expect("a copy") {
         Fork::Child => {
@@ -138,6 +140,7 @@ fn a_copy_of_the_process_costs_its_parent_nothing() {
     assert!(held.is_valid());
     assert_eq!(server.sql(LOCKS).len(), 1);
     drive(held.release()).expect("still ours");
+    drop(lock);
     drive(await_nothing(&server));
 }
 
@@ -159,6 +162,7 @@ async fn a_newer_server_does_the_same() {
     }
     eventually("only the holder is left", || server.sql(LOCKS).len() == 1).await;
     held.release().await.expect("released");
+    drop(lock);
     await_nothing(&server).await;
 }
 
@@ -305,7 +309,7 @@ async fn a_crash_reissues_no_token_that_another_session_had_reserved() {
 async fn a_free_lock_whose_token_cannot_be_drawn_is_not_busy() {
     let server = PostgresServer::start(PostgresConfig::default());
     let waiting_renewals = lock(&server, 1);
-    waiting_renewals.try_lock().await.expect("free").release().await.expect("released");
+    drop(waiting_renewals.try_lock().await.expect("the schema is made"));
     let raises = sign_in(server.address(), "postgres").await;
     let raise = "begin; alter sequence holdline.fence no cycle";
     raises.batch_execute(raise).await.expect("altered");
@@ -329,6 +333,7 @@ async fn a_free_lock_whose_token_cannot_be_drawn_is_not_busy() {
         raises.batch_execute("commit").await.expect("raised");
     });
     held.expect("free").release().await.expect("released");
+    drop(waiting_renewals);
     await_nothing(&server).await;
 }
 
@@ -392,6 +397,7 @@ fn a_drop_needs_no_runtime() {
     let held = drive(lock.try_lock()).expect("free");
     assert_eq!(server.sql(LOCKS).len(), 1);
     drive(held.release()).expect("released");
+    drop(lock);
     drive(await_nothing(&server));
 }
 
@@ -450,5 +456,6 @@ async fn a_waiter_can_be_dropped_at_every_await() {
     }
     eventually("only the holder is left", alone).await;
     held.release().await.expect("released");
+    drop(lock);
     await_nothing(&server).await;
 }

@@ -1,6 +1,8 @@
 //! The PostgreSQL engine against real servers: tests that only this engine needs.
 
 mod advisory;
+mod advisory_pool;
+mod advisory_tokens;
 mod checkup;
 mod clocks;
 mod connections;

@@ -13,7 +13,7 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
-//! the stream, `serve` and `in_place` for connections, `config` for the settings.
+//! the stream, `serve` for connections, `config` for the settings.
 
 mod access;
 mod app;
@@ -21,7 +21,6 @@ mod config;
 mod contract;
 mod events;
 mod health;
-mod in_place;
 mod input;
 mod json;
 mod limits;

@@ -1,8 +1,8 @@
-//! Polls a connection again in place when it wakes itself.
+//! Polls a connection again in place when it wakes itself. For this engine and for the server.
 //!
-//! hyper wakes the task of a connection while that task is running, once for each piece of a body
-//! that the handler has read. The runtime then puts the task at the end of a queue and wakes
-//! another thread for it, which costs more than the rest of a request, and often moves the
+//! hyper wakes the task of a connection while that task is running, for instance once for each
+//! piece of a body that was read. The runtime then puts the task at the end of a queue and wakes
+//! another thread for it, which costs a system call for each request, and often moves the
 //! connection to another core.
 //!
 //! - I1: a wake-up during a poll is followed by another poll; one between polls wakes the task.
@@ -43,8 +43,11 @@ impl Wake for State {
     }
 }
 
-/// Runs a future; wake-ups during its poll do not leave the task.
-pub(crate) async fn in_place<F: Future>(future: F) -> F::Output {
+/// Runs a future; a wake-up during its poll does not leave the task.
+///
+/// # Cancel safety
+/// That of the future.
+pub async fn in_place<F: Future>(future: F) -> F::Output {
     let state = Arc::new(State::default());
     let waker = Waker::from(state.clone());
     let mut future = pin!(future);

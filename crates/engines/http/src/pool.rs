@@ -380,6 +380,36 @@ mod tests {
         assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
     }
 
+    #[test]
+    fn a_connection_of_a_runtime_that_has_ended_is_replaced() {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let (servers, first, second) =
+            (runtime().expect("made"), runtime().expect("made"), runtime().expect("made"));
+        let (listener, target) = servers.block_on(listen());
+        let stop = Arc::new(Notify::new());
+        let stopped = stop.clone();
+        let server = std::thread::spawn(move || {
+            servers.block_on(async {
+                for _ in 0..2 {
+                    let (mut stream, _) = listener.accept().await.expect("a client");
+                    assert!(read(&mut stream).await);
+                    stream.write_all(ANSWER).await.expect("sent");
+                    // The server keeps it: only the runtime of the client has ended.
+                    tokio::spawn(async move { read(&mut stream).await });
+                }
+                stopped.notified().await;
+            });
+        });
+        let pool = Pool::new(target, MINUTE);
+        first.block_on(pool.exchange(request())).expect("answered");
+        assert_eq!(lock(&pool.idle).connections.len(), 1);
+        drop(first);
+        second.block_on(pool.exchange(request())).expect("answered");
+        assert_eq!(lock(&pool.idle).connections.len(), 1);
+        stop.notify_one();
+        server.join().expect("served");
+    }
+
     #[tokio::test]
     async fn an_idle_connection_is_closed_before_the_server_closes_it() {
         let (listener, target) = listen().await;

@@ -128,6 +128,21 @@ impl Identity {
     }
 }
 
+/// The other end of a connection.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    address: IpAddr,
+    /// Who it is where no authentication is configured: its address, with all rights.
+    identity: Identity,
+}
+
+impl Caller {
+    pub(crate) fn new(address: IpAddr) -> Caller {
+        let identity = Identity::new(&address.to_string(), Rights::ALL, (&[], &[]));
+        Caller { address, identity }
+    }
+}
+
 struct Token {
     digest: [u8; 32],
     identity: Identity,
@@ -179,11 +194,15 @@ impl Access {
     }
 
     /// Finds out who sends a request. A connection with client certificates has shown a good one.
-    pub(crate) fn identify(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Identity, Problem> {
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<Identity, Problem> {
         if let Some(proxy) = &self.proxy
             && headers.contains_key(&proxy.header)
         {
-            return proxy.identify(headers, peer);
+            return proxy.identify(headers, caller.address);
         }
         if let Some(value) = headers.get(AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| {
@@ -196,7 +215,7 @@ impl Access {
             return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, (&[], &[])));
         }
         if self.tokens.is_empty() && self.proxy.is_none() {
-            return Ok(Identity::new(&peer.to_string(), Rights::ALL, (&[], &[])));
+            return Ok(caller.identity.clone());
         }
         Err(Problem::unauthenticated())
     }
@@ -249,7 +268,9 @@ mod tests {
 
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    fn here() -> Caller {
+        Caller::new(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
 
     fn hex(token: &str) -> String {
         Sha256::digest(token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -273,31 +294,31 @@ mod tests {
     #[test]
     fn a_token_has_its_rights_on_its_names_until_it_expires() {
         let good = with("authorization", "bearer s3cret");
-        let identity = access("2999-01-01T00:00:00Z").identify(&good, HERE).expect("known");
+        let identity = access("2999-01-01T00:00:00Z").identify(&good, &here()).expect("known");
         assert_eq!(identity.name(), "ci");
         assert!(identity.may_on(Right::Lock, "ci/build").is_ok());
         assert!(identity.may_on(Right::Lock, "prod").is_err());
         assert!(identity.may(Right::Operate).is_err());
         assert!(identity.expires_in().is_some());
-        assert!(access("2001-01-01T00:00:00Z").identify(&good, HERE).is_err());
+        assert!(access("2001-01-01T00:00:00Z").identify(&good, &here()).is_err());
         for value in ["Bearer other", "Basic s3cret", "s3cret", "Bearer", ""] {
             let headers = with("authorization", value);
-            assert!(access("2999-01-01T00:00:00Z").identify(&headers, HERE).is_err(), "{value}");
+            assert!(access("2999-01-01T00:00:00Z").identify(&headers, &here()).is_err(), "{value}");
         }
-        assert!(access("2999-01-01T00:00:00Z").identify(&HeaderMap::new(), HERE).is_err());
+        assert!(access("2999-01-01T00:00:00Z").identify(&HeaderMap::new(), &here()).is_err());
     }
 
     #[test]
     fn a_person_is_known_by_the_header_of_the_proxy_only() {
         let access = access("2999-01-01T00:00:00Z");
-        let proxy = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+        let proxy = Caller::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
         let ana = with("x-forwarded-user", "ana");
-        let known = access.identify(&ana, proxy).expect("known");
+        let known = access.identify(&ana, &proxy).expect("known");
         assert!(known.may_on(Right::Admin, "any").is_ok());
-        assert!(access.identify(&ana, HERE).is_err(), "from elsewhere");
-        assert!(access.identify(&with("x-forwarded-user", "eve"), proxy).is_err());
+        assert!(access.identify(&ana, &here()).is_err(), "from elsewhere");
+        assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy).is_err());
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
-        assert!(access.identify(&twice, proxy).is_err());
+        assert!(access.identify(&twice, &proxy).is_err());
     }
 }

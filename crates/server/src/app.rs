@@ -54,6 +54,7 @@ impl App {
         let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
         let app = |store: String, client: Client, others| {
+            metrics.store(&store);
             let epoch = client.draw_lease_id().short().to_string();
             App(Arc::new(Inner {
                 store,

@@ -8,7 +8,6 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::Json;
 use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -28,6 +27,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::Body;
+use crate::json::Json;
 use crate::problem::Problem;
 
 /// How often a watch without hints writes a byte, so that a broken connection is noticed.
@@ -83,7 +83,7 @@ pub(crate) async fn acquire(
     let reply = app.engine().try_acquire(&request).await;
     if let Ok(AcquireReply::Granted { token, .. }) = &reply {
         let event = Event::of(What::Granted, &request.name).by(identity.name());
-        app.events.publish(event.lease(request.lease_id).token(&token.to_string()));
+        app.events.publish(event.lease(request.lease_id).token(*token));
     }
     answer(reply)
 }
@@ -108,7 +108,7 @@ pub(crate) async fn renew(
     let replies = app.engine().renew(&lines).await;
     for (line, reply) in lines.iter().zip(&replies) {
         if let (Purpose::Keep(_), Ok(RenewReply::Unknown)) = (line.purpose, reply) {
-            app.metrics.lost();
+            app.metrics.lost(&app.store);
             let event = Event::of(What::Lost, &line.name).lease(line.lease_id);
             app.events.publish(event.by(identity.name()));
         }
@@ -164,7 +164,7 @@ pub(crate) async fn operate(
         }
         Operation::Revoke { name, token, reason, .. } => {
             identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).token(&token.to_string()).reason(reason))
+            Some(Event::of(What::Revoked, name).token(*token).reason(reason))
         }
         Operation::Freeze { name, reason, .. } => {
             identity.may_on(Right::Operate, name.as_str())?;

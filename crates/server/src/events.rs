@@ -8,18 +8,17 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use holdline_core::{LeaseId, LockName};
+use holdline_core::{FencingToken, LeaseId, LockName, ShortLeaseId};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::{Notify, watch};
 use utoipa::IntoParams;
 
@@ -67,64 +66,77 @@ impl What {
 }
 
 /// One event. The lease id is shown by its first digits.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Event {
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Event<'a> {
     #[serde(skip)]
     what: What,
-    name: LockName,
+    name: &'a LockName,
     at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lease_id: Option<String>,
+    lease_id: Option<ShortLeaseId>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "digits")]
+    fencing_token: Option<FencingToken>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    fencing_token: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<String>,
+    by: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
 }
 
-impl Event {
-    pub(crate) fn of(what: What, name: &LockName) -> Event {
+/// Writes a token as a string: it may pass the largest number that every language reads exactly.
+fn digits<S: Serializer>(token: &Option<FencingToken>, to: S) -> Result<S::Ok, S::Error> {
+    match token {
+        Some(token) => to.collect_str(token),
+        None => to.serialize_none(),
+    }
+}
+
+impl<'a> Event<'a> {
+    pub(crate) fn of(what: What, name: &'a LockName) -> Event<'a> {
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Event {
             what,
-            name: name.clone(),
+            name,
             at_ms: crate::views::millis(at),
             lease_id: None,
             fencing_token: None,
             by: None,
             kind: None,
-            reason: None,
+            reason: "",
         }
     }
 
-    pub(crate) fn lease(self, id: LeaseId) -> Event {
-        Event { lease_id: Some(id.short().to_string()), ..self }
+    pub(crate) fn lease(mut self, id: LeaseId) -> Event<'a> {
+        self.lease_id = Some(id.short());
+        self
     }
 
-    pub(crate) fn token(self, token: &str) -> Event {
-        Event { fencing_token: Some(token.to_owned()), ..self }
+    pub(crate) fn token(mut self, token: FencingToken) -> Event<'a> {
+        self.fencing_token = Some(token);
+        self
     }
 
-    pub(crate) fn by(self, who: &str) -> Event {
-        Event { by: Some(who.to_owned()), ..self }
+    pub(crate) fn by(mut self, who: &'a str) -> Event<'a> {
+        self.by = Some(who);
+        self
     }
 
-    pub(crate) fn kind(self, kind: &'static str) -> Event {
-        Event { kind: Some(kind), ..self }
+    pub(crate) fn kind(mut self, kind: &'static str) -> Event<'a> {
+        self.kind = Some(kind);
+        self
     }
 
-    pub(crate) fn reason(self, reason: &str) -> Event {
-        Event { reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()), ..self }
+    pub(crate) fn reason(mut self, reason: &'a str) -> Event<'a> {
+        self.reason = reason;
+        self
     }
 }
 
 /// An event as it is written.
 struct Written {
     name: LockName,
-    text: Arc<str>,
+    text: String,
 }
 
 /// The events of one server since it started.
@@ -165,14 +177,14 @@ impl Events {
     }
 
     /// Adds an event.
-    pub(crate) fn publish(&self, event: Event) {
+    pub(crate) fn publish(&self, event: Event<'_>) {
         // Strings and numbers always encode.
         let data = serde_json::to_string(&event).unwrap_or_default();
+        let (word, name) = (event.what.word(), event.name.clone());
         let mut ring = self.ring.lock();
         let number = ring.next();
-        let word = event.what.word();
         let text = format!("id: {}-{number}\nevent: {word}\ndata: {data}\n\n", self.epoch);
-        ring.kept.push_back(Written { name: event.name, text: text.into() });
+        ring.kept.push_back(Written { name, text });
         if ring.kept.len() > KEPT {
             ring.kept.pop_front();
             ring.first += 1;
@@ -203,7 +215,8 @@ impl Events {
         if count == 0 {
             return Read::Nothing;
         }
-        let text = part.filter(|event| wanted(&event.name)).map(|event| &*event.text).collect();
+        let text =
+            part.filter(|event| wanted(&event.name)).map(|event| event.text.as_str()).collect();
         Read::Events(text, from + count)
     }
 

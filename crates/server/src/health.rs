@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::future::join_all;
@@ -15,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::access::{Identity, Right};
 use crate::app::App;
+use crate::json::Json;
 use crate::problem::{Problem, ProblemBody};
 
 /// How long the store may take to answer.
@@ -64,12 +64,13 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Pro
     let name = LockName::new(ANY_NAME).map_err(|error| Problem::bad_request(error.to_string()))?;
     let stores = app.stores().map(|app| is_ready(app, &name));
     let all = join_all(stores).await.into_iter().all(|ready| ready);
-    app.metrics.store_up(all);
     if all { Ok(WELL) } else { Err(Problem::not_ready()) }
 }
 
 async fn is_ready(app: &App, name: &LockName) -> bool {
-    match timeout(ANSWER, app.client.inspect(name)).await {
+    let answer = timeout(ANSWER, app.client.inspect(name)).await;
+    app.metrics.store_up(&app.store, matches!(answer, Ok(Ok(_))));
+    match answer {
         Ok(Ok(_)) => true,
         Ok(Err(error)) => {
             tracing::warn!(store = %app.store, %error, "the store is not ready");

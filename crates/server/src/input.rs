@@ -47,6 +47,10 @@ fn is_json(request: &Request) -> bool {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    if let Ok(Object(value)) = serde_json::from_slice(bytes) {
+        return Ok(value);
+    }
+    // Once more, now with the path of the field that is wrong.
     let mut from = serde_json::Deserializer::from_slice(bytes);
     let read: Result<Object<T>, _> = serde_path_to_error::deserialize(&mut from);
     let Object(value) = read.map_err(|error| {

@@ -12,10 +12,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
+use holdline::{Guard, Keep, Lease, LockOptions, ReleaseOutcome};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_FIRST_LEASE};
 use holdline_core::{
     Certainty, ErrorKind, LeaseId, ListRequest, LockError, LockName, Mode, Moment,
@@ -28,6 +27,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, LeaseOf, Name, Parameters, lease_id};
+use crate::json::Json;
 use crate::problem::{Problem, ProblemBody};
 use crate::views::{
     AboutBody, LeaseBody, LockBody, ModeBody, PageBody, ReleasedBody, RenewedBody, millis,
@@ -110,14 +110,15 @@ pub(crate) async fn acquire(
     drop(waiter);
     let waited = began.until(app.client.clock().now());
     let word = outcome.as_ref().map_or_else(Problem::kind, |_| "acquired");
-    app.metrics.acquired(word, waited);
+    app.metrics.acquired(&app.store, word, waited);
     match outcome {
-        Ok((lease, id)) => {
+        Ok((body, lease)) => {
+            let token = lease.fencing_token();
             let event = Event::of(What::Granted, &wanted.name).by(identity.name());
-            app.events.publish(event.lease(id).token(&lease.fencing_token));
-            let token = HeaderValue::try_from(lease.fencing_token.as_str());
-            let token = token.unwrap_or(HeaderValue::from_static(""));
-            Ok(([(TOKEN, token)], Json(lease)).into_response())
+            app.events.publish(event.lease(lease.lease_id()).token(token));
+            let mut response = Json(body).into_response();
+            response.headers_mut().insert(TOKEN, HeaderValue::from(token.get()));
+            Ok(response)
         }
         Err(problem) => {
             let event = Event::of(What::Refused, &wanted.name).by(identity.name());
@@ -209,7 +210,7 @@ async fn granted(
     identity: &Identity,
     wanted: &mut Wanted,
     began: Moment,
-) -> Result<(LeaseBody, LeaseId), Problem> {
+) -> Result<(LeaseBody, Lease), Problem> {
     let attempt = async {
         let guard = take(app, wanted, began).await?;
         let remaining = match guard.remaining() {
@@ -241,7 +242,7 @@ async fn granted(
         waited_ms: millis(waited),
         session: wanted.session.map(LeaseId::to_hex),
     };
-    Ok((body, lease_id))
+    Ok((body, lease))
 }
 
 /// Waits for an attempt while the token is good and the server goes on.
@@ -344,7 +345,7 @@ pub(crate) async fn renew(
         Err(error) => {
             let problem = Problem::from(error);
             if problem.kind() == "lost" {
-                app.metrics.lost();
+                app.metrics.lost(&app.store);
                 app.events.publish(Event::of(What::Lost, &name).lease(id).by(identity.name()));
             }
             Err(problem)

@@ -1,5 +1,6 @@
 //! The metrics. A lock name is never a label: there may be any number of them.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
@@ -10,21 +11,21 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-type Labels = Vec<(&'static str, String)>;
+type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
     registry: Registry,
-    requests: Family<Labels, Counter>,
-    acquire: Family<Labels, Counter>,
+    requests: Family<Labels<2>, Counter>,
+    acquire: Family<Labels<2>, Counter>,
     wait: Histogram,
     request_time: Histogram,
-    lost: Counter,
+    lost: Family<Labels<1>, Counter>,
     waiting: Gauge,
     streams: Gauge,
     sessions: Gauge,
     connections: Gauge,
-    store_up: Gauge,
+    store_up: Family<Labels<1>, Gauge>,
 }
 
 impl Metrics {
@@ -36,14 +37,13 @@ impl Metrics {
             acquire: Family::default(),
             wait: times(),
             request_time: times(),
-            lost: Counter::default(),
+            lost: Family::default(),
             waiting: Gauge::default(),
             streams: Gauge::default(),
             sessions: Gauge::default(),
             connections: Gauge::default(),
-            store_up: Gauge::default(),
+            store_up: Family::default(),
         };
-        metrics.store_up.set(1);
         metrics.register();
         metrics
     }
@@ -80,25 +80,32 @@ impl Metrics {
 
     /// Counts a request. `path` is the pattern of the route, never the path itself.
     pub(crate) fn request(&self, path: &str, status: u16, took: Duration) {
-        let labels = vec![("path", path.to_owned()), ("status", status.to_string())];
+        let labels = [("path", path.to_owned().into()), ("status", status.to_string().into())];
         self.requests.get_or_create(&labels).inc();
         self.request_time.observe(took.as_secs_f64());
     }
 
+    /// Begins the metrics of a store, which is taken to answer.
+    pub(crate) fn store(&self, store: &str) {
+        drop(self.lost.get_or_create(&of(store)));
+        self.store_up(store, true);
+    }
+
     /// Counts an attempt to acquire.
-    pub(crate) fn acquired(&self, outcome: &str, waited: Duration) {
-        self.acquire.get_or_create(&vec![("outcome", outcome.to_owned())]).inc();
+    pub(crate) fn acquired(&self, store: &str, outcome: &'static str, waited: Duration) {
+        let [store] = of(store);
+        self.acquire.get_or_create(&[store, ("outcome", outcome.into())]).inc();
         self.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts a lease that was lost.
-    pub(crate) fn lost(&self) {
-        self.lost.inc();
+    pub(crate) fn lost(&self, store: &str) {
+        self.lost.get_or_create(&of(store)).inc();
     }
 
     /// Notes whether the store answers.
-    pub(crate) fn store_up(&self, up: bool) {
-        self.store_up.set(i64::from(up));
+    pub(crate) fn store_up(&self, store: &str, up: bool) {
+        self.store_up.get_or_create(&of(store)).set(i64::from(up));
     }
 
     /// Counts a connection that was opened, or closed.
@@ -120,4 +127,8 @@ impl Metrics {
         encode(&mut text, &self.registry).ok()?;
         Some(text)
     }
+}
+
+fn of(store: &str) -> Labels<1> {
+    [("store", store.to_owned().into())]
 }

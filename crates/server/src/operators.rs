@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use holdline_core::{Operation, OperationReply};
 use http::StatusCode;
@@ -13,6 +12,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, Name, fencing_token};
+use crate::json::Json;
 use crate::locks::DONE;
 use crate::problem::{Problem, ProblemBody};
 use crate::views::millis;
@@ -63,11 +63,10 @@ pub(crate) async fn revoke(
 ) -> Result<Json<RevokedBody>, Problem> {
     identity.may_on(Right::Operate, name.as_str())?;
     let token = fencing_token("fencing_token", &body.fencing_token)?;
-    let event = Event::of(What::Revoked, &name).by(identity.name());
-    let event = event.token(&body.fencing_token).reason(&body.reason);
-    let operation = Operation::Revoke { name, token, reason: body.reason, now: body.force };
+    let (reason, now) = (body.reason.clone(), body.force);
+    let operation = Operation::Revoke { name: name.clone(), token, reason, now };
     let reply = app.client.operate(&operation).await?;
-    let body = match reply {
+    let revoked = match reply {
         OperationReply::Done => RevokedBody { ended: true, left_ms: None },
         OperationReply::Notified { left } => {
             RevokedBody { ended: false, left_ms: left.map(millis) }
@@ -76,8 +75,9 @@ pub(crate) async fn revoke(
             return Err(Problem::stale_token());
         }
     };
-    app.events.publish(event);
-    Ok(Json(body))
+    let event = Event::of(What::Revoked, &name).by(identity.name());
+    app.events.publish(event.token(token).reason(&body.reason));
+    Ok(Json(revoked))
 }
 
 /// How long to freeze a name.
@@ -111,10 +111,10 @@ pub(crate) async fn freeze(
     Body(body): Body<FreezeRequest>,
 ) -> Result<StatusCode, Problem> {
     identity.may_on(Right::Operate, name.as_str())?;
-    let event = Event::of(What::Frozen, &name).by(identity.name()).reason(&body.reason);
-    let duration = Duration::from_millis(body.duration_ms);
-    app.client.operate(&Operation::Freeze { name, duration, reason: body.reason }).await?;
-    app.events.publish(event);
+    let (duration, reason) = (Duration::from_millis(body.duration_ms), body.reason.clone());
+    app.client.operate(&Operation::Freeze { name: name.clone(), duration, reason }).await?;
+    let event = Event::of(What::Frozen, &name).by(identity.name());
+    app.events.publish(event.reason(&body.reason));
     Ok(DONE)
 }
 
@@ -136,11 +136,10 @@ pub(crate) async fn unfreeze(
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
     identity.may_on(Right::Operate, name.as_str())?;
-    let event = Event::of(What::Unfrozen, &name).by(identity.name());
-    match app.client.operate(&Operation::Unfreeze { name }).await? {
+    match app.client.operate(&Operation::Unfreeze { name: name.clone() }).await? {
         OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
         _ => {
-            app.events.publish(event);
+            app.events.publish(Event::of(What::Unfrozen, &name).by(identity.name()));
             Ok(DONE)
         }
     }

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use axum::Json;
 use axum::response::{IntoResponse, Response};
 use holdline_core::{Certainty, ErrorKind, LockError, LostReason};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -14,6 +13,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::access::Right;
+use crate::json::Json;
 use crate::views::HolderBody;
 
 /// What went wrong, as it is sent.

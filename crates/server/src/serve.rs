@@ -7,15 +7,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::ConnectInfo;
 use futures_util::future::join_all;
 use holdline::{Client, ClientOptions};
 use holdline_core::{Capabilities, Engine, LockError};
+use holdline_http::in_place::in_place;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -31,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
+use crate::access::Caller;
 use crate::app::App;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::routes;
@@ -279,7 +279,8 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         let _ = limit_silence(&stream);
         let limits = &self.app.limits.config;
-        let service = Peer { router: self.router.clone(), peer };
+        let caller = Caller::new(peer.ip().to_canonical());
+        let service = RouterService { router: self.router.clone(), caller };
         let service = TowerToHyperService::new(service);
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
@@ -310,11 +311,11 @@ impl Connections {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     http: &http1::Builder,
     stream: S,
-    service: TowerToHyperService<Peer>,
+    service: TowerToHyperService<RouterService>,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
-    let connection = pin!(watcher.watch(http.serve_connection(TokioIo::new(stream), service)));
-    if let Err(error) = connection.await {
+    let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
+    if let Err(error) = in_place(connection).await {
         tracing::debug!(%error, "a connection broke off");
     }
 }
@@ -332,12 +333,12 @@ fn limit_silence(stream: &TcpStream) -> io::Result<()> {
 
 /// The router, for one connection.
 #[derive(Clone)]
-struct Peer {
+struct RouterService {
     router: Router,
-    peer: SocketAddr,
+    caller: Caller,
 }
 
-impl tower_service::Service<http::Request<Incoming>> for Peer {
+impl tower_service::Service<http::Request<Incoming>> for RouterService {
     type Response = axum::response::Response;
     type Error = std::convert::Infallible;
     type Future = axum::routing::future::RouteFuture<std::convert::Infallible>;
@@ -350,7 +351,7 @@ impl tower_service::Service<http::Request<Incoming>> for Peer {
     }
 
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(ConnectInfo(self.peer));
+        request.extensions_mut().insert(self.caller.clone());
         tower_service::Service::call(&mut self.router, request)
     }
 }

@@ -8,7 +8,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::extract::{Path, State};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_LEASE};
 use holdline_core::validity::validity_time;
@@ -22,6 +21,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::{Body, lease_id, lock_name};
+use crate::json::Json;
 use crate::locks::{DONE, release_by_id};
 use crate::problem::{Problem, ProblemBody};
 use crate::views::millis;
@@ -338,7 +338,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         };
         if state == LeaseState::Lost {
             app.sessions.forget(&entry.0, entry.1);
-            app.metrics.lost();
+            app.metrics.lost(&app.store);
             app.events.publish(Event::of(What::Lost, &entry.0).lease(entry.1).by(identity.name()));
         }
         let (name, lease_id) = (entry.0.as_str().to_owned(), entry.1.to_hex());

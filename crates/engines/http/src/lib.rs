@@ -13,15 +13,17 @@
 //! repeats a request that may have been sent.
 //!
 //! # Read next
-//! `wire` for the messages, `store` for the commands, `client` for requests and connections,
-//! `watch` for notifications, `options` for the settings.
+//! `wire` for the messages, `store` for the commands, `client` for requests, `pool` for
+//! connections, `watch` for notifications, `options` for the settings.
 
 mod checkup;
 mod client;
 mod engine;
 mod error;
+pub mod in_place;
 mod keys;
 mod options;
+mod pool;
 mod store;
 mod watch;
 pub mod wire;

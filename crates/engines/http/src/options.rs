@@ -133,8 +133,14 @@ impl HttpOptions {
         Ok(())
     }
 
-    pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
+    /// Returns the value of the header `Host`; the port of the scheme is left out.
+    pub(crate) fn host(&self) -> String {
+        let port = if self.tls.is_some() { 443 } else { 80 };
+        let whole = self.server.to_string();
+        match self.server.port == port {
+            true => whole.strip_suffix(&format!(":{port}")).unwrap_or(&whole).to_owned(),
+            false => whole,
+        }
     }
 }
 
@@ -149,12 +155,15 @@ mod tests {
     #[test]
     fn a_url_names_a_server_and_a_path() {
         for (url, shown) in [
-            ("http://localhost", "http localhost:7654 "),
-            ("http://127.0.0.1:80/", "http 127.0.0.1:80 "),
-            ("https://locks.example/a/b/", "https locks.example:443 /a/b"),
+            ("http://localhost", "localhost:7654 localhost:7654 "),
+            ("http://127.0.0.1:80/", "127.0.0.1:80 127.0.0.1 "),
+            ("https://[::1]", "[::1]:443 [::1] "),
+            ("https://[::1]:80", "[::1]:80 [::1]:80 "),
+            ("https://locks.example/a/b/", "locks.example:443 locks.example /a/b"),
         ] {
             let options = HttpOptions::from_url(url).expect("a good URL");
-            assert_eq!(format!("{} {} {}", options.scheme(), options.server, options.base), shown);
+            assert_eq!(format!("{} {} {}", options.server, options.host(), options.base), shown);
+            assert_eq!(options.tls.is_some(), url.starts_with("https"), "{url}");
         }
     }
 

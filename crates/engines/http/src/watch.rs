@@ -14,13 +14,13 @@ use futures_core::Stream;
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, Hints, LeaseId, LockError, LockName};
 use holdline_net::executor::Executor;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::keys::WATCH;
+use crate::pool::Connection;
 use crate::wire::{Watch, hint_of};
 
 /// After how long without a byte the connection counts as broken.
@@ -95,7 +95,7 @@ fn lock(followers: &Mutex<Followers>) -> MutexGuard<'_, Followers> {
 async fn follow(client: &Client, request: &Watch, watches: &Watches) {
     loop {
         match client.open(WATCH, request).await {
-            Ok(body) => pass_on(body, request.lease_id, watches).await,
+            Ok(response) => pass_on(response, request.lease_id, watches).await,
             Err(error) => log(&error),
         }
         sleep(PAUSE).await;
@@ -107,8 +107,9 @@ fn log(error: &LockError) {
 }
 
 /// Passes on what one response says, until it breaks off.
-async fn pass_on(mut body: Incoming, lease_id: LeaseId, watches: &Watches) {
-    while let Ok(Some(Ok(frame))) = timeout(SILENCE, body.frame()).await {
+async fn pass_on(response: (Connection, Incoming), lease_id: LeaseId, watches: &Watches) {
+    let (mut connection, mut body) = response;
+    while let Ok(Some(frame)) = timeout(SILENCE, connection.frame(&mut body)).await {
         let bytes = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
         for hint in bytes.iter().copied().filter_map(hint_of) {
             watches.notify(lease_id, hint);

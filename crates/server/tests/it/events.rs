@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::ground::{Connection, Ground, request};
 
 /// Reads until one event has come; returns its id, kind and data.
@@ -55,6 +57,58 @@ async fn events_arrive_in_order_and_can_be_resumed() {
     assert_eq!(connection.head().await.0, 200);
     assert_eq!(event(&mut connection).await.1, "released");
     assert_eq!(event(&mut connection).await, last);
+}
+
+/// schemathesis waits for the end of a response, and a stream has none: this stands in for it.
+#[tokio::test]
+async fn the_stream_is_as_its_description_says() {
+    let ground = Ground::start().await;
+    let description = ground.ask("GET", "/api/openapi.json", "").await.json();
+    let described = &description["paths"]["/v1/events"]["get"];
+    let content = described["responses"]["200"]["content"].as_object().expect("a response");
+    assert_eq!(content.keys().collect::<Vec<_>>(), ["text/event-stream"]);
+    let words = described["description"].as_str().expect("a description");
+
+    let mut all = stream(&ground, "/v1/events", "").await;
+    let lease = ground.acquire("a", "").await;
+    let (id, token) = (&lease["lease_id"], &lease["fencing_token"]);
+    let (id, short) = (id.as_str().expect("an id"), &id.as_str().expect("an id")[..8]);
+    let revoke = json!({ "fencing_token": token, "reason": "why", "force": true }).to_string();
+    let freeze = json!({ "duration_ms": 60_000, "reason": "why" }).to_string();
+    let grant = format!("/v1/locks/a/leases/{id}");
+    for (method, path, body, status) in [
+        ("POST", "/v1/locks/a", "", 423),
+        ("POST", "/v1/locks/a/revoke", revoke.as_str(), 200),
+        ("PUT", &grant, "", 410),
+        ("PUT", "/v1/locks/a/freeze", &freeze, 204),
+        ("DELETE", "/v1/locks/a/freeze", "", 204),
+    ] {
+        let answer = ground.ask(method, path, body).await;
+        assert_eq!(answer.status, status, "{method} {path}: {answer:?}");
+    }
+    let again = ground.acquire("a", "").await;
+    let other = again["lease_id"].as_str().expect("an id");
+    ground.ask("DELETE", &format!("/v1/locks/a/leases/{other}"), "").await;
+    for (kind, fields) in [
+        ("granted", json!({ "lease_id": short, "fencing_token": token })),
+        ("refused", json!({ "kind": "busy" })),
+        ("revoked", json!({ "fencing_token": token, "reason": "why" })),
+        ("lost", json!({ "lease_id": short })),
+        ("frozen", json!({ "reason": "why" })),
+        ("unfrozen", json!({})),
+        ("granted", json!({ "lease_id": &other[..8], "fencing_token": again["fencing_token"] })),
+        ("released", json!({ "lease_id": &other[..8] })),
+    ] {
+        let (_, event, data) = event(&mut all).await;
+        let mut data: Value = serde_json::from_str(&data).expect("JSON");
+        let data = data.as_object_mut().expect("an object");
+        assert!(data.remove("at_ms").is_some_and(|at| at.is_u64()), "{data:?}");
+        let mut expected = fields;
+        expected["name"] = json!("a");
+        expected["by"] = json!("127.0.0.1");
+        assert_eq!((event.as_str(), json!(data)), (kind, expected));
+        assert!(words.contains(&format!("`{kind}`")), "{kind}: {words}");
+    }
 }
 
 #[tokio::test]

@@ -55,6 +55,17 @@ async fn each_store_has_locks_sessions_and_events_of_its_own() {
     assert_eq!(ground.ask("POST", &beat("/stores/eu"), "").await.status, 200);
     let metrics = ground.ask("GET", "/metrics", "").await.body;
     assert!(metrics.contains("holdline_sessions 1"), "{metrics}");
+    for line in [
+        r#"holdline_acquire_total{store="default",outcome="acquired"} 1"#,
+        r#"holdline_acquire_total{store="eu",outcome="acquired"} 1"#,
+        r#"holdline_acquire_total{store="default",outcome="busy"} 2"#,
+        r#"holdline_acquire_total{store="eu",outcome="busy"} 1"#,
+        r#"holdline_lost_total{store="eu"} 0"#,
+        r#"holdline_store_up{store="default"} 1"#,
+        r#"holdline_store_up{store="eu"} 1"#,
+    ] {
+        assert!(metrics.lines().any(|metric| metric == line), "{line}: {metrics}");
+    }
     assert!(metrics.contains(r#"path="/stores/eu/v1/locks/{name}""#), "{metrics}");
     for (method, path, status) in [
         ("GET", "/stores/asia/v1/locks", 404),

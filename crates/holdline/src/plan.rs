@@ -27,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) keep: Keep,
     /// How long to wait; `None` for ever.
     pub(crate) wait: Option<Duration>,
+    /// Contenders queue in the store.
+    pub(crate) queues: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
@@ -78,7 +80,8 @@ impl Plan {
                 .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,
             keep: options.keep,
-            wait: options.wait,
+            wait: options.waiting.limit,
+            queues: capabilities.queue || (options.waiting.fair && capabilities.may_queue(mode)),
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
@@ -134,6 +137,9 @@ fn check(
 ) -> Result<(), LockError> {
     let engine = capabilities.engine;
     capabilities.check(mode, hold)?;
+    if options.waiting.fair {
+        capabilities.check_fair(mode)?;
+    }
     let fixed = !matches!(options.keep, Keep::Renewed | Keep::Live);
     if fixed && options.renew_interval.is_some() {
         let message = "a lease that is not renewed has no renew interval";

@@ -12,6 +12,7 @@ mod views;
 
 use std::time::Duration;
 
+use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
@@ -353,6 +354,7 @@ pub enum Operate {
     LatchSet { name: LockName, count: u64 },
     LatchCountDown { name: LockName, count: u64 },
     LatchCount { name: LockName },
+    Counting { name: LockName, command: CountingCommand },
 }
 
 impl From<Operation> for Operate {
@@ -371,6 +373,7 @@ impl From<Operation> for Operate {
                 LatchCommand::CountDown(count) => Operate::LatchCountDown { name, count },
                 LatchCommand::Count => Operate::LatchCount { name },
             },
+            Operation::Counting { name, command } => Operate::Counting { name, command },
         }
     }
 }
@@ -393,6 +396,7 @@ impl From<Operate> for Operation {
                 Operation::Latch { name, command: LatchCommand::CountDown(count) }
             }
             Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
+            Operate::Counting { name, command } => Operation::Counting { name, command },
         }
     }
 }
@@ -406,6 +410,7 @@ pub enum Operated {
     HolderNotified { left: Option<Duration> },
     NothingThere,
     Latch { count: u64, changed: bool },
+    Counting { before: i64, after: i64 },
 }
 
 impl From<OperationReply> for Operated {
@@ -416,6 +421,9 @@ impl From<OperationReply> for Operated {
             OperationReply::NothingThere => Operated::NothingThere,
             OperationReply::Latch(LatchReply { count, changed }) => {
                 Operated::Latch { count, changed }
+            }
+            OperationReply::Counting(CountingReply { before, after }) => {
+                Operated::Counting { before, after }
             }
         }
     }
@@ -429,6 +437,9 @@ impl From<Operated> for OperationReply {
             Operated::NothingThere => OperationReply::NothingThere,
             Operated::Latch { count, changed } => {
                 OperationReply::Latch(LatchReply { count, changed })
+            }
+            Operated::Counting { before, after } => {
+                OperationReply::Counting(CountingReply { before, after })
             }
         }
     }

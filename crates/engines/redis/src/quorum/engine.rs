@@ -214,6 +214,7 @@ impl Verbs for QuorumEngine {
                 Err(self.0.capabilities.lacks("freeze"))
             }
             Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.0.capabilities.lacks_counting()),
         }
     }
 

@@ -16,8 +16,8 @@ use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
-    LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest,
+    LockKind, LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +43,8 @@ pub struct Acquire {
     lease_id: LeaseId,
     client: ClientId,
     mode: Mode,
+    #[serde(default, skip_serializing_if = "LockKind::is_mutex")]
+    kind: LockKind,
     hold: Hold,
     queue: bool,
     known: bool,
@@ -58,6 +60,7 @@ impl Acquire {
             lease_id: request.lease_id,
             client: request.client,
             mode: request.mode,
+            kind: request.kind,
             hold: request.hold,
             queue: request.queue,
             known: request.known,
@@ -76,6 +79,7 @@ impl Acquire {
             lease_id: self.lease_id,
             client: self.client.remote(),
             mode: self.mode,
+            kind: self.kind,
             hold: self.hold,
             queue: self.queue,
             known: self.known,

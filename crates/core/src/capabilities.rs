@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::LockError;
 use crate::lease::{Hold, MAX_LEASE, MIN_LEASE};
-use crate::mode::Mode;
+use crate::mode::{LockKind, Mode};
 
 /// How a grant ends if its holder falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -180,9 +180,9 @@ impl Capabilities {
         }
     }
 
-    /// Returns whether a contender of this mode may queue: always, or because its lock asks for it.
-    pub fn may_queue(&self, mode: Mode) -> bool {
-        self.queue || (self.fair_on_request && mode == Mode::Exclusive)
+    /// Returns whether a contender for this lock may queue: always, or because its lock asks for it.
+    pub fn may_queue(&self, mode: Mode, kind: LockKind) -> bool {
+        self.queue || (self.fair_on_request && mode == Mode::Exclusive && kind.is_mutex())
     }
 
     /// Checks that a lock of this mode can be fair.

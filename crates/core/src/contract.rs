@@ -111,7 +111,7 @@ impl AcquireRequest {
             let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
             return Err(LockError::invalid(engine, "claim_window", message));
         }
-        if self.queue && !profile.may_queue(self.mode) {
+        if self.queue && !profile.may_queue(self.mode, self.kind) {
             return Err(profile.lacks("queueing"));
         }
         Ok(())

@@ -83,7 +83,8 @@ impl Plan {
             terms,
             keep: options.keep,
             wait: options.waiting.limit,
-            queues: capabilities.queue || (options.waiting.fair && capabilities.may_queue(mode)),
+            queues: capabilities.queue
+                || (options.waiting.fair && capabilities.may_queue(mode, LockKind::Mutex)),
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,

@@ -1,7 +1,8 @@
--- KEYS: the name, records, permits. ARGV: how many holders to show at most, the tag of the name.
+-- KEYS: the name, records, permits, the list of those that wait for a fair lock. ARGV: how many holders and
+--       waiters to show at most, the tag of the name.
 -- Returns 'free'; or now, the kind (lock, read, write, permits), how many permits there are or 0, how many
--- holders, and for each holder its field or id, its count, its ms left, and its record.
-local NAME, RECORDS, PERMITS = KEYS[1], KEYS[2], KEYS[3]
+-- holders, for each holder its field or id, its count, its ms left, and its record; how many wait, and who.
+local NAME, RECORDS, PERMITS, WAITERS = unpack(KEYS)
 local most, tag = tonumber(ARGV[1]), ARGV[2]
 local now_us = microseconds()
 local views, holders = {}, 0
@@ -12,8 +13,11 @@ local function add(field, count, left, record)
 end
 
 local function reply(kind, total)
-  if holders == 0 then return 'free' end
-  return { 'held', format('%.0f', now_us), kind, total, holders, views }
+  local length = kind == 'permits' and 0 or redis.pcall('LLEN', WAITERS)
+  if type(length) == 'table' then length = 0 end
+  if holders == 0 and length == 0 then return 'free' end
+  local waiters = length > 0 and call('LRANGE', WAITERS, 0, most - 1) or {}
+  return { 'held', format('%.0f', now_us), kind, total, holders, views, length, waiters }
 end
 
 local text = redis.pcall('GETRANGE', NAME, 0, 20)
@@ -38,7 +42,7 @@ if type(text) == 'string' and (text ~= '' or call('EXISTS', NAME) == 1) then
 end
 local lock, other = lock_at(NAME)
 if other then return { 'foreign', other } end
-if not lock then return 'free' end
+if not lock then return reply('lock', 0) end
 for field, count in pairs(lock.counts) do
   local left = call('PTTL', NAME)
   local record = lock.record

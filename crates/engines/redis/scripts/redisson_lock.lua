@@ -1,14 +1,4 @@
--- KEYS: lock, mark of the lease id, and the token counter with fencing.
--- ARGV: owner, lease in ms, hold and terms as requested, the holder's metadata, k if the id must be known.
-local LOCK, MARK, COUNTER = KEYS[1], KEYS[2], KEYS[3]
-local owner, lease, terms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-if ARGV[5] == '-' and call('EXISTS', LOCK, MARK) == 0 then
-  local token, other = draw(COUNTER)
-  if not token then return { 'foreign', other } end
-  call('HSET', LOCK, owner, '1', RECORD, record_of(token, terms, ARGV[4]))
-  call('PEXPIRE', LOCK, lease)
-  return token
-end
+-- What `redisson_lock_fast` did not grant. The queue of a fair lock of the name is never passed.
 local lock, other = lock_at(LOCK)
 if other then return { 'foreign', other } end
 if lock and lock.mode then return { 'foreign', 'a read/write lock (RReadWriteLock)' } end
@@ -19,7 +9,19 @@ if lock and lock.counts[owner] then
 end
 local refusal = ended(call('GET', MARK), ARGV[5])
 if refusal then return refusal end
--- The lock is not free: a free one without a mark was taken above.
-local holder, count = next(lock.counts)
-local left = left_of(LOCK) or (lock.record and extend(LOCK, MAX_LEASE)) or false
-return { 'busy', format('%.0f', microseconds()), left, holder, count, lock.record or false }
+if lock then
+  local holder, count = next(lock.counts)
+  local left = left_of(LOCK) or (lock.record and extend(LOCK, MAX_LEASE)) or false
+  return { 'busy', format('%.0f', microseconds()), left, holder, count, lock.record or false }
+end
+-- A free lock without a mark was taken above, unless others wait for it.
+local queue = fair_queue(QUEUE, KEYS[4], KEYS[5])
+other = queue.other()
+if other then return { 'foreign', other } end
+local head = queue.settle()
+if head then return { 'busy', format('%.0f', microseconds()), false, head, '0', false } end
+local token, problem = draw(COUNTER)
+if not token then return { 'foreign', problem } end
+call('HSET', LOCK, owner, '1', RECORD, record_of(token, terms, ARGV[4]))
+call('PEXPIRE', LOCK, lease)
+return token

@@ -6,10 +6,11 @@
 //!   messages are lost.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_core::Stream;
+use holdline_core::counting::MAX_PERMITS;
 use holdline_core::{
     Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName, OperationReply,
 };
@@ -18,11 +19,11 @@ use tokio::sync::oneshot;
 use super::COUNTING;
 use super::engine::Inner;
 use super::requests::{PublishVerbs, RequestContext};
+use super::route::Purpose;
 use crate::args::Args;
-use crate::error::{ENGINE, protocol};
+use crate::error::ENGINE;
 use crate::link::{Call, RoutingPolicy, SubscriptionEvent, Value};
 use crate::native::replies::ScriptReply;
-use holdline_core::counting::MAX_PERMITS;
 
 impl RequestContext {
     /// Returns the channel of a semaphore.
@@ -83,8 +84,8 @@ async fn ask(
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
     let verbs = inner.route.publish_verbs();
-    let reply = inner.send(name, || inner.context.counting(name, command, verbs)).await?;
-    read(&reply)
+    let reply = inner.send(name, Purpose::Other, || inner.context.counting(name, command, verbs));
+    read(&reply.await?.value)
 }
 
 /// Takes permits. If the caller has gone when the reply comes, they are given back.
@@ -125,12 +126,13 @@ async fn await_permits(
 ) -> Result<CountingReply, LockError> {
     let wanted = i64::try_from(permits).unwrap_or(i64::MAX);
     let channel = inner.context.semaphore_channel(name);
-    let mut subscription = pin!(inner.route.subscribe(inner.names_of(name), channel.into_bytes()));
+    let mut subscription = inner.route.subscribe(channel);
     loop {
         let next = poll_fn(|context| Pin::new(&mut subscription).poll_next(context));
         match next.await {
             Some(SubscriptionEvent::Message(message)) => {
-                let available = std::str::from_utf8(&message).ok().and_then(|text| text.parse().ok());
+                let available =
+                    std::str::from_utf8(&message).ok().and_then(|text| text.parse().ok());
                 // A message of another form is a hint, too.
                 if available.is_some_and(|available: i64| available < wanted) {
                     continue;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, FencingToken, HandOff,
     Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs, contract,
 };
 
+use super::counting;
+use super::fair::{self, FairWaiters};
 use super::names::Names;
 use super::replies::{self, State};
 use super::requests::{RequestContext, Revocation};
@@ -24,15 +26,17 @@ use crate::plain::NoHints;
 
 /// The engine that shares Redisson's locks. Clones share its connections.
 ///
-/// Holders exclude each other whichever library they use. There is no queue: waiters are notified
-/// by Redisson's messages, and poll.
+/// Holders exclude each other whichever library they use. Only a mutex that is to be fair has a
+/// queue; other waiters are notified by Redisson's messages, and poll.
 #[derive(Clone)]
 pub struct RedissonEngine(Arc<Inner>);
 
-struct Inner {
-    capabilities: Capabilities,
-    route: Route,
-    context: RequestContext,
+pub(super) struct Inner {
+    pub(super) capabilities: Capabilities,
+    pub(super) route: Route,
+    pub(super) context: RequestContext,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) waiters: FairWaiters,
 }
 
 impl RedissonEngine {
@@ -43,14 +47,15 @@ impl RedissonEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
         options.must_be(Dialect::Redisson, "make an engine of that dialect")?;
-        let route = Route::new(options, clock)?;
+        let route = Route::new(options, clock.clone())?;
         let context = RequestContext {
             names: Names::of(options),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, context })))
+        let waiters = FairWaiters::default();
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, context, clock, waiters })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -81,6 +86,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     let fencing = options.fencing();
     let mut capabilities = Capabilities {
         fair: false,
+        fair_on_request: true,
         queue: false,
         freeze: false,
         // Nothing marks a key as a lock.
@@ -91,10 +97,11 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         // There is no way to notify a holder.
         polite_revoke: false,
         latch: true,
+        counting: true,
         hand_off: HandOff::None,
         lag: LAG,
         clock: ClockKind::Boottime,
-        max_waiters: 0,
+        max_waiters: options.max_waiters(),
         max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
     };
@@ -114,13 +121,11 @@ impl Verbs for RedissonEngine {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        match self.0.route.is_of_cluster() {
-            true => Ok(self.0.renew_by_name(renewals).await),
-            false => self.0.renew(renewals).await,
-        }
+        self.0.renew_or_wait(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        self.0.waiters.forget(request.lease_id);
         let verbs = self.0.route.publish_verbs();
         let call = || self.0.context.release(request, verbs);
         native::released(&self.0.send(&request.name, Purpose::Other, call).await?.value)
@@ -134,8 +139,11 @@ impl Verbs for RedissonEngine {
         Err(self.0.capabilities.lacks("listing"))
     }
 
-    fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
-        Box::pin(NoHints)
+    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
+        match self.0.waiters.has(lease_id) {
+            true => fair::hints(&self.0, name, lease_id),
+            false => Box::pin(NoHints),
+        }
     }
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
@@ -153,7 +161,7 @@ impl Verbs for RedissonEngine {
 }
 
 impl Inner {
-    async fn send(
+    pub(super) async fn send(
         &self,
         name: &LockName,
         purpose: Purpose,
@@ -165,13 +173,80 @@ impl Inner {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.context.check(request)?;
-        let verbs = self.route.publish_verbs();
-        let call = || self.context.acquire(request, verbs);
+        if request.queue {
+            self.waiters.asks(request.lease_id);
+        }
+        let reply = self.ask(request).await;
+        if request.queue {
+            self.waiters.answered(request.lease_id, &reply);
+        }
+        reply
+    }
+
+    async fn ask(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        let (verbs, max_waiters) = (self.route.publish_verbs(), self.capabilities.max_waiters);
+        let call = || match request.queue {
+            true => self.context.fair(request, max_waiters, verbs),
+            false => self.context.acquire(request, verbs),
+        };
         let sent = self.send(&request.name, Purpose::Grant, call).await?;
-        let reply = replies::acquired(&sent.value, request, self.context.fencing)?;
+        let reply = replies::acquired(&sent.value, request, (self.context.fencing, max_waiters))?;
         if matches!(reply, AcquireReply::Granted { .. }) {
             // If too few replicas have it, the caller gives up the lease id, or repeats the request.
             self.route.confirm(&sent).await?;
+        }
+        Ok(reply)
+    }
+
+    /// Renews grants, and sends the heartbeats of waiters, all concurrently. Returns the replies in
+    /// order.
+    async fn renew_or_wait(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let waits = |renewal: &&RenewRequest| renewal.purpose == contract::Purpose::Wait;
+        if !renewals.iter().any(waits) {
+            return match self.route.is_of_cluster() {
+                true => Ok(self.renew_by_name(renewals).await),
+                false => self.renew(renewals).await,
+            };
+        }
+        let kept: Vec<&RenewRequest> =
+            renewals.iter().copied().filter(|renewal| !waits(renewal)).collect();
+        let mut in_flight = InFlight::with_capacity(renewals.len());
+        for (at, renewal) in renewals.iter().copied().enumerate().filter(|(_, one)| waits(one)) {
+            in_flight.push(at, self.wait(renewal));
+        }
+        let mut results: Vec<_> = renewals.iter().map(|_| None).collect();
+        let keeping = async {
+            match (kept.is_empty(), self.route.is_of_cluster()) {
+                (true, _) => Ok(Vec::new()),
+                (false, true) => Ok(self.renew_by_name(&kept).await),
+                (false, false) => self.renew(&kept).await,
+            }
+        };
+        let beating = async {
+            while let Some((at, reply)) = in_flight.next().await {
+                results[at] = Some(reply);
+            }
+        };
+        let (kept, ()) = tokio::join!(keeping, beating);
+        let mut kept: Vec<_> = match kept {
+            Ok(replies) => replies.into_iter(),
+            // All of them fail alike.
+            Err(error) => vec![Err(error); renewals.len()].into_iter(),
+        }
+        .collect();
+        kept.reverse();
+        let unanswered = || Err(unavailable("an item was not answered", Certainty::Unknown));
+        let fill = |reply: Option<_>| reply.or_else(|| kept.pop()).unwrap_or_else(unanswered);
+        Ok(results.into_iter().map(fill).collect())
+    }
+
+    /// Sends the heartbeat of one waiter.
+    async fn wait(&self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
+        let verbs = self.route.publish_verbs();
+        let call = || self.context.fair_wait(renewal, verbs);
+        let reply = native::renewal(&self.send(&renewal.name, Purpose::Other, call).await?.value)?;
+        if reply == RenewReply::Unknown {
+            self.waiters.forget(renewal.lease_id);
         }
         Ok(reply)
     }
@@ -225,7 +300,10 @@ impl Inner {
         replies::state(&sent.value, self.context.fencing)
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+    async fn operate(
+        self: &Arc<Inner>,
+        operation: &Operation,
+    ) -> Result<OperationReply, LockError> {
         match operation {
             Operation::Revoke { name, token, reason, .. } => {
                 self.revoke(name, *token, reason).await
@@ -235,6 +313,7 @@ impl Inner {
                 let call = || self.context.latch(name, *command, verbs);
                 native::operated(&self.send(name, Purpose::Other, call).await?.value)
             }
+            Operation::Counting { name, command } => counting::operate(self, name, *command).await,
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }

@@ -8,19 +8,25 @@
 //! Read next: `scripts/redisson_fair_queue.lua` for the queue and its times.
 
 use std::collections::HashSet;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
+use futures_core::Stream;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, LeaseId, LockError, LockName, RenewRequest,
+    AcquireReply, AcquireRequest, Certainty, Hint, Hints, LeaseId, LockError, LockName,
+    RenewRequest,
 };
 use parking_lot::Mutex;
 
+use super::engine::Inner;
 use super::names::{Mapped, Names};
 use super::owner::owner_of;
 use super::requests::{PublishVerbs, RequestContext};
 use super::{FAIR, FAIR_WAIT};
 use crate::args::Args;
-use crate::link::{Call, RoutingPolicy};
-use crate::native::requests::{kind_of, millis, mode_text};
+use crate::link::{Call, RoutingPolicy, Subscription, SubscriptionEvent};
+use crate::native::record::mode_text;
+use crate::native::requests::{kind_of, millis};
 
 /// The usual size of the keys, or the arguments, of one name.
 const ROOM: usize = 512;
@@ -46,14 +52,19 @@ impl Names {
         format!("{}beats:{}", self.prefix(), mapped.tag)
     }
 
+    /// Adds the keys of a queue.
+    pub(super) fn push_fair_queue(&self, keys: &mut Args, mapped: &Mapped) {
+        keys.push(self.fair_queue(mapped));
+        keys.push(self.fair_scores(mapped));
+        keys.push(self.fair_beats(mapped));
+    }
+
     /// Makes the keys of a request that waits.
     fn fair_keys(&self, mapped: &Mapped, lease_id: LeaseId) -> Args {
         let mut keys = Args::with_capacity(ROOM);
         keys.push(&mapped.key);
         keys.push(self.mark(mapped, lease_id));
-        keys.push(self.fair_queue(mapped));
-        keys.push(self.fair_scores(mapped));
-        keys.push(self.fair_beats(mapped));
+        self.push_fair_queue(&mut keys, mapped);
         keys
     }
 }
@@ -72,7 +83,8 @@ impl RequestContext {
         if self.fencing {
             keys.push(self.names.counter(&mapped));
         }
-        let (ms, kind) = (request.hold.duration().map(millis).unwrap_or_default(), kind_of(request.hold));
+        let (ms, kind) =
+            (request.hold.duration().map(millis).unwrap_or_default(), kind_of(request.hold));
         let metadata = request.metadata.as_encoded();
         let mut arguments = Args::with_capacity(ROOM + metadata.len());
         arguments.push(owner_of(*lease_id));
@@ -131,11 +143,28 @@ impl FairWaiters {
     }
 }
 
-/// Returns the channel on which this lease id is woken: its own if it waits for a fair lock.
-pub(super) fn channel_of(
-    names: &Names,
-    waiters: &FairWaiters,
-    (name, lease_id): (&LockName, LeaseId),
-) -> Option<String> {
-    waiters.has(lease_id).then(|| names.waiter_channel(&names.map(name), lease_id))
+/// Returns the hints of a waiter: its messages, and each new subscription, before which one may
+/// have been missed.
+pub(super) fn hints(inner: &Inner, name: &LockName, lease_id: LeaseId) -> Hints {
+    let names = &inner.context.names;
+    let channel = names.waiter_channel(&names.map(name), lease_id);
+    Box::pin(WaiterHints(inner.route.subscribe(channel)))
+}
+
+struct WaiterHints(Subscription);
+
+impl Stream for WaiterHints {
+    type Item = Hint;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
+        loop {
+            match ready!(Pin::new(&mut self.0).poll_next(context)) {
+                Some(SubscriptionEvent::Message(_) | SubscriptionEvent::Resubscribed) => {
+                    return Poll::Ready(Some(Hint::LookAgain));
+                }
+                Some(SubscriptionEvent::Lost) => {}
+                None => return Poll::Ready(None),
+            }
+        }
+    }
 }

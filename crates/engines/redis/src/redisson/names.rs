@@ -69,6 +69,11 @@ impl Names {
         Err(LockError::invalid(ENGINE, "name", message).with_name(name))
     }
 
+    /// Returns what our own keys begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     /// Returns the key of the counter of an `RFencedLock`.
     pub(crate) fn counter(&self, mapped: &Mapped) -> String {
         format!("redisson_lock_token:{}", mapped.tag)

@@ -63,7 +63,9 @@ impl RequestContext {
         let mut keys = Args::with_capacity(ROOM);
         keys.push(&mapped.key);
         keys.push(self.names.mark(&mapped, *lease_id));
-        if !is_mutex {
+        if is_mutex {
+            self.names.push_fair_queue(&mut keys, &mapped);
+        } else {
             keys.push(self.names.records(&mapped));
             keys.push(match mode {
                 Mode::Permits { .. } => self.names.permits(&mapped),
@@ -137,6 +139,7 @@ impl RequestContext {
         keys.push(&mapped.key);
         keys.push(self.names.records(&mapped));
         keys.push(self.names.permits(&mapped));
+        keys.push(self.names.fair_queue(&mapped));
         let mut args = Args::default();
         args.push_number(MAX_SHOWN as u64);
         args.push(&mapped.tag);
@@ -183,6 +186,7 @@ impl RequestContext {
     fn grant_keys(&self, mapped: &Mapped, lease_id: LeaseId) -> Args {
         let mut keys = Args::with_capacity(2 * ROOM);
         self.names.push_grant(&mut keys, mapped, lease_id);
+        self.names.push_fair_queue(&mut keys, mapped);
         keys
     }
 

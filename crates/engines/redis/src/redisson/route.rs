@@ -11,7 +11,7 @@ use super::requests::PublishVerbs;
 use crate::cluster::{ClusterRouter, SlotRequest};
 use crate::engine::{granting_run, replica_acks_of};
 use crate::keys::Layout;
-use crate::link::{Call, Link, ServerFacts, Value};
+use crate::link::{Call, Link, ServerFacts, Subscription, Value};
 use crate::options::{Publish, RedisOptions};
 use crate::sentinel::{self, ReplicaAcks};
 
@@ -109,6 +109,23 @@ impl Route {
                 replica_acks.confirm(run).await
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Subscribes to a channel.
+    pub(super) fn subscribe(&self, channel: String) -> Subscription {
+        let link = match self {
+            Route::Server { link, .. } => link,
+            Route::Cluster { router, .. } => router.control(),
+        };
+        link.subscribe(channel.into_bytes())
+    }
+
+    /// Runs a task where the connections' own tasks run.
+    pub(super) fn spawn(&self, task: holdline_net::runtime::Task<()>) {
+        match self {
+            Route::Server { link, .. } => link.spawn(task),
+            Route::Cluster { router, .. } => router.control().spawn(task),
         }
     }
 

@@ -15,7 +15,10 @@ use crate::support::{PATIENCE, connect, name};
 
 const S: Duration = Duration::from_secs(1);
 
-async fn ask(engine: &RedissonEngine, command: CountingCommand) -> Result<CountingReply, LockError> {
+async fn ask(
+    engine: &RedissonEngine,
+    command: CountingCommand,
+) -> Result<CountingReply, LockError> {
     let operation = Operation::Counting { name: name("slots"), command };
     match engine.operate(&operation).await? {
         OperationReply::Counting(reply) => Ok(reply),
@@ -115,7 +118,10 @@ async fn a_server_that_refuses_the_message_changes_nothing() {
 #[tokio::test]
 async fn a_waiter_is_woken_by_the_release_of_another() {
     let server = RedisServer::start(RedisConfig::default());
-    let (engine, other) = (connect(&server.url(), "").await.expect("connected"), connect(&server.url(), "").await.expect("connected"));
+    let (engine, other) = (
+        connect(&server.url(), "").await.expect("connected"),
+        connect(&server.url(), "").await.expect("connected"),
+    );
     ask(&engine, CountingCommand::Set(1)).await.expect("set");
     ask(&engine, CountingCommand::Acquire(1)).await.expect("taken");
     let at_most = 10 * S;

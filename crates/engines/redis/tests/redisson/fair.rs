@@ -314,7 +314,8 @@ async fn a_wait_that_is_dropped_leaves_the_queue() {
 async fn the_option_is_refused_where_grants_have_no_order() {
     let server = RedisServer::start(RedisConfig::default());
     let options = LockOptions::default().with_fair(true);
-    let plain = Client::connect(&format!("{}?dialect=plain", server.url())).await.expect("connected");
+    let plain =
+        Client::connect(&format!("{}?dialect=plain", server.url())).await.expect("connected");
     let error = plain.mutex_with("a", &options).expect_err("refused");
     assert!(error.to_string().contains("the option `fair`"), "{error}");
     let redisson = client(&server).await;

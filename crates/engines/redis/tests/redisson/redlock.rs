@@ -24,8 +24,7 @@ impl Nodes {
     }
 
     fn options(&self, parameters: &str) -> Result<QuorumOptions, LockError> {
-        let hosts: Vec<String> =
-            self.0.iter().map(|server| server.address().to_string()).collect();
+        let hosts: Vec<String> = self.0.iter().map(|server| server.address().to_string()).collect();
         let url = format!(
             "redlock://{}?dialect=redisson&command_timeout_ms=20000{parameters}",
             hosts.join(",")
@@ -135,10 +134,7 @@ async fn a_dead_server_is_tolerated_and_two_are_not() {
     nodes.0[1].kill();
     let error = engine.try_acquire(&request("a")).await.expect_err("no majority");
     assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error}");
-    until("nothing is left", || {
-        behind(&nodes.0[2], &["EXISTS", "a"]) == Reply::Integer(0)
-    })
-    .await;
+    until("nothing is left", || behind(&nodes.0[2], &["EXISTS", "a"]) == Reply::Integer(0)).await;
 }
 
 #[tokio::test]

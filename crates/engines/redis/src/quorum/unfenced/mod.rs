@@ -54,6 +54,11 @@ impl Unfenced {
         Some(Unfenced { commands: Commands::of(options), given_up: GivenUp::default() })
     }
 
+    /// Returns the channel on which the nodes publish a release, if they do.
+    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
+        self.commands.channel(name)
+    }
+
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
     pub(super) async fn free(
         &self,

@@ -8,6 +8,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use futures_core::Stream;
 use holdline_core::counting::MAX_PERMITS;
@@ -18,17 +19,18 @@ use tokio::sync::oneshot;
 
 use super::COUNTING;
 use super::engine::Inner;
+use super::names::SEMAPHORE_CHANNEL;
 use super::requests::{PublishVerbs, RequestContext};
 use super::route::Purpose;
 use crate::args::Args;
 use crate::error::ENGINE;
-use crate::link::{Call, RoutingPolicy, SubscriptionEvent, Value};
+use crate::link::{Call, RoutingPolicy, Subscription, SubscriptionEvent, Value};
 use crate::native::replies::ScriptReply;
 
 impl RequestContext {
     /// Returns the channel of a semaphore.
     pub(super) fn semaphore_channel(&self, name: &LockName) -> String {
-        format!("redisson_sc:{}", self.names.map(name).tag)
+        format!("{SEMAPHORE_CHANNEL}{}", self.names.map(name).tag)
     }
 
     /// Makes the call of a command that does not wait.
@@ -83,7 +85,7 @@ async fn ask(
     name: &LockName,
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
-    let verbs = inner.route.publish_verbs();
+    let verbs = inner.route.publish_verbs().await;
     let reply = inner.send(name, Purpose::Other, || inner.context.counting(name, command, verbs));
     read(&reply.await?.value)
 }
@@ -126,10 +128,9 @@ async fn await_permits(
 ) -> Result<CountingReply, LockError> {
     let wanted = i64::try_from(permits).unwrap_or(i64::MAX);
     let channel = inner.context.semaphore_channel(name);
-    let mut subscription = inner.route.subscribe(channel);
+    let mut subscriptions = inner.route.subscribe(&channel, inner.slot(name)?).await?;
     loop {
-        let next = poll_fn(|context| Pin::new(&mut subscription).poll_next(context));
-        match next.await {
+        match next_event(&mut subscriptions).await {
             Some(SubscriptionEvent::Message(message)) => {
                 let available =
                     std::str::from_utf8(&message).ok().and_then(|text| text.parse().ok());
@@ -140,6 +141,7 @@ async fn await_permits(
             }
             Some(SubscriptionEvent::Resubscribed) => {}
             Some(SubscriptionEvent::Lost) => continue,
+            // The connection has ended: the caller's limit ends the wait.
             None => std::future::pending().await,
         }
         let reply = ask(inner, name, CountingCommand::Available).await?;
@@ -147,6 +149,30 @@ async fn await_permits(
             return Ok(reply);
         }
     }
+}
+
+/// Returns the next event of any of the subscriptions; `None` when all have ended.
+async fn next_event(subscriptions: &mut Vec<Subscription>) -> Option<SubscriptionEvent> {
+    poll_fn(|context| {
+        let mut event = None;
+        subscriptions.retain_mut(|one| match event {
+            Some(_) => true,
+            None => match Pin::new(one).poll_next(context) {
+                Poll::Ready(Some(came)) => {
+                    event = Some(came);
+                    true
+                }
+                Poll::Ready(None) => false,
+                Poll::Pending => true,
+            },
+        });
+        match event {
+            Some(event) => Poll::Ready(Some(event)),
+            None if subscriptions.is_empty() => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn read(value: &Value) -> Result<CountingReply, LockError> {

@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, FencingToken, HandOff,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs, contract,
+    Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 
 use super::counting;
-use super::fair::{self, FairWaiters};
 use super::names::Names;
 use super::replies::{self, State};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route, Sent};
+use super::wakes::{ChannelName, Wakes};
 use crate::engine::{LAG, MAX_BATCH};
 use crate::error::{ENGINE, unavailable};
 use crate::in_flight::InFlight;
 use crate::link::Call;
 use crate::native;
 use crate::options::{Dialect, RedisOptions};
-use crate::plain::NoHints;
 
 /// The engine that shares Redisson's locks. Clones share its connections.
 ///
@@ -32,11 +32,11 @@ use crate::plain::NoHints;
 pub struct RedissonEngine(Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) capabilities: Capabilities,
-    pub(super) route: Route,
+    capabilities: Capabilities,
+    pub(super) route: Arc<Route>,
+    wakes: Wakes,
     pub(super) context: RequestContext,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) waiters: FairWaiters,
 }
 
 impl RedissonEngine {
@@ -47,15 +47,15 @@ impl RedissonEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
         options.must_be(Dialect::Redisson, "make an engine of that dialect")?;
-        let route = Route::new(options, clock.clone())?;
+        let route = Arc::new(Route::new(options, clock.clone())?);
+        let wakes = Wakes::new(route.clone(), clock.clone());
         let context = RequestContext {
             names: Names::of(options),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        let waiters = FairWaiters::default();
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, context, clock, waiters })))
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context, clock })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -125,8 +125,7 @@ impl Verbs for RedissonEngine {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        self.0.waiters.forget(request.lease_id);
-        let verbs = self.0.route.publish_verbs();
+        let verbs = self.0.route.publish_verbs().await;
         let call = || self.0.context.release(request, verbs);
         native::released(&self.0.send(&request.name, Purpose::Other, call).await?.value)
     }
@@ -139,11 +138,8 @@ impl Verbs for RedissonEngine {
         Err(self.0.capabilities.lacks("listing"))
     }
 
-    fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        match self.0.waiters.has(lease_id) {
-            true => fair::hints(&self.0, name, lease_id),
-            false => Box::pin(NoHints),
-        }
+    fn watch(&self, _: &LockName, lease_id: LeaseId) -> Hints {
+        self.0.wakes.watch(lease_id)
     }
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
@@ -173,24 +169,19 @@ impl Inner {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.context.check(request)?;
-        if request.queue {
-            self.waiters.asks(request.lease_id);
-        }
-        let reply = self.ask(request).await;
-        if request.queue {
-            self.waiters.answered(request.lease_id, &reply);
-        }
-        reply
-    }
-
-    async fn ask(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let (verbs, max_waiters) = (self.route.publish_verbs(), self.capabilities.max_waiters);
+        let verbs = self.route.publish_verbs().await;
+        let channel = self.channel(request)?;
+        let seen = self.wakes.seen(&channel);
+        let max_waiters = self.capabilities.max_waiters;
         let call = || match request.queue {
             true => self.context.fair(request, max_waiters, verbs),
             false => self.context.acquire(request, verbs),
         };
         let sent = self.send(&request.name, Purpose::Grant, call).await?;
         let reply = replies::acquired(&sent.value, request, (self.context.fencing, max_waiters))?;
+        if let Some(hint) = hint_after(&reply, request.mode) {
+            self.wakes.expect(request.lease_id, (channel, hint), seen);
+        }
         if matches!(reply, AcquireReply::Granted { .. }) {
             // If too few replicas have it, the caller gives up the lease id, or repeats the request.
             self.route.confirm(&sent).await?;
@@ -198,57 +189,32 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Renews grants, and sends the heartbeats of waiters, all concurrently. Returns the replies in
-    /// order.
-    async fn renew_or_wait(&self, renewals: &[&RenewRequest]) -> Renewed {
-        let waits = |renewal: &&RenewRequest| renewal.purpose == contract::Purpose::Wait;
-        if !renewals.iter().any(waits) {
-            return match self.route.is_of_cluster() {
-                true => Ok(self.renew_by_name(renewals).await),
-                false => self.renew(renewals).await,
-            };
-        }
-        let kept: Vec<&RenewRequest> =
-            renewals.iter().copied().filter(|renewal| !waits(renewal)).collect();
-        let mut in_flight = InFlight::with_capacity(renewals.len());
-        for (at, renewal) in renewals.iter().copied().enumerate().filter(|(_, one)| waits(one)) {
-            in_flight.push(at, self.wait(renewal));
-        }
-        let mut results: Vec<_> = renewals.iter().map(|_| None).collect();
-        let keeping = async {
-            match (kept.is_empty(), self.route.is_of_cluster()) {
-                (true, _) => Ok(Vec::new()),
-                (false, true) => Ok(self.renew_by_name(&kept).await),
-                (false, false) => self.renew(&kept).await,
-            }
+    /// Returns the channel on which the requester is notified: of the release of the lock, or that
+    /// it is the next in the queue.
+    fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
+        let names = &self.context.names;
+        let mapped = names.map(&request.name);
+        let text = match request.queue {
+            true => names.waiter_channel(&mapped, request.lease_id),
+            false => names.channel(&mapped, request.mode, request.kind),
         };
-        let beating = async {
-            while let Some((at, reply)) = in_flight.next().await {
-                results[at] = Some(reply);
-            }
-        };
-        let (kept, ()) = tokio::join!(keeping, beating);
-        let mut kept: Vec<_> = match kept {
-            Ok(replies) => replies.into_iter(),
-            // All of them fail alike.
-            Err(error) => vec![Err(error); renewals.len()].into_iter(),
-        }
-        .collect();
-        kept.reverse();
-        let unanswered = || Err(unavailable("an item was not answered", Certainty::Unknown));
-        let fill = |reply: Option<_>| reply.or_else(|| kept.pop()).unwrap_or_else(unanswered);
-        Ok(results.into_iter().map(fill).collect())
+        Ok(ChannelName { text, slot: self.slot(&request.name)? })
     }
 
-    /// Sends the heartbeat of one waiter.
-    async fn wait(&self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
-        let verbs = self.route.publish_verbs();
-        let call = || self.context.fair_wait(renewal, verbs);
-        let reply = native::renewal(&self.send(&renewal.name, Purpose::Other, call).await?.value)?;
-        if reply == RenewReply::Unknown {
-            self.waiters.forget(renewal.lease_id);
+    /// Returns the slot of a name; 0 where there are none.
+    pub(super) fn slot(&self, name: &LockName) -> Result<u16, LockError> {
+        match self.route.is_of_cluster() {
+            true => self.context.names.slot(name),
+            false => Ok(0),
         }
-        Ok(reply)
+    }
+
+    /// Renews grants, on a cluster those of each name by themselves.
+    pub(super) async fn renew_all(&self, renewals: &[&RenewRequest]) -> Renewed {
+        match self.route.is_of_cluster() {
+            true => Ok(self.renew_by_name(renewals).await),
+            false => self.renew(renewals).await,
+        }
     }
 
     /// Renews grants by one call.
@@ -309,7 +275,7 @@ impl Inner {
                 self.revoke(name, *token, reason).await
             }
             Operation::Latch { name, command } => {
-                let verbs = self.route.publish_verbs();
+                let verbs = self.route.publish_verbs().await;
                 let call = || self.context.latch(name, *command, verbs);
                 native::operated(&self.send(name, Purpose::Other, call).await?.value)
             }
@@ -338,9 +304,19 @@ impl Inner {
             Some(Revocation { lease_id, token, left: summary.left, reason })
         });
         let Some(found) = found else { return Ok(OperationReply::NothingThere) };
-        let verbs = self.route.publish_verbs();
+        let verbs = self.route.publish_verbs().await;
         let call = || self.context.revoke(name, &found, verbs);
         native::operated(&self.send(name, Purpose::Other, call).await?.value)
+    }
+}
+
+/// Returns what a message on the channel means after this reply. For a holder it is a forced unlock;
+/// a semaphore's messages are about all its permits, and mean nothing to a holder.
+fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
+    match reply {
+        AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => Some(Hint::LookAgain),
+        AcquireReply::Granted { .. } if mode.permits_of().is_none() => Some(Hint::CheckLease),
+        _ => None,
     }
 }
 

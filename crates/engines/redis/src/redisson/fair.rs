@@ -1,30 +1,25 @@
-//! The requests of a fair lock, which is Redisson's `RFairLock`, and who waits for one here.
+//! The requests of a fair lock, which is Redisson's `RFairLock`.
 //!
-//! - Invariant Q1: a lease id is among the waiters from its first request until the reply says that
-//!   it does not wait, or until it is released. So a watch knows on which channel Redisson wakes
-//!   it.
-//! - Invariant Q2: a heartbeat never takes the lock.
+//! - Invariant Q1: a heartbeat never takes the lock.
+//! - Invariant Q2: each waiter has the channel on which Redisson wakes it, and no other.
 //!
 //! Read next: `scripts/redisson_fair_queue.lua` for the queue and its times.
 
-use std::collections::HashSet;
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
-
-use futures_core::Stream;
+use holdline_core::contract::Purpose;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, Hint, Hints, LeaseId, LockError, LockName,
-    RenewRequest,
+    AcquireRequest, Certainty, LeaseId, LockError, RenewReply, RenewRequest, Renewed,
 };
-use parking_lot::Mutex;
 
 use super::engine::Inner;
-use super::names::{Mapped, Names};
+use super::names::{LOCK_CHANNEL, Mapped, Names};
 use super::owner::owner_of;
 use super::requests::{PublishVerbs, RequestContext};
-use super::{FAIR, FAIR_WAIT};
+use super::{FAIR, FAIR_WAIT, route};
 use crate::args::Args;
-use crate::link::{Call, RoutingPolicy, Subscription, SubscriptionEvent};
+use crate::error::unavailable;
+use crate::in_flight::InFlight;
+use crate::link::{Call, RoutingPolicy};
+use crate::native;
 use crate::native::record::mode_text;
 use crate::native::requests::{kind_of, millis};
 
@@ -34,7 +29,7 @@ const ROOM: usize = 512;
 impl Names {
     /// Returns the channel on which Redisson wakes a waiter for a fair lock.
     pub(super) fn waiter_channel(&self, mapped: &Mapped, lease_id: LeaseId) -> String {
-        format!("redisson_lock__channel:{}:{}", mapped.tag, owner_of(lease_id))
+        format!("{LOCK_CHANNEL}{}:{}", mapped.tag, owner_of(lease_id))
     }
 
     /// Returns the key of the list of those that wait for a fair lock.
@@ -112,59 +107,46 @@ impl RequestContext {
     }
 }
 
-/// The lease ids that wait for fair locks.
-#[derive(Debug, Default)]
-pub(super) struct FairWaiters(Mutex<HashSet<LeaseId>>);
-
-impl FairWaiters {
-    /// Notes that a request under this id is sent.
-    pub(super) fn asks(&self, lease_id: LeaseId) {
-        self.0.lock().insert(lease_id);
-    }
-
-    /// Notes the reply.
-    pub(super) fn answered(&self, lease_id: LeaseId, reply: &Result<AcquireReply, LockError>) {
-        let may_wait = match reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_wait {
-            self.forget(lease_id);
+impl Inner {
+    /// Renews grants, and sends the heartbeats of waiters, all concurrently. Returns the replies in
+    /// order.
+    pub(super) async fn renew_or_wait(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let (waiting, kept): (Vec<usize>, Vec<usize>) =
+            (0..renewals.len()).partition(|at| renewals[*at].purpose == Purpose::Wait);
+        if waiting.is_empty() {
+            return self.renew_all(renewals).await;
         }
-    }
-
-    /// Notes that the id is given up.
-    pub(super) fn forget(&self, lease_id: LeaseId) {
-        self.0.lock().remove(&lease_id);
-    }
-
-    pub(super) fn has(&self, lease_id: LeaseId) -> bool {
-        self.0.lock().contains(&lease_id)
-    }
-}
-
-/// Returns the hints of a waiter: its messages, and each new subscription, before which one may
-/// have been missed.
-pub(super) fn hints(inner: &Inner, name: &LockName, lease_id: LeaseId) -> Hints {
-    let names = &inner.context.names;
-    let channel = names.waiter_channel(&names.map(name), lease_id);
-    Box::pin(WaiterHints(inner.route.subscribe(channel)))
-}
-
-struct WaiterHints(Subscription);
-
-impl Stream for WaiterHints {
-    type Item = Hint;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Hint>> {
-        loop {
-            match ready!(Pin::new(&mut self.0).poll_next(context)) {
-                Some(SubscriptionEvent::Message(_) | SubscriptionEvent::Resubscribed) => {
-                    return Poll::Ready(Some(Hint::LookAgain));
-                }
-                Some(SubscriptionEvent::Lost) => {}
-                None => return Poll::Ready(None),
+        let mut in_flight = InFlight::with_capacity(waiting.len());
+        for at in waiting {
+            in_flight.push(at, self.wait(renewals[at]));
+        }
+        let unanswered = || Err(unavailable("the item was not answered", Certainty::Unknown));
+        let mut results: Vec<_> = renewals.iter().map(|_| unanswered()).collect();
+        let keeping = async {
+            let of_kept: Vec<&RenewRequest> = kept.iter().map(|at| renewals[*at]).collect();
+            match of_kept.is_empty() {
+                true => Ok(Vec::new()),
+                false => self.renew_all(&of_kept).await,
             }
+        };
+        let beating = async {
+            while let Some((at, reply)) = in_flight.next().await {
+                results[at] = reply;
+            }
+        };
+        let (replies, ()) = tokio::join!(keeping, beating);
+        match replies {
+            Ok(replies) => kept.iter().zip(replies).for_each(|(at, reply)| results[*at] = reply),
+            Err(error) => kept.iter().for_each(|at| results[*at] = Err(error.clone())),
         }
+        Ok(results)
+    }
+
+    /// Sends the heartbeat of one waiter.
+    async fn wait(&self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
+        let verbs = self.route.publish_verbs().await;
+        let call = || self.context.fair_wait(renewal, verbs);
+        let sent = self.send(&renewal.name, route::Purpose::Other, call).await?;
+        native::renewal(&sent.value)
     }
 }

@@ -1,17 +1,19 @@
 //! Counting semaphores: the keys and messages of Redisson's `RSemaphore`, and what becomes of an
 //! acquire that is dropped, cut off or not woken.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdline::{Client, CountingSemaphore};
+use holdline_conformance::clock::MachineClock;
 use holdline_core::{
     Certainty, CountingCommand, CountingReply, Engine, ErrorKind, LockError, Operation,
     OperationReply,
 };
-use holdline_redis::RedissonEngine;
+use holdline_redis::{RedisEngine, RedisOptions, RedissonEngine};
 use holdline_services::{Fault, FaultProxy, Frames, Raw, RedisConfig, RedisServer, Reply};
 
-use crate::support::{PATIENCE, connect, name};
+use crate::support::{PATIENCE, client, connect, name};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -43,9 +45,7 @@ fn next_message(listener: &mut Raw) -> String {
 }
 
 async fn semaphore(server: &RedisServer) -> CountingSemaphore {
-    let url = format!("{}?dialect=redisson", server.url());
-    let client = Client::connect(&url).await.expect("connected");
-    client.counting_semaphore("slots").expect("this dialect has them")
+    client(server).await.counting_semaphore("slots").expect("this dialect has them")
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn an_acquire_that_is_dropped_gives_back_what_it_took() {
     ask(&engine, CountingCommand::Set(3)).await.expect("set");
     let mut messages = listener(&server);
     // The reply stays in the proxy until the caller has gone.
-    proxy.inject(Frames::replies().containing("counting").nth(1), Fault::Hold);
+    proxy.inject(Frames::replies().containing("acquire").nth(1), Fault::Hold);
     {
         let taking = ask(&engine, CountingCommand::Acquire(2));
         let taken = async {
@@ -197,11 +197,11 @@ async fn an_acquire_that_is_dropped_gives_back_what_it_took() {
 async fn an_acquire_whose_answer_is_lost_says_that_it_may_have_taken_permits() {
     let server = RedisServer::start(RedisConfig::default());
     let proxy = FaultProxy::start(server.address());
-    let url = format!("redis://{}?dialect=redisson", proxy.address());
-    let client = Client::connect(&url).await.expect("connected");
+    let engine = connect(&format!("redis://{}", proxy.address()), "").await.expect("connected");
+    let client = Client::new(Arc::new(engine)).expect("a client");
     let semaphore = client.counting_semaphore("slots").expect("this dialect has them");
     assert!(semaphore.try_set_permits(3).await.expect("set"));
-    proxy.inject(Frames::replies().containing("counting").nth(1), Fault::SwallowThenReset);
+    proxy.inject(Frames::replies().containing("acquire").nth(1), Fault::SwallowThenReset);
     // It does not ask again, which could take them twice.
     let error = semaphore.acquire(2).await.expect_err("no answer");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
@@ -212,8 +212,10 @@ async fn an_acquire_whose_answer_is_lost_says_that_it_may_have_taken_permits() {
 #[tokio::test]
 async fn other_engines_refuse_a_counting_semaphore() {
     let server = RedisServer::start(RedisConfig::default());
-    for url in ["memory:counting".to_owned(), server.url()] {
-        let client = Client::connect(&url).await.expect("connected");
+    let options = RedisOptions::from_url(&server.url()).expect("a good URL");
+    let native = RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
+    for client in [Client::connect("memory:counting").await, Client::new(Arc::new(native))] {
+        let client = client.expect("a client");
         let error = client.counting_semaphore("slots").expect_err("refused");
         assert!(error.to_string().contains("dialect=redisson"), "{error}");
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");

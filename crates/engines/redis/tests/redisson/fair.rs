@@ -2,17 +2,20 @@
 //!
 //! The server's raw connection plays Redisson here, by the effects of its scripts.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdline::{Client, LockOptions};
 use holdline_conformance::asking::{ending, name, queue, renew, take};
+use holdline_conformance::clock::MachineClock;
 use holdline_core::{
     AcquireReply, AcquireRequest, Engine, ErrorKind, Hint, Hints, LeaseId, Purpose, ReleaseReply,
     RenewReply,
 };
+use holdline_redis::{PlainEngine, RedisEngine, RedisOptions};
 use holdline_services::{Raw, RedisConfig, RedisServer, Reply};
 
-use crate::support::{PATIENCE, engine, request};
+use crate::support::{PATIENCE, client, engine, request};
 
 const LIST: &str = "redisson_lock_queue:{a}";
 const SCORES: &str = "redisson_lock_timeout:{a}";
@@ -240,10 +243,6 @@ async fn what_is_no_queue_is_foreign_and_stays() {
     }
 }
 
-async fn client(server: &RedisServer) -> Client {
-    Client::connect(&format!("{}?dialect=redisson", server.url())).await.expect("connected")
-}
-
 #[tokio::test]
 async fn locks_with_the_option_are_granted_in_the_order_in_which_they_queued() {
     let server = RedisServer::start(RedisConfig::default());
@@ -314,8 +313,10 @@ async fn a_wait_that_is_dropped_leaves_the_queue() {
 async fn the_option_is_refused_where_grants_have_no_order() {
     let server = RedisServer::start(RedisConfig::default());
     let options = LockOptions::default().with_fair(true);
-    let plain =
-        Client::connect(&format!("{}?dialect=plain", server.url())).await.expect("connected");
+    let url = format!("{}?dialect=plain", server.url());
+    let of_plain = RedisOptions::from_url(&url).expect("a good URL");
+    let plain = PlainEngine::connect(&of_plain, Arc::new(MachineClock)).await.expect("connected");
+    let plain = Client::new(Arc::new(plain)).expect("a client");
     let error = plain.mutex_with("a", &options).expect_err("refused");
     assert!(error.to_string().contains("the option `fair`"), "{error}");
     let redisson = client(&server).await;
@@ -323,8 +324,11 @@ async fn the_option_is_refused_where_grants_have_no_order() {
     assert!(error.to_string().contains("anything but a mutex"), "{error}");
     assert!(redisson.semaphore_with("a", 3, &options).is_err());
     // A store that is always fair accepts it.
-    for url in [server.url(), "memory:fair".to_owned()] {
-        let client = Client::connect(&url).await.expect("connected");
+    let options_of_native = RedisOptions::from_url(&server.url()).expect("a good URL");
+    let native = RedisEngine::connect(&options_of_native, Arc::new(MachineClock)).await;
+    let native = Client::new(Arc::new(native.expect("connected")));
+    for client in [native, Client::connect("memory:fair").await] {
+        let client = client.expect("a client");
         let guard = client.mutex_with("b", &options).expect("fair").lock().await.expect("free");
         assert!(guard.release().await.is_released());
     }

@@ -66,7 +66,7 @@ async fn until(what: &str, seen: impl Fn() -> bool) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_server_has_an_rlock_and_publishes_its_release() {
     let nodes = Nodes::start();
     let engine = nodes.engine().await;

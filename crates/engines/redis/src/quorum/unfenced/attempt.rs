@@ -36,6 +36,8 @@ struct Attempt<'a> {
     granted: Vec<usize>,
     /// Why nodes reject us.
     refused: Vec<LockError>,
+    /// What a node has under the name that is no lock.
+    foreign: Option<LockError>,
 }
 
 /// Makes one attempt at a name.
@@ -62,6 +64,7 @@ pub(in crate::quorum) async fn acquire(
         busy: Vec::new(),
         granted: Vec::new(),
         refused: Vec::new(),
+        foreign: None,
     };
     attempt.run().await
 }
@@ -100,6 +103,11 @@ impl Attempt<'_> {
             Ok(NodeVote::Busy) => {
                 self.reasons[node] = Some("held by another client".to_owned());
                 self.busy.push(node);
+                self.ballot.voted(node, Vote::Busy);
+            }
+            Ok(NodeVote::Foreign(error)) => {
+                self.reasons[node] = Some(error.kind().to_string());
+                self.foreign.get_or_insert(error);
                 self.ballot.voted(node, Vote::Busy);
             }
             Ok(NodeVote::Granted) => {
@@ -143,7 +151,7 @@ impl Attempt<'_> {
         if !busy.is_empty() && busy.len() + granted + awaited >= needed {
             return Ok(busy_reply(set, busy, granted, awaited).await);
         }
-        if let Some(error) = run_info {
+        if let Some(error) = run_info.or(self.foreign) {
             return Err(foreign(&error));
         }
         // `Refused` where waiting does not help.

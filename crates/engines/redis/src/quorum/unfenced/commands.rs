@@ -35,8 +35,10 @@ pub(super) enum AcquireCommand<'a> {
 /// The answer of a node to an acquire.
 pub(super) enum NodeVote {
     Granted,
-    /// Another client holds the name, or something else is there.
+    /// Another client holds the name.
     Busy,
+    /// Something else is under the name.
+    Foreign(LockError),
 }
 
 /// The holder of a name on one node.
@@ -187,9 +189,8 @@ impl AcquireCommand<'_> {
                     Ok(AcquireReply::Granted { .. }) => Ok(NodeVote::Granted),
                     Ok(AcquireReply::Busy { .. }) => Ok(NodeVote::Busy),
                     Ok(_) => Err(protocol("a node of a quorum has no queue")),
-                    // An inspection reports what is there.
                     Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
-                        Ok(NodeVote::Busy)
+                        Ok(NodeVote::Foreign(error))
                     }
                     Err(error) => Err(error),
                 }

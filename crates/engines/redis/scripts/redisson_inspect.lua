@@ -1,8 +1,10 @@
--- KEYS: the name, records, permits, the list of those that wait for a fair lock. ARGV: how many holders and
---       waiters to show at most, the tag of the name.
+-- KEYS: the name, records, permits, the list of those that wait for a fair lock, and the token counter with
+--       fencing.
+-- ARGV: how many holders and waiters to show at most, the tag of the name.
 -- Returns 'free'; or now, the kind (lock, read, write, permits), how many permits there are or 0, how many
--- holders, for each holder its field or id, its count, its ms left, and its record; how many wait, and who.
-local NAME, RECORDS, PERMITS, WAITERS = unpack(KEYS)
+-- holders, for each holder its field or id, its count, its ms left and its record, the last token, how many
+-- wait, and who.
+local NAME, RECORDS, PERMITS, WAITERS, COUNTER = unpack(KEYS)
 local most, tag = tonumber(ARGV[1]), ARGV[2]
 local now_us = microseconds()
 local views, holders = {}, 0
@@ -17,7 +19,9 @@ local function reply(kind, total)
   if type(length) == 'table' then length = 0 end
   if holders == 0 and length == 0 then return 'free' end
   local waiters = length > 0 and call('LRANGE', WAITERS, 0, most - 1) or {}
-  return { 'held', format('%.0f', now_us), kind, total, holders, views, length, waiters }
+  local last = COUNTER and redis.pcall('GET', COUNTER)
+  if type(last) ~= 'string' then last = false end
+  return { 'held', format('%.0f', now_us), kind, total, holders, views, last, length, waiters }
 end
 
 local text = redis.pcall('GETRANGE', NAME, 0, 20)

@@ -37,25 +37,24 @@ impl Names {
         format!("redisson_lock_queue:{}", mapped.tag)
     }
 
-    /// Returns the key of their times of death.
-    fn fair_scores(&self, mapped: &Mapped) -> String {
-        format!("redisson_lock_timeout:{}", mapped.tag)
-    }
-
-    /// Returns the key of the heartbeats of our waiters.
-    pub(super) fn fair_beats(&self, mapped: &Mapped) -> String {
-        format!("{}beats:{}", self.prefix(), mapped.tag)
+    /// Returns the keys of a queue: its list, when Redisson takes each waiter for dead, and the
+    /// heartbeats of ours.
+    pub(crate) fn fair_keys(&self, mapped: &Mapped) -> [String; 3] {
+        let Mapped { tag, .. } = mapped;
+        [
+            self.fair_queue(mapped),
+            format!("redisson_lock_timeout:{tag}"),
+            format!("{}beats:{tag}", self.prefix()),
+        ]
     }
 
     /// Adds the keys of a queue.
     pub(super) fn push_fair_queue(&self, keys: &mut Args, mapped: &Mapped) {
-        keys.push(self.fair_queue(mapped));
-        keys.push(self.fair_scores(mapped));
-        keys.push(self.fair_beats(mapped));
+        self.fair_keys(mapped).iter().for_each(|key| keys.push(key));
     }
 
     /// Makes the keys of a request that waits.
-    fn fair_keys(&self, mapped: &Mapped, lease_id: LeaseId) -> Args {
+    fn waiter_keys(&self, mapped: &Mapped, lease_id: LeaseId) -> Args {
         let mut keys = Args::with_capacity(ROOM);
         keys.push(&mapped.key);
         keys.push(self.mark(mapped, lease_id));
@@ -74,7 +73,7 @@ impl RequestContext {
     ) -> Call {
         let AcquireRequest { lease_id, .. } = request;
         let mapped = self.names.map(&request.name);
-        let mut keys = self.names.fair_keys(&mapped, *lease_id);
+        let mut keys = self.names.waiter_keys(&mapped, *lease_id);
         if self.fencing {
             keys.push(self.names.counter(&mapped));
         }
@@ -97,7 +96,7 @@ impl RequestContext {
     /// Sends the heartbeat of a waiter.
     pub(super) fn fair_wait(&self, renewal: &RenewRequest, verbs: PublishVerbs) -> Call {
         let mapped = self.names.map(&renewal.name);
-        let keys = self.names.fair_keys(&mapped, renewal.lease_id);
+        let keys = self.names.waiter_keys(&mapped, renewal.lease_id);
         let mut arguments = Args::with_capacity(ROOM);
         arguments.push(owner_of(renewal.lease_id));
         arguments.push(verbs);

@@ -32,6 +32,7 @@ use crate::link::Script;
 use crate::lua_constants;
 
 pub use engine::RedissonEngine;
+pub(crate) use names::Names;
 pub(crate) use node::NodeRequests;
 
 macro_rules! script {
@@ -49,6 +50,9 @@ macro_rules! script {
         )
     };
 }
+
+/// The field of a lock's hash that has the record of our grant.
+pub(crate) const RECORD: &str = "holdline";
 
 static LOCK: Script = script!(
     "redisson_lock",
@@ -94,6 +98,8 @@ static REVOKE: Script = script!(
     "redisson_grants",
     "redisson_revoke"
 );
+static FORCE: Script =
+    script!("redisson_force", fair, "redisson_common", "redisson_fair_queue", "redisson_force");
 static INSPECT: Script = script!("redisson_inspect", "redisson_common", "redisson_inspect");
 static COUNTING: Script =
     Script::new("redisson_counting", include_str!("../../scripts/redisson_counting.lua"));

@@ -180,7 +180,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns whether a contender for this lock may queue: always, or because its lock asks for it.
+    /// Returns whether a contender for this lock may queue: always, or because the lock asks for
+    /// it.
     pub fn may_queue(&self, mode: Mode, kind: LockKind) -> bool {
         self.queue || (self.fair_on_request && mode == Mode::Exclusive && kind.is_mutex())
     }

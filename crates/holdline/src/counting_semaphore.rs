@@ -55,9 +55,10 @@ impl Client {
 /// The permits must be set once, by anybody, before they can be taken.
 ///
 /// ```
-/// # use std::time::Duration;
-/// # #[allow(dead_code)]
-/// async fn import(client: &holdline::Client) -> Result<(), holdline::LockError> {
+/// use std::time::Duration;
+/// use holdline::{Client, LockError};
+///
+/// async fn import(client: &Client) -> Result<(), LockError> {
 ///     let slots = client.counting_semaphore("import slots")?;
 ///     slots.try_set_permits(4).await?;
 ///     if slots.acquire_for(1, Duration::from_secs(30)).await? {
@@ -66,11 +67,12 @@ impl Client {
 ///     }
 ///     Ok(())
 /// }
-/// # // Every other engine refuses it.
-/// # let memory = holdline::Client::connect("memory:counting");
-/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("one");
-/// # let client = runtime.block_on(memory).expect("a client");
-/// # assert!(client.counting_semaphore("import slots").is_err());
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// #     let client = Client::connect("memory:counting").await.expect("a client");
+/// #     let refused = import(&client).await.expect_err("only Redis has it");
+/// #     assert!(refused.to_string().contains("dialect=redisson"));
+/// # }
 /// ```
 #[derive(Clone)]
 pub struct CountingSemaphore {
@@ -124,14 +126,14 @@ impl CountingSemaphore {
     /// As [`CountingSemaphore::try_acquire`].
     ///
     /// # Fairness
-    /// None: whoever asks first after a release takes the permits, and a large request can starve
+    /// None: the first to ask after a release takes the permits, and a large request can starve
     /// behind small ones.
     pub async fn acquire(&self, permits: u64) -> Result<(), LockError> {
         self.acquire_until(permits, Moment::NEVER).await.map(drop)
     }
 
-    /// As [`CountingSemaphore::acquire`], until `limit` has passed. Returns whether the permits were
-    /// taken.
+    /// As [`CountingSemaphore::acquire`], until `limit` has passed. Returns whether the permits
+    /// were taken.
     ///
     /// # Errors
     /// As [`CountingSemaphore::acquire`]; and `Unavailable` or `NoQuorum` when the store cannot be

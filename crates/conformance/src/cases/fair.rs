@@ -6,6 +6,10 @@ use super::{freedom, hang, lost, order, orphan, ownership};
 use crate::case::{Case, case};
 
 pub(super) fn cases() -> Vec<Case> {
+    [order_and_wake_up(), leaving()].into_iter().flatten().collect()
+}
+
+fn order_and_wake_up() -> Vec<Case> {
     vec![
         case!(P8, "of a fair lock, first queued, first granted", [FairOnRequest], order::fifo),
         case!(
@@ -51,6 +55,11 @@ pub(super) fn cases() -> Vec<Case> {
             [FairOnRequest],
             hang::many_watches
         ),
+    ]
+}
+
+fn leaving() -> Vec<Case> {
+    vec![
         case!(
             P3,
             "a silent contender leaves the queue of a fair lock",

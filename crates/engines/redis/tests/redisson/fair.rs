@@ -1,4 +1,4 @@
-//! Fair locks: the queue of Redisson's `RFairLock`, with waiters of Redisson before and behind ours.
+//! Fair locks: the queue of Redisson's `RFairLock`, with waiters of Redisson among ours.
 //!
 //! The server's raw connection plays Redisson here, by the effects of its scripts.
 
@@ -94,7 +94,7 @@ async fn list_scores_and_messages_are_redissons() {
     holdline_conformance::asking::let_go(&engine, &held).await;
     let message = messages.read().expect("a message").items().expect("a list").to_vec();
     assert_eq!(message.last().and_then(Reply::text).as_deref(), Some("0"));
-    // Whoever gets the lock, or leaves, brings the time of all behind it nearer.
+    // One that gets the lock, or leaves, brings the time of all behind it nearer.
     take(&engine, &known(&first)).await;
     assert_eq!(waiting(&server), owners[1..]);
     assert!((score(&server, &owners[2]) - (scores[2] - WAIT)).abs() < 1.0);

@@ -196,8 +196,8 @@ fn waiting(capabilities: &Capabilities) -> String {
         (true, true) => "Contenders get the name in the order in which they queued",
         (true, false) => "Contenders queue, without a promise of order",
         (false, _) if capabilities.fair_on_request => {
-            "There is no queue unless the lock is fair (`--fair`): the first request gets a name that \
-             became free"
+            "There is no queue unless the lock is fair (`--fair`): the first request gets a name \
+             that became free"
         }
         (false, _) => "There is no queue: the first request gets a name that became free",
     };

@@ -105,7 +105,7 @@ async fn take(
         if taken > 0 {
             let back = ask(&taking, &asked, CountingCommand::Release(taken)).await;
             if let Err(error) = back {
-                tracing::warn!(%error, name = %asked, taken, "permits of a dropped request are lost");
+                tracing::warn!(%error, name = %asked, taken, "permits that nobody wants are lost");
             }
         }
     }));

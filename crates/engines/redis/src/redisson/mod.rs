@@ -51,6 +51,11 @@ static RELEASE: Script =
     script!("redisson_release", "redisson_common", "redisson_grants", "redisson_release");
 static RENEW: Script =
     script!("redisson_renew", "redisson_common", "redisson_grants", "redisson_renew");
+/// The same by the lock's own key, while its slot migrates.
+static RELEASE_LOCK: Script =
+    script!("redisson_release_lock", "redisson_common", "redisson_release_lock");
+static RENEW_LOCK: Script =
+    script!("redisson_renew_lock", "redisson_common", "redisson_renew_lock");
 static REVOKE: Script =
     script!("redisson_revoke", "redisson_common", "redisson_grants", "redisson_revoke");
 static FORCE: Script = script!("redisson_force", "redisson_common", "redisson_force");

@@ -126,6 +126,7 @@ impl RedisOptions {
             options.set(&key, value)?;
         }
         options.validate()?;
+        options.validate_publish()?;
         Ok(options)
     }
 

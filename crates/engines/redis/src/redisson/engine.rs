@@ -45,6 +45,7 @@ impl RedissonEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
         options.must_be(Dialect::Redisson)?;
+        options.validate_publish()?;
         let route = Arc::new(Route::new(options, clock.clone())?);
         let wakes = Wakes::new(route.clone(), clock.clone());
         let context = RequestContext {

@@ -122,10 +122,9 @@ impl RequestContext {
         if tombstone_of(request.ending).is_some() {
             return None;
         }
-        let mapped = self.names.map(&request.name);
-        let args = Args::from([owner_of(request.lease_id), verbs.to_owned(), mapped.tag]);
-        let routing = RoutingPolicy::Undo(*request.lease_id.as_bytes());
-        Some(Call { routing, ..self.call(&RELEASE_LOCK, Args::from([mapped.key]), args) })
+        let full = self.release(request, verbs);
+        let keys = Args::from([self.names.map(&request.name).key]);
+        Some(Call { script: &RELEASE_LOCK, keys, ..full })
     }
 
     /// Renews a mutex by its own key; `None` for a request that needs more keys.

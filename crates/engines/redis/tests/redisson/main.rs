@@ -2,6 +2,8 @@
 
 mod cluster;
 mod conformance;
+mod doctor;
+mod library;
 mod one_kind;
 mod shared;
 mod support;

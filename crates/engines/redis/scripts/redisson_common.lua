@@ -130,7 +130,8 @@ local function lock_at(key)
   end
   for at = 1, #fields, 2 do
     local field, value = fields[at], fields[at + 1]
-    if field == RECORD and not lock.mode then
+    if field == RECORD then
+      if lock.mode then return nil, 'a read/write lock that was made of a lock of ours' end
       lock.record = value
     elseif field ~= 'mode' then
       local other = check_holder(field, value, lock.mode)

@@ -71,6 +71,7 @@ for number = 0, count - 1 do
 end
 local life = left_of(FREE)
 if life then call('PEXPIRE', PERMITS, life) end
+if not exists then publish(verbs, 'redisson_sc:' .. tag, format('%.0f', free - count)) end
 call('HSET', RECORDS, id, record_of(token, terms, ARGV[4]))
 extend(RECORDS, lease + MARGIN)
 return token

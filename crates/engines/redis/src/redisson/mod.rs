@@ -57,8 +57,8 @@ pub(crate) const RECORD: &str = "holdline";
 static LOCK: Script = script!(
     "redisson_lock",
     fair,
-    "redisson_common",
     "redisson_lock_fast",
+    "redisson_common",
     "redisson_fair_queue",
     "redisson_lock"
 );
@@ -77,6 +77,7 @@ static PERMITS: Script = script!("redisson_permits", "redisson_common", "redisso
 static RELEASE: Script = script!(
     "redisson_release",
     fair,
+    "redisson_release_fast",
     "redisson_common",
     "redisson_fair_queue",
     "redisson_grants",
@@ -90,6 +91,10 @@ static RENEW: Script = script!(
     "redisson_grants",
     "redisson_renew"
 );
+/// The same by the lock's own key, while its slot migrates.
+static RELEASE_LOCK: Script = script!("redisson_release_lock", "redisson_release_fast");
+static RENEW_LOCK: Script =
+    script!("redisson_renew_lock", "redisson_common", "redisson_renew_lock");
 static REVOKE: Script = script!(
     "redisson_revoke",
     fair,

@@ -106,7 +106,7 @@ async fn what_is_not_of_the_requested_kind_is_foreign_and_stays_as_it_is() {
 }
 
 /// Returns the next hint for a lease id.
-async fn next(hints: &mut Hints) -> Hint {
+pub(crate) async fn next(hints: &mut Hints) -> Hint {
     let hint = poll_fn(|context| hints.as_mut().poll_next(context));
     tokio::time::timeout(PATIENCE, hint).await.expect("a hint comes").expect("the watch is open")
 }

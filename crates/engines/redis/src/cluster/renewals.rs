@@ -1,4 +1,4 @@
-//! Renewals on a cluster: a call for each name, all concurrently, and a silent node delays no other.
+//! Renewals on a cluster: a call for each name, all concurrently. A silent node delays no other.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -47,8 +47,8 @@ impl RedisOptions {
         if !sharded || self.is_of_cluster() {
             return Ok(());
         }
-        let message = "must be `auto` or `plain` but on a cluster: Redisson publishes by `SPUBLISH` \
-                       there only";
+        let message = "must be `auto` or `plain` but on a cluster: Redisson publishes by \
+                       `SPUBLISH` there only";
         Err(LockError::invalid(ENGINE, "publish", message))
     }
 

@@ -201,7 +201,7 @@ impl Inner {
             self.wakes.expect(request.lease_id, (channel, hint), seen);
         }
         if matches!(reply, AcquireReply::Granted { .. }) {
-            // If too few replicas have it, the caller gives up the lease id, or repeats the request.
+            // If too few have it, the caller gives up the lease id, or repeats the request.
             self.route.confirm(&sent).await?;
         }
         Ok(reply)
@@ -316,8 +316,8 @@ impl Inner {
     }
 }
 
-/// Returns what a message on the channel means after this reply. For a holder it is a forced unlock;
-/// a semaphore's messages are about all its permits, and mean nothing to a holder.
+/// Returns what a message on the channel means after this reply. For a holder it is a forced
+/// unlock; a semaphore's messages are about all its permits, and mean nothing to a holder.
 fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
     match reply {
         AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => Some(Hint::LookAgain),

@@ -113,8 +113,8 @@ impl Route {
         }
     }
 
-    /// Sends a call about this name, and, if other names are in it, on no cluster. While the slot of
-    /// the name migrates, `lock_key_only` makes the call that needs no other key.
+    /// Sends a call about this name, and, if other names are in it, on no cluster. While the slot
+    /// of the name migrates, `lock_key_only` makes the call that needs no other key.
     pub(super) async fn send(
         &self,
         (names, name): (&Names, &LockName),

@@ -85,8 +85,8 @@ const NEEDED_BARE: [&str; 11] = [
 /// What the list of releases needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
 /// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the
-/// records of a semaphore, `W` for the mark of a lease id, and `Q`, `T`, `B` for the list, the scores
-/// and the heartbeats of a fair lock.
+/// records of a semaphore, `W` for the mark of a lease id, and `Q`, `T`, `B` for the list, the
+/// scores and the heartbeats of a fair lock.
 const NEEDED_REDISSON: [&str; 49] = [
     "DECR C",
     "DECRBY K 1",

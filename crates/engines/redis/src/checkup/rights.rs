@@ -86,7 +86,7 @@ const NEEDED_BARE: [&str; 11] = [
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
 /// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the
 /// records of a semaphore, and `W` for the mark of a lease id.
-const NEEDED_REDISSON: [&str; 32] = [
+const NEEDED_REDISSON: [&str; 33] = [
     "DECR C",
     "DECRBY K 1",
     "DEL K",
@@ -105,6 +105,7 @@ const NEEDED_REDISSON: [&str; 32] = [
     "HSET N f v",
     "INCR C",
     "INCRBY K 1",
+    "PERSIST K",
     "PEXPIRE K 1",
     "PTTL K",
     "SET K v",

@@ -145,11 +145,13 @@ local function lock_at(key)
   return lock
 end
 
--- Returns how long a holder of a read/write lock keeps it: its longest read hold.
+-- Returns how long a holder of a read/write lock keeps it: its longest read hold. NEVER if that has no
+-- expiry, -2 if there is none.
 local function read_left(tag, field, count)
   local longest = -2
   for hold = 1, math.min(tonumber(count), MAX_HOLDS) do
-    longest = math.max(longest, call('PTTL', tag .. ':' .. field .. ':rwlock_timeout:' .. hold))
+    local left = call('PTTL', tag .. ':' .. field .. ':rwlock_timeout:' .. hold)
+    longest = math.max(longest, left == -1 and NEVER or left)
   end
   return longest
 end

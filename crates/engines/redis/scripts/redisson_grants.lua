@@ -48,6 +48,7 @@ local function end_read(keys, owner, verbs, tag)
     -- A writer may read, too.
     if not lock or lock.mode == 'write' then return end
     local left = readers_left(tag, lock.counts)
+    if left >= NEVER then return call('PERSIST', keys.lock) end
     if left > 0 then return call('PEXPIRE', keys.lock, left) end
   end
   call('DEL', keys.lock, keys.records)

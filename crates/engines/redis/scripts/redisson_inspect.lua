@@ -55,7 +55,7 @@ for field, count in pairs(lock.counts) do
   if reads then left = read_left(tag, field, count) end
   -- The writer's own read holds are the writer's.
   if left ~= -2 and not (reads and lock.mode == 'write') then
-    add(field, count, left >= 0 and left, record)
+    add(field, count, left >= 0 and left < NEVER and left, record)
   end
 end
 return reply(lock.mode or 'lock', 0)

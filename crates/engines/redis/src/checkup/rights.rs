@@ -87,7 +87,7 @@ const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
 /// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the
 /// records of a semaphore, `W` for the mark of a lease id, and `Q`, `T`, `B` for the list, the
 /// scores and the heartbeats of a fair lock.
-const NEEDED_REDISSON: [&str; 49] = [
+const NEEDED_REDISSON: [&str; 50] = [
     "DECR C",
     "DECRBY K 1",
     "DEL K",
@@ -106,6 +106,7 @@ const NEEDED_REDISSON: [&str; 49] = [
     "HSET N f v",
     "INCR C",
     "INCRBY K 1",
+    "PERSIST K",
     "PEXPIRE K 1",
     "PTTL K",
     "SET K v",

@@ -289,6 +289,27 @@ async fn a_lock_of_ours_without_an_expiry_gets_one() {
 }
 
 #[tokio::test]
+async fn a_read_hold_without_an_expiry_is_a_living_reader() {
+    const OWNER: &str = "b983c153-7421-469a-addb-44fb92259a1b:47";
+    let server = server();
+    let engine = engine(&server, "").await;
+    behind(&server, &["HSET", "a", "mode", "read", OWNER, "1"]);
+    behind(&server, &["SET", &format!("{{a}}:{OWNER}:rwlock_timeout:1"), "1"]);
+    let busy = engine.try_acquire(&attempt(Mode::Exclusive, LockKind::ReadWrite)).await;
+    assert!(matches!(busy, Ok(AcquireReply::Busy { at_most: None, .. })), "{busy:?}");
+    let reader = attempt(Mode::Shared, LockKind::ReadWrite);
+    take(&engine, &reader).await;
+    engine.release(&ending(&reader, false)).await.expect("released");
+    assert_eq!(behind(&server, &["HGET", "a", OWNER]).text().as_deref(), Some("1"));
+    assert_eq!(behind(&server, &["PTTL", "a"]).integer(), Some(-1));
+    let shown = engine.inspect(&name("a")).await.expect("shown");
+    assert_eq!((shown.holder_count, shown.holders[0].summary.left), (1, None));
+    // A hold that has ended holds nothing.
+    behind(&server, &["DEL", &format!("{{a}}:{OWNER}:rwlock_timeout:1")]);
+    take(&engine, &attempt(Mode::Exclusive, LockKind::ReadWrite)).await;
+}
+
+#[tokio::test]
 async fn a_broken_token_counter_grants_nothing() {
     let server = server();
     let engine = engine(&server, "").await;

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capabilities::Capabilities;
+use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
 use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::{Hold, MAX_FIRST_LEASE};
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
-use crate::mode::Mode;
+use crate::mode::{LockKind, Mode};
 use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 use crate::token::FencingToken;
@@ -50,6 +51,8 @@ pub struct AcquireRequest {
     pub client: ClientId,
     /// Exclusive, shared or permits.
     pub mode: Mode,
+    /// Which lock an exclusive mode is of.
+    pub kind: LockKind,
     /// How the grant is kept; starts with at most [`MAX_FIRST_LEASE`].
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
@@ -108,7 +111,7 @@ impl AcquireRequest {
             let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
             return Err(LockError::invalid(engine, "claim_window", message));
         }
-        if self.queue && !profile.queue {
+        if self.queue && !profile.may_queue(self.mode, self.kind) {
             return Err(profile.lacks("queueing"));
         }
         Ok(())
@@ -317,6 +320,13 @@ pub enum Operation {
         /// The command.
         command: LatchCommand,
     },
+    /// Sends a command to a counting semaphore, which is no lock and has no leases.
+    Counting {
+        /// The name of the semaphore.
+        name: LockName,
+        /// The command.
+        command: CountingCommand,
+    },
 }
 
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
@@ -349,6 +359,9 @@ impl Operation {
             Operation::Latch { name, command } => {
                 command.check(capabilities).map_err(|error| error.with_name(name))
             }
+            Operation::Counting { name, command } => {
+                command.check(capabilities).map_err(|error| error.with_name(name))
+            }
         }
     }
 
@@ -358,7 +371,8 @@ impl Operation {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
-            | Operation::Latch { name, .. } => Some(name),
+            | Operation::Latch { name, .. }
+            | Operation::Counting { name, .. } => Some(name),
             Operation::RaiseFence { .. } => None,
         }
     }
@@ -432,6 +446,8 @@ pub enum OperationReply {
     NothingThere,
     /// The state of the latch.
     Latch(LatchReply),
+    /// The state of the counting semaphore.
+    Counting(CountingReply),
 }
 
 /// A notification of a watch. It is never a grant.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
-    LockName, Metadata, Mode, ReleaseRequest, lease, validity,
+    LockKind, LockName, Metadata, Mode, ReleaseRequest, lease, validity,
 };
 
 use crate::class::Class;
@@ -21,12 +21,15 @@ pub(crate) struct Plan {
     pub(crate) engine: &'static str,
     pub(crate) class: Arc<Class>,
     pub(crate) mode: Mode,
+    pub(crate) kind: LockKind,
     /// How the grant is kept after its first renewal.
     pub(crate) hold: Hold,
     pub(crate) terms: LeaseTerms,
     pub(crate) keep: Keep,
     /// How long to wait; `None` for ever.
     pub(crate) wait: Option<Duration>,
+    /// Contenders queue in the store.
+    pub(crate) queues: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
@@ -72,13 +75,16 @@ impl Plan {
             engine,
             name,
             mode,
+            kind: LockKind::Mutex,
             hold,
             first_look: keeper::first_look(&terms, renews, hold != hold.first()),
             first_lease: first
                 .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,
             keep: options.keep,
-            wait: options.wait,
+            wait: options.waiting.limit,
+            queues: capabilities.queue
+                || (options.waiting.fair && capabilities.may_queue(mode, LockKind::Mutex)),
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
@@ -86,6 +92,12 @@ impl Plan {
             keeps_id: options.lease_id.is_some_and(|chosen| chosen.kept),
             leftovers: None,
         })
+    }
+
+    /// Makes it a plan of a read/write lock.
+    pub(crate) fn of_read_write(mut self) -> Plan {
+        self.kind = LockKind::ReadWrite;
+        self
     }
 
     /// Returns whether the keeper renews grants of this plan.
@@ -106,6 +118,7 @@ impl Plan {
             lease_id,
             client: core.shared.client,
             mode: self.mode,
+            kind: self.kind,
             hold: self.hold.first(),
             queue,
             known: false,
@@ -134,6 +147,9 @@ fn check(
 ) -> Result<(), LockError> {
     let engine = capabilities.engine;
     capabilities.check(mode, hold)?;
+    if options.waiting.fair {
+        capabilities.check_fair(mode)?;
+    }
     let fixed = !matches!(options.keep, Keep::Renewed | Keep::Live);
     if fixed && options.renew_interval.is_some() {
         let message = "a lease that is not renewed has no renew interval";

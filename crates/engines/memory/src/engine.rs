@@ -252,6 +252,7 @@ impl Engine for MemoryEngine {
                 }
                 Ok(OperationReply::Latch(reply))
             }
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {
                     let mut shard = shard.lock();
@@ -316,6 +317,7 @@ mod tests {
             lease_id: LeaseId::from_bytes([id; 16]),
             client: ClientId::from_u64(u64::from(id)),
             mode: Mode::Exclusive,
+            kind: holdline_core::LockKind::Mutex,
             hold: HOLD,
             queue: true,
             known: false,

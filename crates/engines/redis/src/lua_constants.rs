@@ -5,16 +5,19 @@
 
 use std::time::Duration;
 
-use holdline_core::ContractTimes;
 use holdline_core::contract::{MAX_CLAIM_WINDOW, QUEUE_SILENCE};
 use holdline_core::quorum::SKEW;
 use holdline_core::quorum::configuration::MAX_LEASE_CAP;
+use holdline_core::{ContractTimes, FencingToken};
 
 /// How much longer than its claim window the key of a hand-off lasts. In a record, the sum has five
 /// digits of milliseconds.
 pub(crate) const HAND_OFF_MARGIN: Duration = Duration::from_secs(9);
 /// How much longer than its contents a key lasts, so that a command can still see who expired.
 const KEY_MARGIN: Duration = Duration::from_secs(5);
+
+/// The default of Redisson's `fairLockWaitTimeout`.
+const FAIR_LOCK_WAIT: Duration = Duration::from_secs(300);
 
 const _: () = assert!(MAX_CLAIM_WINDOW.as_millis() + HAND_OFF_MARGIN.as_millis() < 100_000);
 // The scripts compute with the whole seconds of the server's clock.
@@ -42,6 +45,34 @@ pub(crate) fn native(times: &ContractTimes) -> String {
 /// Returns the constants of the plain dialect, in ms.
 pub(crate) fn plain(times: &ContractTimes) -> String {
     format!("local MAX_LEASE = {}\n", times.max_lease.as_millis())
+}
+
+/// Returns the constants of the Redisson dialect: in ms, but `MAX_TOKEN`, the largest token.
+///
+/// - Records last for `MARGIN` longer than their grant.
+/// - `NEVER` is the end of a permit without a lease, as Redisson writes it.
+pub(crate) fn redisson(times: &ContractTimes) -> String {
+    format!(
+        "local MAX_LEASE, MARGIN, NEVER, MAX_TOKEN = {}, {}, {}, {}\n",
+        times.max_lease.as_millis(),
+        KEY_MARGIN.as_millis(),
+        i64::MAX / 10_000,
+        FencingToken::MAX,
+    )
+}
+
+/// Returns the constants of the Redisson dialect that a fair lock needs besides, in ms.
+///
+/// - A waiter of ours that sends no heartbeat for `SILENCE` is removed from the queue.
+/// - `WAIT` is for how long Redisson takes a waiter for alive: its `fairLockWaitTimeout`.
+pub(crate) fn redisson_fair(times: &ContractTimes) -> String {
+    format!(
+        "{}local SILENCE, HEARTBEAT, WAIT = {}, {}, {}\n",
+        redisson(times),
+        times.queue_silence.as_millis(),
+        times.queue_heartbeat.as_millis(),
+        FAIR_LOCK_WAIT.as_millis(),
+    )
 }
 
 /// Returns the constants of a quorum's scripts: in ms, and `SKEW` in µs. `MAX_LEASE` is the longest
@@ -72,6 +103,11 @@ mod tests {
         let native = native(&times);
         assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000\n"));
         assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
+        assert!(redisson(&times).ends_with(" = 21000, 5000, 922337203685477, 9007199254740991\n"));
+        assert!(
+            redisson_fair(&times)
+                .ends_with("\nlocal SILENCE, HEARTBEAT, WAIT = 17000, 18000, 300000\n")
+        );
         assert!(quorum(&times).ends_with(" = 600000, 19000, 1000000\n"));
     }
 }

@@ -12,11 +12,12 @@ mod views;
 
 use std::time::Duration;
 
+use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
-    LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest,
+    LockKind, LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,8 @@ pub struct Acquire {
     lease_id: LeaseId,
     client: ClientId,
     mode: Mode,
+    #[serde(default, skip_serializing_if = "LockKind::is_mutex")]
+    kind: LockKind,
     hold: Hold,
     queue: bool,
     known: bool,
@@ -57,6 +60,7 @@ impl Acquire {
             lease_id: request.lease_id,
             client: request.client,
             mode: request.mode,
+            kind: request.kind,
             hold: request.hold,
             queue: request.queue,
             known: request.known,
@@ -75,6 +79,7 @@ impl Acquire {
             lease_id: self.lease_id,
             client: self.client.remote(),
             mode: self.mode,
+            kind: self.kind,
             hold: self.hold,
             queue: self.queue,
             known: self.known,
@@ -353,6 +358,7 @@ pub enum Operate {
     LatchSet { name: LockName, count: u64 },
     LatchCountDown { name: LockName, count: u64 },
     LatchCount { name: LockName },
+    Counting { name: LockName, command: CountingCommand },
 }
 
 impl From<Operation> for Operate {
@@ -371,6 +377,7 @@ impl From<Operation> for Operate {
                 LatchCommand::CountDown(count) => Operate::LatchCountDown { name, count },
                 LatchCommand::Count => Operate::LatchCount { name },
             },
+            Operation::Counting { name, command } => Operate::Counting { name, command },
         }
     }
 }
@@ -393,6 +400,7 @@ impl From<Operate> for Operation {
                 Operation::Latch { name, command: LatchCommand::CountDown(count) }
             }
             Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
+            Operate::Counting { name, command } => Operation::Counting { name, command },
         }
     }
 }
@@ -406,6 +414,7 @@ pub enum Operated {
     HolderNotified { left: Option<Duration> },
     NothingThere,
     Latch { count: u64, changed: bool },
+    Counting { before: i64, after: i64 },
 }
 
 impl From<OperationReply> for Operated {
@@ -416,6 +425,9 @@ impl From<OperationReply> for Operated {
             OperationReply::NothingThere => Operated::NothingThere,
             OperationReply::Latch(LatchReply { count, changed }) => {
                 Operated::Latch { count, changed }
+            }
+            OperationReply::Counting(CountingReply { before, after }) => {
+                Operated::Counting { before, after }
             }
         }
     }
@@ -429,6 +441,9 @@ impl From<Operated> for OperationReply {
             Operated::NothingThere => OperationReply::NothingThere,
             Operated::Latch { count, changed } => {
                 OperationReply::Latch(LatchReply { count, changed })
+            }
+            Operated::Counting { before, after } => {
+                OperationReply::Counting(CountingReply { before, after })
             }
         }
     }

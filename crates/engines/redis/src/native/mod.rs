@@ -3,14 +3,14 @@
 //! A script executes one atomic step of the lock table, including settling and hand-off.
 //! `scripts/common.lua` states the rules; the conformance suite compares them with the table.
 
-mod record;
+pub(crate) mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
 use crate::link::Script;
 use crate::lua_constants;
 
-pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
+pub(crate) use replies::{acquired, inspected, listed, operated, released, renewal, renewed};
 pub(crate) use requests::{
     RequestContext, acquire, inspect, lock_key_only, operate, release, renew,
 };

@@ -1,0 +1,335 @@
+//! The engine of the Redisson dialect, on one server, with Sentinels and on a cluster.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, FencingToken, HandOff, Hint,
+    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+};
+
+use super::counting;
+use super::names::Names;
+use super::replies::{self, State};
+use super::requests::{RequestContext, Revocation};
+use super::route::{Purpose, Route, Sent};
+use super::wakes::{ChannelName, Wakes};
+use crate::cluster::{self, Patience, Replies};
+use crate::engine::{LAG, MAX_BATCH};
+use crate::error::ENGINE;
+use crate::link::Call;
+use crate::native;
+use crate::options::{Dialect, RedisOptions};
+
+/// The engine that shares Redisson's locks. Clones share its connections.
+///
+/// Holders exclude each other whichever library they use. Only a mutex that is to be fair has a
+/// queue; other waiters are notified by Redisson's messages, and poll.
+#[derive(Clone)]
+pub struct RedissonEngine(Arc<Inner>);
+
+pub(super) struct Inner {
+    capabilities: Capabilities,
+    pub(super) route: Arc<Route>,
+    wakes: Wakes,
+    pub(super) context: RequestContext,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl RedissonEngine {
+    /// Makes an engine. It connects with its first command; [`RedissonEngine::connect`] does it
+    /// now. `clock` must count the time that the machine is suspended, as the server's does.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong, or the dialect is another.
+    pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
+        options.must_be(Dialect::Redisson)?;
+        options.validate_publish()?;
+        let route = Arc::new(Route::new(options, clock.clone())?);
+        let wakes = Wakes::new(route.clone(), clock.clone());
+        let context = RequestContext {
+            names: Names::of(options),
+            fencing: options.fencing(),
+            deadline: options.command_timeout(),
+        };
+        let capabilities = capabilities(options);
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context, clock })))
+    }
+
+    /// Makes an engine and waits until it has a connection.
+    ///
+    /// # Errors
+    /// `Invalid`: an option is wrong. `Unavailable`: no server can be reached. `NoQuorum`: other
+    /// servers of its group answer, and no master does. `Refused`: the server does not let us in.
+    /// Nothing is held after any of them.
+    pub async fn connect(
+        options: &RedisOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<RedissonEngine, LockError> {
+        let engine = RedissonEngine::new(options, clock)?;
+        engine.0.route.ready().await?;
+        Ok(engine)
+    }
+}
+
+fn capabilities(options: &RedisOptions) -> Capabilities {
+    let template = options.key_template();
+    let identity = match options.group() {
+        Some(group) => format!("{group}/{} redisson {template}", options.db()),
+        None if options.is_of_cluster() => {
+            format!("cluster {} redisson {template}", options.address().in_order())
+        }
+        None => format!("{}/{} redisson {template}", options.address(), options.db()),
+    };
+    let fencing = options.fencing();
+    let mut capabilities = Capabilities {
+        fair: false,
+        fair_on_request: true,
+        queue: false,
+        freeze: false,
+        // Nothing marks a key as a lock.
+        list: false,
+        fencing,
+        // A grant is named by its token.
+        revoke: fencing,
+        // There is no way to notify a holder.
+        polite_revoke: false,
+        latch: true,
+        counting: true,
+        hand_off: HandOff::None,
+        lag: LAG,
+        clock: ClockKind::Boottime,
+        max_waiters: options.max_waiters(),
+        max_batch: MAX_BATCH,
+        ..Capabilities::reference(ENGINE, identity)
+    };
+    if let Some(group) = options.group() {
+        capabilities.lease.max = group.max_lease();
+    }
+    capabilities
+}
+
+impl Verbs for RedissonEngine {
+    fn capabilities(&self) -> &Capabilities {
+        &self.0.capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.acquire(request).await
+    }
+
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        self.0.renew_or_wait(renewals).await
+    }
+
+    async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
+        let verbs = self.0.route.publish_verbs().await;
+        let context = &self.0.context;
+        let call = || context.release(request, verbs);
+        let lock_key_only = || context.release_lock(request, verbs);
+        let purpose = Purpose::Other;
+        let sent = self.0.send_or_lock_key_only(&request.name, purpose, call, lock_key_only);
+        native::released(&sent.await?.value)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        Ok(replies::snapshot(self.0.state(name).await?, name))
+    }
+
+    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
+        Err(self.0.capabilities.lacks("listing"))
+    }
+
+    fn watch(&self, _: &LockName, lease_id: LeaseId) -> Hints {
+        self.0.wakes.watch(lease_id)
+    }
+
+    fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
+        match operation {
+            Operation::RaiseFence { .. } => Err(self.0.capabilities.lacks(
+                "raising the fence of all names at once: Redisson has a counter for each name",
+            )),
+            Operation::Latch { name, .. } if self.0.route.is_of_cluster() => {
+                self.0.context.names.check_latch(name)?;
+                operation.check(&self.0.capabilities)
+            }
+            _ => operation.check(&self.0.capabilities),
+        }
+    }
+
+    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        self.0.operate(operation).await
+    }
+}
+
+impl Inner {
+    pub(super) async fn send(
+        &self,
+        name: &LockName,
+        purpose: Purpose,
+        call: impl Fn() -> Call + Send + Sync,
+    ) -> Result<Sent, LockError> {
+        self.send_or_lock_key_only(name, purpose, call, || None).await
+    }
+
+    async fn send_or_lock_key_only(
+        &self,
+        name: &LockName,
+        purpose: Purpose,
+        call: impl Fn() -> Call + Send + Sync,
+        lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
+    ) -> Result<Sent, LockError> {
+        let RequestContext { names, deadline, .. } = &self.context;
+        self.route.send((names, name), (purpose, *deadline), call, lock_key_only).await
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.context.check(request)?;
+        let verbs = self.route.publish_verbs().await;
+        let channel = self.channel(request)?;
+        let seen = self.wakes.seen(&channel);
+        let max_waiters = self.capabilities.max_waiters;
+        let call = || match request.queue {
+            true => self.context.fair(request, max_waiters, verbs),
+            false => self.context.acquire(request, verbs),
+        };
+        let sent = self.send(&request.name, Purpose::Grant, call).await?;
+        let reply = replies::acquired(&sent.value, request, (self.context.fencing, max_waiters))?;
+        if let Some(hint) = hint_after(&reply, request.mode) {
+            self.wakes.expect(request.lease_id, (channel, hint), seen);
+        }
+        if matches!(reply, AcquireReply::Granted { .. }) {
+            // If too few have it, the caller gives up the lease id, or repeats the request.
+            self.route.confirm(&sent).await?;
+        }
+        Ok(reply)
+    }
+
+    /// Returns the channel on which the requester is notified: of the release of the lock, or that
+    /// it is the next in the queue.
+    fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
+        let names = &self.context.names;
+        let mapped = names.map(&request.name);
+        let text = match request.queue {
+            true => names.waiter_channel(&mapped, request.lease_id),
+            false => names.channel(&mapped, request.mode, request.kind),
+        };
+        Ok(ChannelName { text, slot: self.slot(&request.name)? })
+    }
+
+    /// Returns the slot of a name; 0 where there are none.
+    pub(super) fn slot(&self, name: &LockName) -> Result<u16, LockError> {
+        match self.route.is_of_cluster() {
+            true => self.context.names.slot(name),
+            false => Ok(0),
+        }
+    }
+
+    /// Renews grants, on a cluster those of each name by themselves.
+    pub(super) async fn renew_all(&self, renewals: &[&RenewRequest]) -> Renewed {
+        match self.route.slowest_trip() {
+            Some(slowest_trip) => Ok(self.renew_by_name(renewals, slowest_trip).await),
+            None => self.renew(renewals).await,
+        }
+    }
+
+    /// Renews grants by one call.
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let Some(first) = renewals.first() else { return Ok(Vec::new()) };
+        let call = || self.context.renew(renewals);
+        let lock_key_only = || self.context.renew_lock(renewals);
+        let purpose = Purpose::Keep;
+        let sent = self.send_or_lock_key_only(&first.name, purpose, call, lock_key_only).await?;
+        let replies = native::renewed(&sent.value, renewals.len())?;
+        self.route.confirm(&sent).await?;
+        Ok(replies)
+    }
+
+    /// Renews each name by a call of its own, on a cluster.
+    async fn renew_by_name(&self, renewals: &[&RenewRequest], slowest_trip: Duration) -> Replies {
+        let patience =
+            Patience { clock: &*self.clock, deadline: self.context.deadline, slowest_trip };
+        let renew_name = |of_name: Vec<_>| async move {
+            match self.renew(&of_name).await {
+                Ok(replies) => replies,
+                Err(error) => of_name.iter().map(|_| Err(error.clone())).collect(),
+            }
+        };
+        cluster::by_name(renewals, patience, renew_name).await
+    }
+
+    async fn state(&self, name: &LockName) -> Result<Option<State>, LockError> {
+        let sent = self.send(name, Purpose::Other, || self.context.inspect(name)).await?;
+        replies::state(&sent.value, self.context.fencing)
+    }
+
+    async fn operate(
+        self: &Arc<Inner>,
+        operation: &Operation,
+    ) -> Result<OperationReply, LockError> {
+        match operation {
+            Operation::Revoke { name, token, reason, .. } => {
+                self.revoke(name, *token, reason).await
+            }
+            Operation::Latch { name, command } => {
+                let verbs = self.route.publish_verbs().await;
+                let call = || self.context.latch(name, *command, verbs);
+                // A latch has no other key.
+                let lock_key_only = || Some(call());
+                let purpose = Purpose::Other;
+                let sent = self.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
+                native::operated(&sent.value)
+            }
+            Operation::Counting { name, command } => counting::operate(self, name, *command).await,
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
+                Err(self.capabilities.lacks("freeze"))
+            }
+            Operation::RaiseFence { .. } => {
+                Err(self.capabilities.lacks("an operation on all names at once"))
+            }
+        }
+    }
+
+    /// Finds the grant with this token, and revokes it if it still has that.
+    async fn revoke(
+        &self,
+        name: &LockName,
+        token: FencingToken,
+        reason: &str,
+    ) -> Result<OperationReply, LockError> {
+        let Some(state) = self.state(name).await? else { return Ok(OperationReply::NothingThere) };
+        let mut holders = state.holders.into_iter();
+        let found = holders.find(|held| held.view.summary.token == Some(token));
+        let Some(found) = found else { return Ok(OperationReply::NothingThere) };
+        let verbs = self.route.publish_verbs().await;
+        let left = found.view.summary.left;
+        let call = || match found.lease_id {
+            Some(lease_id) => {
+                let revocation = Revocation { lease_id, token, left, reason };
+                self.context.revoke(name, &revocation, verbs)
+            }
+            None => self.context.force(name, (&found.owner, token), verbs),
+        };
+        native::operated(&self.send(name, Purpose::Other, call).await?.value)
+    }
+}
+
+/// Returns what a message on the channel means after this reply. For a holder it is a forced
+/// unlock; a semaphore's messages are about all its permits, and mean nothing to a holder.
+fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
+    match reply {
+        AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => Some(Hint::LookAgain),
+        AcquireReply::Granted { .. } if mode.permits_of().is_none() => Some(Hint::CheckLease),
+        _ => None,
+    }
+}
+
+impl fmt::Debug for RedissonEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedissonEngine")
+            .field("identity", &self.0.capabilities.identity)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,12 @@
+//! The Redisson dialect on real servers: the conformance suite, and the specifics of this dialect.
+
+mod cluster;
+mod conformance;
+mod counting;
+mod doctor;
+mod fair;
+mod library;
+mod one_kind;
+mod redlock;
+mod shared;
+mod support;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
-    LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest,
+    LockError, LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
 };
 use rand::Rng;
 
@@ -39,6 +39,7 @@ pub fn request(text: &str) -> AcquireRequest {
         lease_id: LeaseId::random(&mut Random),
         client: ClientId::random(&mut Random),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: HOLD,
         queue: true,
         known: false,

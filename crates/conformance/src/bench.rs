@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT, QUEUE_SILENCE};
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, Expiry,
-    FencingToken, Hold, LeaseId, LockError, LockName, Metadata, Mode, Operation, OperationReply,
-    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    FencingToken, Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation,
+    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use rand::Rng;
 
@@ -158,6 +158,7 @@ impl Bench {
                 lease_id: LeaseId::random(&mut Random),
                 client: client.id,
                 mode: Mode::Exclusive,
+                kind: LockKind::Mutex,
                 hold: Hold::Leased(self.long_lease()),
                 queue: false,
                 known: false,

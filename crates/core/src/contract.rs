@@ -15,7 +15,7 @@ use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::{Hold, MAX_FIRST_LEASE};
 use crate::lease_id::{ClientId, LeaseId};
 use crate::metadata::Metadata;
-use crate::mode::Mode;
+use crate::mode::{LockKind, Mode};
 use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 use crate::token::FencingToken;
@@ -50,6 +50,8 @@ pub struct AcquireRequest {
     pub client: ClientId,
     /// Exclusive, shared or permits.
     pub mode: Mode,
+    /// Which lock an exclusive mode is of.
+    pub kind: LockKind,
     /// How the grant is kept; starts with at most [`MAX_FIRST_LEASE`].
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.

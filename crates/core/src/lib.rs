@@ -59,7 +59,7 @@ pub use latch::{LatchCommand, LatchReply};
 pub use lease::{Hold, LeaseTerms, TermsError};
 pub use lease_id::{ClientId, Entropy, LeaseId, LeaseIdError, ShortLeaseId};
 pub use metadata::{HolderFields, Metadata, MetadataError};
-pub use mode::{Mode, PermitsError};
+pub use mode::{LockKind, Mode, PermitsError};
 pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;

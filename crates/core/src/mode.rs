@@ -27,6 +27,25 @@ pub enum Mode {
     },
 }
 
+/// Which lock an exclusive request is about. Only a store with another form for each, such as
+/// Redisson's, distinguishes them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LockKind {
+    /// A mutex.
+    #[default]
+    Mutex,
+    /// A lock that others hold shared: exclusive means to write.
+    ReadWrite,
+}
+
+impl LockKind {
+    /// Returns whether it is a mutex.
+    pub fn is_mutex(&self) -> bool {
+        *self == LockKind::Mutex
+    }
+}
+
 impl Mode {
     /// Makes a permit mode.
     ///

@@ -165,8 +165,9 @@ impl Client {
         name: impl AsRef<str>,
         options: &LockOptions,
     ) -> Result<RwLock, LockError> {
-        let shared = Plan::new(&self.core, name.as_ref(), Mode::Shared, options)?;
-        let exclusive = Plan::new(&self.core, name.as_ref(), Mode::Exclusive, options)?;
+        let shared = Plan::new(&self.core, name.as_ref(), Mode::Shared, options)?.of_read_write();
+        let exclusive =
+            Plan::new(&self.core, name.as_ref(), Mode::Exclusive, options)?.of_read_write();
         Ok(RwLock::new(&self.core, shared, exclusive))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
-    LockName, Metadata, Mode, ReleaseRequest, lease, validity,
+    LockKind, LockName, Metadata, Mode, ReleaseRequest, lease, validity,
 };
 
 use crate::class::Class;
@@ -21,6 +21,7 @@ pub(crate) struct Plan {
     pub(crate) engine: &'static str,
     pub(crate) class: Arc<Class>,
     pub(crate) mode: Mode,
+    pub(crate) kind: LockKind,
     /// How the grant is kept after its first renewal.
     pub(crate) hold: Hold,
     pub(crate) terms: LeaseTerms,
@@ -72,6 +73,7 @@ impl Plan {
             engine,
             name,
             mode,
+            kind: LockKind::Mutex,
             hold,
             first_look: keeper::first_look(&terms, renews, hold != hold.first()),
             first_lease: first
@@ -86,6 +88,12 @@ impl Plan {
             keeps_id: options.lease_id.is_some_and(|chosen| chosen.kept),
             leftovers: None,
         })
+    }
+
+    /// Makes it a plan of a read/write lock.
+    pub(crate) fn of_read_write(mut self) -> Plan {
+        self.kind = LockKind::ReadWrite;
+        self
     }
 
     /// Returns whether the keeper renews grants of this plan.
@@ -106,6 +114,7 @@ impl Plan {
             lease_id,
             client: core.shared.client,
             mode: self.mode,
+            kind: self.kind,
             hold: self.hold.first(),
             queue,
             known: false,

@@ -8,8 +8,8 @@ use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::table::{Command, Reply, WakeUp};
 use holdline_core::{
     AcquireReply, AcquireRequest, Anchor, Certainty, Ending, FencingToken, Hint, Hints, Hold,
-    LeaseId, LockName, Metadata, Mode, Moment, Operation, Purpose, ReleaseRequest, RenewReply,
-    RenewRequest,
+    LeaseId, LockKind, LockName, Metadata, Mode, Moment, Operation, Purpose, ReleaseRequest,
+    RenewReply, RenewRequest,
 };
 
 use super::equal::{Judge, Seen};
@@ -118,6 +118,7 @@ impl<'a> Player<'a> {
                 lease_id: LeaseId::random(&mut Random),
                 client: client.id,
                 mode: Mode::Exclusive,
+                kind: LockKind::Mutex,
                 hold: Hold::Leased(bench.scale().lease),
                 queue: false,
                 known: false,

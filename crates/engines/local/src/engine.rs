@@ -335,6 +335,7 @@ mod tests {
             lease_id: holdline_core::LeaseId::from_bytes([number; 16]),
             client: ClientId::from_u64(u64::from(number)),
             mode: Mode::Exclusive,
+            kind: holdline_core::LockKind::Mutex,
             hold: Hold::Leased(holdline_core::lease::DEFAULT_LEASE),
             queue: false,
             known: false,

@@ -316,6 +316,7 @@ mod tests {
             lease_id: LeaseId::from_bytes([id; 16]),
             client: ClientId::from_u64(u64::from(id)),
             mode: Mode::Exclusive,
+            kind: holdline_core::LockKind::Mutex,
             hold: HOLD,
             queue: true,
             known: false,

@@ -1,7 +1,11 @@
 -- A count-down latch, stored as Redisson's RCountDownLatch stores it: the count as a string under
 -- the name itself, no key at zero, and a message on its channel: '0' at zero, '1' when it is set.
--- KEYS: the name. ARGV: set, down or count; by how much; the channel.
+-- KEYS: the name. ARGV: set, down or count; by how much; the channel; the verbs that publish, `PUBLISH`
+--       unless given.
 local key = KEYS[1]
+local function publish(message)
+  for verb in string.gmatch(ARGV[4] or 'PUBLISH', '%u+') do redis.call(verb, ARGV[3], message) end
+end
 local text = redis.pcall('GET', key)
 if type(text) == 'table' then return { 'foreign', text.err } end
 if text and not string.match(text, '^%d+$') then return { 'foreign', 'a text that is no count' } end
@@ -12,9 +16,9 @@ if ARGV[1] == 'down' then after = math.max(count - by, 0) end
 if after == count then return { 'latch', string.format('%.0f', count), '0' } end
 if after == 0 then
   redis.call('DEL', key)
-  redis.call('PUBLISH', ARGV[3], '0')
+  publish('0')
 else
   redis.call('SET', key, string.format('%.0f', after))
-  if ARGV[1] == 'set' then redis.call('PUBLISH', ARGV[3], '1') end
+  if ARGV[1] == 'set' then publish('1') end
 end
 return { 'latch', string.format('%.0f', after), '1' }

@@ -52,7 +52,7 @@ impl RedisEngine {
     /// # Errors
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
-        options.must_be(Dialect::Native, "make a `PlainEngine` of it")?;
+        options.must_be(Dialect::Native, "make an engine of that dialect")?;
         options.must_be_of_one()?;
         let link = sentinel::link(options, clock.clone())?;
         let layout = Layout::of(options);
@@ -92,7 +92,8 @@ impl RedisEngine {
     }
 }
 
-fn replica_acks_of(
+/// Makes what waits for replicas, where the options require that.
+pub(crate) fn replica_acks_of(
     options: &RedisOptions,
     link: &Link,
     layout: &Layout,
@@ -178,20 +179,28 @@ impl Verbs for RedisEngine {
     }
 }
 
+/// Returns the run of the server that may grant now; `None` where any run may.
+pub(crate) async fn granting_run(
+    link: &Link,
+    clock: &dyn Clock,
+    deadline: Duration,
+) -> Result<Option<Arc<ServerFacts>>, LockError> {
+    if link.master_source().is_none() {
+        return Ok(None);
+    }
+    let facts = link.ready_within(deadline).await?;
+    let until = facts.quarantine.map(|quarantine| quarantine.until());
+    let left = clock.now().until(until.unwrap_or(Moment::ORIGIN));
+    if !left.is_zero() {
+        let kind = ErrorKind::Quarantined { left };
+        return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
+    }
+    Ok(Some(facts))
+}
+
 impl Inner {
-    /// Returns the run of the server that may grant now; `None` where any run may.
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
-        if self.link.master_source().is_none() {
-            return Ok(None);
-        }
-        let facts = self.link.ready_within(self.context.deadline).await?;
-        let until = facts.quarantine.map(|quarantine| quarantine.until());
-        let left = self.clock.now().until(until.unwrap_or(Moment::ORIGIN));
-        if !left.is_zero() {
-            let kind = ErrorKind::Quarantined { left };
-            return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
-        }
-        Ok(Some(facts))
+        granting_run(&self.link, &*self.clock, self.context.deadline).await
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {

@@ -14,7 +14,8 @@
 //!
 //! # Read next
 //! `engine` for the verbs, `keys` for what is stored, `native` and `scripts/common.lua` for the
-//! rules, `plain` for the other dialect: locks that are shared with other libraries. Then `inbox`
+//! rules, `plain` and `redisson` for the other dialects: locks that are shared with other
+//! libraries. Then `inbox`
 //! and `link` for the connection, `sentinel` for finding the master, `cluster` for names on several
 //! masters, `options` for the settings.
 
@@ -37,6 +38,7 @@ mod options;
 mod plain;
 mod plain_record;
 mod quorum;
+mod redisson;
 mod sentinel;
 
 use std::sync::Arc;
@@ -49,11 +51,12 @@ pub use command::{command, fail_over};
 pub use engine::RedisEngine;
 pub use environment::{Environment, Stream, Task, TaskSpawner};
 pub use lease_format::LeaseFormat;
-pub use options::{Dialect, RedisOptions};
+pub use options::{Dialect, Publish, RedisOptions};
 pub use plain::PlainEngine;
 pub use quorum::{
     NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
 };
+pub use redisson::RedissonEngine;
 
 /// Makes the engine of the configured dialect, and waits until it has a connection. `clock` must
 /// count the time that the machine is suspended, as the server's does.
@@ -66,11 +69,12 @@ pub async fn connect(
     options: &RedisOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn Engine>, LockError> {
-    if options.is_of_cluster() {
+    if options.is_of_cluster() && options.dialect() != Dialect::Redisson {
         return Ok(Arc::new(ClusterEngine::connect(options, clock).await?));
     }
     Ok(match options.dialect() {
         Dialect::Native => Arc::new(RedisEngine::connect(options, clock).await?),
         Dialect::Plain => Arc::new(PlainEngine::connect(options, clock).await?),
+        Dialect::Redisson => Arc::new(RedissonEngine::connect(options, clock).await?),
     })
 }

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use holdline_core::ContractTimes;
 use holdline_core::contract::{MAX_CLAIM_WINDOW, QUEUE_SILENCE};
 use holdline_core::quorum::SKEW;
 use holdline_core::quorum::configuration::MAX_LEASE_CAP;
+use holdline_core::{ContractTimes, FencingToken};
 
 /// How much longer than its claim window the key of a hand-off lasts. In a record, the sum has five
 /// digits of milliseconds.
@@ -44,6 +44,20 @@ pub(crate) fn plain(times: &ContractTimes) -> String {
     format!("local MAX_LEASE = {}\n", times.max_lease.as_millis())
 }
 
+/// Returns the constants of the Redisson dialect: in ms, but `MAX_TOKEN`, the largest token.
+///
+/// - Records last for `MARGIN` longer than their grant.
+/// - `NEVER` is the end of a permit without a lease, as Redisson writes it.
+pub(crate) fn redisson(times: &ContractTimes) -> String {
+    format!(
+        "local MAX_LEASE, MARGIN, NEVER, MAX_TOKEN = {}, {}, {}, {}\n",
+        times.max_lease.as_millis(),
+        KEY_MARGIN.as_millis(),
+        i64::MAX / 10_000,
+        FencingToken::MAX,
+    )
+}
+
 /// Returns the constants of a quorum's scripts: in ms, and `SKEW` in µs. `MAX_LEASE` is the longest
 /// lease of any set, and a mark lasts for at least `MIN_MEMORY`.
 pub(crate) fn quorum(times: &ContractTimes) -> String {
@@ -72,6 +86,7 @@ mod tests {
         let native = native(&times);
         assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000\n"));
         assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
+        assert!(redisson(&times).ends_with(" = 21000, 5000, 922337203685477, 9007199254740991\n"));
         assert!(quorum(&times).ends_with(" = 600000, 19000, 1000000\n"));
     }
 }

@@ -41,6 +41,22 @@ pub enum Dialect {
     Native,
     /// One string key, as in the plain locks of other libraries.
     Plain,
+    /// The objects of Redisson, the Java library.
+    Redisson,
+}
+
+/// How Redisson's messages are published and received in the Redisson dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Publish {
+    /// As Redisson decides: sharded on a cluster whose nodes can do that, else plain.
+    #[default]
+    Auto,
+    /// By `PUBLISH`, as Redisson before 3.22 does on every cluster.
+    Plain,
+    /// By `SPUBLISH`.
+    Sharded,
+    /// By both, for clients of both versions on one cluster.
+    Both,
 }
 
 /// The settings of a Redis engine.
@@ -70,15 +86,18 @@ struct Access {
 struct Layout {
     dialect: Dialect,
     fencing: bool,
-    key_template: String,
+    /// `None`: the default of the dialect.
+    key_template: Option<String>,
     lease_format: LeaseFormat,
     signal_template: Option<String>,
     prefix: String,
+    publish: Publish,
 }
 
 impl RedisOptions {
-    /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`), `fencing`
-    /// (`on`, `off`), `key_template`, `lease_format` (`hex`, `uuid`, `base64`), `signal_template`,
+    /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`,
+    /// `redisson`), `fencing` (`on`, `off`), `publish` (`auto`, `plain`, `sharded`, `both`),
+    /// `key_template`, `lease_format` (`hex`, `uuid`, `base64`), `signal_template`,
     /// `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
@@ -245,7 +264,15 @@ impl RedisOptions {
     }
 
     pub(crate) fn key_template(&self) -> &str {
-        &self.layout.key_template
+        match (&self.layout.key_template, self.layout.dialect) {
+            (Some(template), _) => template,
+            (None, Dialect::Redisson) => "{name}",
+            (None, Dialect::Native | Dialect::Plain) => "holdline:{name}",
+        }
+    }
+
+    pub(crate) fn publish(&self) -> Publish {
+        self.layout.publish
     }
 
     pub(crate) fn fencing(&self) -> bool {
@@ -300,10 +327,11 @@ impl Default for Layout {
         Layout {
             dialect: Dialect::Native,
             fencing: true,
-            key_template: "holdline:{name}".to_owned(),
+            key_template: None,
             lease_format: LeaseFormat::default(),
             signal_template: None,
             prefix: "holdline:".to_owned(),
+            publish: Publish::Auto,
         }
     }
 }

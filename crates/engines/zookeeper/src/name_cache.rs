@@ -73,7 +73,7 @@ impl NameCache {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{ClientId, Hold, LeaseId, Metadata, Mode};
+    use holdline_core::{ClientId, Hold, LeaseId, LockKind, Metadata, Mode};
 
     use super::*;
 
@@ -83,6 +83,7 @@ mod tests {
             lease_id: LeaseId::from_bytes([1; 16]),
             client: ClientId::from_u64(1),
             mode,
+            kind: LockKind::Mutex,
             hold: Hold::Leased(Duration::from_secs(30)),
             queue,
             known: false,

@@ -9,8 +9,8 @@ use crate::contract::{
     Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::{
-    Capabilities, ClientId, Expiry, FencingToken, HandOff, Hold, LeaseId, LockName, Metadata, Mode,
-    Moment,
+    Capabilities, ClientId, Expiry, FencingToken, HandOff, Hold, LeaseId, LockKind, LockName,
+    Metadata, Mode, Moment,
 };
 
 pub(super) const LEASE: Hold = Hold::Leased(Duration::from_secs(10));
@@ -30,6 +30,7 @@ pub(super) fn ask(number: u8, mode: Mode, queue: bool) -> AcquireRequest {
         lease_id: id(number),
         client: ClientId::from_u64(u64::from(number / 16)),
         mode,
+        kind: LockKind::Mutex,
         hold: LEASE,
         queue,
         known: false,

@@ -15,8 +15,8 @@ use std::time::Duration;
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
-    LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest,
+    LockKind, LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,8 @@ pub struct Acquire {
     lease_id: LeaseId,
     client: ClientId,
     mode: Mode,
+    #[serde(default, skip_serializing_if = "LockKind::is_mutex")]
+    kind: LockKind,
     hold: Hold,
     queue: bool,
     known: bool,
@@ -57,6 +59,7 @@ impl Acquire {
             lease_id: request.lease_id,
             client: request.client,
             mode: request.mode,
+            kind: request.kind,
             hold: request.hold,
             queue: request.queue,
             known: request.known,
@@ -75,6 +78,7 @@ impl Acquire {
             lease_id: self.lease_id,
             client: self.client.remote(),
             mode: self.mode,
+            kind: self.kind,
             hold: self.hold,
             queue: self.queue,
             known: self.known,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, Anchor, ClientId, Ending, Engine, FencingToken, Hint, Hints,
-    Hold, LeaseId, LockError, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Snapshot,
+    Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions};
 
@@ -126,6 +126,7 @@ pub(crate) fn ask(text: &str, number: u64) -> AcquireRequest {
         lease_id: id(number),
         client: ClientId::from_u64(number),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: LEASE,
         queue: true,
         known: false,

@@ -28,8 +28,13 @@ struct Inventory {
 
 /// Inspects the keys that match the template.
 pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
-    if options.dialect() == Dialect::Plain {
-        return Finding::ok("keys", KEYS, "not inspected: nothing marks a plain key as a lock");
+    let unmarked = match options.dialect() {
+        Dialect::Native => None,
+        Dialect::Plain => Some("not inspected: nothing marks a plain key as a lock"),
+        Dialect::Redisson => Some("not inspected: nothing marks a key of Redisson's as a lock"),
+    };
+    if let Some(unmarked) = unmarked {
+        return Finding::ok("keys", KEYS, unmarked);
     }
     let layout = Layout::of(options);
     let looked =

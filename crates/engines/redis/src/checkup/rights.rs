@@ -208,6 +208,7 @@ fn needed(options: &RedisOptions) -> Needed {
             return Needed { forms, lists: true, document: "docs/redis.md" };
         }
         (Dialect::Plain, true) => &NEEDED_PLAIN[..],
+        (Dialect::Redisson, _) => &NEEDED_PLAIN[..],
         (Dialect::Plain, false) => &NEEDED_BARE[..],
     };
     let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };

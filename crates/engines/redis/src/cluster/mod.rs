@@ -23,5 +23,5 @@ mod router;
 mod slots;
 
 pub use engine::ClusterEngine;
-pub(crate) use router::ClusterRouter;
-pub(crate) use slots::{SLOTS, SlotTable};
+pub(crate) use router::{ClusterRouter, SlotRequest};
+pub(crate) use slots::{SLOTS, SlotTable, key_slot};

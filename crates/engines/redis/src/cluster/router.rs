@@ -37,13 +37,13 @@ const CONNECT_SLACK: Duration = Duration::from_millis(500);
 const MAX_IN_TURN: u32 = 4;
 
 /// A request about one name.
-pub(super) struct SlotRequest<'a> {
-    pub(super) slot: u16,
-    pub(super) deadline: Duration,
+pub(crate) struct SlotRequest<'a> {
+    pub(crate) slot: u16,
+    pub(crate) deadline: Duration,
     /// The script that uses all keys of the name.
-    pub(super) full: &'a (dyn Fn() -> Call + Send + Sync),
+    pub(crate) full: &'a (dyn Fn() -> Call + Send + Sync),
     /// The script that uses the lock key only, where one can do the same.
-    pub(super) lock_key_only: &'a (dyn Fn() -> Option<Call> + Send + Sync),
+    pub(crate) lock_key_only: &'a (dyn Fn() -> Option<Call> + Send + Sync),
 }
 
 /// The result of one attempt.
@@ -174,7 +174,7 @@ impl ClusterRouter {
     ///
     /// # Cancel safety
     /// Dropping the future loses the reply only: the request may be carried out.
-    pub(super) async fn send(&self, request: SlotRequest<'_>) -> Result<Value, LockError> {
+    pub(crate) async fn send(&self, request: SlotRequest<'_>) -> Result<Value, LockError> {
         let shared = &self.shared;
         let end = shared.clock.now().after(request.deadline);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);

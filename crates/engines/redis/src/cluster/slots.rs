@@ -14,6 +14,16 @@ pub(crate) fn slot_of(name: &LockName) -> u16 {
     crc16(Layout::hash_tag(name).as_bytes()) % (SLOTS as u16)
 }
 
+/// Returns the slot of a key: that of its hash tag, if it has one.
+pub(crate) fn key_slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let behind = &key[open + 1..];
+        let length = behind.iter().position(|byte| *byte == b'}').filter(|length| *length > 0)?;
+        Some(&behind[..length])
+    });
+    crc16(tag.unwrap_or(key)) % (SLOTS as u16)
+}
+
 /// The checksum of the slot algorithm: CRC-16/XMODEM.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |mut sum, byte| {
@@ -158,6 +168,9 @@ mod tests {
         // The replies of `CLUSTER KEYSLOT`.
         for (key, slot) in [("123456789", 12_739), ("foo", 12_182), ("a", 15_495)] {
             assert_eq!(slot_of(&LockName::new(key).expect("a good name")), slot, "{key}");
+        }
+        for (key, like) in [("x{foo}y{a}", "foo"), ("{}foo", "{}foo"), ("a{foo", "a{foo")] {
+            assert_eq!(key_slot(key.as_bytes()), crc16(like.as_bytes()) % 16_384, "{key}");
         }
         let braces = LockName::new("{foo}x").expect("a good name");
         assert_ne!(slot_of(&braces), 12_182, "a name's own braces make no slot");

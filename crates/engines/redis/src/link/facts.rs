@@ -19,6 +19,8 @@ pub(crate) struct ServerFacts {
     pub(crate) delex: bool,
     /// The server knows `DELIFEQ`.
     pub(crate) delifeq: bool,
+    /// The server knows `SPUBLISH`.
+    pub(crate) spublish: bool,
     /// How long one round trip of the handshake took.
     pub(crate) round_trip: Duration,
     /// Set when the server may have lost grants whose holders still rely on them: until its end

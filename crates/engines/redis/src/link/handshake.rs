@@ -109,7 +109,7 @@ fn commands<'a>(
     let required = commands.len();
     let version = env!("CARGO_PKG_VERSION").as_bytes();
     commands.push(vec![b"INFO", b"server"]);
-    commands.push(vec![b"COMMAND", b"INFO", b"DELEX", b"DELIFEQ"]);
+    commands.push(vec![b"COMMAND", b"INFO", b"DELEX", b"DELIFEQ", b"SPUBLISH"]);
     commands.push(vec![b"CLIENT", b"SETNAME", name]);
     commands.push(vec![b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdline"]);
     commands.push(vec![b"CLIENT", b"SETINFO", b"LIB-VER", version]);
@@ -134,6 +134,7 @@ fn facts(replies: &[Reply]) -> ServerFacts {
         run_id: run_id.map(|run_id| run_id.trim().to_owned()),
         delex: known(0),
         delifeq: known(1),
+        spublish: known(2),
         in_cluster: info.lines().any(|line| line.trim() == "redis_mode:cluster"),
         ..ServerFacts::default()
     }

@@ -3,7 +3,7 @@
 //! A script executes one atomic step of the lock table, including settling and hand-off.
 //! `scripts/common.lua` states the rules; the conformance suite compares them with the table.
 
-mod record;
+pub(crate) mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 

@@ -124,7 +124,7 @@ fn short_id(hex: &str) -> Option<ShortLeaseId> {
 }
 
 /// Formats a mode as in the terms.
-pub(super) fn mode_text(mode: Mode) -> Cow<'static, str> {
+pub(crate) fn mode_text(mode: Mode) -> Cow<'static, str> {
     match mode {
         Mode::Exclusive => Cow::Borrowed("x"),
         Mode::Shared => Cow::Borrowed("s"),

@@ -6,7 +6,7 @@ use holdline_core::LockError;
 
 use holdline_net::tls::TlsFiles;
 
-use super::{Address, Dialect, Layout, RedisOptions, URL};
+use super::{Address, Dialect, Layout, Publish, RedisOptions, URL};
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
@@ -42,16 +42,17 @@ impl RedisOptions {
             return Ok(());
         }
         if self.layout.dialect == Dialect::Plain {
-            let message = "is for one server or a quorum: name each node by itself for that";
+            let message = "`plain` is for one server or a quorum: name each node by itself";
             return Err(LockError::invalid(ENGINE, "dialect", message));
         }
         if self.access.db != 0 {
             let message = "must be left out: a cluster has one database";
             return Err(LockError::invalid(ENGINE, "db", message));
         }
-        let Layout { key_template, prefix, .. } = &self.layout;
+        let (key_template, prefix) = (self.key_template(), self.prefix());
+        let redisson = self.layout.dialect == Dialect::Redisson;
         let before = key_template.split("{name}").next().unwrap_or_default();
-        if before.contains('{') {
+        if before.contains('{') && !redisson {
             let message = "must have no `{` before `{name}` in a cluster: the name alone is to \
                            make the slot";
             return Err(LockError::invalid(ENGINE, "key_template", message));
@@ -60,7 +61,7 @@ impl RedisOptions {
             let message = "must have no `{` in a cluster: the name alone is to make the slot";
             return Err(LockError::invalid(ENGINE, "prefix", message));
         }
-        if *key_template == format!("{prefix}fence:{{name}}") {
+        if key_template == format!("{prefix}fence:{{name}}") {
             let message = "must differ from that of the counters: leave out `fence:`";
             return Err(LockError::invalid(ENGINE, "key_template", message));
         }
@@ -68,10 +69,10 @@ impl RedisOptions {
     }
 
     fn validate_layout(&self) -> Result<(), LockError> {
-        let Layout { dialect, fencing, lease_format, signal_template, .. } = &self.layout;
+        let Layout { dialect, fencing, lease_format, signal_template, publish, .. } = &self.layout;
         let templates = [
-            ("key_template", Some(&self.layout.key_template)),
-            ("signal_template", signal_template.as_ref()),
+            ("key_template", Some(self.key_template())),
+            ("signal_template", signal_template.as_deref()),
         ];
         for (field, template) in templates {
             if template.is_some_and(|template| template.matches("{name}").count() != 1) {
@@ -79,19 +80,42 @@ impl RedisOptions {
                 return Err(LockError::invalid(ENGINE, field, message));
             }
         }
-        if signal_template.as_ref() == Some(&self.layout.key_template) {
+        if signal_template.as_deref() == Some(self.key_template()) {
             let message = "must differ from `key_template`: it names another key";
             return Err(LockError::invalid(ENGINE, "signal_template", message));
         }
-        for (field, changed, verb) in [
-            ("fencing", !fencing, "be switched off"),
-            ("lease_format", *lease_format != LeaseFormat::default(), "be changed"),
-            ("signal_template", signal_template.is_some(), "be set"),
+        let plain_only = "in the plain dialect only (`dialect=plain`)";
+        let of_others = "in the dialects of other libraries only (`dialect=plain`, \
+                         `dialect=redisson`)";
+        let redisson_only = "in the Redisson dialect only (`dialect=redisson`)";
+        for (field, changed, verb, dialects, which) in [
+            (
+                "fencing",
+                !fencing,
+                "be switched off",
+                &[Dialect::Plain, Dialect::Redisson][..],
+                of_others,
+            ),
+            (
+                "lease_format",
+                *lease_format != LeaseFormat::default(),
+                "be changed",
+                &[Dialect::Plain],
+                plain_only,
+            ),
+            ("signal_template", signal_template.is_some(), "be set", &[Dialect::Plain], plain_only),
+            ("publish", *publish != Publish::Auto, "be set", &[Dialect::Redisson], redisson_only),
         ] {
-            if changed && *dialect == Dialect::Native {
-                let message = format!("can {verb} in the plain dialect only (`dialect=plain`)");
+            if changed && !dialects.contains(dialect) {
+                let message = format!("can {verb} {which}");
                 return Err(LockError::invalid(ENGINE, field, message));
             }
+        }
+        let sharded = matches!(publish, Publish::Sharded | Publish::Both);
+        if sharded && !self.is_of_cluster() {
+            let message = "must be `auto` or `plain` but on a cluster: Redisson publishes by \
+                           `SPUBLISH` there only";
+            return Err(LockError::invalid(ENGINE, "publish", message));
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use std::path::Path;
 use holdline_core::LockError;
 use holdline_net::secret::Secret;
 
-use super::{Dialect, RedisOptions, URL, bad, group};
+use super::{Dialect, Publish, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
-const PARAMETERS: [&str; 18] = [
+const PARAMETERS: [&str; 19] = [
     "ca",
     "cert",
     "client_name",
@@ -26,6 +26,7 @@ const PARAMETERS: [&str; 18] = [
     "password_file",
     "prefix",
     "protocol",
+    "publish",
     "signal_template",
     "user",
 ];
@@ -49,13 +50,17 @@ impl RedisOptions {
                 self.layout.dialect = URL.one_of(
                     key,
                     &value,
-                    [("native", Dialect::Native), ("plain", Dialect::Plain)],
+                    [
+                        ("native", Dialect::Native),
+                        ("plain", Dialect::Plain),
+                        ("redisson", Dialect::Redisson),
+                    ],
                 )?;
             }
             "fencing" => {
                 self.layout.fencing = URL.one_of(key, &value, [("on", true), ("off", false)])?;
             }
-            "key_template" => self.layout.key_template = value,
+            "key_template" => self.layout.key_template = Some(value),
             "lease_format" => {
                 let known = [
                     ("hex", LeaseFormat::Hex),
@@ -66,6 +71,15 @@ impl RedisOptions {
             }
             "signal_template" => self.layout.signal_template = Some(value),
             "prefix" => self.layout.prefix = value,
+            "publish" => {
+                let known = [
+                    ("auto", Publish::Auto),
+                    ("plain", Publish::Plain),
+                    ("sharded", Publish::Sharded),
+                    ("both", Publish::Both),
+                ];
+                self.layout.publish = URL.one_of(key, &value, known)?;
+            }
             "protocol" => {
                 self.access.resp3 = URL.one_of(key, &value, [("resp3", true), ("resp2", false)])?;
             }

@@ -88,7 +88,7 @@ pub(super) fn context(options: &QuorumOptions) -> RequestContext {
     };
     let layout = match first.dialect() {
         Dialect::Native => Layout::new,
-        Dialect::Plain => Layout::plain,
+        Dialect::Plain | Dialect::Redisson => Layout::plain,
     };
     RequestContext {
         layout: layout(first.key_template(), first.prefix()),
@@ -108,7 +108,7 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
     let identity = match first.dialect() {
         Dialect::Native => format!("{place} {} {}", first.key_template(), first.prefix()),
         // All clients of the same key share the lock, whatever else they keep.
-        Dialect::Plain => format!("{place} plain {}", first.key_template()),
+        Dialect::Plain | Dialect::Redisson => format!("{place} plain {}", first.key_template()),
     };
     let mut capabilities = Capabilities {
         fair: false,

@@ -12,7 +12,7 @@ use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MAX
 use super::ENGINE;
 use crate::environment::Environment;
 use crate::lease_format::LeaseFormat;
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 
 /// The default timeout of a request to one node. An acquire never waits for it while a majority
 /// answers.
@@ -187,6 +187,10 @@ impl QuorumOptions {
     fn validate_layout(&self, node: &RedisOptions) -> Result<(), LockError> {
         node.validate().map_err(as_quorum_error)?;
         let invalid = |field, message| Err(LockError::invalid(ENGINE, field, message));
+        if node.dialect() == Dialect::Redisson {
+            let message = "`redisson` is for one server, for Sentinels and for a cluster";
+            return invalid("dialect", message);
+        }
         if node.signal_template().is_some() {
             let message = "is for one server: no library that locks over several waits on a list";
             return invalid("signal_template", message);

@@ -7,8 +7,8 @@ use holdline::{Client, LockOptions, Mutex};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, Hold, LeaseId, LockName,
-    Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, Hold, LeaseId, LockKind,
+    LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::RedisServer;
@@ -75,6 +75,7 @@ impl Ours {
             lease_id: LeaseId::random(&mut Random),
             client: ClientId::random(&mut Random),
             mode: Mode::Exclusive,
+            kind: LockKind::Mutex,
             hold: Hold::Leased(lease),
             queue: false,
             known: false,

@@ -7,7 +7,7 @@ use holdline_conformance::clock::MachineClock;
 use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, ErrorKind, FencingToken, Hold, LeaseId,
-    LockError, LockName, Metadata, Mode, Operation, ReleaseReply, ReleaseRequest,
+    LockError, LockKind, LockName, Metadata, Mode, Operation, ReleaseReply, ReleaseRequest,
 };
 use holdline_redis::{NodeState, QuorumAdmin, QuorumEngine, QuorumOptions};
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Reply, Traffic};
@@ -63,6 +63,7 @@ fn request(id: u8) -> AcquireRequest {
         lease_id: LeaseId::from_bytes([id; 16]),
         client: ClientId::from_u64(7),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: HOLD,
         queue: false,
         known: false,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::contract::MIN_CLAIM_WINDOW;
-use holdline_core::{AcquireRequest, ClientId, Hold, LeaseId, LockName, Metadata, Mode};
+use holdline_core::{AcquireRequest, ClientId, Hold, LeaseId, LockKind, LockName, Metadata, Mode};
 use holdline_redis::{QuorumAdmin, QuorumOptions, QuorumStatus};
 use holdline_services::{RedisConfig, RedisServer};
 
@@ -25,6 +25,7 @@ pub(crate) fn request(id: u8) -> AcquireRequest {
         lease_id: LeaseId::from_bytes([id; 16]),
         client: ClientId::from_u64(7),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: HOLD,
         queue: false,
         known: false,

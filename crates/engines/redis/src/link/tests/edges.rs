@@ -2,8 +2,8 @@
 //! whose scan never ends.
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Engine, Hint, Hold, LeaseId, ListRequest, LockName,
-    Metadata, Mode,
+    AcquireReply, AcquireRequest, ClientId, Engine, Hint, Hold, LeaseId, ListRequest, LockKind,
+    LockName, Metadata, Mode,
 };
 use std::io::Read;
 use std::net::TcpListener;
@@ -88,6 +88,7 @@ fn request() -> AcquireRequest {
         lease_id: LeaseId::from_bytes([1; 16]),
         client: ClientId::from_u64(1),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: Hold::Leased(SECOND),
         queue: false,
         known: false,

@@ -6,7 +6,9 @@ use crate::RedisEngine;
 use crate::inbox::ProcessInbox;
 use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::hints::Watches;
-use holdline_core::{AcquireRequest, ClientId, Engine, Hold, LeaseId, LockName, Metadata, Mode};
+use holdline_core::{
+    AcquireRequest, ClientId, Engine, Hold, LeaseId, LockKind, LockName, Metadata, Mode,
+};
 
 pub(super) const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
 const SUBSCRIBED_OF_OLD: &str = "*3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
@@ -111,6 +113,7 @@ async fn a_claim_does_not_wait_for_the_subscription() {
             lease_id: LeaseId::from_bytes([1; 16]),
             client: ClientId::from_u64(1),
             mode: Mode::Exclusive,
+            kind: LockKind::Mutex,
             hold: Hold::Leased(SECOND),
             queue: true,
             known: true,

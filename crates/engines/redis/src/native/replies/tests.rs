@@ -1,7 +1,7 @@
 //! Replies of every shape.
 
 use holdline_core::contract::MIN_CLAIM_WINDOW;
-use holdline_core::{ClientId, Hold, LeaseId, Metadata, Mode};
+use holdline_core::{ClientId, Hold, LeaseId, LockKind, Metadata, Mode};
 
 use super::*;
 
@@ -11,6 +11,7 @@ fn request() -> AcquireRequest {
         lease_id: LeaseId::from_bytes([1; 16]),
         client: ClientId::from_u64(1),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: Hold::Leased(Duration::from_secs(1)),
         queue: false,
         known: false,

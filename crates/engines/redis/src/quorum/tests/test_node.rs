@@ -10,8 +10,8 @@ use holdline_conformance::clock::MachineClock;
 use holdline_core::quorum::{Configuration, NodeCommand, NodeId, VoteRefusal, WriteBackReply};
 use holdline_core::{
     AcquireRequest, Certainty, ClientId, ErrorKind, FencingToken, Hold, HolderView, LeaseId,
-    LockError, LockName, Metadata, Mode, OperationReply, Purpose, ReleaseReply, RenewRequest,
-    ShortLeaseId,
+    LockError, LockKind, LockName, Metadata, Mode, OperationReply, Purpose, ReleaseReply,
+    RenewRequest, ShortLeaseId,
 };
 use holdline_services::{Flavour, RedisConfig, RedisServer};
 use holdline_sim::RedisHost;
@@ -111,6 +111,7 @@ pub(super) fn request(number: u8) -> AcquireRequest {
         lease_id: lease_id(number),
         client: ClientId::from_u64(u64::from(number)),
         mode: Mode::Exclusive,
+        kind: LockKind::Mutex,
         hold: HOLD,
         queue: false,
         known: false,

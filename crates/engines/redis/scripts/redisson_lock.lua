@@ -1,0 +1,25 @@
+-- KEYS: lock, mark of the lease id, and the token counter with fencing.
+-- ARGV: owner, lease in ms, hold and terms as requested, the holder's metadata, k if the id must be known.
+local LOCK, MARK, COUNTER = KEYS[1], KEYS[2], KEYS[3]
+local owner, lease, terms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+if ARGV[5] == '-' and call('EXISTS', LOCK, MARK) == 0 then
+  local token, other = draw(COUNTER)
+  if not token then return { 'foreign', other } end
+  call('HSET', LOCK, owner, '1', RECORD, record_of(token, terms, ARGV[4]))
+  call('PEXPIRE', LOCK, lease)
+  return token
+end
+local lock, other = lock_at(LOCK)
+if other then return { 'foreign', other } end
+if lock and lock.mode then return { 'foreign', 'a read/write lock (RReadWriteLock)' } end
+if lock and lock.counts[owner] then
+  if not lock.record then return { 'foreign', 'a grant of ours without its record' } end
+  if not has_terms(lock.record, terms) then return { 'terms' } end
+  return { 'granted', sub(lock.record, 1, TOKEN_END), extend(LOCK, left_of(LOCK) or lease) }
+end
+local refusal = ended(call('GET', MARK), ARGV[5])
+if refusal then return refusal end
+-- The lock is not free: a free one without a mark was taken above.
+local holder, count = next(lock.counts)
+local left = left_of(LOCK) or (lock.record and extend(LOCK, MAX_LEASE)) or false
+return { 'busy', format('%.0f', microseconds()), left, holder, count, lock.record or false }

@@ -1,0 +1,59 @@
+-- KEYS: for each renewal those of a grant.
+-- ARGV: for each renewal the owner, the lease id, its purpose (l or d to keep the grant, w to wait), and the
+--       lease in ms.
+local WIDTH = 5
+local replies = {}
+
+local function extend_permits(keys, id, record, ms)
+  local now, least = math.floor(microseconds() / 1000), nil
+  for number = 0, permits_of(record) - 1 do
+    local permit = permit_id(id, number)
+    local ends = tonumber(call('ZSCORE', keys.permits, permit) or 0)
+    if ends <= now then return nil end
+    if ends < now + ms then
+      ends = now + ms
+      call('ZADD', keys.permits, 'XX', format('%.0f', ends), permit)
+    end
+    least = math.min(least or ends, ends)
+  end
+  return least - now
+end
+
+-- Makes a grant last for at least this many ms, and returns how many it has left.
+local function keep(kind, keys, id, record, ms)
+  if kind == 'lock' then return extend(keys.lock, ms) end
+  extend(keys.records, ms + MARGIN)
+  if kind == 'permits' then return extend_permits(keys, id, record, ms) end
+  local left = extend(keys.lock, ms)
+  return kind == 'read' and extend(keys.hold, ms) or left
+end
+
+local function renew(keys, owner, id, purpose, ms)
+  local kind, record, other = grant_of(keys, owner, id)
+  if other then return { 'foreign', other } end
+  local left = kind and purpose ~= 'w' and keep(kind, keys, id, record, ms)
+  if left then
+    if record and sub(record, KIND, KIND) ~= purpose then
+      record = sub(record, 1, KIND - 1) .. purpose .. sub(record, TERMS)
+      if kind == 'lock' then
+        call('HSET', keys.lock, RECORD, record)
+      else
+        call('HSET', keys.records, kind == 'permits' and id or owner, record)
+      end
+    end
+    return left
+  end
+  if kind and purpose == 'w' then return { 'handed', left_of(keys.lock) or MAX_LEASE } end
+  local reason = reason_of(call('GET', keys.mark))
+  if reason then return { 'revoked', reason, 0 } end
+  return { 'unknown' }
+end
+
+for index = 1, #KEYS / WIDTH do
+  local key, argument = (index - 1) * WIDTH, (index - 1) * 4
+  local keys = { lock = KEYS[key + 1], mark = KEYS[key + 2], records = KEYS[key + 3],
+    permits = KEYS[key + 4], hold = KEYS[key + 5] }
+  replies[index] = renew(keys, ARGV[argument + 1], ARGV[argument + 2], ARGV[argument + 3],
+    tonumber(ARGV[argument + 4]))
+end
+return replies

@@ -1,0 +1,52 @@
+//! The dialect of Redisson, the Java library: a lock of ours is the Redisson object of its name.
+//!
+//! A mutex is an `RLock` (with fencing, an `RFencedLock`), a read/write lock an `RReadWriteLock`, a
+//! semaphore an `RPermitExpirableSemaphore`, a latch an `RCountDownLatch`. Keys, fields, channels
+//! and messages are Redisson's; the scripts are ours. `docs/redisson.md` has the table.
+//!
+//! - Invariant J1: what is no Redisson object of the kind that was requested is reported as
+//!   `Foreign` and never changed. Redisson's own read/write lock takes a held `RLock` for a free
+//!   one, and then both clients hold it.
+//! - Invariant J2: the owner of a lock is our lease id, written as Redisson's `uuid:id`. So a late
+//!   or repeated request is distinguished from the next one.
+//! - Invariant J3: each full release, and no other, publishes Redisson's message.
+//! - Invariant J4: a message is a hint. Waiters also poll, as an expiry and a spin lock publish
+//!   nothing.
+//!
+//! Read next: `engine` for the verbs, `names` for the keys, `scripts/redisson_common.lua` for the
+//! rules.
+
+mod engine;
+mod names;
+mod owner;
+mod replies;
+mod requests;
+mod route;
+
+use crate::link::Script;
+use crate::lua_constants;
+
+pub use engine::RedissonEngine;
+
+macro_rules! script {
+    ($name:literal, $($part:literal),+) => {
+        Script::with_constants(
+            $name,
+            lua_constants::redisson,
+            concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
+        )
+    };
+}
+
+static LOCK: Script = script!("redisson_lock", "redisson_common", "redisson_lock");
+static READ_WRITE: Script =
+    script!("redisson_read_write", "redisson_common", "redisson_read_write");
+static PERMITS: Script = script!("redisson_permits", "redisson_common", "redisson_permits");
+static RELEASE: Script =
+    script!("redisson_release", "redisson_common", "redisson_grants", "redisson_release");
+static RENEW: Script =
+    script!("redisson_renew", "redisson_common", "redisson_grants", "redisson_renew");
+static REVOKE: Script =
+    script!("redisson_revoke", "redisson_common", "redisson_grants", "redisson_revoke");
+static INSPECT: Script = script!("redisson_inspect", "redisson_common", "redisson_inspect");
+static LATCH: Script = Script::new("latch", include_str!("../../scripts/latch.lua"));

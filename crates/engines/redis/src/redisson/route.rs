@@ -1,0 +1,118 @@
+//! Where calls are sent: to one server, to the master that sentinels name, or to the master of the
+//! name's slot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_core::{Clock, LockError, LockName};
+
+use super::names::Names;
+use super::requests::PublishVerbs;
+use crate::cluster::{ClusterRouter, SlotRequest};
+use crate::engine::{granting_run, replica_acks_of};
+use crate::keys::Layout;
+use crate::link::{Call, Link, ServerFacts, Value};
+use crate::options::{Publish, RedisOptions};
+use crate::sentinel::{self, ReplicaAcks};
+
+/// The way to the server of a name.
+pub(super) enum Route {
+    /// One server, or the master of a group.
+    Server { link: Link, replica_acks: Option<ReplicaAcks>, clock: Arc<dyn Clock> },
+    /// A cluster.
+    Cluster { router: ClusterRouter, publish: Publish },
+}
+
+/// The reply to a call, and the run of the server that gave it where that matters.
+pub(super) struct Sent {
+    pub(super) value: Value,
+    facts: Option<Arc<ServerFacts>>,
+}
+
+/// What a call does: what may grant waits while the server may have lost grants, and for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It may grant.
+    Grant,
+    /// It keeps grants.
+    Keep,
+    Other,
+}
+
+impl Route {
+    /// Makes a route, which starts to dial at once.
+    pub(super) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Route, LockError> {
+        if options.is_of_cluster() {
+            let router = ClusterRouter::new(options, clock)?;
+            return Ok(Route::Cluster { router, publish: options.publish() });
+        }
+        let link = sentinel::link(options, clock.clone())?;
+        let replica_acks = replica_acks_of(options, &link, &Layout::of(options))?;
+        Ok(Route::Server { link, replica_acks, clock })
+    }
+
+    /// Waits until there is a connection.
+    pub(super) async fn ready(&self) -> Result<(), LockError> {
+        match self {
+            Route::Server { link, .. } => link.ready().await?.check_is_alone(),
+            Route::Cluster { router, .. } => router.ready().await.map(drop),
+        }
+    }
+
+    /// Returns the verbs that publish, as Redisson chooses them.
+    pub(super) fn publish_verbs(&self) -> PublishVerbs {
+        let Route::Cluster { router, publish } = self else { return "PUBLISH" };
+        let auto = || router.control().server().is_some_and(|facts| facts.spublish);
+        match publish {
+            Publish::Auto if auto() => "SPUBLISH",
+            Publish::Auto | Publish::Plain => "PUBLISH",
+            Publish::Sharded => "SPUBLISH",
+            Publish::Both => "PUBLISH SPUBLISH",
+        }
+    }
+
+    /// Sends a call that concerns these names: on a cluster, one.
+    pub(super) async fn send(
+        &self,
+        (names, name): (&Names, &LockName),
+        (purpose, deadline): (Purpose, Duration),
+        call: impl Fn() -> Call + Send + Sync,
+    ) -> Result<Sent, LockError> {
+        match self {
+            Route::Server { link, replica_acks, clock } => {
+                let facts = match purpose {
+                    Purpose::Grant => granting_run(link, &**clock, deadline).await?,
+                    Purpose::Keep if replica_acks.is_some() => {
+                        Some(link.ready_within(deadline).await?)
+                    }
+                    _ => None,
+                };
+                let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
+                let value = link.call_of(run, call).await?;
+                Ok(Sent { value, facts })
+            }
+            Route::Cluster { router, .. } => {
+                let slot = names.slot(name)?;
+                let lock_key_only = || None;
+                let request =
+                    SlotRequest { slot, deadline, full: &call, lock_key_only: &lock_key_only };
+                Ok(Sent { value: router.send(request).await?, facts: None })
+            }
+        }
+    }
+
+    /// Waits until enough replicas have what was granted, where the options require that.
+    pub(super) async fn confirm(&self, sent: &Sent) -> Result<(), LockError> {
+        match self {
+            Route::Server { replica_acks: Some(replica_acks), .. } => {
+                let run = sent.facts.as_ref().and_then(|facts| facts.run_id.as_deref());
+                replica_acks.confirm(run).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn is_of_cluster(&self) -> bool {
+        matches!(self, Route::Cluster { .. })
+    }
+}

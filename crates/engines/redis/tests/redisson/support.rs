@@ -1,0 +1,35 @@
+//! Helpers of these tests: engines of one server, and attempts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdline_conformance::asking;
+pub(crate) use holdline_conformance::asking::{ending, name, take};
+use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::{AcquireRequest, LockError};
+use holdline_redis::{RedisOptions, RedissonEngine};
+use holdline_services::{RedisServer, Reply};
+
+/// The time limit of an expected event.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn engine(server: &RedisServer, parameters: &str) -> RedissonEngine {
+    connect(&server.url(), parameters).await.expect("connected")
+}
+
+pub(crate) async fn connect(url: &str, parameters: &str) -> Result<RedissonEngine, LockError> {
+    let options = RedisOptions::from_url(&format!("{url}?dialect=redisson&{parameters}"))?;
+    let options = options.with_command_timeout(PATIENCE).with_connect_timeout(PATIENCE);
+    RedissonEngine::connect(&options, Arc::new(MachineClock)).await
+}
+
+/// A request under a fresh id, which does not queue.
+pub(crate) fn request(text: &str) -> AcquireRequest {
+    AcquireRequest { queue: false, claim_window: MIN_CLAIM_WINDOW, ..asking::request(text) }
+}
+
+/// Sends a command past the engine.
+pub(crate) fn behind(server: &RedisServer, args: &[&str]) -> Reply {
+    server.raw().send(args).expect("the server answers")
+}

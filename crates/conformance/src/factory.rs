@@ -96,19 +96,23 @@ pub struct Scale {
     pub histories: usize,
     /// How many cases or histories may run at once; a hand-driven clock allows one.
     pub at_once: usize,
+    /// Whether a name stays what it was first used as, also when it is free: a mutex, a read/write
+    /// lock, or a semaphore with its total. Of another kind it is foreign.
+    pub kinds_stay: bool,
 }
 
 impl Scale {
     /// For a hand-driven clock: long leases cost nothing.
     pub fn manual() -> Scale {
         let lease = Duration::from_secs(2);
-        Scale { lease, tolerance: Duration::ZERO, histories: 1_500, at_once: 1 }
+        Scale { lease, tolerance: Duration::ZERO, histories: 1_500, at_once: 1, kinds_stay: false }
     }
 
     /// For a store on this machine whose commands take a few milliseconds at most.
     pub fn quick() -> Scale {
         let lease = Duration::from_millis(750);
-        Scale { lease, tolerance: Duration::from_millis(600), histories: 150, at_once: 50 }
+        let tolerance = Duration::from_millis(600);
+        Scale { lease, tolerance, histories: 150, at_once: 50, kinds_stay: false }
     }
 }
 

@@ -147,7 +147,7 @@ impl Palette {
             } else {
                 2
             },
-            modes: modes(random, capabilities),
+            modes: modes(random, capabilities, scale.kinds_stay),
             holds,
             windows,
             verbs,
@@ -188,7 +188,7 @@ impl Palette {
 }
 
 /// A name is a mutex with readers, or a semaphore; now and then an actor confuses them.
-fn modes(random: &mut StdRng, capabilities: &Capabilities) -> Vec<Mode> {
+fn modes(random: &mut StdRng, capabilities: &Capabilities, kinds_stay: bool) -> Vec<Mode> {
     let mut modes = vec![Mode::Exclusive; 3];
     if capabilities.shared && random.random_bool(0.6) {
         modes.extend([Mode::Shared; 3]);
@@ -197,7 +197,7 @@ fn modes(random: &mut StdRng, capabilities: &Capabilities) -> Vec<Mode> {
         let of = random.random_range(2..=4);
         modes = (1..=of).map(|count| Mode::Permits { count, of }).collect();
         modes.extend([Mode::Permits { count: 1, of }; 2]);
-        if random.random_bool(0.2) {
+        if random.random_bool(0.2) && !kinds_stay {
             modes.extend([Mode::Exclusive, Mode::Permits { count: 1, of: of + 1 }]);
         }
     }

@@ -25,6 +25,8 @@ local OWNER, TRANSACTION, WRITER = UUID_ID .. '$', UUID_ID .. ':[%x%-]+$', ':wri
 -- What is longer is not read to its end.
 local MAX_FIELDS, MAX_HOLDS, MAX_SHOWN_TEXT = 100000, 1000, 60
 local ID_BYTES = 16
+-- What a lock is that was requested as another.
+local MUTEX, READ_WRITE = 'a lock without readers (RLock)', 'a read/write lock (RReadWriteLock)'
 
 local function microseconds()
   local time = call('TIME')

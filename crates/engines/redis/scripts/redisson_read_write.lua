@@ -7,10 +7,12 @@ local writes = ARGV[6] == 'w'
 local field = writes and owner .. ':write' or owner
 local lock, other = lock_at(LOCK)
 if other then return { 'foreign', other } end
-if lock and not lock.mode then return { 'foreign', 'a lock without readers (RLock)' } end
+if lock and not lock.mode then return { 'foreign', MUTEX } end
 -- The hash outlives its last reader if that did not release.
 local is_over = lock and lock.mode == 'read' and readers_left(tag, lock.counts) <= 0
-if lock and not is_over and lock.counts[field] and (writes or call('EXISTS', HOLD) == 1) then
+local held = lock and not is_over and (lock.counts[owner .. ':write']
+  or (lock.counts[owner] and call('EXISTS', HOLD) == 1))
+if held then
   local record = call('HGET', RECORDS, owner)
   if not record then return { 'foreign', 'a grant of ours without its record' } end
   if not has_terms(record, terms) then return { 'terms' } end

@@ -170,6 +170,20 @@ impl ClusterRouter {
         self.shared.node(host_port).await
     }
 
+    /// Returns the connection to the master of a slot.
+    ///
+    /// # Errors
+    /// `Unavailable`: the slot has none.
+    pub(crate) async fn owner(&self, slot: u16) -> Result<Link, LockError> {
+        match self.shared.owner(slot).await? {
+            Some((_, node)) => Ok(node),
+            None => {
+                self.shared.request_refresh();
+                Err(self.shared.unserved(slot))
+            }
+        }
+    }
+
     /// Sends a request to the master of its slot, and follows redirections.
     ///
     /// # Cancel safety

@@ -205,6 +205,9 @@ impl Connection {
             state.pending.abandon(prefix);
         }
         let ticket = state.pending.add(deadline, affinity, request.confirmations());
+        if let Some(confirmation) = request.shard_confirmation() {
+            state.pending.expect_shard(ticket, confirmation);
+        }
         // While the buffer is not empty, the task was woken for it already.
         let idle = state.out.is_empty();
         request.write(&mut state.out);
@@ -303,8 +306,13 @@ impl Connection {
                 Frame::Reply(reply) => all_expected &= state.pending.complete_next(reply, wake),
                 Frame::Push(parts) => {
                     let kind = parts.first().and_then(super::Value::as_text);
-                    if let Some("subscribe" | "unsubscribe") = kind {
-                        state.pending.confirm_next(wake);
+                    match kind {
+                        Some("subscribe" | "unsubscribe") => state.pending.confirm_next(wake),
+                        Some(kind @ ("ssubscribe" | "sunsubscribe")) => {
+                            let channel = parts.get(1).and_then(super::Value::as_bytes);
+                            state.pending.confirm_shard(kind, channel.unwrap_or_default(), wake);
+                        }
+                        _ => {}
                     }
                 }
             }

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError, Moment};
 
-use super::Value;
 use super::connection::{Connection, Health};
 use super::pending::Overdue;
 use super::pending_reply::{Limit, PendingReply};
@@ -133,11 +132,8 @@ impl ConnectionTask {
         }
         // Messages first: a contender that was handed a name proceeds before one that releases.
         for frame in &self.frames {
-            if let Frame::Push(parts) = frame
-                && let [kind, Value::Bytes(channel), Value::Bytes(message)] = parts.as_slice()
-                && kind.as_text() == Some("message")
-            {
-                self.subscriptions.deliver(channel, message);
+            if let Frame::Push(parts) = frame {
+                self.subscriptions.handle_push(parts);
             }
         }
         let all_expected = self.connection.dispatch(self.frames.drain(..), &mut self.wake);
@@ -283,6 +279,7 @@ mod tests {
     use crate::link::ServerFacts;
     use crate::link::connection::Hooks;
     use crate::link::router::ConnectionRouter;
+    use crate::link::subscriptions::Form;
     use crate::link::wire::Wire;
 
     type Order = Arc<Mutex<Vec<&'static str>>>;
@@ -307,7 +304,7 @@ mod tests {
         let (subscriptions, order): (Arc<Subscriptions>, Order) = Default::default();
         let record = order.clone();
         let handler = Box::new(move |_: &[u8]| record.lock().push("message"));
-        let _inbox = subscriptions.subscribe(b"c".to_vec(), Some(handler));
+        let _inbox = subscriptions.subscribe((Form::Plain, b"c".to_vec()), Some(handler));
         let mut task = ConnectionTask::new(connection.clone(), subscriptions);
         let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
         let Ok(mut exchange) = connection.enqueue(Request::Ping("1"), None, limit) else {

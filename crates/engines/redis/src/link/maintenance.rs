@@ -8,6 +8,7 @@ use holdline_core::{ErrorKind, LockError};
 use super::connection::Connection;
 use super::pending_reply::Limit;
 use super::request::Request;
+use super::subscriptions::Form;
 use super::{Shared, master_term};
 use crate::error::refusal;
 
@@ -50,7 +51,8 @@ async fn report_quarantine(shared: &Shared, connection: &Arc<Connection>) {
 
 /// Sends the subscriptions that have changed; false when that must be repeated.
 pub(super) async fn apply_changes(shared: &Shared, connection: &Arc<Connection>) -> bool {
-    let changes = shared.subscriptions.changes(connection.id());
+    let changes = shared.subscriptions.changes(Form::Plain, connection.id());
+    apply_shard_changes(shared, connection).await;
     if changes.is_empty() {
         return true;
     }
@@ -62,10 +64,10 @@ pub(super) async fn apply_changes(shared: &Shared, connection: &Arc<Connection>)
         return true;
     }
     match request(shared, connection, Request::Subscribe(&changes.subscribe)).await {
-        Ok(()) => shared.subscriptions.confirmed(&changes.subscribe, connection.id()),
+        Ok(()) => shared.subscriptions.confirmed(Form::Plain, &changes.subscribe, connection.id()),
         Err(error) if matches!(error.kind(), ErrorKind::Refused { .. }) => {
             tracing::warn!(%error, "no subscription: waiters rely on their heartbeat");
-            shared.subscriptions.refused(&changes.subscribe, connection.id());
+            shared.subscriptions.refused(Form::Plain, &changes.subscribe, connection.id());
         }
         Err(error) => {
             tracing::debug!(%error, "no subscription yet");
@@ -73,6 +75,26 @@ pub(super) async fn apply_changes(shared: &Shared, connection: &Arc<Connection>)
         }
     }
     true
+}
+
+/// The same for sharded channels. One that is refused, as the node does not serve its slot, is lost:
+/// its subscriber finds the right node.
+async fn apply_shard_changes(shared: &Shared, connection: &Arc<Connection>) {
+    let changes = shared.subscriptions.changes(Form::Sharded, connection.id());
+    for channel in &changes.unsubscribe {
+        drop(request(shared, connection, Request::ShardUnsubscribe(channel)).await);
+    }
+    for channel in changes.subscribe {
+        let reply = request(shared, connection, Request::ShardSubscribe(&channel)).await;
+        let names = std::slice::from_ref(&channel);
+        match reply {
+            Ok(()) => shared.subscriptions.confirmed(Form::Sharded, names, connection.id()),
+            Err(error) => {
+                tracing::debug!(%error, "no subscription to a sharded channel");
+                shared.subscriptions.refused(Form::Sharded, names, connection.id());
+            }
+        }
+    }
 }
 
 async fn request(

@@ -70,7 +70,7 @@ pub(crate) use master_source::{MasterSource, SourceFuture};
 pub(crate) use script::Script;
 pub(crate) use seed_list::{HostPort, SeedList};
 pub(crate) use send::Outcome;
-pub(crate) use subscriptions::{MessageHandler, Subscription, SubscriptionEvent};
+pub(crate) use subscriptions::{Form, MessageHandler, Subscription, SubscriptionEvent};
 pub(crate) use value::Value;
 
 use crate::environment::Task;
@@ -292,12 +292,17 @@ impl Link {
     /// Subscribes to a channel until the subscription is dropped, across reconnects. The handler
     /// receives the messages; the subscription yields all other events.
     pub(crate) fn subscribe_with(&self, channel: Vec<u8>, handler: MessageHandler) -> Subscription {
-        self.shared().subscriptions.subscribe(channel, Some(handler))
+        self.shared().subscriptions.subscribe((Form::Plain, channel), Some(handler))
     }
 
     /// The same, with the messages among the events.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Subscription {
-        self.shared().subscriptions.subscribe(channel, None)
+        self.shared().subscriptions.subscribe((Form::Plain, channel), None)
+    }
+
+    /// Subscribes to a sharded channel, at a node of a cluster.
+    pub(crate) fn subscribe_sharded(&self, channel: Vec<u8>) -> Subscription {
+        self.shared().subscriptions.subscribe((Form::Sharded, channel), None)
     }
 
     /// Runs a task where the connection's own tasks run.

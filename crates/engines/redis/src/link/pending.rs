@@ -60,7 +60,13 @@ struct Entry {
     reported: bool,
     /// How many pushed messages confirm it; none where one reply does.
     confirmations: usize,
+    /// Which pushed message confirms it, if it is about a sharded channel: the server sends others of
+    /// that kind when a slot moves.
+    shard: Option<ShardConfirmation>,
 }
+
+/// The kind and the channel of a pushed message.
+pub(super) type ShardConfirmation = (&'static str, Vec<u8>);
 
 /// What expired deadlines say about the connection.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -98,7 +104,8 @@ impl Pending {
         confirmations: usize,
     ) -> Ticket {
         let state = EntryState::Waiting(None);
-        let entry = Entry { deadline, affinity, state, reported: false, confirmations };
+        let shard = None;
+        let entry = Entry { deadline, affinity, state, reported: false, confirmations, shard };
         let index = match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -136,9 +143,24 @@ impl Pending {
         let Some(index) = self.order.front() else { return };
         let entry = &mut self.entries[*index as usize];
         match entry.confirmations {
+            _ if entry.shard.is_some() => {}
             0 => {}
             1 => drop(self.complete_next(Ok(Value::Nil), wake)),
             _ => entry.confirmations -= 1,
+        }
+    }
+
+    /// Sets which pushed message confirms a request about a sharded channel.
+    pub(super) fn expect_shard(&mut self, ticket: Ticket, confirmation: ShardConfirmation) {
+        self.entries[ticket.0 as usize].shard = Some(confirmation);
+    }
+
+    /// Confirms the oldest request if it expects this message about a sharded channel.
+    pub(super) fn confirm_shard(&mut self, kind: &str, channel: &[u8], wake: &mut Vec<Waker>) {
+        let Some(index) = self.order.front() else { return };
+        let expected = self.entries[*index as usize].shard.as_ref();
+        if expected.is_some_and(|expected| expected.0 == kind && expected.1 == channel) {
+            self.complete_next(Ok(Value::Nil), wake);
         }
     }
 

@@ -1,6 +1,7 @@
 //! A request, and how it is encoded.
 
 use super::Call;
+use super::pending::ShardConfirmation;
 use crate::args::{Args, digits, write_arg, write_header};
 
 /// One request.
@@ -18,6 +19,9 @@ pub(super) enum Request<'a> {
     Ping(&'a str),
     Subscribe(&'a [Vec<u8>]),
     Unsubscribe(&'a [Vec<u8>]),
+    /// One sharded channel: those of one command would have to be in one slot.
+    ShardSubscribe(&'a [u8]),
+    ShardUnsubscribe(&'a [u8]),
 }
 
 /// Makes the request that runs a script in one of the forms.
@@ -53,6 +57,15 @@ impl Request<'_> {
         }
     }
 
+    /// Returns the pushed message that confirms it, if it is about a sharded channel.
+    pub(super) fn shard_confirmation(&self) -> Option<ShardConfirmation> {
+        match self {
+            Request::ShardSubscribe(channel) => Some(("ssubscribe", channel.to_vec())),
+            Request::ShardUnsubscribe(channel) => Some(("sunsubscribe", channel.to_vec())),
+            _ => None,
+        }
+    }
+
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         if self.has_asking_prefix() {
             super::resp::write(out, &[b"ASKING"]);
@@ -71,6 +84,10 @@ impl Request<'_> {
             Request::Ping(number) => super::resp::write(out, &[b"PING", number.as_bytes()]),
             Request::Subscribe(channels) => write_command(out, b"SUBSCRIBE", channels),
             Request::Unsubscribe(channels) => write_command(out, b"UNSUBSCRIBE", channels),
+            Request::ShardSubscribe(channel) => super::resp::write(out, &[b"SSUBSCRIBE", channel]),
+            Request::ShardUnsubscribe(channel) => {
+                super::resp::write(out, &[b"SUNSUBSCRIBE", channel]);
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use super::connect::{target, within};
 use super::dial::{Stage, dial};
 use super::handshake::auth;
 use super::resp::Frame;
-use super::subscriptions::Subscriptions;
+use super::subscriptions::{Form, Subscriptions};
 use super::value::Value;
 use super::wire::{Wire, WireError};
 use crate::error::{ServerError, refusal, unavailable};
@@ -28,6 +28,9 @@ pub(super) async fn run(shared: &Arc<Shared>) -> LockError {
     let id = shared.next_id();
     let error = loop {
         if let Err(error) = apply_changes(shared, &stage, &mut wire, id).await {
+            break error;
+        }
+        if let Err(error) = apply_shard_changes(shared, &stage, &mut wire, id).await {
             break error;
         }
         match next_frame(&mut wire, &shared.subscriptions).await {
@@ -78,11 +81,7 @@ fn handle_frame<'a>(
         Frame::Reply(Err(args)) => return Err(args),
         Frame::Push(parts) => parts,
     };
-    if let [kind, Value::Bytes(channel), Value::Bytes(message)] = parts
-        && kind.as_text() == Some("message")
-    {
-        subscriptions.deliver(channel, message);
-    }
+    subscriptions.handle_push(parts);
     Ok(parts.first().and_then(Value::as_text))
 }
 
@@ -93,7 +92,7 @@ async fn apply_changes(
     id: u64,
 ) -> Result<(), LockError> {
     let subscriptions = &shared.subscriptions;
-    let changes = subscriptions.changes(id);
+    let changes = subscriptions.changes(Form::Plain, id);
     if !changes.unsubscribe.is_empty() {
         // A refusal does not matter: the messages have no subscriber.
         let said = request(wire, subscriptions, "unsubscribe", &changes.unsubscribe);
@@ -104,14 +103,39 @@ async fn apply_changes(
     }
     let said = request(wire, subscriptions, "subscribe", &changes.subscribe);
     match within(shared, stage, said).await? {
-        Ok(()) => subscriptions.confirmed(&changes.subscribe, id),
+        Ok(()) => subscriptions.confirmed(Form::Plain, &changes.subscribe, id),
         Err(args) => {
             let error = refusal(args);
             if !matches!(error.kind(), ErrorKind::Refused { .. }) {
                 return Err(error);
             }
             tracing::warn!(%error, "no subscription: waiters rely on their heartbeat");
-            subscriptions.refused(&changes.subscribe, id);
+            subscriptions.refused(Form::Plain, &changes.subscribe, id);
+        }
+    }
+    Ok(())
+}
+
+/// The same for sharded channels. One that is refused, as the node does not serve its slot, is lost:
+/// its subscriber finds the right node.
+async fn apply_shard_changes(
+    shared: &Arc<Shared>,
+    stage: &Stage,
+    wire: &mut Wire,
+    id: u64,
+) -> Result<(), LockError> {
+    let subscriptions = &shared.subscriptions;
+    let changes = subscriptions.changes(Form::Sharded, id);
+    for channel in &changes.unsubscribe {
+        let said = request(wire, subscriptions, "sunsubscribe", std::slice::from_ref(channel));
+        drop(within(shared, stage, said).await?);
+    }
+    for channel in &changes.subscribe {
+        let names = std::slice::from_ref(channel);
+        let said = request(wire, subscriptions, "ssubscribe", names);
+        match within(shared, stage, said).await? {
+            Ok(()) => subscriptions.confirmed(Form::Sharded, names, id),
+            Err(_) => subscriptions.refused(Form::Sharded, names, id),
         }
     }
     Ok(())

@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::value::Value;
 
 /// How many messages a subscription buffers before it drops them all and yields `Resubscribed`.
 const CAPACITY: usize = 1_024;
@@ -30,9 +32,20 @@ pub(crate) enum SubscriptionEvent {
 /// Receives the messages of a channel as they are read; it must not block.
 pub(crate) type MessageHandler = Box<dyn Fn(&[u8]) + Send + Sync>;
 
+/// How a channel is subscribed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// By `SUBSCRIBE`.
+    Plain,
+    /// By `SSUBSCRIBE`, at the node of a cluster that serves the channel's slot. When it no longer
+    /// does, the subscription yields [`SubscriptionEvent::Lost`].
+    Sharded,
+}
+
 /// The events of one channel. Dropping it unsubscribes.
 pub(crate) struct Subscription {
     channel: Vec<u8>,
+    form: Form,
     subscriber: Arc<Subscriber>,
     subscriptions: Weak<Subscriptions>,
 }
@@ -111,7 +124,7 @@ impl futures_core::Stream for Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(subscriptions) = self.subscriptions.upgrade() {
-            subscriptions.unsubscribe(&self.channel, &self.subscriber);
+            subscriptions.unsubscribe(self.form, &self.channel, &self.subscriber);
         }
     }
 }
@@ -153,30 +166,40 @@ impl SubscriptionChanges {
 /// The subscriptions of a link.
 #[derive(Default)]
 pub(super) struct Subscriptions {
-    channels: Mutex<BTreeMap<Vec<u8>, Channel>>,
+    plain: Mutex<Channels>,
+    sharded: Mutex<Channels>,
     changed: tokio::sync::Notify,
 }
 
+type Channels = BTreeMap<Vec<u8>, Channel>;
+
 impl Subscriptions {
+    fn channels(&self, form: Form) -> MutexGuard<'_, Channels> {
+        match form {
+            Form::Plain => self.plain.lock(),
+            Form::Sharded => self.sharded.lock(),
+        }
+    }
+
     /// Adds a subscriber, and wakes the task that maintains the subscriptions.
     pub(super) fn subscribe(
         self: &Arc<Subscriptions>,
-        channel: Vec<u8>,
+        (form, channel): (Form, Vec<u8>),
         handler: Option<MessageHandler>,
     ) -> Subscription {
         let subscriber = Arc::new(Subscriber { mailbox: Mutex::default(), handler });
-        let mut channels = self.channels.lock();
+        let mut channels = self.channels(form);
         let entry = channels.entry(channel.clone()).or_default();
         // If the channel is subscribed already, the server confirms nothing more.
         subscriber.mailbox.lock().missed = entry.on.is_some() && !entry.refused;
         entry.subscribers.push(subscriber.clone());
         drop(channels);
         self.changed.notify_one();
-        Subscription { channel, subscriber, subscriptions: Arc::downgrade(self) }
+        Subscription { channel, form, subscriber, subscriptions: Arc::downgrade(self) }
     }
 
-    fn unsubscribe(&self, channel: &[u8], subscriber: &Arc<Subscriber>) {
-        if let Some(entry) = self.channels.lock().get_mut(channel) {
+    fn unsubscribe(&self, form: Form, channel: &[u8], subscriber: &Arc<Subscriber>) {
+        if let Some(entry) = self.channels(form).get_mut(channel) {
             entry.subscribers.retain(|other| !Arc::ptr_eq(other, subscriber));
         }
         self.changed.notify_one();
@@ -188,9 +211,9 @@ impl Subscriptions {
     }
 
     /// Returns the commands that the connection `on` needs; forgets channels without subscribers.
-    pub(super) fn changes(&self, on: u64) -> SubscriptionChanges {
+    pub(super) fn changes(&self, form: Form, on: u64) -> SubscriptionChanges {
         let mut changes = SubscriptionChanges::default();
-        self.channels.lock().retain(|name, channel| {
+        self.channels(form).retain(|name, channel| {
             let here = channel.on == Some(on);
             match (channel.subscribers.is_empty(), here) {
                 (false, false) => changes.subscribe.push(name.clone()),
@@ -203,8 +226,8 @@ impl Subscriptions {
     }
 
     /// Notes that the channels are subscribed on a connection; notifies their subscribers.
-    pub(super) fn confirmed(&self, names: &[Vec<u8>], on: u64) {
-        let mut channels = self.channels.lock();
+    pub(super) fn confirmed(&self, form: Form, names: &[Vec<u8>], on: u64) {
+        let mut channels = self.channels(form);
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
                 (channel.on, channel.refused) = (Some(on), false);
@@ -215,12 +238,12 @@ impl Subscriptions {
 
     /// Notes that the server refuses the channels on this connection, where they are not requested
     /// again.
-    pub(super) fn refused(&self, names: &[Vec<u8>], on: u64) {
-        let mut channels = self.channels.lock();
+    pub(super) fn refused(&self, form: Form, names: &[Vec<u8>], on: u64) {
+        let mut channels = self.channels(form);
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
                 // A subscription on an older connection ends with that, without another event.
-                if channel.on.is_some() {
+                if channel.on.is_some() || form == Form::Sharded {
                     channel.mark_lost();
                 }
                 (channel.on, channel.refused) = (Some(on), true);
@@ -230,21 +253,33 @@ impl Subscriptions {
 
     /// Returns whether there are no subscriptions.
     pub(super) fn is_empty(&self) -> bool {
-        self.channels.lock().is_empty()
+        self.plain.lock().is_empty() && self.sharded.lock().is_empty()
     }
 
     /// Notes that the connection `on` has ended, and its subscriptions with it.
     pub(super) fn lost(&self, on: u64) {
-        let mut channels = self.channels.lock();
-        for channel in channels.values_mut().filter(|channel| channel.on == Some(on)) {
-            channel.on = None;
-            channel.mark_lost();
+        for form in [Form::Plain, Form::Sharded] {
+            let mut channels = self.channels(form);
+            for channel in channels.values_mut().filter(|channel| channel.on == Some(on)) {
+                channel.on = None;
+                channel.mark_lost();
+            }
         }
     }
 
+    /// Notes that the server has ended a subscription: it no longer serves the channel's slot.
+    pub(super) fn ended(&self, channel: &[u8]) {
+        if let Some(channel) = self.channels(Form::Sharded).get_mut(channel)
+            && channel.on.take().is_some()
+        {
+            channel.mark_lost();
+        }
+        self.changed.notify_one();
+    }
+
     /// Hands a message to all subscribers of the channel.
-    pub(super) fn deliver(&self, channel: &[u8], message: &[u8]) {
-        let subscribers = self.channels.lock().get(channel).map(|entry| entry.subscribers.clone());
+    pub(super) fn deliver(&self, form: Form, channel: &[u8], message: &[u8]) {
+        let subscribers = self.channels(form).get(channel).map(|entry| entry.subscribers.clone());
         for subscriber in subscribers.into_iter().flatten() {
             match &subscriber.handler {
                 Some(handle) => handle(message),
@@ -253,10 +288,25 @@ impl Subscriptions {
         }
     }
 
+    /// Handles a pushed frame, if it is a message or ends a subscription.
+    pub(super) fn handle_push(&self, parts: &[Value]) {
+        match parts {
+            [kind, Value::Bytes(channel), Value::Bytes(message)] => match kind.as_text() {
+                Some("message") => self.deliver(Form::Plain, channel, message),
+                Some("smessage") => self.deliver(Form::Sharded, channel, message),
+                _ => {}
+            },
+            [kind, Value::Bytes(channel), _] if kind.as_text() == Some("sunsubscribe") => {
+                self.ended(channel);
+            }
+            _ => {}
+        }
+    }
+
     /// Ends all subscriptions.
     pub(super) fn close(&self) {
-        for channel in self.channels.lock().values() {
-            for subscriber in &channel.subscribers {
+        for form in [Form::Plain, Form::Sharded] {
+            for subscriber in self.channels(form).values().flat_map(|one| &one.subscribers) {
                 subscriber.mailbox.lock().closed = true;
                 subscriber.wake();
             }

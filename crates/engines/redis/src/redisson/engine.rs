@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, FencingToken, HandOff,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 
 use super::names::Names;
 use super::replies::{self, State};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route, Sent};
+use super::wakes::{ChannelName, Wakes};
 use crate::engine::{LAG, MAX_BATCH};
 use crate::error::{ENGINE, unavailable};
 use crate::in_flight::InFlight;
 use crate::link::Call;
 use crate::native;
 use crate::options::{Dialect, RedisOptions};
-use crate::plain::NoHints;
 
 /// The engine that shares Redisson's locks. Clones share its connections.
 ///
@@ -31,7 +32,8 @@ pub struct RedissonEngine(Arc<Inner>);
 
 struct Inner {
     capabilities: Capabilities,
-    route: Route,
+    route: Arc<Route>,
+    wakes: Wakes,
     context: RequestContext,
 }
 
@@ -43,14 +45,15 @@ impl RedissonEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
         options.must_be(Dialect::Redisson, "make an engine of that dialect")?;
-        let route = Route::new(options, clock)?;
+        let route = Arc::new(Route::new(options, clock.clone())?);
+        let wakes = Wakes::new(route.clone(), clock);
         let context = RequestContext {
             names: Names::of(options),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, context })))
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -121,7 +124,7 @@ impl Verbs for RedissonEngine {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        let verbs = self.0.route.publish_verbs();
+        let verbs = self.0.route.publish_verbs().await;
         let call = || self.0.context.release(request, verbs);
         native::released(&self.0.send(&request.name, Purpose::Other, call).await?.value)
     }
@@ -134,8 +137,8 @@ impl Verbs for RedissonEngine {
         Err(self.0.capabilities.lacks("listing"))
     }
 
-    fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
-        Box::pin(NoHints)
+    fn watch(&self, _: &LockName, lease_id: LeaseId) -> Hints {
+        self.0.wakes.watch(lease_id)
     }
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
@@ -165,15 +168,31 @@ impl Inner {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.context.check(request)?;
-        let verbs = self.route.publish_verbs();
+        let verbs = self.route.publish_verbs().await;
+        let channel = self.channel(request)?;
+        let seen = self.wakes.seen(&channel);
         let call = || self.context.acquire(request, verbs);
         let sent = self.send(&request.name, Purpose::Grant, call).await?;
         let reply = replies::acquired(&sent.value, request, self.context.fencing)?;
+        if let Some(hint) = hint_after(&reply, request.mode) {
+            self.wakes.expect(request.lease_id, (channel, hint), seen);
+        }
         if matches!(reply, AcquireReply::Granted { .. }) {
             // If too few replicas have it, the caller gives up the lease id, or repeats the request.
             self.route.confirm(&sent).await?;
         }
         Ok(reply)
+    }
+
+    /// Returns the channel on which the release of the requested lock is published.
+    fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
+        let names = &self.context.names;
+        let slot = match self.route.is_of_cluster() {
+            true => names.slot(&request.name)?,
+            false => 0,
+        };
+        let text = names.channel(&names.map(&request.name), request.mode, request.kind);
+        Ok(ChannelName { text, slot })
     }
 
     /// Renews grants by one call.
@@ -231,7 +250,7 @@ impl Inner {
                 self.revoke(name, *token, reason).await
             }
             Operation::Latch { name, command } => {
-                let verbs = self.route.publish_verbs();
+                let verbs = self.route.publish_verbs().await;
                 let call = || self.context.latch(name, *command, verbs);
                 native::operated(&self.send(name, Purpose::Other, call).await?.value)
             }
@@ -259,9 +278,19 @@ impl Inner {
             Some(Revocation { lease_id, token, left: summary.left, reason })
         });
         let Some(found) = found else { return Ok(OperationReply::NothingThere) };
-        let verbs = self.route.publish_verbs();
+        let verbs = self.route.publish_verbs().await;
         let call = || self.context.revoke(name, &found, verbs);
         native::operated(&self.send(name, Purpose::Other, call).await?.value)
+    }
+}
+
+/// Returns what a message on the channel means after this reply. For a holder it is a forced unlock;
+/// a semaphore's messages are about all its permits, and mean nothing to a holder.
+fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
+    match reply {
+        AcquireReply::Busy { .. } => Some(Hint::LookAgain),
+        AcquireReply::Granted { .. } if mode.permits_of().is_none() => Some(Hint::CheckLease),
+        _ => None,
     }
 }
 

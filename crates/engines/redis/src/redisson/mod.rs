@@ -22,6 +22,7 @@ mod owner;
 mod replies;
 mod requests;
 mod route;
+mod wakes;
 
 use crate::link::Script;
 use crate::lua_constants;

@@ -5,13 +5,18 @@
 //! does not notice that `a{b` has no hash tag: in a cluster the keys of such a name are in
 //! different slots. We refuse it there.
 
-use holdline_core::{LeaseId, LockError, LockName};
+use holdline_core::{LeaseId, LockError, LockKind, LockName, Mode};
 
 use super::owner::owner_of;
 use crate::args::Args;
 use crate::cluster::key_slot;
 use crate::error::ENGINE;
 use crate::options::RedisOptions;
+
+/// The channels begin with these texts; behind them is the name.
+const LOCK_CHANNEL: &str = "redisson_lock__channel:";
+const READ_WRITE_CHANNEL: &str = "redisson_rwlock:";
+pub(super) const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
 
 /// The placeholder of the name in the template.
 const PLACEHOLDER: &str = "{name}";
@@ -67,6 +72,16 @@ impl Names {
             mapped.key.escape_debug()
         );
         Err(LockError::invalid(ENGINE, "name", message).with_name(name))
+    }
+
+    /// Returns the channel on which the release of a lock is published.
+    pub(crate) fn channel(&self, mapped: &Mapped, mode: Mode, kind: LockKind) -> String {
+        let channel = match mode {
+            Mode::Permits { .. } => SEMAPHORE_CHANNEL,
+            Mode::Exclusive if kind.is_mutex() => LOCK_CHANNEL,
+            Mode::Exclusive | Mode::Shared => READ_WRITE_CHANNEL,
+        };
+        format!("{channel}{}", mapped.tag)
     }
 
     /// Returns the key of the counter of an `RFencedLock`.

@@ -10,10 +10,16 @@ use super::names::Names;
 use super::requests::PublishVerbs;
 use crate::cluster::{ClusterRouter, SlotRequest};
 use crate::engine::{granting_run, replica_acks_of};
+use crate::environment::Task;
 use crate::keys::Layout;
-use crate::link::{Call, Link, ServerFacts, Value};
+use crate::link::{Call, Link, ServerFacts, Subscription, Value};
 use crate::options::{Publish, RedisOptions};
 use crate::sentinel::{self, ReplicaAcks};
+
+/// The verbs that publish.
+const PLAIN: PublishVerbs = "PUBLISH";
+const SHARDED: PublishVerbs = "SPUBLISH";
+const BOTH: PublishVerbs = "PUBLISH SPUBLISH";
 
 /// The way to the server of a name.
 pub(super) enum Route {
@@ -60,14 +66,50 @@ impl Route {
     }
 
     /// Returns the verbs that publish, as Redisson chooses them.
-    pub(super) fn publish_verbs(&self) -> PublishVerbs {
-        let Route::Cluster { router, publish } = self else { return "PUBLISH" };
-        let auto = || router.control().server().is_some_and(|facts| facts.spublish);
+    pub(super) async fn publish_verbs(&self) -> PublishVerbs {
+        let Route::Cluster { router, publish } = self else { return PLAIN };
         match publish {
-            Publish::Auto if auto() => "SPUBLISH",
-            Publish::Auto | Publish::Plain => "PUBLISH",
-            Publish::Sharded => "SPUBLISH",
-            Publish::Both => "PUBLISH SPUBLISH",
+            Publish::Auto => {
+                let facts = match router.control().server() {
+                    Some(facts) => Some(facts),
+                    None => router.control().ready().await.ok(),
+                };
+                if facts.is_some_and(|facts| facts.spublish) { SHARDED } else { PLAIN }
+            }
+            Publish::Plain => PLAIN,
+            Publish::Sharded => SHARDED,
+            Publish::Both => BOTH,
+        }
+    }
+
+    /// Subscribes to a channel, in each form in which messages are published on it.
+    pub(super) async fn subscribe(
+        &self,
+        channel: &str,
+        slot: u16,
+    ) -> Result<Vec<Subscription>, LockError> {
+        let channel = channel.as_bytes();
+        let router = match self {
+            Route::Server { link, .. } => return Ok(vec![link.subscribe(channel.to_vec())]),
+            Route::Cluster { router, .. } => router,
+        };
+        let verbs = self.publish_verbs().await;
+        let mut subscriptions = Vec::new();
+        if verbs != SHARDED {
+            subscriptions.push(router.control().subscribe(channel.to_vec()));
+        }
+        if verbs != PLAIN {
+            let node = router.owner(slot).await?;
+            subscriptions.push(node.subscribe_sharded(channel.to_vec()));
+        }
+        Ok(subscriptions)
+    }
+
+    /// Runs a task where those of the connection run.
+    pub(super) fn spawn(&self, task: Task<()>) {
+        match self {
+            Route::Server { link, .. } => link.spawn(task),
+            Route::Cluster { router, .. } => router.control().spawn(task),
         }
     }
 

@@ -114,7 +114,7 @@ impl RealStore for Setup {
     }
 
     fn scale(&self) -> Scale {
-        Scale { histories: self.histories, ..Scale::quick() }
+        Scale { histories: self.histories, kinds_stay: true, ..Scale::quick() }
     }
 
     async fn disturb(&self, disturbance: &Disturbance, clients: &Opened) -> Disturbed {

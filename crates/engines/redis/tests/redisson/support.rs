@@ -33,3 +33,11 @@ pub(crate) fn request(text: &str) -> AcquireRequest {
 pub(crate) fn behind(server: &RedisServer, args: &[&str]) -> Reply {
     server.raw().send(args).expect("the server answers")
 }
+
+/// Returns how often the server has run a command.
+pub(crate) fn calls(server: &RedisServer, command: &str) -> u64 {
+    let stats = behind(server, &["INFO", "commandstats"]).text().expect("a text");
+    let head = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&head));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}

@@ -14,20 +14,20 @@ fn ready(event: SubscriptionEvent) -> Poll<Option<SubscriptionEvent>> {
 #[test]
 fn a_subscription_yields_its_confirmation_first_and_then_the_messages() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), None);
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
     assert_eq!(next(&mut subscription), Poll::Pending);
-    assert_eq!(subscriptions.changes(1).subscribe, [b"c".to_vec()]);
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
-    assert!(subscriptions.changes(1).is_empty());
-    subscriptions.deliver(b"c", b"one");
-    subscriptions.deliver(b"other", b"two");
+    assert_eq!(subscriptions.changes(Form::Plain, 1).subscribe, [b"c".to_vec()]);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
+    assert!(subscriptions.changes(Form::Plain, 1).is_empty());
+    subscriptions.deliver(Form::Plain, b"c", b"one");
+    subscriptions.deliver(Form::Plain, b"other", b"two");
     assert_eq!(
         next(&mut subscription),
         ready(SubscriptionEvent::Resubscribed),
         "it missed what came between"
     );
     assert_eq!(next(&mut subscription), Poll::Pending);
-    subscriptions.deliver(b"c", b"three");
+    subscriptions.deliver(Form::Plain, b"c", b"three");
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Message(b"three".to_vec())));
 }
 
@@ -37,10 +37,10 @@ fn a_handler_receives_the_messages_and_the_subscription_all_other_events() {
     let received: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let keep = received.clone();
     let handler: MessageHandler = Box::new(move |message| keep.lock().push(message.to_vec()));
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), Some(handler));
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
-    subscriptions.deliver(b"c", b"one");
-    subscriptions.deliver(b"other", b"two");
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), Some(handler));
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
+    subscriptions.deliver(Form::Plain, b"c", b"one");
+    subscriptions.deliver(Form::Plain, b"other", b"two");
     assert_eq!(*received.lock(), [b"one".to_vec()]);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     assert_eq!(next(&mut subscription), Poll::Pending);
@@ -49,18 +49,18 @@ fn a_handler_receives_the_messages_and_the_subscription_all_other_events() {
 #[test]
 fn a_second_subscriber_of_a_channel_is_notified_although_nothing_is_sent() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let _first = subscriptions.subscribe(b"c".to_vec(), None);
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
-    let mut second = subscriptions.subscribe(b"c".to_vec(), None);
+    let _first = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
+    let mut second = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
     assert_eq!(next(&mut second), ready(SubscriptionEvent::Resubscribed));
 }
 
 #[test]
 fn an_overflow_is_reported_as_missed() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), None);
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
     for _ in 0..=CAPACITY {
-        subscriptions.deliver(b"c", b"x");
+        subscriptions.deliver(Form::Plain, b"c", b"x");
     }
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     assert_eq!(next(&mut subscription), Poll::Pending);
@@ -69,8 +69,8 @@ fn an_overflow_is_reported_as_missed() {
 #[test]
 fn a_lost_subscription_is_reported_and_so_is_its_return() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), None);
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     subscriptions.lost(2);
     subscriptions.lost(1);
     subscriptions.lost(1);
@@ -80,45 +80,45 @@ fn a_lost_subscription_is_reported_and_so_is_its_return() {
         "older events no longer matter"
     );
     assert_eq!(next(&mut subscription), Poll::Pending);
-    assert_eq!(subscriptions.changes(1).subscribe, [b"c".to_vec()]);
+    assert_eq!(subscriptions.changes(Form::Plain, 1).subscribe, [b"c".to_vec()]);
     subscriptions.lost(1);
-    subscriptions.confirmed(&[b"c".to_vec()], 3);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 3);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
 }
 
 #[test]
 fn a_new_connection_subscribes_again_and_a_dropped_subscription_is_unsubscribed() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let subscription = subscriptions.subscribe(b"c".to_vec(), None);
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
-    assert_eq!(subscriptions.changes(2).subscribe, [b"c".to_vec()]);
+    let subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
+    assert_eq!(subscriptions.changes(Form::Plain, 2).subscribe, [b"c".to_vec()]);
     drop(subscription);
-    assert_eq!(subscriptions.changes(1).unsubscribe, [b"c".to_vec()]);
-    assert!(subscriptions.changes(1).is_empty(), "reported once");
+    assert_eq!(subscriptions.changes(Form::Plain, 1).unsubscribe, [b"c".to_vec()]);
+    assert!(subscriptions.changes(Form::Plain, 1).is_empty(), "reported once");
 }
 
 #[test]
 fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), None);
-    subscriptions.confirmed(&[b"c".to_vec()], 1);
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
-    subscriptions.refused(&[b"c".to_vec()], 2);
+    subscriptions.refused(Form::Plain, &[b"c".to_vec()], 2);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Lost));
     subscriptions.lost(1);
     assert_eq!(next(&mut subscription), Poll::Pending, "it was reported");
-    assert!(subscriptions.changes(2).is_empty(), "it is not requested there again");
-    let mut late = subscriptions.subscribe(b"c".to_vec(), None);
+    assert!(subscriptions.changes(Form::Plain, 2).is_empty(), "it is not requested there again");
+    let mut late = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
     assert_eq!(next(&mut late), Poll::Pending, "nothing is received there");
     subscriptions.lost(2);
-    assert_eq!(subscriptions.changes(3).subscribe, [b"c".to_vec()]);
+    assert_eq!(subscriptions.changes(Form::Plain, 3).subscribe, [b"c".to_vec()]);
 }
 
 #[test]
 fn closing_ends_the_subscriptions() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe(b"c".to_vec(), None);
-    subscriptions.deliver(b"c", b"last");
+    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    subscriptions.deliver(Form::Plain, b"c", b"last");
     subscriptions.close();
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Message(b"last".to_vec())));
     assert_eq!(next(&mut subscription), Poll::Ready(None));

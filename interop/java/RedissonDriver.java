@@ -18,6 +18,8 @@
 //     one line `hold CONTENDER ASKED START END DONE TOKEN` for each hold, in nanoseconds of the
 //     monotonic clock, and `done HOLDS ERRORS FIRST-ERROR`; with `own` each has a name of its own
 //   interrupt                                                        interrupts what it waits for
+//   where OTHER                                                      parked, in the wait for a
+//                                                                     message, or elsewhere
 //
 // Kinds: lock fenced fair read write spin once multi redlock permits semaphore latch. `multi` takes
 // several names with commas between, `once` is the lock that does not re-enter. Any failure is
@@ -80,11 +82,23 @@ public class RedissonDriver {
             Worker worker = workers.computeIfAbsent(words[0], Worker::new);
             if (words[1].equals("interrupt")) {
                 worker.interrupt();
+            } else if (words[1].equals("where")) {
+                say(words[0] + " " + where(workers.get(words[2])));
             } else {
                 worker.requests.add(words);
             }
         }
         Runtime.getRuntime().halt(0);
+    }
+
+    /** A waiter of Redisson's parks in a semaphore until a message comes. */
+    private static String where(Thread thread) {
+        for (StackTraceElement at : thread.getStackTrace()) {
+            if (at.getClassName().equals("java.util.concurrent.Semaphore")) {
+                return "parked";
+            }
+        }
+        return "elsewhere";
     }
 
     private static Config config(String mode, List<String> addresses, Map<String, String> settings) {

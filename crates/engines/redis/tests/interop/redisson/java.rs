@@ -160,6 +160,17 @@ impl Thread {
         self.send(&format!("acquire {of} -1 {}", lease.as_millis()))
     }
 
+    /// Waits until the wait is in the state from which only a message, or the time that the lock
+    /// has left, wakes it. Redisson loses a message `1` that comes before.
+    pub(crate) async fn parks(&self) -> Result<(), String> {
+        let mut looks = self.java.thread(format!("{}/looks", self.name));
+        let deadline = std::time::Instant::now() + LIMIT;
+        while looks.ask(&format!("where {}", self.name)).await? != "parked" {
+            ensure!(std::time::Instant::now() < deadline, "`{}` does not park", self.name);
+        }
+        Ok(())
+    }
+
     /// Waits for the answer to [`Thread::wait_for`], and returns the token or the id of the permit.
     pub(crate) async fn gets(&mut self, limit: Duration) -> Result<String, String> {
         let answer = tokio::time::timeout(limit, self.answer()).await;

@@ -65,6 +65,7 @@ async fn objects(world: &World<'_>) -> Vec<(&'static str, Outcome)> {
         "permits end" => shared::permits_expire,
         "latch" => shared::latch,
         "several" => shared::several_names,
+        "opposite" => shared::opposite_orders,
     ]
 }
 

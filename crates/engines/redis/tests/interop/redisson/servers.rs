@@ -25,7 +25,9 @@ impl Servers {
     /// A failover comes only on request.
     pub(crate) fn sentinels() -> Servers {
         let config = SentinelConfig::default().with_down_after(CALM);
-        Servers::Sentinels(SentinelGroup::start(&config))
+        let group = SentinelGroup::start(&config);
+        group.settle(group.master());
+        Servers::Sentinels(group)
     }
 
     /// There are no failovers.

@@ -80,14 +80,16 @@ fn nothing_is_left(world: &World<'_>, name: &str) -> Case {
 /// A writer of either side is alone; its release wakes readers and writers.
 pub(crate) async fn writers(world: &World<'_>, name: &str) -> Case {
     let (read, write) = (format!("read {name}"), format!("write {name}"));
-    let mut java = [world.thread(name, "reads"), world.thread(name, "reads too")];
+    let mut java = [world.thread(name, "reads"), world.thread(name, "reads-too")];
     let mut writer = world.thread(name, "writes");
     let rwlock = world.fenced.client.rwlock_with(name, &long()).map_err(message_of)?;
     let guard = rwlock.try_write().await.map_err(message_of)?;
     java[0].is_refused(&read).await?;
     writer.is_refused(&write).await?;
-    java.iter().try_for_each(|reader| reader.wait_for(&read, LONG))?;
-    world.await_subscribers(name, RW_CHANNEL, 1).await?;
+    for reader in &java {
+        reader.wait_for(&read, LONG)?;
+        reader.parks().await?;
+    }
     let since = Instant::now();
     release(guard).await?;
     for reader in &mut java {
@@ -252,21 +254,35 @@ async fn one_down(latch: &holdline::Latch, counter: &mut Thread, object: &str, o
     counter.expect(&format!("down {object}"), "done").await
 }
 
-/// Several names at once, in opposite orders, some rounds long: nobody waits for ever, and nobody
-/// holds one of them alone.
+/// Several names at once, in one order.
 pub(crate) async fn several_names(world: &World<'_>, name: &str) -> Case {
-    const ROUNDS: usize = 5;
+    take_several(world, name, 5, |names| names.to_vec()).await
+}
+
+/// The same in opposite orders, in which each side at times waits for what the other holds.
+/// Redisson gives up and begins again after 1.5 s for each name.
+pub(crate) async fn opposite_orders(world: &World<'_>, name: &str) -> Case {
+    take_several(world, name, 3, |names| names.iter().rev().cloned().collect()).await
+}
+
+/// Some rounds of both sides at once: nobody waits for ever, and nobody holds one of the names
+/// while the other side holds it.
+async fn take_several(
+    world: &World<'_>,
+    name: &str,
+    rounds: usize,
+    order: impl Fn(&[String]) -> Vec<String>,
+) -> Case {
     let names = ["x", "y", "z"].map(|one| format!("{name}-{one}"));
-    let backwards: Vec<_> = names.iter().rev().cloned().collect();
+    let theirs = |one: &String| {
+        let held = world.hash(one)?;
+        Ok::<_, String>(held.iter().any(|(field, _)| field.contains(&world.java.client)))
+    };
     let ours = async {
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             let guards = world.bare.client.lock_all(&names).await.map_err(message_of)?;
             for one in &names {
-                let held = world.hash(one)?;
-                ensure!(
-                    !held.iter().any(|(field, _)| field.contains(&world.java.client)),
-                    "{held:?}"
-                );
+                ensure!(!theirs(one)?, "we hold all names, and Java holds {one}");
             }
             for outcome in guards.release().await {
                 ensure!(outcome.is_released(), "our release: {outcome:?}");
@@ -274,29 +290,28 @@ pub(crate) async fn several_names(world: &World<'_>, name: &str) -> Case {
         }
         Ok::<(), String>(())
     };
-    let object = format!("multi {}", backwards.join(","));
+    let object = format!("multi {}", order(&names).join(","));
     let mut java = world.thread(name, "a");
-    let theirs = async {
-        for _ in 0..ROUNDS {
-            java.wait_for(&object, LONG)?;
-            java.gets(4 * SOON).await?;
+    let java_too = async {
+        for _ in 0..rounds {
+            java.send(&format!("acquire {object} -1 -1"))?;
+            java.gets(6 * SOON).await?;
             for one in &names {
-                let held = world.hash(one)?;
-                ensure!(
-                    held.iter().any(|(field, _)| field.contains(&world.java.client)),
-                    "{held:?}"
-                );
+                ensure!(theirs(one)?, "Java says that it holds all names, and does not hold {one}");
             }
             java.release(&object).await?;
         }
         Ok::<(), String>(())
     };
-    let both = async { tokio::try_join!(ours, theirs) };
-    tokio::time::timeout(4 * SOON, both).await.map_err(|_| "they wait for each other")??;
+    let both = async { tokio::try_join!(ours, java_too) };
+    tokio::time::timeout(6 * SOON, both).await.map_err(|_| "they wait for each other")??;
     until("all names are free", || {
-        let free =
-            names.iter().try_fold(true, |free, one| Ok::<_, String>(free & !world.exists(one)?));
-        Ok(free?.then_some(()))
+        for one in &names {
+            if world.exists(one)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(()))
     })
     .await
 }

@@ -1,7 +1,8 @@
--- KEYS: the name, records, permits. ARGV: how many holders to show at most, the tag of the name.
+-- KEYS: the name, records, permits, and the token counter with fencing.
+-- ARGV: how many holders to show at most, the tag of the name.
 -- Returns 'free'; or now, the kind (lock, read, write, permits), how many permits there are or 0, how many
--- holders, and for each holder its field or id, its count, its ms left, and its record.
-local NAME, RECORDS, PERMITS = KEYS[1], KEYS[2], KEYS[3]
+-- holders, for each holder its field or id, its count, its ms left and its record, and the last token.
+local NAME, RECORDS, PERMITS, COUNTER = unpack(KEYS)
 local most, tag = tonumber(ARGV[1]), ARGV[2]
 local now_us = microseconds()
 local views, holders = {}, 0
@@ -13,7 +14,9 @@ end
 
 local function reply(kind, total)
   if holders == 0 then return 'free' end
-  return { 'held', format('%.0f', now_us), kind, total, holders, views }
+  local last = COUNTER and redis.pcall('GET', COUNTER)
+  if type(last) ~= 'string' then last = false end
+  return { 'held', format('%.0f', now_us), kind, total, holders, views, last }
 end
 
 local text = redis.pcall('GETRANGE', NAME, 0, 20)

@@ -10,8 +10,8 @@ if ARGV[5] == '-' and call('EXISTS', LOCK, MARK) == 0 then
   return token
 end
 local lock, other = lock_at(LOCK)
-if other then return { 'foreign', other } end
-if lock and lock.mode then return { 'foreign', READ_WRITE } end
+other = other or (lock and lock.mode and READ_WRITE)
+if other then return ended(call('GET', MARK)) or { 'foreign', other } end
 if lock and lock.counts[owner] then
   if not lock.record then return { 'foreign', 'a grant of ours without its record' } end
   if not has_terms(lock.record, terms) then return { 'terms' } end

@@ -10,7 +10,8 @@ local MOST_RECLAIMED, SHOWN = 1000, 32
 local text = redis.pcall('GETRANGE', FREE, 0, 20)
 if type(text) == 'table' then
   local lock, other = lock_at(FREE)
-  return { 'foreign', lock and (lock.mode and READ_WRITE or MUTEX) or other }
+  other = other or (lock.mode and READ_WRITE or MUTEX)
+  return ended(call('GET', MARK)) or { 'foreign', other }
 end
 local exists = text ~= '' or call('EXISTS', FREE) == 1
 if exists and not find(text, '^%-?%d+$') then return { 'foreign', 'a text that is no number of permits' } end

@@ -6,8 +6,8 @@ local owner, lease, terms, tag = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[7]
 local writes = ARGV[6] == 'w'
 local field = writes and owner .. ':write' or owner
 local lock, other = lock_at(LOCK)
-if other then return { 'foreign', other } end
-if lock and not lock.mode then return { 'foreign', MUTEX } end
+other = other or (lock and not lock.mode and MUTEX)
+if other then return ended(call('GET', MARK)) or { 'foreign', other } end
 -- The hash outlives its last reader if that did not release.
 local is_over = lock and lock.mode == 'read' and readers_left(tag, lock.counts) <= 0
 local held = lock and not is_over and (lock.counts[owner .. ':write']

@@ -9,10 +9,10 @@ use holdline_core::{Checkup, Clock, Finding, LockError};
 use super::info::{Config, Info};
 use super::merge::merge;
 use super::replicas::{Replica, Shard};
-use super::{Probe, REACHABLE, inventory, machine, replicas, rights, settings};
+use super::{Probe, REACHABLE, inventory, machine, redisson, replicas, rights, settings};
 use crate::cluster::{ClusterRouter, SLOTS, SlotTable};
 use crate::error::ENGINE;
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 use crate::sentinel;
 
 const STATE: &str = "a cluster that is down grants, renews and releases nothing";
@@ -171,6 +171,9 @@ async fn alone(
     findings.push(machine::clock(probe).await);
     findings.extend(rights::findings(probe, options).await);
     findings.push(inventory::finding(probe, options).await);
+    if options.dialect() == Dialect::Redisson {
+        findings.push(redisson::notifications());
+    }
     findings
 }
 

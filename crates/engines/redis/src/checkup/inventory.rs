@@ -2,7 +2,7 @@
 
 use holdline_core::{FencingToken, Finding, LockError};
 
-use super::Probe;
+use super::{Probe, redisson};
 use crate::keys::Layout;
 use crate::options::{Dialect, RedisOptions};
 
@@ -28,13 +28,13 @@ struct Inventory {
 
 /// Inspects the keys that match the template.
 pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
-    let unmarked = match options.dialect() {
-        Dialect::Native => None,
-        Dialect::Plain => Some("not inspected: nothing marks a plain key as a lock"),
-        Dialect::Redisson => Some("not inspected: nothing marks a key of Redisson's as a lock"),
-    };
-    if let Some(unmarked) = unmarked {
-        return Finding::ok("keys", KEYS, unmarked);
+    match options.dialect() {
+        Dialect::Native => {}
+        Dialect::Plain => {
+            let found = "not inspected: nothing marks a plain key as a lock";
+            return Finding::ok("keys", KEYS, found);
+        }
+        Dialect::Redisson => return redisson::counters(probe, options).await,
     }
     let layout = Layout::of(options);
     let looked =

@@ -6,6 +6,7 @@
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
 //! `group` for the sentinels, `replicas` for the replicas that may be promoted, `cluster` for the
 //! masters of one, `rights` for the user's rights, `inventory` for the keys under our names,
+//! `redisson` for those of Redisson's dialect,
 //! `quorum` for the servers of a quorum.
 
 mod cluster;
@@ -15,6 +16,7 @@ mod inventory;
 mod machine;
 mod merge;
 mod quorum;
+mod redisson;
 mod replicas;
 mod rights;
 mod settings;
@@ -26,7 +28,7 @@ use holdline_core::{Checkup, Clock, Finding, LockError};
 
 use crate::error::ENGINE;
 use crate::link::{Link, Value};
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 use crate::sentinel;
 use info::{Config, Info};
 
@@ -82,6 +84,9 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
         checkup.add(finding);
     }
     checkup.add(inventory::finding(&probe, options).await);
+    if options.dialect() == Dialect::Redisson {
+        checkup.add(redisson::notifications());
+    }
     Ok(checkup)
 }
 

@@ -1,12 +1,13 @@
 //! The user's rights, and how well the server is protected.
 
-use holdline_core::{Finding, LockError, LockName};
+use holdline_core::{Finding, LeaseId, LockError, LockKind, LockName, Mode};
 
 use super::Probe;
 use crate::keys::Layout;
 use crate::link::Value;
-use crate::options::{Address, Dialect, RedisOptions, Replicas, is_near};
+use crate::options::{Address, Dialect, Publish, RedisOptions, Replicas, is_near};
 use crate::plain::Keys;
+use crate::redisson::Names;
 
 const RIGHTS: &str = "without one of these commands locks cannot be taken, kept or released";
 const GUARD: &str = "any client that can write to the server can take and free every lock";
@@ -83,6 +84,46 @@ const NEEDED_BARE: [&str; 11] = [
 ];
 /// What the list of releases needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
+/// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the records
+/// of a semaphore, and `W` for the mark of a lease id.
+const NEEDED_REDISSON: [&str; 32] = [
+    "DECR C",
+    "DECRBY K 1",
+    "DEL K",
+    "EVAL text 1 K",
+    "EVALSHA 0000000000000000000000000000000000000000 1 K",
+    "EXISTS K",
+    "GET K",
+    "GET W",
+    "GETRANGE K 0 1",
+    "HDEL N f",
+    "HGET N f",
+    "HGETALL K",
+    "HLEN K",
+    "HMGET K f",
+    "HSET K f v",
+    "HSET N f v",
+    "INCR C",
+    "INCRBY K 1",
+    "PEXPIRE K 1",
+    "PTTL K",
+    "SET K v",
+    "SET W v",
+    "TIME",
+    "TYPE K",
+    "ZADD S 1 m",
+    "ZCARD S",
+    "ZRANGE S 0 1",
+    "ZRANGEBYSCORE S 0 1",
+    "ZREM S m",
+    "ZSCORE S m",
+    "SUBSCRIBE I",
+    "PING",
+];
+/// What publishes.
+const PUBLISHES: &str = "PUBLISH I text";
+/// The same for sharded channels of a cluster.
+const SHARDED: [&str; 2] = ["SPUBLISH I text", "SSUBSCRIBE I"];
 /// The same for a server of a quorum, with `N` for the state of the node and `W` for the channel of
 /// releases.
 const NEEDED_QUORUM: [&str; 21] = [
@@ -184,6 +225,17 @@ impl Places {
             master_term: layout.master_term(),
             wake: layout.wake(name),
         };
+        if options.dialect() == Dialect::Redisson {
+            let names = Names::of(options);
+            let mapped = names.map(name);
+            let lease_id = LeaseId::from_bytes([0; 16]);
+            places.counter = names.counter(&mapped).into_bytes();
+            places.inbox = names.channel(&mapped, Mode::Exclusive, LockKind::Mutex).into_bytes();
+            places.signal = names.permits(&mapped).into_bytes();
+            places.node = names.records(&mapped).into_bytes();
+            places.wake = names.mark(&mapped, lease_id).into_bytes();
+            places.lock = mapped.key.into_bytes();
+        }
         if options.dialect() == Dialect::Plain {
             let keys = Keys::of(options);
             places.lock = keys.lock(name);
@@ -196,6 +248,10 @@ impl Places {
 
 /// Returns the needed commands, and the page that lists them.
 fn needed(options: &RedisOptions) -> Needed {
+    if options.dialect() == Dialect::Redisson {
+        let forms = of_redisson(options);
+        return Needed { forms, lists: false, document: "docs/redisson.md" };
+    }
     if options.is_of_cluster() {
         let mut forms = NEEDED.to_vec();
         forms.retain(|form| !NOT_IN_CLUSTER.contains(form));
@@ -207,12 +263,34 @@ fn needed(options: &RedisOptions) -> Needed {
             let forms = [&NEEDED[..], &of_group(options)].concat();
             return Needed { forms, lists: true, document: "docs/redis.md" };
         }
-        (Dialect::Plain, true) => &NEEDED_PLAIN[..],
-        (Dialect::Redisson, _) => &NEEDED_PLAIN[..],
-        (Dialect::Plain, false) => &NEEDED_BARE[..],
+        (Dialect::Plain | Dialect::Redisson, true) => &NEEDED_PLAIN[..],
+        (Dialect::Plain | Dialect::Redisson, false) => &NEEDED_BARE[..],
     };
     let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };
     Needed { forms: [plain, signal].concat(), lists: false, document: "docs/interop.md" }
+}
+
+fn of_redisson(options: &RedisOptions) -> Vec<&'static str> {
+    let mut forms = NEEDED_REDISSON.to_vec();
+    if !options.fencing() {
+        forms.retain(|form| !form.ends_with(" C"));
+    }
+    let sharded = match options.publish() {
+        Publish::Plain => false,
+        Publish::Auto => options.is_of_cluster(),
+        Publish::Sharded | Publish::Both => true,
+    };
+    match sharded {
+        true => forms.extend(SHARDED),
+        false => forms.push(PUBLISHES),
+    }
+    if options.publish() == Publish::Both {
+        forms.push(PUBLISHES);
+    }
+    if options.is_of_cluster() {
+        forms.extend(["ASKING", "CLUSTER INFO", "CLUSTER SLOTS"]);
+    }
+    [forms, of_group(options)].concat()
 }
 
 fn of_group(options: &RedisOptions) -> Vec<&'static str> {

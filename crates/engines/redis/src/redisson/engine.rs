@@ -272,14 +272,17 @@ impl Inner {
     ) -> Result<OperationReply, LockError> {
         let Some(state) = self.state(name).await? else { return Ok(OperationReply::NothingThere) };
         let mut holders = state.holders.into_iter();
-        let found = holders.find_map(|held| {
-            let summary = &held.view.summary;
-            let lease_id = held.lease_id.filter(|_| summary.token == Some(token))?;
-            Some(Revocation { lease_id, token, left: summary.left, reason })
-        });
+        let found = holders.find(|held| held.view.summary.token == Some(token));
         let Some(found) = found else { return Ok(OperationReply::NothingThere) };
         let verbs = self.route.publish_verbs().await;
-        let call = || self.context.revoke(name, &found, verbs);
+        let left = found.view.summary.left;
+        let call = || match found.lease_id {
+            Some(lease_id) => {
+                let revocation = Revocation { lease_id, token, left, reason };
+                self.context.revoke(name, &revocation, verbs)
+            }
+            None => self.context.force(name, (&found.owner, token), verbs),
+        };
         native::operated(&self.send(name, Purpose::Other, call).await?.value)
     }
 }

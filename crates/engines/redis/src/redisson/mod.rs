@@ -28,6 +28,7 @@ use crate::link::Script;
 use crate::lua_constants;
 
 pub use engine::RedissonEngine;
+pub(crate) use names::Names;
 
 macro_rules! script {
     ($name:literal, $($part:literal),+) => {
@@ -39,6 +40,9 @@ macro_rules! script {
     };
 }
 
+/// The field of a lock's hash that has the record of our grant.
+pub(crate) const RECORD: &str = "holdline";
+
 static LOCK: Script = script!("redisson_lock", "redisson_common", "redisson_lock");
 static READ_WRITE: Script =
     script!("redisson_read_write", "redisson_common", "redisson_read_write");
@@ -49,5 +53,6 @@ static RENEW: Script =
     script!("redisson_renew", "redisson_common", "redisson_grants", "redisson_renew");
 static REVOKE: Script =
     script!("redisson_revoke", "redisson_common", "redisson_grants", "redisson_revoke");
+static FORCE: Script = script!("redisson_force", "redisson_common", "redisson_force");
 static INSPECT: Script = script!("redisson_inspect", "redisson_common", "redisson_inspect");
 static LATCH: Script = Script::new("latch", include_str!("../../scripts/latch.lua"));

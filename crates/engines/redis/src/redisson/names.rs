@@ -38,6 +38,13 @@ pub(crate) struct Mapped {
     pub(crate) tag: String,
 }
 
+impl Mapped {
+    fn of(key: String) -> Mapped {
+        let tag = if key.contains('{') { key.clone() } else { format!("{{{key}}}") };
+        Mapped { key, tag }
+    }
+}
+
 impl Names {
     /// Makes the names that the options ask for.
     pub(crate) fn of(options: &RedisOptions) -> Names {
@@ -50,9 +57,7 @@ impl Names {
     }
 
     pub(crate) fn map(&self, name: &LockName) -> Mapped {
-        let key = [&self.before, name.as_str(), &self.after].concat();
-        let tag = if key.contains('{') { key.clone() } else { format!("{{{key}}}") };
-        Mapped { key, tag }
+        Mapped::of([&self.before, name.as_str(), &self.after].concat())
     }
 
     /// Returns the slot of all keys of a name.
@@ -87,6 +92,11 @@ impl Names {
     /// Returns the key of the counter of an `RFencedLock`.
     pub(crate) fn counter(&self, mapped: &Mapped) -> String {
         format!("redisson_lock_token:{}", mapped.tag)
+    }
+
+    /// Returns the key of the counter of the lock with this key.
+    pub(crate) fn counter_of_key(&self, key: &str) -> String {
+        self.counter(&Mapped::of(key.to_owned()))
     }
 
     /// Returns the key of the mark that a lease id may not return for this name.

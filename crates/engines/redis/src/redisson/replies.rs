@@ -22,6 +22,8 @@ const FOREIGN: &str = "a Redisson client";
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) view: HolderView,
+    /// The owner of a lock, or empty for a permit.
+    pub(super) owner: String,
     /// Known for a holder of ours.
     pub(super) lease_id: Option<LeaseId>,
 }
@@ -151,7 +153,11 @@ fn held(
         live: false,
         pids: Vec::new(),
     };
-    Ok(Held { view, lease_id: ours.then_some(id) })
+    let owner = match form {
+        Form::Permits { .. } => String::new(),
+        Form::Lock | Form::ReadWrite => String::from_utf8_lossy(field).into_owned(),
+    };
+    Ok(Held { view, owner, lease_id: ours.then_some(id) })
 }
 
 /// Returns what is known of a holder of Redisson's: its client, its thread, how often it holds.
@@ -202,6 +208,11 @@ pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<State>, LockE
         let ms = left.as_integer().and_then(|left| u64::try_from(left).ok());
         let parts = [field.clone(), count.clone(), record.clone()];
         holders.push(held(form, now_us, &parts, ms.map(Duration::from_millis), fencing)?);
+    }
+    // With fencing, each grant of an `RFencedLock` draws a token, so its holder drew the last one.
+    let last = reply.part(5)?.as_text().and_then(|last| last.parse().ok());
+    for held in holders.iter_mut().filter(|held| held.lease_id.is_none() && form == Form::Lock) {
+        held.view.summary.token = last;
     }
     holders.sort_by_key(|held| std::cmp::Reverse(held.view.summary.held_for));
     let permits_of = total.filter(|_| kind == "permits");

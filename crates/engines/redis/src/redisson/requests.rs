@@ -10,7 +10,7 @@ use holdline_core::{
 
 use super::names::{Mapped, Names};
 use super::owner::owner_of;
-use super::{INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RENEW, REVOKE};
+use super::{FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RENEW, REVOKE};
 use crate::args::Args;
 use crate::engine::MAX_SHOWN;
 use crate::error::ENGINE;
@@ -137,6 +137,9 @@ impl RequestContext {
         keys.push(&mapped.key);
         keys.push(self.names.records(&mapped));
         keys.push(self.names.permits(&mapped));
+        if self.fencing {
+            keys.push(self.names.counter(&mapped));
+        }
         let mut args = Args::default();
         args.push_number(MAX_SHOWN as u64);
         args.push(&mapped.tag);
@@ -157,6 +160,23 @@ impl RequestContext {
         args.push(verbs);
         args.push(&mapped.tag);
         self.call(&REVOKE, self.grant_keys(&mapped, found.lease_id), args)
+    }
+
+    /// Ends the hold of a Redisson client, if it is still the one that drew this token.
+    pub(super) fn force(
+        &self,
+        name: &LockName,
+        (owner, token): (&str, FencingToken),
+        verbs: PublishVerbs,
+    ) -> Call {
+        let mapped = self.names.map(name);
+        let counter = self.names.counter(&mapped);
+        let mut args = Args::with_capacity(ROOM);
+        args.push(owner);
+        args.push_number(token.get());
+        args.push(verbs);
+        args.push(&mapped.tag);
+        self.call(&FORCE, Args::from([mapped.key, counter]), args)
     }
 
     pub(super) fn latch(

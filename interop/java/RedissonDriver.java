@@ -103,12 +103,14 @@ public class RedissonDriver {
 
     private static Config config(String mode, List<String> addresses, Map<String, String> settings) {
         Config config = new Config();
-        config.setThreads(8).setNettyThreads(4);
+        boolean pool = settings.containsKey("pool");
+        if (!pool) {
+            config.setThreads(8).setNettyThreads(4);
+        }
         long watchdog = Long.parseLong(settings.getOrDefault("watchdog", "30000"));
         config.setLockWatchdogTimeout(watchdog);
         // This machine can be slow: a late answer must not count as lost.
         int timeout = Integer.parseInt(settings.getOrDefault("timeout", "10000"));
-        boolean pool = settings.containsKey("pool");
         if (mode.equals("single")) {
             SingleServerConfig single = config.useSingleServer().setAddress(addresses.get(0));
             base(single, timeout);

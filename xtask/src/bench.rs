@@ -12,7 +12,7 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
-    let has_peers = |section: &&str| ["redis", "redlock"].contains(section);
+    let has_peers = |section: &&str| ["redis", "redisson", "redlock"].contains(section);
     let peers = match sections.is_empty() || sections.iter().any(has_peers) {
         true => Some(interop::prepare_bench()?),
         false => None,

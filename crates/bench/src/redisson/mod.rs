@@ -166,7 +166,8 @@ impl Figures {
         ratios.sort_by(f64::total_cmp);
         let middle = |values: &[f64]| shown(median(values.iter().copied()));
         println!(
-            "{title:<50} Redisson {:>10}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
+            "{title:<50} Redisson {:>10}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  \
+             (to reach: {budget})",
             middle(&self.java),
             middle(&self.ours),
             median(ratios.iter().copied()),

@@ -1,11 +1,14 @@
 //! Processes that die or stand still, and servers that change, under holders of both sides.
 
+use std::time::{Duration, Instant};
+
 use base64_of::base64;
 use holdline::fence::{Proof, RedisCall, RedisFence};
 use holdline_core::FencingToken;
 use holdline_services::Reply;
 use rustix::process::Signal;
 
+use super::history::{History, Party, Storm, Wanted};
 use super::java::{Java, Thread};
 use super::locks::we_are_refused;
 use super::servers::Servers;
@@ -76,8 +79,8 @@ async fn a_killed_java_process_loses_its_locks() {
     killed(&Servers::single()).await.expect("our waiter gets it");
 }
 
-/// A holder of Java stands still for longer than its lease, and continues: its write is refused by
-/// the fence, whoever sends it.
+/// A holder of Java stands still for longer than its lease, and continues: the fence refuses its
+/// write.
 async fn stopped(servers: &Servers) -> Case {
     let ours = open(servers, "").await?;
     let java = java(servers, BRIEF)?;
@@ -131,6 +134,62 @@ fn eval(call: &RedisCall) -> String {
 #[tokio::test]
 async fn a_stopped_java_process_is_refused_by_the_fence() {
     stopped(&Servers::single()).await.expect("its late write is refused");
+}
+
+/// The death of a server leaves none that knows more than the next one, since all was replicated.
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_of_both_sides_outlive_the_death_of_the_master() {
+    let servers = Servers::watched();
+    let Servers::Sentinels(group) = &servers else { unreachable!("they have sentinels") };
+    let change = || {
+        group.await_replicated();
+        let dead = group.master();
+        group.servers()[dead].kill();
+        group.settle(group.await_promotion(dead));
+    };
+    under_a_change(&servers, change).await.expect("a replica that takes over");
+}
+
+/// A slot moves to and fro while both sides contend for a lock in it.
+async fn contended_while_it_moves(servers: &Servers) -> Result<History, String> {
+    const LASTS: Duration = Duration::from_secs(8);
+    let Servers::Cluster(cluster) = servers else { return Err("it is a cluster".to_owned()) };
+    let (ours, java) = (open(servers, "").await?, java(servers, "timeout=3000")?);
+    let lease = Duration::from_secs(4);
+    let options = holdline::LockOptions::default().with_lease_duration(lease);
+    let mutex = ours.client.mutex_with("to-and-fro", &options).map_err(message_of)?;
+    let party = Party { kind: "fenced", ours: Wanted::Mutex(mutex), count: 4, weight: 1 };
+    let storm = Storm { lasts: LASTS, lease, may_fail: true };
+    let slot = cluster.slot_of("to-and-fro");
+    let moves = async {
+        let end = Instant::now() + LASTS / 2;
+        let mut count = 0;
+        while Instant::now() < end {
+            tokio::task::block_in_place(|| {
+                let from = cluster.owner(slot, 0).expect("a node serves it");
+                cluster.move_slot(slot, from, (from + 1) % 3);
+            });
+            count += 1;
+            tokio::time::sleep(Duration::from_millis(200)).await; // event: contenders find it
+        }
+        count
+    };
+    let parties = [party];
+    let (history, moved) = tokio::join!(storm.run(&java, "to-and-fro", &parties), moves);
+    let history = history?;
+    let (count, first) = &history.failures;
+    let (mine, theirs) = history.shares();
+    println!("{moved} moves, {mine} holds of ours, {theirs} of Java's, {count} failures: {first}");
+    ensure!(moved > 1, "the slot moved {moved} times");
+    Ok(history)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_holds_overlap_while_a_slot_moves() {
+    let history = contended_while_it_moves(&Servers::cluster()).await.expect("a storm");
+    history.fits(1).expect("one at a time");
+    history.has_rising_tokens().expect("one history");
+    history.is_mixed().expect("both sides hold it");
 }
 
 /// Holders and waiters of both sides before, and the same after a change of the servers: each

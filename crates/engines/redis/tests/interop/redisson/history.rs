@@ -4,17 +4,16 @@
 //! which both processes read. So a noted hold is shorter than the real one, and two that overlap
 //! were granted at once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Guard, LockError, Mutex, RwLock, Semaphore};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 
-use super::world::World;
+use super::java::Java;
 use crate::ours::message_of;
 
-/// How long contenders contend.
-const LASTS: Duration = Duration::from_secs(3);
 /// How long each holds.
 const HOLD: Duration = Duration::from_micros(500);
 
@@ -59,9 +58,20 @@ pub(crate) struct Party {
     pub(crate) weight: u64,
 }
 
+/// How long a storm lasts, and with which leases.
+#[derive(Clone, Copy)]
+pub(crate) struct Storm {
+    pub(crate) lasts: Duration,
+    pub(crate) lease: Duration,
+    /// Requests may fail, as while a slot moves.
+    pub(crate) may_fail: bool,
+}
+
 /// All holds of a storm.
 pub(crate) struct History {
-    pub(crate) holds: Vec<Hold>,
+    holds: Vec<Hold>,
+    /// How many requests failed, and the first failure.
+    pub(crate) failures: (usize, String),
 }
 
 fn now() -> u64 {
@@ -70,71 +80,115 @@ fn now() -> u64 {
     seconds.expect("after the boot") * 1_000_000_000 + nanos.expect("after the second")
 }
 
-/// Lets all contend, and returns what each held.
-pub(crate) async fn storm(
-    world: &World<'_>,
-    name: &str,
-    parties: &[Party],
-) -> Result<History, String> {
-    let mut theirs = Vec::new();
-    for party in parties {
-        let thread = world.thread(name, &format!("storm of {}", party.kind).replace(' ', "-"));
-        let (millis, micros) = (LASTS.as_millis(), HOLD.as_micros());
-        let Party { kind, count, .. } = party;
-        thread.send(&format!("storm {kind} {name} {count} {millis} {micros} 30000"))?;
-        theirs.push((thread, party.weight));
-    }
-    let end = tokio::time::Instant::now() + LASTS;
-    let mut running = JoinSet::new();
-    for party in parties {
-        for _ in 0..party.count {
-            running.spawn(contend(party.ours.clone(), party.weight, end));
+impl Storm {
+    /// Some seconds without faults.
+    pub(crate) const CALM: Storm =
+        Storm { lasts: Duration::from_secs(3), lease: Duration::from_secs(30), may_fail: false };
+
+    /// Lets all contend, and returns what each held.
+    pub(crate) async fn run(
+        self,
+        java: &Arc<Java>,
+        name: &str,
+        parties: &[Party],
+    ) -> Result<History, String> {
+        let mut theirs = Vec::new();
+        for party in parties {
+            let thread = java.thread(format!("{name}/storm-{}", party.kind));
+            let times = [self.lasts, self.lease].map(|time| time.as_millis());
+            let (Party { kind, count, .. }, hold) = (party, HOLD.as_micros());
+            thread
+                .send(&format!("storm {kind} {name} {count} {} {hold} {}", times[0], times[1]))?;
+            theirs.push((thread, party.weight));
         }
-    }
-    let mut holds = Vec::new();
-    while let Some(done) = running.join_next().await {
-        holds.extend(done.map_err(message_of)??);
-    }
-    for (mut thread, weight) in theirs {
-        loop {
-            let line = thread.answer().await?;
-            let words: Vec<&str> = line.split(' ').collect();
-            match words[..] {
-                ["hold", _, _, start, end, _, token] => holds.push(Hold {
-                    ours: false,
-                    start: start.parse().map_err(message_of)?,
-                    end: end.parse().map_err(message_of)?,
-                    weight,
-                    token: token.parse().ok(),
-                }),
-                ["done", _, "0", ..] => break,
-                _ => return Err(format!("Java's storm: {line}")),
+        let end = tokio::time::Instant::now() + self.lasts;
+        let mut running = JoinSet::new();
+        for party in parties {
+            for _ in 0..party.count {
+                running.spawn(contend(party.ours.clone(), party.weight, end, self.may_fail));
             }
         }
+        let mut history = History { holds: Vec::new(), failures: (0, String::new()) };
+        while let Some(done) = running.join_next().await {
+            history.add(done.map_err(message_of)??);
+        }
+        for (mut thread, weight) in theirs {
+            while !history.add_line(&thread.answer().await?, weight)? {}
+        }
+        let (count, first) = &history.failures;
+        ensure!(self.may_fail || *count == 0, "{count} requests failed: {first}");
+        Ok(history)
     }
-    Ok(History { holds })
 }
 
+/// Returns the holds of a task of ours, and how many of its requests failed.
 async fn contend(
     wanted: Wanted,
     weight: u64,
     end: tokio::time::Instant,
-) -> Result<Vec<Hold>, String> {
-    let mut holds = Vec::new();
-    while let Ok(guard) = tokio::time::timeout_at(end, wanted.acquire()).await {
-        let guard = guard.map_err(message_of)?;
+    may_fail: bool,
+) -> Result<History, String> {
+    let mut history = History { holds: Vec::new(), failures: (0, String::new()) };
+    while let Ok(attempt) = tokio::time::timeout_at(end, wanted.acquire()).await {
+        let guard = match attempt {
+            Ok(guard) => guard,
+            Err(error) => {
+                history.fail(&error.to_string());
+                ensure!(may_fail, "our contender: {error}");
+                continue;
+            }
+        };
         let start = now();
         tokio::time::sleep(HOLD).await; // event: the time of a hold
         let ended = now();
         let token = Some(guard.fencing_token().get());
-        holds.push(Hold { ours: true, start, end: ended, weight, token });
+        if guard.is_valid() {
+            history.holds.push(Hold { ours: true, start, end: ended, weight, token });
+        }
         let outcome = guard.release().await;
-        ensure!(outcome.is_released(), "our release: {outcome:?}");
+        if !outcome.is_released() {
+            history.fail(&format!("{outcome:?}"));
+        }
     }
-    Ok(holds)
+    Ok(history)
 }
 
 impl History {
+    fn fail(&mut self, why: &str) {
+        self.failures.0 += 1;
+        if self.failures.1.is_empty() {
+            why.clone_into(&mut self.failures.1);
+        }
+    }
+
+    fn add(&mut self, other: History) {
+        self.holds.extend(other.holds);
+        self.failures.0 += other.failures.0;
+        if self.failures.1.is_empty() {
+            self.failures.1 = other.failures.1;
+        }
+    }
+
+    /// Adds a line of Java's; returns whether it was the last one.
+    fn add_line(&mut self, line: &str, weight: u64) -> Result<bool, String> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["hold", _, _, start, end, _, token] => {
+                let (start, end) = (start.parse(), end.parse());
+                let (start, end) = (start.map_err(message_of)?, end.map_err(message_of)?);
+                let token = token.parse().ok();
+                self.holds.push(Hold { ours: false, start, end, weight, token });
+                Ok(false)
+            }
+            ["done", _, errors, ref first @ ..] => {
+                let errors: usize = errors.parse().map_err(message_of)?;
+                self.add(History { holds: Vec::new(), failures: (errors, first.join(" ")) });
+                Ok(true)
+            }
+            _ => Err(format!("Java's storm: {line}")),
+        }
+    }
+
     /// Fails if at any moment more was held than there is.
     pub(crate) fn fits(&self, capacity: u64) -> Result<(), String> {
         let starts = self.holds.iter().map(|hold| (hold.start, true, hold.weight));
@@ -180,7 +234,8 @@ impl History {
 #[test]
 fn overlaps_and_tokens_that_fall_are_found() {
     let hold = |start, end, token| Hold { ours: true, start, end, weight: 1, token: Some(token) };
-    let history = |holds: &[Hold]| History { holds: holds.to_vec() };
+    let failures = (0, String::new());
+    let history = |holds: &[Hold]| History { holds: holds.to_vec(), failures: failures.clone() };
     let good = history(&[hold(20, 30, 5), hold(0, 10, 3), hold(10, 20, 4)]);
     assert_eq!((good.fits(1), good.has_rising_tokens()), (Ok(()), Ok(())));
     let overlapping = history(&[hold(0, 11, 3), hold(10, 20, 4)]);

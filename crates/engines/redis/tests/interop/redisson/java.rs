@@ -70,8 +70,8 @@ impl Java {
             return Err(format!("Java with {arguments:?} began with {ready:?}"));
         };
         let threads = Threads::default();
-        let heard = threads.clone();
-        std::thread::spawn(move || dispatch(output, &heard));
+        let receivers = threads.clone();
+        std::thread::spawn(move || dispatch(output, &receivers));
         let (version, client) = (version.to_owned(), client.to_owned());
         let (child, input) = (Mutex::new(child), Mutex::new(input));
         Ok(Arc::new(Java { child, input, threads, version, client }))

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use holdline::{ErrorKind, LockError, Owner, ReleaseOutcome};
-use holdline_core::{LockName, Operation, OperationReply, ReleaseReply, RenewReply};
+use holdline_core::{HolderFields, LockName, Operation, OperationReply, ReleaseReply, RenewReply};
 
 use super::world::{LONG, SHORT, SOON, World, acquired, long, release, soon, until, waiting};
 use crate::ours::{Ours, message_of};
@@ -33,8 +33,8 @@ impl Pair {
     }
 }
 
-/// Our attempt must be refused; returns the program and the time left that we are shown.
-pub(crate) async fn we_are_refused(ours: &Ours, name: &str) -> Result<(String, Duration), String> {
+/// Our attempt must be refused; returns what we are shown of the holder.
+pub(crate) async fn we_are_refused(ours: &Ours, name: &str) -> Result<HolderFields, String> {
     let mutex = ours.client.mutex_with(name, &long()).map_err(message_of)?;
     let Err(error) = mutex.try_lock().await else {
         return Err("we got a lock that Java holds".to_owned());
@@ -44,7 +44,7 @@ pub(crate) async fn we_are_refused(ours: &Ours, name: &str) -> Result<(String, D
     };
     let left = holder.left.ok_or("the holder has no time left")?;
     ensure!(!left.is_zero() && left <= LONG, "{left:?} left of {LONG:?}");
-    Ok((holder.metadata.fields().program.clone(), left))
+    Ok(holder.metadata.fields().clone())
 }
 
 pub(crate) async fn both_ways(world: &World<'_>, name: &str) -> Case {
@@ -104,8 +104,12 @@ async fn theirs_then_ours(world: &World<'_>, name: &str, pair: Pair) -> Case {
     let object = format!("{} {name}", pair.kind);
     let mut java = world.thread(name, "holds");
     java.take(&object, LONG).await?;
-    let (program, _) = we_are_refused(pair.ours(world), name).await?;
-    ensure!(program.contains("Redisson"), "the holder is shown as {program:?}");
+    let shown = we_are_refused(pair.ours(world), name).await?;
+    let thread = java.ask("id").await?;
+    let labels = [("client", &*world.java.client), ("holds", "1"), ("thread", &*thread)];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let is_right = shown.program == "a Redisson client" && shown.labels == labels.into();
+    ensure!(is_right, "the holder is shown as {shown:?}");
     let before = world.hash(name)?;
     let ours = waiting(&pair.ours(world).client, name)?;
     world.await_subscribers(name, CHANNEL, 1).await?;
@@ -257,7 +261,7 @@ pub(crate) async fn we_revoke_java(world: &World<'_>, name: &str) -> Case {
     release(guard).await
 }
 
-/// The tokens of both are one rising history, whoever holds, re-enters or waits.
+/// The tokens of both are one rising history, with holders, re-entry and waiters of both.
 pub(crate) async fn one_history_of_tokens(world: &World<'_>, name: &str) -> Case {
     let object = format!("fenced {name}");
     let mut java = world.thread(name, "a");

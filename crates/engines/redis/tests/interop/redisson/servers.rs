@@ -30,6 +30,13 @@ impl Servers {
         Servers::Sentinels(group)
     }
 
+    /// A dead master is replaced.
+    pub(crate) fn watched() -> Servers {
+        let group = SentinelGroup::start(&SentinelConfig::default());
+        group.settle(group.master());
+        Servers::Sentinels(group)
+    }
+
     /// There are no failovers.
     pub(crate) fn cluster() -> Servers {
         let config = ClusterConfig::default().with_node_timeout(CALM);

@@ -27,7 +27,7 @@ fn is_busy(what: &str, attempt: Result<Guard, LockError>) -> Result<(), String> 
     }
 }
 
-/// Readers of both sides hold together; a writer waits for the last of them, whoever that is.
+/// Readers of both sides hold together; a writer waits for the last of them, on either side.
 pub(crate) async fn readers(world: &World<'_>, name: &str) -> Case {
     let (read, write) = (format!("read {name}"), format!("write {name}"));
     let (mut reader, mut writer) = (world.thread(name, "reads"), world.thread(name, "writes"));

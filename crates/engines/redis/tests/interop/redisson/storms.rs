@@ -1,6 +1,6 @@
 //! Storms: contenders of both sides on one name.
 
-use super::history::{History, Party, Wanted, storm};
+use super::history::{History, Party, Storm, Wanted};
 use super::world::{World, long};
 use crate::ours::{Ours, message_of};
 
@@ -27,7 +27,7 @@ async fn exclusive(
 ) -> Result<History, String> {
     let mutex = ours.client.mutex_with(name, &long()).map_err(message_of)?;
     let party = Party { kind, ours: Wanted::Mutex(mutex), count: CONTENDERS, weight: 1 };
-    storm(world, name, &[party]).await
+    Storm::CALM.run(&world.java, name, &[party]).await
 }
 
 pub(crate) async fn locks(world: &World<'_>, name: &str) -> Case {
@@ -45,7 +45,7 @@ pub(crate) async fn readers_and_writers(world: &World<'_>, name: &str) -> Case {
     let rwlock = world.bare.client.rwlock_with(name, &long()).map_err(message_of)?;
     let readers = Party { kind: "read", ours: Wanted::Read(rwlock.clone()), count: 2, weight: 1 };
     let writers = Party { kind: "write", ours: Wanted::Write(rwlock), count: 4, weight: ALL };
-    let history = storm(world, name, &[readers, writers]).await?;
+    let history = Storm::CALM.run(&world.java, name, &[readers, writers]).await?;
     done(world, "read/write", &history, ALL)
 }
 
@@ -55,6 +55,6 @@ pub(crate) async fn permits(world: &World<'_>, name: &str) -> Case {
     world.thread(name, "sets").expect(&first, "true").await?;
     let ours = Wanted::Permit(semaphore);
     let party = Party { kind: "permits", ours, count: CONTENDERS, weight: 1 };
-    let history = storm(world, name, &[party]).await?;
+    let history = Storm::CALM.run(&world.java, name, &[party]).await?;
     done(world, "permits", &history, u64::from(PERMITS))
 }

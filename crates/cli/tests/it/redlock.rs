@@ -436,7 +436,7 @@ fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
         (&bare, &["fence", "bump", "--to", "9"], "fencing tokens"),
         (&bare, &["revoke", "demo", "--if-fencing-token", "1", "--reason", "x", "--now"], "revoke"),
         (&bare, &["quorum", "init"], "there is nothing to initialise"),
-        (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain`"),
+        (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain` or `redisson`"),
         (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be `on` or `off`"),
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
         (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),

@@ -23,7 +23,7 @@ local UUID_ID = '^' .. HEX4 .. HEX4 .. '%-' .. HEX4 .. '%-' .. HEX4 .. '%-' .. H
   .. HEX4 .. HEX4 .. HEX4 .. ':%-?%d+'
 local OWNER, TRANSACTION, WRITER = UUID_ID .. '$', UUID_ID .. ':[%x%-]+$', ':write$'
 -- What is longer is not read to its end.
-local MAX_FIELDS, MAX_HOLDS, MAX_SHOWN_TEXT = 100000, 1000, 60
+local MAX_FIELDS, MAX_HOLDS, MAX_SHOWN_TEXT = 100000, 1024, 60
 local ID_BYTES = 16
 -- What a lock is that was requested as another.
 local MUTEX, READ_WRITE = 'a lock without readers (RLock)', 'a read/write lock (RReadWriteLock)'
@@ -130,7 +130,8 @@ local function lock_at(key)
   end
   for at = 1, #fields, 2 do
     local field, value = fields[at], fields[at + 1]
-    if field == RECORD and not lock.mode then
+    if field == RECORD then
+      if lock.mode then return nil, 'a read/write lock that was made of a lock of ours' end
       lock.record = value
     elseif field ~= 'mode' then
       local other = check_holder(field, value, lock.mode)

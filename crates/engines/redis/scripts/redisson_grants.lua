@@ -42,11 +42,13 @@ local function end_read(keys, owner, verbs, tag)
   call('HDEL', keys.lock, owner)
   call('DEL', keys.hold)
   call('HDEL', keys.records, owner)
-  local lock = lock_at(keys.lock)
-  -- A writer may read, too.
-  if lock and lock.mode == 'write' then return end
-  local left = lock and readers_left(tag, lock.counts) or 0
-  if left > 0 then return call('PEXPIRE', keys.lock, left) end
+  if call('HLEN', keys.lock) > 1 then
+    local lock = lock_at(keys.lock)
+    -- A writer may read, too.
+    if not lock or lock.mode == 'write' then return end
+    local left = readers_left(tag, lock.counts)
+    if left > 0 then return call('PEXPIRE', keys.lock, left) end
+  end
   call('DEL', keys.lock, keys.records)
   publish(verbs, 'redisson_rwlock:' .. tag, '0')
 end
@@ -56,6 +58,9 @@ local function end_grant(kind, keys, owner, id, record, verbs, tag)
   if kind == 'permits' then return end_permits(keys, id, record, verbs, tag) end
   if kind == 'read' then return end_read(keys, owner, verbs, tag) end
   if kind == 'write' then
+    call('HDEL', keys.lock, owner .. ':write')
+    call('HDEL', keys.records, owner)
+    if call('HLEN', keys.lock) > 1 then return call('HSET', keys.lock, 'mode', 'read') end
     call('DEL', keys.lock, keys.records)
     return publish(verbs, 'redisson_rwlock:' .. tag, '1')
   end

@@ -2,13 +2,6 @@
 -- ARGV: owner, lease in ms, hold and terms as requested, the holder's metadata, k if the id must be known.
 local LOCK, MARK, COUNTER = KEYS[1], KEYS[2], KEYS[3]
 local owner, lease, terms = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-if ARGV[5] == '-' and call('EXISTS', LOCK, MARK) == 0 then
-  local token, other = draw(COUNTER)
-  if not token then return { 'foreign', other } end
-  call('HSET', LOCK, owner, '1', RECORD, record_of(token, terms, ARGV[4]))
-  call('PEXPIRE', LOCK, lease)
-  return token
-end
 local lock, other = lock_at(LOCK)
 other = other or (lock and lock.mode and READ_WRITE)
 if other then return ended(call('GET', MARK)) or { 'foreign', other } end
@@ -19,7 +12,11 @@ if lock and lock.counts[owner] then
 end
 local refusal = ended(call('GET', MARK), ARGV[5])
 if refusal then return refusal end
--- The lock is not free: a free one without a mark was taken above.
+if not lock then
+  -- A free one without a mark was taken by the fast path, unless the counter is not as it should be.
+  local _, problem = draw(COUNTER)
+  return { 'foreign', problem or 'a token counter that has changed' }
+end
 local holder, count = next(lock.counts)
 local left = left_of(LOCK) or (lock.record and extend(LOCK, MAX_LEASE)) or false
 return { 'busy', format('%.0f', microseconds()), left, holder, count, lock.record or false }

@@ -5,7 +5,7 @@ local FREE, MARK, RECORDS, PERMITS, COUNTER = unpack(KEYS)
 local id, lease, terms, verbs, tag = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[8], ARGV[9]
 local count, of = tonumber(ARGV[6]), tonumber(ARGV[7])
 -- How many expired permits are reclaimed at a time, and among how many a holder of ours is looked for.
-local MOST_RECLAIMED, SHOWN = 1000, 32
+local MOST_RECLAIMED, SHOWN = 1024, 32
 
 local text = redis.pcall('GETRANGE', FREE, 0, 20)
 if type(text) == 'table' then
@@ -71,6 +71,7 @@ for number = 0, count - 1 do
 end
 local life = left_of(FREE)
 if life then call('PEXPIRE', PERMITS, life) end
+if not exists then publish(verbs, 'redisson_sc:' .. tag, format('%.0f', free - count)) end
 call('HSET', RECORDS, id, record_of(token, terms, ARGV[4]))
 extend(RECORDS, lease + MARGIN)
 return token

@@ -52,7 +52,7 @@ impl RedisEngine {
     /// # Errors
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedisEngine, LockError> {
-        options.must_be(Dialect::Native, "make an engine of that dialect")?;
+        options.must_be(Dialect::Native)?;
         options.must_be_of_one()?;
         let link = sentinel::link(options, clock.clone())?;
         let layout = Layout::of(options);

@@ -126,16 +126,23 @@ impl RedisOptions {
             options.set(&key, value)?;
         }
         options.validate()?;
+        options.validate_publish()?;
         Ok(options)
     }
 
     /// Checks the settings, and that the dialect is this one.
-    pub(crate) fn must_be(&self, dialect: Dialect, advice: &str) -> Result<(), LockError> {
+    pub(crate) fn must_be(&self, dialect: Dialect) -> Result<(), LockError> {
         self.validate()?;
         if self.layout.dialect == dialect {
             return Ok(());
         }
-        let message = format!("is {:?} here: {advice}, or call `connect`", self.layout.dialect);
+        let engine = match self.layout.dialect {
+            Dialect::Native => "RedisEngine",
+            Dialect::Plain => "PlainEngine",
+            Dialect::Redisson => "RedissonEngine",
+        };
+        let is = self.layout.dialect;
+        let message = format!("is {is:?} here: make a `{engine}` of it, or call `connect`");
         Err(LockError::invalid(ENGINE, "dialect", message))
     }
 

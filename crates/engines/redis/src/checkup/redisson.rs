@@ -7,8 +7,8 @@ use crate::link::Value;
 use crate::options::RedisOptions;
 use crate::redisson::{Names, RECORD};
 
-const COUNTERS: &str = "a counter that is deleted or expires begins at 1 again, and then a resource \
-                        refuses the tokens of new holders as old ones";
+const COUNTERS: &str = "a counter that is deleted or expires begins at 1 again, and then a \
+                        resource refuses the tokens of new holders as old ones";
 const NOTIFICATIONS: &str = "waiters must be woken by a release";
 /// How many `SCAN`s one checkup sends: it must not slow a large server down.
 const MAX_STEPS: usize = 50;

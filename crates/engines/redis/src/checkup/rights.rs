@@ -84,8 +84,8 @@ const NEEDED_BARE: [&str; 11] = [
 ];
 /// What the list of releases needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
-/// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the records
-/// of a semaphore, and `W` for the mark of a lease id.
+/// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the
+/// records of a semaphore, and `W` for the mark of a lease id.
 const NEEDED_REDISSON: [&str; 32] = [
     "DECR C",
     "DECRBY K 1",

@@ -1,22 +1,20 @@
 //! The engine: the verbs of one server, each sent to the master of the name's slot.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, Capabilities, Clock, Hints, LeaseId, ListPage, ListRequest,
+    LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::renewals::{self, Patience};
 use super::router::{ClusterRouter, SlotRequest};
 use super::slots::slot_of;
 use crate::engine::{MAX_SHOWN, capabilities};
-use crate::error::{protocol, unavailable};
+use crate::error::protocol;
 use crate::in_flight::InFlight;
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
@@ -24,10 +22,6 @@ use crate::link::{Call, Value};
 use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
 use crate::options::RedisOptions;
-
-/// For which part of the shortest lease in a batch the replies that are there wait for the others.
-const GRACE_PART: u32 = 12;
-const MIN_GRACE: Duration = Duration::from_millis(20);
 
 /// The engine of a Redis Cluster. Clones share its connections.
 #[derive(Clone)]
@@ -180,35 +174,14 @@ impl Inner {
         native::released(&reply)
     }
 
-    /// Renews each name by a call of its own, all concurrently.
     async fn renew(&self, renewals: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        let mut names: BTreeMap<&LockName, Vec<usize>> = BTreeMap::new();
-        for (at, renewal) in renewals.iter().enumerate() {
-            names.entry(&renewal.name).or_default().push(at);
-        }
-        let subscribed = self.inbox.is_subscribed();
-        let mut in_flight = InFlight::with_capacity(names.len());
-        let groups: Vec<Vec<usize>> = names.into_values().collect();
-        for (number, indexes) in groups.iter().enumerate() {
-            let of_name: Vec<&RenewRequest> = indexes.iter().map(|at| renewals[*at]).collect();
-            in_flight.push(number, self.renew_name(of_name, subscribed));
-        }
-        let no_reply = || {
-            let message = "the node did not answer while others did";
-            Err(unavailable(message, Certainty::Unknown))
+        let patience = Patience {
+            clock: &*self.clock,
+            deadline: self.context.deadline,
+            slowest_trip: self.router.slowest_trip(),
         };
-        let mut results: Vec<_> = renewals.iter().map(|_| no_reply()).collect();
-        let grace = self.grace(renewals);
-        let mut some_answered = false;
-        while let Some((number, replies)) =
-            self.next(&mut in_flight, some_answered.then_some(grace)).await
-        {
-            some_answered = true;
-            for (at, reply) in groups[number].iter().zip(replies) {
-                results[*at] = reply;
-            }
-        }
-        results
+        let subscribed = self.inbox.is_subscribed();
+        renewals::by_name(renewals, patience, |of_name| self.renew_name(of_name, subscribed)).await
     }
 
     /// Renews the grants of one name.
@@ -224,38 +197,6 @@ impl Inner {
         match reply.and_then(|reply| native::renewed(&reply, renewals.len())) {
             Ok(replies) => replies,
             Err(error) => renewals.iter().map(|_| Err(error.clone())).collect(),
-        }
-    }
-
-    /// Returns the next reply; `None` when none comes within the grace, if there is one.
-    async fn next<T>(
-        &self,
-        in_flight: &mut InFlight<'_, T>,
-        grace: Option<Duration>,
-    ) -> Option<(usize, T)> {
-        let Some(grace) = grace else { return in_flight.next().await };
-        let end = self.clock.now().after(grace);
-        tokio::select! {
-            biased;
-            next = in_flight.next() => next,
-            () = self.clock.sleep_until(end) => None,
-        }
-    }
-
-    /// Returns how long the replies that are there wait for a silent node: a small part of the
-    /// shortest lease, but several round trips. For heartbeats it is half an interval, as their
-    /// replies are not needed before the next one.
-    fn grace(&self, renewals: &[&RenewRequest]) -> Duration {
-        let lease = |renewal: &&RenewRequest| match renewal.purpose {
-            Purpose::Keep(hold) => hold.duration(),
-            Purpose::Wait => None,
-        };
-        let shortest = renewals.iter().filter_map(lease).min();
-        let longest = self.context.deadline / 4;
-        let trips = self.router.slowest_trip().saturating_mul(4).min(longest);
-        match shortest {
-            Some(lease) => (lease / GRACE_PART).min(longest).max(MIN_GRACE).max(trips),
-            None => longest.min(QUEUE_HEARTBEAT / 2),
         }
     }
 

@@ -19,9 +19,11 @@
 mod engine;
 mod redirect;
 mod refresh;
+mod renewals;
 mod router;
 mod slots;
 
 pub use engine::ClusterEngine;
+pub(crate) use renewals::{Patience, Replies, by_name};
 pub(crate) use router::{ClusterRouter, SlotRequest};
 pub(crate) use slots::{SLOTS, SlotTable, key_slot};

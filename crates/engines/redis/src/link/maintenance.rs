@@ -77,8 +77,8 @@ pub(super) async fn apply_changes(shared: &Shared, connection: &Arc<Connection>)
     true
 }
 
-/// The same for sharded channels. One that is refused, as the node does not serve its slot, is lost:
-/// its subscriber finds the right node.
+/// The same for sharded channels. One that is refused, as the node does not serve its slot, is
+/// lost: its subscriber finds the right node.
 async fn apply_shard_changes(shared: &Shared, connection: &Arc<Connection>) {
     let changes = shared.subscriptions.changes(Form::Sharded, connection.id());
     for channel in &changes.unsubscribe {

@@ -60,8 +60,8 @@ struct Entry {
     reported: bool,
     /// How many pushed messages confirm it; none where one reply does.
     confirmations: usize,
-    /// Which pushed message confirms it, if it is about a sharded channel: the server sends others of
-    /// that kind when a slot moves.
+    /// Which pushed message confirms it, if it is about a sharded channel: the server sends
+    /// others of that kind when a slot moves.
     shard: Option<ShardConfirmation>,
 }
 

@@ -116,8 +116,8 @@ async fn apply_changes(
     Ok(())
 }
 
-/// The same for sharded channels. One that is refused, as the node does not serve its slot, is lost:
-/// its subscriber finds the right node.
+/// The same for sharded channels. One that is refused, as the node does not serve its slot, is
+/// lost: its subscriber finds the right node.
 async fn apply_shard_changes(
     shared: &Arc<Shared>,
     stage: &Stage,

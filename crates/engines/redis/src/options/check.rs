@@ -37,6 +37,21 @@ impl RedisOptions {
         self.validate_tls()
     }
 
+    /// Checks that messages are sharded on a cluster only.
+    ///
+    /// # Errors
+    /// `Invalid`: they are to be so on one server. The connection to a node of a cluster has the
+    /// options of one server, so `validate` does not check this.
+    pub(crate) fn validate_publish(&self) -> Result<(), LockError> {
+        let sharded = matches!(self.layout.publish, Publish::Sharded | Publish::Both);
+        if !sharded || self.is_of_cluster() {
+            return Ok(());
+        }
+        let message = "must be `auto` or `plain` but on a cluster: Redisson publishes by \
+                       `SPUBLISH` there only";
+        Err(LockError::invalid(ENGINE, "publish", message))
+    }
+
     fn validate_cluster(&self) -> Result<(), LockError> {
         if !matches!(self.access.address, Address::Cluster { .. }) {
             return Ok(());
@@ -110,12 +125,6 @@ impl RedisOptions {
                 let message = format!("can {verb} {which}");
                 return Err(LockError::invalid(ENGINE, field, message));
             }
-        }
-        let sharded = matches!(publish, Publish::Sharded | Publish::Both);
-        if sharded && !self.is_of_cluster() {
-            let message = "must be `auto` or `plain` but on a cluster: Redisson publishes by \
-                           `SPUBLISH` there only";
-            return Err(LockError::invalid(ENGINE, "publish", message));
         }
         Ok(())
     }

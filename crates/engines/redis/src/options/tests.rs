@@ -96,10 +96,10 @@ fn settings_of_the_plain_dialect_are_read() {
     assert_eq!(options.lease_format(), LeaseFormat::Uuid);
     assert_eq!(options.signal_template(), Some("s:{name}"));
     let native = RedisOptions::default();
-    assert!(native.must_be(Dialect::Native, "").is_ok());
-    let message = native.must_be(Dialect::Plain, "ADVICE").expect_err("native").to_string();
-    assert!(message.contains("ADVICE"), "{message}");
-    assert!(native.with_dialect(Dialect::Plain).must_be(Dialect::Plain, "").is_ok());
+    assert!(native.must_be(Dialect::Native).is_ok());
+    let message = native.must_be(Dialect::Plain).expect_err("native").to_string();
+    assert!(message.contains("make a `RedisEngine` of it"), "{message}");
+    assert!(native.with_dialect(Dialect::Plain).must_be(Dialect::Plain).is_ok());
 }
 
 #[test]
@@ -108,8 +108,12 @@ fn errors_in_a_url_do_not_show_the_password() {
         ("h?dialct=plain", "did you mean `dialect`?"),
         ("h?connect-timeout-ms=3", "did you mean `connect_timeout_ms`?"),
         ("h?nonsense=1", "known are ca,"),
-        ("h?dialect=redlock", "must be `native` or `plain`"),
-        ("h?fencing=off", "plain dialect only"),
+        ("h?dialect=redlock", "must be `native` or `plain` or `redisson`"),
+        ("h?fencing=off", "`dialect=plain`, `dialect=redisson`"),
+        ("h?dialect=redisson&lease_format=uuid", "plain dialect only"),
+        ("h?dialect=redisson&signal_template=s:{name}", "plain dialect only"),
+        ("h?dialect=redisson&publish=sharded", "must be `auto` or `plain`"),
+        ("h?publish=plain", "Redisson dialect only"),
         ("h?lease_format=uuid", "plain dialect only"),
         ("h?signal_template=s:{name}", "plain dialect only"),
         ("h?dialect=plain&signal_template=s", "contain `{name}` once"),

@@ -48,7 +48,7 @@ impl PlainEngine {
     /// # Errors
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
-        options.must_be(Dialect::Plain, "make a `RedisEngine` of it")?;
+        options.must_be(Dialect::Plain)?;
         let link = sentinel::link(options, clock.clone())?;
         let context = RequestContext {
             keys: Keys::of(options),

@@ -1,14 +1,13 @@
 //! The engine of the Redisson dialect, on one server, with Sentinels and on a cluster.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, FencingToken, HandOff,
-    Hint, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
-    Verbs,
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, FencingToken, HandOff, Hint,
+    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::names::Names;
@@ -16,9 +15,9 @@ use super::replies::{self, State};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route, Sent};
 use super::wakes::{ChannelName, Wakes};
+use crate::cluster::{self, Patience, Replies};
 use crate::engine::{LAG, MAX_BATCH};
-use crate::error::{ENGINE, unavailable};
-use crate::in_flight::InFlight;
+use crate::error::ENGINE;
 use crate::link::Call;
 use crate::native;
 use crate::options::{Dialect, RedisOptions};
@@ -35,6 +34,7 @@ struct Inner {
     route: Arc<Route>,
     wakes: Wakes,
     context: RequestContext,
+    clock: Arc<dyn Clock>,
 }
 
 impl RedissonEngine {
@@ -44,16 +44,17 @@ impl RedissonEngine {
     /// # Errors
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<RedissonEngine, LockError> {
-        options.must_be(Dialect::Redisson, "make an engine of that dialect")?;
+        options.must_be(Dialect::Redisson)?;
+        options.validate_publish()?;
         let route = Arc::new(Route::new(options, clock.clone())?);
-        let wakes = Wakes::new(route.clone(), clock);
+        let wakes = Wakes::new(route.clone(), clock.clone());
         let context = RequestContext {
             names: Names::of(options),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context })))
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context, clock })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -117,16 +118,20 @@ impl Verbs for RedissonEngine {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        match self.0.route.is_of_cluster() {
-            true => Ok(self.0.renew_by_name(renewals).await),
-            false => self.0.renew(renewals).await,
+        match self.0.route.slowest_trip() {
+            Some(slowest_trip) => Ok(self.0.renew_by_name(renewals, slowest_trip).await),
+            None => self.0.renew(renewals).await,
         }
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         let verbs = self.0.route.publish_verbs().await;
-        let call = || self.0.context.release(request, verbs);
-        native::released(&self.0.send(&request.name, Purpose::Other, call).await?.value)
+        let context = &self.0.context;
+        let call = || context.release(request, verbs);
+        let lock_key_only = || context.release_lock(request, verbs);
+        let purpose = Purpose::Other;
+        let sent = self.0.send_or_lock_key_only(&request.name, purpose, call, lock_key_only);
+        native::released(&sent.await?.value)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
@@ -146,6 +151,10 @@ impl Verbs for RedissonEngine {
             Operation::RaiseFence { .. } => Err(self.0.capabilities.lacks(
                 "raising the fence of all names at once: Redisson has a counter for each name",
             )),
+            Operation::Latch { name, .. } if self.0.route.is_of_cluster() => {
+                self.0.context.names.check_latch(name)?;
+                operation.check(&self.0.capabilities)
+            }
             _ => operation.check(&self.0.capabilities),
         }
     }
@@ -162,8 +171,18 @@ impl Inner {
         purpose: Purpose,
         call: impl Fn() -> Call + Send + Sync,
     ) -> Result<Sent, LockError> {
+        self.send_or_lock_key_only(name, purpose, call, || None).await
+    }
+
+    async fn send_or_lock_key_only(
+        &self,
+        name: &LockName,
+        purpose: Purpose,
+        call: impl Fn() -> Call + Send + Sync,
+        lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
+    ) -> Result<Sent, LockError> {
         let RequestContext { names, deadline, .. } = &self.context;
-        self.route.send((names, name), (purpose, *deadline), call).await
+        self.route.send((names, name), (purpose, *deadline), call, lock_key_only).await
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
@@ -178,7 +197,7 @@ impl Inner {
             self.wakes.expect(request.lease_id, (channel, hint), seen);
         }
         if matches!(reply, AcquireReply::Granted { .. }) {
-            // If too few replicas have it, the caller gives up the lease id, or repeats the request.
+            // If too few have it, the caller gives up the lease id, or repeats the request.
             self.route.confirm(&sent).await?;
         }
         Ok(reply)
@@ -199,44 +218,25 @@ impl Inner {
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
         let Some(first) = renewals.first() else { return Ok(Vec::new()) };
         let call = || self.context.renew(renewals);
-        let sent = self.send(&first.name, Purpose::Keep, call).await?;
+        let lock_key_only = || self.context.renew_lock(renewals);
+        let purpose = Purpose::Keep;
+        let sent = self.send_or_lock_key_only(&first.name, purpose, call, lock_key_only).await?;
         let replies = native::renewed(&sent.value, renewals.len())?;
         self.route.confirm(&sent).await?;
         Ok(replies)
     }
 
-    /// Renews each name by a call of its own, all concurrently.
-    async fn renew_by_name(
-        &self,
-        renewals: &[&RenewRequest],
-    ) -> Vec<Result<RenewReply, LockError>> {
-        let mut names: BTreeMap<&LockName, Vec<usize>> = BTreeMap::new();
-        for (at, renewal) in renewals.iter().enumerate() {
-            names.entry(&renewal.name).or_default().push(at);
-        }
-        let groups: Vec<Vec<usize>> = names.into_values().collect();
-        let mut in_flight = InFlight::with_capacity(groups.len());
-        for (number, indexes) in groups.iter().enumerate() {
-            let of_name: Vec<&RenewRequest> = indexes.iter().map(|at| renewals[*at]).collect();
-            in_flight.push(number, async move { self.renew(&of_name).await });
-        }
-        let unanswered = || Err(unavailable("the node did not answer", Certainty::Unknown));
-        let mut results: Vec<_> = renewals.iter().map(|_| unanswered()).collect();
-        while let Some((number, replies)) = in_flight.next().await {
-            match replies {
-                Ok(replies) => {
-                    for (at, reply) in groups[number].iter().zip(replies) {
-                        results[*at] = reply;
-                    }
-                }
-                Err(error) => {
-                    for at in &groups[number] {
-                        results[*at] = Err(error.clone());
-                    }
-                }
+    /// Renews each name by a call of its own, on a cluster.
+    async fn renew_by_name(&self, renewals: &[&RenewRequest], slowest_trip: Duration) -> Replies {
+        let patience =
+            Patience { clock: &*self.clock, deadline: self.context.deadline, slowest_trip };
+        let renew_name = |of_name: Vec<_>| async move {
+            match self.renew(&of_name).await {
+                Ok(replies) => replies,
+                Err(error) => of_name.iter().map(|_| Err(error.clone())).collect(),
             }
-        }
-        results
+        };
+        cluster::by_name(renewals, patience, renew_name).await
     }
 
     async fn state(&self, name: &LockName) -> Result<Option<State>, LockError> {
@@ -252,7 +252,11 @@ impl Inner {
             Operation::Latch { name, command } => {
                 let verbs = self.route.publish_verbs().await;
                 let call = || self.context.latch(name, *command, verbs);
-                native::operated(&self.send(name, Purpose::Other, call).await?.value)
+                // A latch has no other key.
+                let lock_key_only = || Some(call());
+                let purpose = Purpose::Other;
+                let sent = self.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
+                native::operated(&sent.value)
             }
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
@@ -287,8 +291,8 @@ impl Inner {
     }
 }
 
-/// Returns what a message on the channel means after this reply. For a holder it is a forced unlock;
-/// a semaphore's messages are about all its permits, and mean nothing to a holder.
+/// Returns what a message on the channel means after this reply. For a holder it is a forced
+/// unlock; a semaphore's messages are about all its permits, and mean nothing to a holder.
 fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
     match reply {
         AcquireReply::Busy { .. } => Some(Hint::LookAgain),

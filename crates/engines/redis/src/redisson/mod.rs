@@ -43,14 +43,24 @@ macro_rules! script {
 /// The field of a lock's hash that has the record of our grant.
 pub(crate) const RECORD: &str = "holdline";
 
-static LOCK: Script = script!("redisson_lock", "redisson_common", "redisson_lock");
+static LOCK: Script =
+    script!("redisson_lock", "redisson_lock_fast", "redisson_common", "redisson_lock");
 static READ_WRITE: Script =
     script!("redisson_read_write", "redisson_common", "redisson_read_write");
 static PERMITS: Script = script!("redisson_permits", "redisson_common", "redisson_permits");
-static RELEASE: Script =
-    script!("redisson_release", "redisson_common", "redisson_grants", "redisson_release");
+static RELEASE: Script = script!(
+    "redisson_release",
+    "redisson_release_fast",
+    "redisson_common",
+    "redisson_grants",
+    "redisson_release"
+);
 static RENEW: Script =
     script!("redisson_renew", "redisson_common", "redisson_grants", "redisson_renew");
+/// The same by the lock's own key, while its slot migrates.
+static RELEASE_LOCK: Script = script!("redisson_release_lock", "redisson_release_fast");
+static RENEW_LOCK: Script =
+    script!("redisson_renew_lock", "redisson_common", "redisson_renew_lock");
 static REVOKE: Script =
     script!("redisson_revoke", "redisson_common", "redisson_grants", "redisson_revoke");
 static FORCE: Script = script!("redisson_force", "redisson_common", "redisson_force");

@@ -79,6 +79,20 @@ impl Names {
         Err(LockError::invalid(ENGINE, "name", message).with_name(name))
     }
 
+    /// Checks that a latch's channel is in the slot of its key, as Redisson's scripts need it.
+    ///
+    /// # Errors
+    /// `Invalid`: it is not.
+    pub(crate) fn check_latch(&self, name: &LockName) -> Result<(), LockError> {
+        let key = self.map(name).key;
+        if !key.contains(['{', '}']) {
+            return Ok(());
+        }
+        let message = "the name of a latch must have no `{` or `}` in a cluster: Redisson puts \
+                       braces around all of it";
+        Err(LockError::invalid(ENGINE, "name", message).with_name(name))
+    }
+
     /// Returns the channel on which the release of a lock is published.
     pub(crate) fn channel(&self, mapped: &Mapped, mode: Mode, kind: LockKind) -> String {
         let channel = match mode {

@@ -10,7 +10,10 @@ use holdline_core::{
 
 use super::names::{Mapped, Names};
 use super::owner::owner_of;
-use super::{FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RENEW, REVOKE};
+use super::{
+    FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RELEASE_LOCK, RENEW, RENEW_LOCK,
+    REVOKE,
+};
 use crate::args::Args;
 use crate::engine::MAX_SHOWN;
 use crate::error::ENGINE;
@@ -108,6 +111,32 @@ impl RequestContext {
         // With a mark it is correct in any order; without one, its copies undo unanswered requests.
         let routing = RoutingPolicy::Undo(*lease_id.as_bytes());
         Call { routing, ..self.call(&RELEASE, self.grant_keys(&mapped, *lease_id), args) }
+    }
+
+    /// Releases a mutex by its own key; `None` for a request that needs more keys.
+    pub(super) fn release_lock(
+        &self,
+        request: &ReleaseRequest,
+        verbs: PublishVerbs,
+    ) -> Option<Call> {
+        if tombstone_of(request.ending).is_some() {
+            return None;
+        }
+        let full = self.release(request, verbs);
+        let keys = Args::from([self.names.map(&request.name).key]);
+        Some(Call { script: &RELEASE_LOCK, keys, ..full })
+    }
+
+    /// Renews a mutex by its own key; `None` for a request that needs more keys.
+    pub(super) fn renew_lock(&self, renewals: &[&RenewRequest]) -> Option<Call> {
+        let [RenewRequest { name, lease_id, purpose: Purpose::Keep(hold), .. }] = renewals else {
+            return None;
+        };
+        let mut args = Args::with_capacity(ROOM);
+        args.push(owner_of(*lease_id));
+        args.push_number(hold.duration().map(millis).unwrap_or_default());
+        args.push(kind_of(*hold));
+        Some(self.call(&RENEW_LOCK, Args::from([self.names.map(name).key]), args))
     }
 
     /// Makes one call that renews many grants; in a cluster all are of one name.

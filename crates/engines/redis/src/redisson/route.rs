@@ -113,12 +113,14 @@ impl Route {
         }
     }
 
-    /// Sends a call that concerns these names: on a cluster, one.
+    /// Sends a call about this name, and, if other names are in it, on no cluster. While the slot
+    /// of the name migrates, `lock_key_only` makes the call that needs no other key.
     pub(super) async fn send(
         &self,
         (names, name): (&Names, &LockName),
         (purpose, deadline): (Purpose, Duration),
         call: impl Fn() -> Call + Send + Sync,
+        lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Sent, LockError> {
         match self {
             Route::Server { link, replica_acks, clock } => {
@@ -135,7 +137,6 @@ impl Route {
             }
             Route::Cluster { router, .. } => {
                 let slot = names.slot(name)?;
-                let lock_key_only = || None;
                 let request =
                     SlotRequest { slot, deadline, full: &call, lock_key_only: &lock_key_only };
                 Ok(Sent { value: router.send(request).await?, facts: None })
@@ -151,6 +152,14 @@ impl Route {
                 replica_acks.confirm(run).await
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns how long to wait for the nodes of a cluster.
+    pub(super) fn slowest_trip(&self) -> Option<Duration> {
+        match self {
+            Route::Server { .. } => None,
+            Route::Cluster { router, .. } => Some(router.slowest_trip()),
         }
     }
 

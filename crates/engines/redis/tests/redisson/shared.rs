@@ -106,7 +106,7 @@ async fn what_is_not_of_the_requested_kind_is_foreign_and_stays_as_it_is() {
 }
 
 /// Returns the next hint for a lease id.
-async fn next(hints: &mut Hints) -> Hint {
+pub(crate) async fn next(hints: &mut Hints) -> Hint {
     let hint = poll_fn(|context| hints.as_mut().poll_next(context));
     tokio::time::timeout(PATIENCE, hint).await.expect("a hint comes").expect("the watch is open")
 }
@@ -301,7 +301,8 @@ async fn a_broken_token_counter_grants_nothing() {
         ] {
             let reply = engine.try_acquire(&attempt(mode, kind)).await;
             let foreign = reply.as_ref().is_err_and(|error| {
-                matches!(error.kind(), ErrorKind::Foreign { found } if found.contains("token counter"))
+                let found = "token counter";
+                matches!(error.kind(), ErrorKind::Foreign { found: seen } if seen.contains(found))
             });
             assert!(foreign, "{value} {mode:?}: {reply:?}");
             assert_eq!(keys(&server), ["redisson_lock_token:{a}"]);

@@ -20,7 +20,12 @@ pub(crate) async fn engine(server: &RedisServer, parameters: &str) -> RedissonEn
 
 pub(crate) async fn connect(url: &str, parameters: &str) -> Result<RedissonEngine, LockError> {
     let options = RedisOptions::from_url(&format!("{url}?dialect=redisson&{parameters}"))?;
-    let options = options.with_command_timeout(PATIENCE).with_connect_timeout(PATIENCE);
+    let options = match parameters.contains("command_timeout_ms") {
+        true => options,
+        // A limit that a busy machine does not reach.
+        false => options.with_command_timeout(PATIENCE),
+    };
+    let options = options.with_connect_timeout(PATIENCE);
     RedissonEngine::connect(&options, Arc::new(MachineClock)).await
 }
 

@@ -1,0 +1,15 @@
+-- KEYS and ARGV as for a lock. A free lock without a mark of the lease id is taken at once: defining the
+-- functions of the other cases costs more than these commands.
+if ARGV[5] == '-' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+  local token = not KEYS[3] and 1 or redis.pcall('INCR', KEYS[3])
+  local is_number = type(token) == 'number'
+  if is_number and token >= 1 and token <= MAX_TOKEN then
+    local time = redis.call('TIME')
+    token = string.format('%016.0f', token)
+    local record = string.format('%s:%010d%06d:%s:%s', token, time[1], time[2], ARGV[3], ARGV[4])
+    redis.call('HSET', KEYS[1], ARGV[1], '1', 'holdline', record)
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    return token
+  end
+  if is_number then redis.call('DECR', KEYS[3]) end
+end

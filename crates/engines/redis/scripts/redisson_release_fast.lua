@@ -1,0 +1,14 @@
+-- KEYS and ARGV as for a release. Releases a mutex by its own key; goes on in any other case.
+if ARGV[3] == '0' then
+  local found = redis.pcall('HMGET', KEYS[1], 'mode', ARGV[1], 'holdline')
+  if not found.err and not found[1] and found[2] then
+    redis.call('DEL', KEYS[1])
+    for verb in string.gmatch(ARGV[4], '%u+') do
+      redis.pcall(verb, 'redisson_lock__channel:' .. ARGV[5], '0')
+    end
+    local since = found[3] and tonumber(string.sub(found[3], 18, 33))
+    if not since then return 'released' end
+    local time = redis.call('TIME')
+    return { 'released', math.max(time[1] * 1000000 + time[2] - since, 0) }
+  end
+end

@@ -115,7 +115,7 @@ async fn stopped(servers: &Servers) -> Case {
 
 fn write(fence: &RedisFence, token: u64, value: &str) -> Result<RedisCall, String> {
     let token = FencingToken::new(token).map_err(message_of)?;
-    fence.check_and_set(&Proof::exclusive(token), value.to_owned()).map_err(message_of)
+    fence.check_and_set(&Proof::exclusive(token), value).map_err(message_of)
 }
 
 fn texts(words: &[Vec<u8>]) -> impl Iterator<Item = String> {
@@ -158,7 +158,7 @@ async fn contended_while_it_moves(servers: &Servers) -> Result<History, String> 
     let lease = Duration::from_secs(4);
     let options = holdline::LockOptions::default().with_lease_duration(lease);
     let mutex = ours.client.mutex_with("to-and-fro", &options).map_err(message_of)?;
-    let party = Party { kind: "fenced", ours: Wanted::Mutex(mutex), count: 4, weight: 1 };
+    let party = Party { kind: "fenced", ours: Wanted::Mutex(Box::new(mutex)), count: 4, weight: 1 };
     let storm = Storm { lasts: LASTS, lease, may_fail: true };
     let slot = cluster.slot_of("to-and-fro");
     let moves = async {

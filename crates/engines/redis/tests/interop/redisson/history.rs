@@ -31,7 +31,7 @@ pub(crate) struct Hold {
 /// What a task of ours wants.
 #[derive(Clone)]
 pub(crate) enum Wanted {
-    Mutex(Mutex),
+    Mutex(Box<Mutex>),
     Read(RwLock),
     Write(RwLock),
     Permit(Semaphore),

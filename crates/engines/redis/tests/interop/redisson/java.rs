@@ -63,18 +63,25 @@ impl Java {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked for")
         };
-        let mut output = BufReader::new(output);
+        let (child, input) = (Mutex::new(child), Mutex::new(input));
+        let (version, client, threads) = <(String, String, Threads)>::default();
+        // From here on its drop ends the process.
+        let mut java = Java { child, input, threads, version, client };
+        java.begin(BufReader::new(output))?;
+        Ok(Arc::new(java))
+    }
+
+    /// Reads the first line, and starts the thread that reads all others.
+    fn begin(&mut self, mut output: BufReader<ChildStdout>) -> Result<(), String> {
         let mut ready = String::new();
         output.read_line(&mut ready).map_err(|why| why.to_string())?;
         let ["ready", version, client] = ready.split_whitespace().collect::<Vec<_>>()[..] else {
-            return Err(format!("Java with {arguments:?} began with {ready:?}"));
+            return Err(format!("Java began with {ready:?}"));
         };
-        let threads = Threads::default();
-        let receivers = threads.clone();
-        std::thread::spawn(move || dispatch(output, &receivers));
-        let (version, client) = (version.to_owned(), client.to_owned());
-        let (child, input) = (Mutex::new(child), Mutex::new(input));
-        Ok(Arc::new(Java { child, input, threads, version, client }))
+        (self.version, self.client) = (version.to_owned(), client.to_owned());
+        let threads = self.threads.clone();
+        std::thread::spawn(move || dispatch(output, &threads));
+        Ok(())
     }
 
     /// Names a thread, which starts with its first request.

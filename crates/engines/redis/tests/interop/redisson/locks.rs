@@ -44,7 +44,7 @@ pub(crate) async fn we_are_refused(ours: &Ours, name: &str) -> Result<HolderFiel
     };
     let left = holder.left.ok_or("the holder has no time left")?;
     ensure!(!left.is_zero() && left <= LONG, "{left:?} left of {LONG:?}");
-    Ok(holder.metadata.fields().clone())
+    Ok(holder.metadata.fields())
 }
 
 pub(crate) async fn both_ways(world: &World<'_>, name: &str) -> Case {

@@ -83,7 +83,7 @@ async fn storms(world: &World<'_>) -> Vec<(&'static str, Outcome)> {
 fn row(
     servers: &Servers,
     major: &str,
-    cases: impl AsyncFn(&World<'_>) -> Vec<(&'static str, Outcome)>,
+    cases: &impl AsyncFn(&World<'_>) -> Vec<(&'static str, Outcome)>,
 ) -> (TableRow, Figures) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -117,7 +117,7 @@ fn run(
             for major in VERSIONS {
                 let done = &done;
                 scope.spawn(move || {
-                    let line = row(servers, major, cases);
+                    let line = row(servers, major, &cases);
                     done.lock().expect("no panic holds it").push((at, major, line));
                 });
             }

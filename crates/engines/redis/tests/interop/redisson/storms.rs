@@ -26,7 +26,7 @@ async fn exclusive(
     kind: &'static str,
 ) -> Result<History, String> {
     let mutex = ours.client.mutex_with(name, &long()).map_err(message_of)?;
-    let party = Party { kind, ours: Wanted::Mutex(mutex), count: CONTENDERS, weight: 1 };
+    let party = Party { kind, ours: Wanted::Mutex(Box::new(mutex)), count: CONTENDERS, weight: 1 };
     Storm::CALM.run(&world.java, name, &[party]).await
 }
 

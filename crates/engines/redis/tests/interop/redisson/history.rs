@@ -34,7 +34,7 @@ pub(crate) enum Wanted {
     Mutex(Box<Mutex>),
     Read(RwLock),
     Write(RwLock),
-    Permit(Semaphore),
+    Permit(Box<Semaphore>),
 }
 
 impl Wanted {

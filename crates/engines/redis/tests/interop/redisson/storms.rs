@@ -53,7 +53,7 @@ pub(crate) async fn permits(world: &World<'_>, name: &str) -> Case {
     let semaphore = world.bare.client.semaphore_with(name, PERMITS, &long()).map_err(message_of)?;
     let first = format!("set permits {name} {PERMITS}");
     world.thread(name, "sets").expect(&first, "true").await?;
-    let ours = Wanted::Permit(semaphore);
+    let ours = Wanted::Permit(Box::new(semaphore));
     let party = Party { kind: "permits", ours, count: CONTENDERS, weight: 1 };
     let history = Storm::CALM.run(&world.java, name, &[party]).await?;
     done(world, "permits", &history, u64::from(PERMITS))

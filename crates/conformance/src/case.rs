@@ -114,11 +114,15 @@ pub enum Feature {
     Repeat,
     /// Count-down latches.
     Latch,
+    /// Counting semaphores.
+    Counting,
+    /// A queue for exclusive locks that ask for it.
+    FairOnRequest,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 15] = [
+    pub const ALL: [Feature; 17] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -134,6 +138,8 @@ impl Feature {
         Feature::Metadata,
         Feature::Repeat,
         Feature::Latch,
+        Feature::Counting,
+        Feature::FairOnRequest,
     ];
 
     /// Returns whether the engine has this capability.
@@ -154,6 +160,8 @@ impl Feature {
             Feature::Metadata => capabilities.metadata,
             Feature::Repeat => capabilities.repeat,
             Feature::Latch => capabilities.latch,
+            Feature::Counting => capabilities.counting,
+            Feature::FairOnRequest => capabilities.fair_on_request,
         }
     }
 
@@ -172,7 +180,9 @@ impl Feature {
             | Feature::Fencing
             | Feature::Claim
             | Feature::Repeat
-            | Feature::Metadata => return Ok(()),
+            | Feature::Metadata
+            | Feature::FairOnRequest => return Ok(()),
+            Feature::Queue if Feature::FairOnRequest.is_in(bench.capabilities()) => return Ok(()),
             Feature::Shared => contender.with_mode(Mode::Shared).ask(false).await.err(),
             Feature::Permits => {
                 let mode = Mode::Permits { count: 1, of: 2 };
@@ -201,6 +211,10 @@ impl Feature {
             Feature::Latch => {
                 let command = holdline_core::LatchCommand::Count;
                 bench.operate(Operation::Latch { name: name.clone(), command }).await.err()
+            }
+            Feature::Counting => {
+                let command = holdline_core::CountingCommand::Available;
+                bench.operate(Operation::Counting { name: name.clone(), command }).await.err()
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };

@@ -213,7 +213,8 @@ impl Engine for TableEngine {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
-            | Operation::Latch { name, .. } => name,
+            | Operation::Latch { name, .. }
+            | Operation::Counting { name, .. } => name,
             Operation::RaiseFence { .. } => &everywhere,
         };
         match self.apply(name, &Command::Operate(operation.clone())) {

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::LockError;
 use crate::lease::{Hold, MAX_LEASE, MIN_LEASE};
-use crate::mode::Mode;
+use crate::mode::{LockKind, Mode};
 
 /// How a grant ends if its holder falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,6 +67,9 @@ pub struct Capabilities {
     pub identity: String,
     /// Grants in the order in which contenders queued.
     pub fair: bool,
+    /// Contenders for an exclusive lock queue, and are granted in that order, if the options of the
+    /// lock ask for it. Without that they neither queue nor pass the queue.
+    pub fair_on_request: bool,
     /// Shared mode.
     pub shared: bool,
     /// Permits.
@@ -91,6 +94,8 @@ pub struct Capabilities {
     pub metadata: bool,
     /// Count-down latches: [`crate::latch`].
     pub latch: bool,
+    /// Counting semaphores, which have no leases: [`crate::counting`].
+    pub counting: bool,
     /// How a grant ends if its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
@@ -114,13 +119,14 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Returns the capabilities of the reference: the lock table with every feature. A latch is no
-    /// part of it.
+    /// Returns the capabilities of the reference: the lock table with every feature. Latches and
+    /// counting semaphores are no part of it, and it is always fair.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
             identity: identity.into(),
             fair: true,
+            fair_on_request: false,
             shared: true,
             permits: true,
             fencing: true,
@@ -133,6 +139,7 @@ impl Capabilities {
             detach: true,
             metadata: true,
             latch: false,
+            counting: false,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Claim,
@@ -171,6 +178,32 @@ impl Capabilities {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether a contender for this lock may queue: always, or because the lock asks for
+    /// it.
+    pub fn may_queue(&self, mode: Mode, kind: LockKind) -> bool {
+        self.queue || (self.fair_on_request && mode == Mode::Exclusive && kind.is_mutex())
+    }
+
+    /// Checks that a lock of this mode can be fair.
+    ///
+    /// # Errors
+    /// `Unsupported`. No request was sent.
+    pub fn check_fair(&self, mode: Mode) -> Result<(), LockError> {
+        match mode {
+            _ if self.fair => Ok(()),
+            Mode::Exclusive if self.fair_on_request => Ok(()),
+            _ if self.fair_on_request => {
+                Err(self.lacks("the option `fair` for anything but a mutex"))
+            }
+            _ => Err(self.lacks("the option `fair`: grants have no order here")),
+        }
+    }
+
+    /// Makes the error for counting semaphores, which are missing here.
+    pub fn lacks_counting(&self) -> LockError {
+        self.lacks("counting semaphores, which only Redis with `dialect=redisson` has")
     }
 
     /// Makes the error for a feature that is missing here.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::capabilities::Capabilities;
+use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
 use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::{Hold, MAX_FIRST_LEASE};
@@ -110,7 +111,7 @@ impl AcquireRequest {
             let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
             return Err(LockError::invalid(engine, "claim_window", message));
         }
-        if self.queue && !profile.queue {
+        if self.queue && !profile.may_queue(self.mode, self.kind) {
             return Err(profile.lacks("queueing"));
         }
         Ok(())
@@ -319,6 +320,13 @@ pub enum Operation {
         /// The command.
         command: LatchCommand,
     },
+    /// Sends a command to a counting semaphore, which is no lock and has no leases.
+    Counting {
+        /// The name of the semaphore.
+        name: LockName,
+        /// The command.
+        command: CountingCommand,
+    },
 }
 
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
@@ -351,6 +359,9 @@ impl Operation {
             Operation::Latch { name, command } => {
                 command.check(capabilities).map_err(|error| error.with_name(name))
             }
+            Operation::Counting { name, command } => {
+                command.check(capabilities).map_err(|error| error.with_name(name))
+            }
         }
     }
 
@@ -360,7 +371,8 @@ impl Operation {
             Operation::Revoke { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
-            | Operation::Latch { name, .. } => Some(name),
+            | Operation::Latch { name, .. }
+            | Operation::Counting { name, .. } => Some(name),
             Operation::RaiseFence { .. } => None,
         }
     }
@@ -434,6 +446,8 @@ pub enum OperationReply {
     NothingThere,
     /// The state of the latch.
     Latch(LatchReply),
+    /// The state of the counting semaphore.
+    Counting(CountingReply),
 }
 
 /// A notification of a watch. It is never a grant.

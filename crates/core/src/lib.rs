@@ -19,6 +19,7 @@ pub mod capabilities;
 pub mod checkup;
 pub mod contract;
 mod contract_times;
+pub mod counting;
 pub mod engine;
 pub mod error;
 mod escape;
@@ -52,6 +53,7 @@ pub use contract::{
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 pub use contract_times::ContractTimes;
+pub use counting::{CountingCommand, CountingReply};
 pub use engine::{Answer, Engine, Hints};
 pub use error::{Certainty, ErrorKind, LockError, LostReason};
 pub use escape::Escaped;

@@ -32,6 +32,7 @@ mod client;
 mod client_options;
 mod clock;
 mod core;
+mod counting_semaphore;
 mod election;
 mod engines;
 mod entropy;
@@ -79,11 +80,13 @@ pub use class::{Class, MAX_CLASSES};
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
 pub use clock::{ManualClock, SystemClock};
+pub use counting_semaphore::CountingSemaphore;
 pub use election::{Election, Leader, Leaders, Leadership, MAX_VALUE_BYTES};
 pub use engines::checkup;
 pub use grant::RiskReason;
 pub use guard::Guard;
 pub use held::Held;
+pub use holdline_core::counting::MAX_PERMITS;
 pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,

@@ -62,12 +62,21 @@ pub enum OnLost {
 pub struct LockOptions {
     pub(crate) lease_duration: Option<Duration>,
     pub(crate) renew_interval: Option<Duration>,
-    pub(crate) wait: Option<Duration>,
+    pub(crate) waiting: Waiting,
     pub(crate) keep: Keep,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) about: About,
     pub(crate) lease_id: Option<ChosenId>,
+}
+
+/// How a contender waits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waiting {
+    /// For how long; `None` for ever.
+    pub(crate) limit: Option<Duration>,
+    /// In the order of queueing, also where the engine does so only on request.
+    pub(crate) fair: bool,
 }
 
 /// A lease id that the caller has chosen.
@@ -109,7 +118,20 @@ impl LockOptions {
     /// Sets how long to wait for the name; for ever unless set.
     #[must_use]
     pub fn with_wait(mut self, wait: Duration) -> LockOptions {
-        self.wait = Some(wait);
+        self.waiting.limit = Some(wait);
+        self
+    }
+
+    /// Sets whether contenders that wait are granted in the order in which they queued.
+    ///
+    /// Without it, that is as the engine does it. An engine that is always fair accepts it, and it
+    /// changes nothing; one that cannot order its grants refuses it when the lock is built
+    /// ([`Capabilities::fair`](crate::Capabilities),
+    /// [`Capabilities::fair_on_request`](crate::Capabilities)). In Redis with `dialect=redisson` a
+    /// mutex with it is an `RFairLock`, and one without it never passes the queue.
+    #[must_use]
+    pub fn with_fair(mut self, fair: bool) -> LockOptions {
+        self.waiting.fair = fair;
         self
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) keep: Keep,
     /// How long to wait; `None` for ever.
     pub(crate) wait: Option<Duration>,
+    /// Contenders queue in the store.
+    pub(crate) queues: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
@@ -80,7 +82,9 @@ impl Plan {
                 .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,
             keep: options.keep,
-            wait: options.wait,
+            wait: options.waiting.limit,
+            queues: capabilities.queue
+                || (options.waiting.fair && capabilities.may_queue(mode, LockKind::Mutex)),
             max_hold: options.max_hold,
             on_lost: options.on_lost,
             metadata,
@@ -143,6 +147,9 @@ fn check(
 ) -> Result<(), LockError> {
     let engine = capabilities.engine;
     capabilities.check(mode, hold)?;
+    if options.waiting.fair {
+        capabilities.check_fair(mode)?;
+    }
     let fixed = !matches!(options.keep, Keep::Renewed | Keep::Live);
     if fixed && options.renew_interval.is_some() {
         let message = "a lease that is not renewed has no renew interval";

@@ -31,5 +31,8 @@ pub struct Fencing;
 #[doc = include_str!("../../../docs/latch.md")]
 pub struct Latch;
 
+#[doc = include_str!("../../../docs/redisson.md")]
+pub struct Redisson;
+
 #[doc = include_str!("../../../docs/once-per-slot.md")]
 pub struct OncePerSlot;

@@ -13,6 +13,7 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
+use holdline_core::counting::CountingCommand;
 use holdline_core::latch::LatchCommand;
 use holdline_core::{
     AcquireReply, Hints, Hold, ListRequest, LockError, Operation, Purpose, ReleaseReply,
@@ -174,11 +175,15 @@ pub(crate) async fn operate(
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Unfrozen, name))
         }
-        Operation::Latch { name, command: LatchCommand::Count } => {
+        Operation::Latch { name, command: LatchCommand::Count }
+        | Operation::Counting {
+            name,
+            command: CountingCommand::Available | CountingCommand::Await { .. },
+        } => {
             identity.may_on(Right::View, name.as_str())?;
             None
         }
-        Operation::Latch { name, .. } => {
+        Operation::Latch { name, .. } | Operation::Counting { name, .. } => {
             identity.may_on(Right::Lock, name.as_str())?;
             None
         }

@@ -72,7 +72,7 @@ pub(crate) async fn revoke(
         OperationReply::Notified { left } => {
             RevokedBody { ended: false, left_ms: left.map(millis) }
         }
-        OperationReply::NothingThere | OperationReply::Latch(_) => {
+        OperationReply::NothingThere | OperationReply::Latch(_) | OperationReply::Counting(_) => {
             return Err(Problem::stale_token());
         }
     };

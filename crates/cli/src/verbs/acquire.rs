@@ -80,6 +80,7 @@ pub(crate) async fn run(
     let lease = lease.unwrap_or_else(|| common::default_lease(session, console));
     let mut options =
         about.options(LockOptions::default())?.with_keep(Keep::Detached).with_lease_duration(lease);
+    options = options.with_fair(arguments.mode.fair);
     if let Some(lease_id) = lease_id {
         options = options.with_lease_id(lease_id);
     }

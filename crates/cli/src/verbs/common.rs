@@ -31,6 +31,10 @@ pub(crate) struct ModeArgs {
     /// Take K of the N permits of NAME; K may be omitted (1)
     #[arg(long, value_name = "K/N", value_parser = permits)]
     pub(crate) permits: Option<Mode>,
+    /// Be granted in the order of queueing also where a store does that only on request, as Redis
+    /// with `dialect=redisson`; refused where it is impossible
+    #[arg(long, conflicts_with_all = ["shared", "permits"])]
+    pub(crate) fair: bool,
 }
 
 impl ModeArgs {

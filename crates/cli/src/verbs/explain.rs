@@ -195,6 +195,10 @@ fn waiting(capabilities: &Capabilities) -> String {
     let order = match (capabilities.queue, capabilities.fair) {
         (true, true) => "Contenders get the name in the order in which they queued",
         (true, false) => "Contenders queue, without a promise of order",
+        (false, _) if capabilities.fair_on_request => {
+            "There is no queue unless the lock is fair (`--fair`): the first request gets a name \
+             that became free"
+        }
         (false, _) => "There is no queue: the first request gets a name that became free",
     };
     match (capabilities.queue, capabilities.hand_off) {

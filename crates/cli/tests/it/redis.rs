@@ -61,6 +61,36 @@ fn a_lock_is_shared_with_a_plain_client() {
 }
 
 #[test]
+fn fair_locks_are_those_of_a_store_that_can_order_its_grants() {
+    let redis = Redis::start();
+    let run = |parameters: &str, arguments: &[&str]| {
+        let url = format!("{}?command_timeout_ms=10000&{parameters}", redis.server.url());
+        output(redis.world.command(arguments).env("HOLDLINE_URL", url))
+    };
+    let job = ["run", "--fair", "demo", "--", "echo", "ran"];
+    for parameters in ["dialect=redisson", "dialect=redisson&fencing=off", "dialect=native"] {
+        let ran = run(parameters, &job);
+        assert_eq!((ran.code, ran.stdout.as_str()), (0, "ran\n"), "{parameters}: {ran:?}");
+    }
+    // Somebody waits for the lock of Redisson, who is dead in a long time only.
+    let mut raw = redis.server.raw();
+    let owner = "b983c153-7421-469a-addb-44fb92259a1b:77";
+    raw.send(&["RPUSH", "redisson_lock_queue:{demo}", owner]).expect("the server answers");
+    for fair in [&["--fair"][..], &[]] {
+        let line = [&["run", "--try"], fair, &["demo", "--", "true"]].concat();
+        let busy = run("dialect=redisson", &line);
+        assert_eq!(busy.code, 75, "{line:?}: {busy:?}");
+    }
+    let who = run("dialect=redisson", &["who", "demo"]);
+    assert!(who.stdout.contains("a Redisson client"), "{who:?}");
+    let refused = run("dialect=plain", &job);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    assert!(refused.stderr.contains("the option `fair`"), "{refused:?}");
+    let contradicts = run("dialect=redisson", &["run", "--fair", "--shared", "demo", "--", "true"]);
+    assert_eq!(contradicts.code, 64, "{contradicts:?}");
+}
+
+#[test]
 fn a_job_holds_the_name_and_is_shown() {
     let redis = Redis::start();
     let first = redis.run(&["run", "demo", "--", "sh", "-c", "echo $HOLDLINE_FENCING_TOKEN"]);

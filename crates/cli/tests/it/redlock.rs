@@ -439,6 +439,8 @@ fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
         (&with("dialect=plian"), &["who", "demo"], "must be `native` or `plain` or `redisson`"),
         (&with("dialect=plain&fencing=no"), &["who", "demo"], "must be `on` or `off`"),
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
+        (&with("dialect=redisson"), &["who", "demo"], "`fencing=off`"),
+        (&with("dialect=redisson&fencing=off"), &["fence", "bump", "--to", "9"], "fencing tokens"),
         (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),
     ] {
         let output = output(&mut redlock.command_on(url, line));

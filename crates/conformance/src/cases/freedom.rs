@@ -87,7 +87,7 @@ async fn never_shortened(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn silent_leaves(bench: Bench) -> Verdict {
+pub(super) async fn silent_leaves(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let lease = bench.lease();

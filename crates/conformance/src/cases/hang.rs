@@ -52,7 +52,7 @@ pub(super) async fn hint(hints: &mut Hints, wanted: Hint) -> Result<(), Failure>
     }
 }
 
-async fn release_notifies(bench: Bench) -> Verdict {
+pub(super) async fn release_notifies(bench: Bench) -> Verdict {
     let name = bench.name();
     let mut holder = bench.contender_on(0, &name);
     holder.take().await?;
@@ -68,7 +68,7 @@ async fn release_notifies(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn reported_late(bench: Bench) -> Verdict {
+pub(super) async fn reported_late(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut next = bench.contender(&name);
@@ -121,7 +121,7 @@ async fn others_report(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn heartbeat_finds(bench: Bench) -> Verdict {
+pub(super) async fn heartbeat_finds(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut next = bench.contender(&name);
@@ -134,7 +134,7 @@ async fn heartbeat_finds(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn heartbeat_outlives(bench: Bench) -> Verdict {
+pub(super) async fn heartbeat_outlives(bench: Bench) -> Verdict {
     let name = bench.name();
     let mut next = bench.contender(&name);
     bench.contender(&name).for_lease(bench.lease()).take().await?;
@@ -145,7 +145,7 @@ async fn heartbeat_outlives(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn bounded_look(bench: Bench) -> Verdict {
+pub(super) async fn bounded_look(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;
@@ -245,7 +245,7 @@ async fn full_batch(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn many_watches(bench: Bench) -> Verdict {
+pub(super) async fn many_watches(bench: Bench) -> Verdict {
     let name = bench.name();
     let mut holder = bench.contender(&name);
     holder.take().await?;

@@ -216,7 +216,7 @@ async fn not_anew(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn not_queued_anew(bench: Bench) -> Verdict {
+pub(super) async fn not_queued_anew(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut silent = bench.contender(&name).for_lease(bench.lease());

@@ -5,8 +5,10 @@
 
 mod any_of;
 mod certainty;
+mod counting;
 mod election;
 mod exclusion;
+mod fair;
 mod fencing;
 mod foreign;
 mod freedom;
@@ -37,6 +39,8 @@ pub(crate) fn all() -> Vec<Case> {
         certainty::cases(),
         foreign::cases(),
         latch::cases(),
+        counting::cases(),
+        fair::cases(),
         operator::cases(),
         election::cases(),
     ]

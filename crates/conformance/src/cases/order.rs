@@ -71,7 +71,7 @@ async fn still_waits(contender: &Contender) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn fifo(bench: Bench) -> Verdict {
+pub(super) async fn fifo(bench: Bench) -> Verdict {
     let (mut holder, waiting) = queue_up(&bench, [Mode::Exclusive; 10]).await?;
     for place in 0..waiting.len() {
         holder.let_go().await?;
@@ -93,7 +93,7 @@ async fn fifo(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn newcomer(bench: Bench) -> Verdict {
+pub(super) async fn newcomer(bench: Bench) -> Verdict {
     let (holder, waiting) = queue_up(&bench, [Mode::Exclusive; 2]).await?;
     let newcomer = || bench.contender(&holder.request.name);
     newcomer().is_refused().await?;
@@ -106,7 +106,7 @@ async fn newcomer(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn asking_again(bench: Bench) -> Verdict {
+pub(super) async fn asking_again(bench: Bench) -> Verdict {
     let (_holder, waiting) = queue_up(&bench, [Mode::Exclusive; 3]).await?;
     for (place, contender) in waiting.iter().enumerate().rev() {
         match contender.ask(true).await? {

@@ -134,7 +134,7 @@ async fn dropped_queued(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn given_up_queued(bench: Bench) -> Verdict {
+pub(super) async fn given_up_queued(bench: Bench) -> Verdict {
     let holder = bench.contender(&bench.name());
     holder.take().await?;
     let mut contender = bench.contender(&holder.request.name);
@@ -146,7 +146,7 @@ async fn given_up_queued(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn given_up_handed(bench: Bench) -> Verdict {
+pub(super) async fn given_up_handed(bench: Bench) -> Verdict {
     let holder = bench.contender(&bench.name());
     holder.take().await?;
     let mut first = bench.contender(&holder.request.name);

@@ -100,7 +100,7 @@ async fn other_name(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn queued_release(bench: Bench) -> Verdict {
+pub(super) async fn queued_release(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let (mut leaving, mut staying) = (bench.contender(&name), bench.contender(&name));

@@ -85,6 +85,7 @@ fn run(
             Operation::Unfreeze { .. } => table.unfreeze()?,
             Operation::RaiseFence { .. } => Ok(OperationReply::Done),
             Operation::Latch { .. } => Err(table.profile.lacks("latches")),
+            Operation::Counting { .. } => Err(table.profile.lacks_counting()),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -26,6 +26,7 @@ impl Store {
                 Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
             )),

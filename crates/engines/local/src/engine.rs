@@ -271,6 +271,9 @@ impl Engine for LocalEngine {
                 };
                 return self.shared.command(name, work, |reply| reply);
             }
+            Operation::Counting { .. } => {
+                return Answer::ready(Err(self.shared.capabilities.lacks_counting()));
+            }
             Operation::RaiseFence { to } => {
                 let to = *to;
                 return self.shared.enter(
@@ -290,9 +293,9 @@ impl Engine for LocalEngine {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
-                Operation::RaiseFence { .. } | Operation::Latch { .. } => {
-                    Ok(Ok(OperationReply::Done))
-                }
+                Operation::RaiseFence { .. }
+                | Operation::Latch { .. }
+                | Operation::Counting { .. } => Ok(Ok(OperationReply::Done)),
             })
         };
         self.shared.command(&name, work, |reply| reply)

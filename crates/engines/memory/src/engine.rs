@@ -252,6 +252,7 @@ impl Engine for MemoryEngine {
                 }
                 Ok(OperationReply::Latch(reply))
             }
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {
                     let mut shard = shard.lock();

@@ -337,6 +337,7 @@ impl Inner {
                 self.operated("unfreeze", &[Value::Bytes(&bytes(name))]).await
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }

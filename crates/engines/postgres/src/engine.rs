@@ -354,6 +354,7 @@ impl Inner {
                 replies::unfrozen(&rows?)
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;

@@ -1,5 +1,6 @@
 -- Finds and ends the grant of a lease id, whichever kind of lock it is of.
--- A grant's keys: the name, the mark of the lease id, the records, the permits, the read hold.
+-- A grant's keys: the name, the mark of the lease id, the records, the permits, the read hold. Those that end
+-- a grant have the queue of a fair lock behind them: its list, its scores, its heartbeats.
 
 -- Returns the kind of a grant (lock, read, write, permits) and its record; nil if there is none; nil, nil
 -- and what is under the name instead, if that is nothing of Redisson's.
@@ -66,4 +67,5 @@ local function end_grant(kind, keys, owner, id, record, verbs, tag)
   end
   call('DEL', keys.lock)
   publish(verbs, 'redisson_lock__channel:' .. tag, '0')
+  wake_next(keys, verbs, tag)
 end

@@ -1,8 +1,10 @@
--- KEYS: the name, records, permits, and the token counter with fencing.
--- ARGV: how many holders to show at most, the tag of the name.
+-- KEYS: the name, records, permits, the list of those that wait for a fair lock, and the token counter with
+--       fencing.
+-- ARGV: how many holders and waiters to show at most, the tag of the name.
 -- Returns 'free'; or now, the kind (lock, read, write, permits), how many permits there are or 0, how many
--- holders, for each holder its field or id, its count, its ms left and its record, and the last token.
-local NAME, RECORDS, PERMITS, COUNTER = unpack(KEYS)
+-- holders, for each holder its field or id, its count, its ms left and its record, the last token, how many
+-- wait, and who.
+local NAME, RECORDS, PERMITS, WAITERS, COUNTER = unpack(KEYS)
 local most, tag = tonumber(ARGV[1]), ARGV[2]
 local now_us = microseconds()
 local views, holders = {}, 0
@@ -13,10 +15,13 @@ local function add(field, count, left, record)
 end
 
 local function reply(kind, total)
-  if holders == 0 then return 'free' end
+  local length = kind == 'permits' and 0 or redis.pcall('LLEN', WAITERS)
+  if type(length) == 'table' then length = 0 end
+  if holders == 0 and length == 0 then return 'free' end
+  local waiters = length > 0 and call('LRANGE', WAITERS, 0, most - 1) or {}
   local last = COUNTER and redis.pcall('GET', COUNTER)
   if type(last) ~= 'string' then last = false end
-  return { 'held', format('%.0f', now_us), kind, total, holders, views, last }
+  return { 'held', format('%.0f', now_us), kind, total, holders, views, last, length, waiters }
 end
 
 local text = redis.pcall('GETRANGE', NAME, 0, 20)
@@ -41,7 +46,7 @@ if type(text) == 'string' and (text ~= '' or call('EXISTS', NAME) == 1) then
 end
 local lock, other = lock_at(NAME)
 if other then return { 'foreign', other } end
-if not lock then return 'free' end
+if not lock then return reply('lock', 0) end
 for field, count in pairs(lock.counts) do
   local left = call('PTTL', NAME)
   local record = lock.record

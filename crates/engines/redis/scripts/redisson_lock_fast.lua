@@ -1,7 +1,7 @@
--- KEYS and ARGV as for a lock. A free lock without a mark of the lease id is taken at once: defining the
--- functions of the other cases costs more than these commands.
-if ARGV[5] == '-' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  local token = not KEYS[3] and 1 or redis.pcall('INCR', KEYS[3])
+-- KEYS and ARGV as for a lock. A free lock without a queue and without a mark of the lease id is taken at once:
+-- defining the functions of the other cases costs more than these commands.
+if ARGV[5] == '-' and redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) == 0 then
+  local token = not KEYS[6] and 1 or redis.pcall('INCR', KEYS[6])
   local is_number = type(token) == 'number'
   if is_number and token >= 1 and token <= MAX_TOKEN then
     local time = redis.call('TIME')
@@ -11,5 +11,5 @@ if ARGV[5] == '-' and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return token
   end
-  if is_number then redis.call('DECR', KEYS[3]) end
+  if is_number then redis.call('DECR', KEYS[6]) end
 end

@@ -1,7 +1,9 @@
--- KEYS and ARGV as for a release. Releases a mutex by its own key; goes on in any other case.
+-- KEYS and ARGV as for a release. Releases a mutex by its own key, if nobody waits for it in a queue; goes on in
+-- any other case. Without the key of the queue, the next waiter finds the lock free by its heartbeat.
 if ARGV[3] == '0' then
   local found = redis.pcall('HMGET', KEYS[1], 'mode', ARGV[1], 'holdline')
-  if not found.err and not found[1] and found[2] then
+  local is_lock = not found.err and not found[1] and found[2]
+  if is_lock and not (KEYS[6] and redis.call('EXISTS', KEYS[6]) == 1) then
     redis.call('DEL', KEYS[1])
     for verb in string.gmatch(ARGV[4], '%u+') do
       redis.pcall(verb, 'redisson_lock__channel:' .. ARGV[5], '0')

@@ -16,6 +16,9 @@ pub(crate) const HAND_OFF_MARGIN: Duration = Duration::from_secs(9);
 /// How much longer than its contents a key lasts, so that a command can still see who expired.
 const KEY_MARGIN: Duration = Duration::from_secs(5);
 
+/// The default of Redisson's `fairLockWaitTimeout`.
+const FAIR_LOCK_WAIT: Duration = Duration::from_secs(300);
+
 const _: () = assert!(MAX_CLAIM_WINDOW.as_millis() + HAND_OFF_MARGIN.as_millis() < 100_000);
 // The scripts compute with the whole seconds of the server's clock.
 const _: () = assert!(QUEUE_SILENCE.subsec_nanos() == 0);
@@ -58,6 +61,20 @@ pub(crate) fn redisson(times: &ContractTimes) -> String {
     )
 }
 
+/// Returns the constants of the Redisson dialect that a fair lock needs besides, in ms.
+///
+/// - A waiter of ours that sends no heartbeat for `SILENCE` is removed from the queue.
+/// - `WAIT` is for how long Redisson takes a waiter for alive: its `fairLockWaitTimeout`.
+pub(crate) fn redisson_fair(times: &ContractTimes) -> String {
+    format!(
+        "{}local SILENCE, HEARTBEAT, WAIT = {}, {}, {}\n",
+        redisson(times),
+        times.queue_silence.as_millis(),
+        times.queue_heartbeat.as_millis(),
+        FAIR_LOCK_WAIT.as_millis(),
+    )
+}
+
 /// Returns the constants of a quorum's scripts: in ms, and `SKEW` in µs. `MAX_LEASE` is the longest
 /// lease of any set, and a mark lasts for at least `MIN_MEMORY`.
 pub(crate) fn quorum(times: &ContractTimes) -> String {
@@ -87,6 +104,10 @@ mod tests {
         assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000\n"));
         assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
         assert!(redisson(&times).ends_with(" = 21000, 5000, 922337203685477, 9007199254740991\n"));
+        assert!(
+            redisson_fair(&times)
+                .ends_with("\nlocal SILENCE, HEARTBEAT, WAIT = 17000, 18000, 300000\n")
+        );
         assert!(quorum(&times).ends_with(" = 600000, 19000, 1000000\n"));
     }
 }

@@ -20,6 +20,7 @@ impl Store {
                 Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: the ensemble counts its transactions by itself, and anew \
                  after a restore",

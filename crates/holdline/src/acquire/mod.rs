@@ -117,7 +117,7 @@ pub(crate) async fn acquire(
     core.open()?;
     let shared = &*core.shared;
     let lease_id = plan.lease_id.unwrap_or_else(|| shared.entropy.lease_id());
-    let queue = wait != Wait::Try && shared.engine.capabilities().queue;
+    let queue = wait != Wait::Try && plan.queues;
     let began = shared.clock.now();
     let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
     let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);

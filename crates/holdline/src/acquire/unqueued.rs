@@ -120,8 +120,7 @@ impl Drop for Turn {
 
 /// Joins the local queue before the first request, if the engine has no queue.
 pub(super) fn join(shared: &Shared, plan: &Plan, wait: Wait) -> Option<Turn> {
-    let joins =
-        wait != Wait::Try && plan.mode == Mode::Exclusive && !shared.engine.capabilities().queue;
+    let joins = wait != Wait::Try && plan.mode == Mode::Exclusive && !plan.queues;
     joins.then(|| shared.local_queues.join(&plan.name))
 }
 
@@ -199,7 +198,7 @@ impl Attempt<'_> {
     /// Waits for a hint that the name may be free, from an engine without a queue.
     async fn next_hint(&mut self) {
         let shared = self.shared;
-        if shared.engine.capabilities().queue {
+        if self.plan.queues {
             return std::future::pending().await;
         }
         let hints = self.unqueued_hints.get_or_insert_with(|| {

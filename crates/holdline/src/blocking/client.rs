@@ -9,7 +9,7 @@ use holdline_core::{
 };
 
 use super::guard::{Guard, Guards};
-use super::layers::{AnyOf, Election, Latch, Once};
+use super::layers::{AnyOf, CountingSemaphore, Election, Latch, Once};
 use super::locks::{Mutex, RwLock, Semaphore};
 use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
@@ -198,6 +198,17 @@ impl Client {
     /// As [`crate::Client::latch`].
     pub fn latch(&self, name: impl AsRef<str>) -> Result<Latch, LockError> {
         self.0.latch(name).map(Latch)
+    }
+
+    /// As [`crate::Client::counting_semaphore`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::counting_semaphore`].
+    pub fn counting_semaphore(
+        &self,
+        name: impl AsRef<str>,
+    ) -> Result<CountingSemaphore, LockError> {
+        self.0.counting_semaphore(name).map(CountingSemaphore)
     }
 
     /// As [`crate::Client::lock_all`].

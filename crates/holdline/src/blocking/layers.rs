@@ -1,4 +1,4 @@
-//! Elections, jobs once per slot, any of several, and latches, without async.
+//! Elections, jobs once per slot, any of several, latches and counting semaphores, without async.
 
 use std::time::{Duration, SystemTime};
 
@@ -259,5 +259,72 @@ impl Latch {
     /// As [`crate::Latch::wait_for`].
     pub fn wait_for(&self, limit: Duration) -> Result<bool, LockError> {
         block_on(self.0.wait_for(limit))
+    }
+}
+
+/// As [`crate::CountingSemaphore`], without async.
+#[derive(Clone, Debug)]
+pub struct CountingSemaphore(pub(super) crate::CountingSemaphore);
+
+impl CountingSemaphore {
+    /// Returns the name.
+    pub fn name(&self) -> &LockName {
+        self.0.name()
+    }
+
+    /// As [`crate::CountingSemaphore::try_set_permits`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::try_set_permits`].
+    pub fn try_set_permits(&self, permits: u64) -> Result<bool, LockError> {
+        block_on(self.0.try_set_permits(permits))
+    }
+
+    /// As [`crate::CountingSemaphore::try_acquire`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::try_acquire`].
+    pub fn try_acquire(&self, permits: u64) -> Result<bool, LockError> {
+        block_on(self.0.try_acquire(permits))
+    }
+
+    /// As [`crate::CountingSemaphore::acquire`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::acquire`].
+    pub fn acquire(&self, permits: u64) -> Result<(), LockError> {
+        block_on(self.0.acquire(permits))
+    }
+
+    /// As [`crate::CountingSemaphore::acquire_for`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::acquire_for`].
+    pub fn acquire_for(&self, permits: u64, limit: Duration) -> Result<bool, LockError> {
+        block_on(self.0.acquire_for(permits, limit))
+    }
+
+    /// As [`crate::CountingSemaphore::release`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::release`].
+    pub fn release(&self, permits: u64) -> Result<i64, LockError> {
+        block_on(self.0.release(permits))
+    }
+
+    /// As [`crate::CountingSemaphore::available`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::available`].
+    pub fn available(&self) -> Result<i64, LockError> {
+        block_on(self.0.available())
+    }
+
+    /// As [`crate::CountingSemaphore::drain`].
+    ///
+    /// # Errors
+    /// As [`crate::CountingSemaphore::drain`].
+    pub fn drain(&self) -> Result<u64, LockError> {
+        block_on(self.0.drain())
     }
 }

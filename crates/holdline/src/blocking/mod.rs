@@ -29,5 +29,5 @@ mod locks;
 
 pub use client::Client;
 pub use guard::{Guard, Guards};
-pub use layers::{AnyOf, Begun, Election, Latch, Leadership, Once, OnceRun};
+pub use layers::{AnyOf, Begun, CountingSemaphore, Election, Latch, Leadership, Once, OnceRun};
 pub use locks::{Mutex, RwLock, Semaphore};

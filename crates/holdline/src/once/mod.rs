@@ -206,7 +206,7 @@ impl Once {
     /// Dropping the future leaves the slot to others.
     pub async fn begin(&self) -> Result<Begun, LockError> {
         let shared = self.shared();
-        let wait = self.options.lock.wait;
+        let wait = self.options.lock.waiting.limit;
         let limit = wait.map_or(Moment::NEVER, |wait| shared.clock.now().after(wait));
         let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
         let mut misses = 0;

@@ -93,6 +93,12 @@ fn any_of_several_is_the_one_that_becomes_free() {
 }
 
 #[test]
+fn a_counting_semaphore_is_refused_where_there_is_none() {
+    let error = client("counting").counting_semaphore("slots").expect_err("refused");
+    assert!(error.to_string().contains("dialect=redisson"), "{error}");
+}
+
+#[test]
 fn a_latch_opens_at_zero() {
     let latch = client("latch").latch("ready").expect("a name");
     assert!(latch.try_set(2).expect("set"));

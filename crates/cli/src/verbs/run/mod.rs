@@ -173,6 +173,7 @@ impl Run<'_> {
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
         let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
+        options = options.with_fair(arguments.mode.fair);
         if let Some(wait) = arguments.wait.wait {
             options = options.with_wait(self.session.remaining_wait(wait));
         }

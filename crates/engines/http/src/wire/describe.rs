@@ -35,6 +35,11 @@ pub struct Description {
     repeat: bool,
     splits: bool,
     latch: bool,
+    /// Servers of earlier versions have none.
+    #[serde(default)]
+    counting: bool,
+    #[serde(default)]
+    fair_on_request: bool,
     max_batch: usize,
 }
 
@@ -75,6 +80,8 @@ impl Description {
             repeat: capabilities.repeat,
             splits: capabilities.splits,
             latch: capabilities.latch,
+            counting: capabilities.counting,
+            fair_on_request: capabilities.fair_on_request,
             max_batch: capabilities.max_batch,
         }
     }
@@ -126,6 +133,8 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         repeat: description.repeat,
         splits: description.splits,
         latch: description.latch,
+        counting: description.counting,
+        fair_on_request: description.fair_on_request,
         max_batch: description.max_batch.clamp(1, 128),
     })
 }
@@ -138,6 +147,7 @@ mod tests {
     fn all_but_name_identity_clock_and_live_grants_cross_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
         (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
+        (inner.counting, inner.fair_on_request) = (true, true);
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = capabilities_of(serde_json::from_str(&text).expect("read")).expect("known");

@@ -12,6 +12,7 @@ mod views;
 
 use std::time::Duration;
 
+use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
@@ -357,6 +358,7 @@ pub enum Operate {
     LatchSet { name: LockName, count: u64 },
     LatchCountDown { name: LockName, count: u64 },
     LatchCount { name: LockName },
+    Counting { name: LockName, command: CountingCommand },
 }
 
 impl From<Operation> for Operate {
@@ -375,6 +377,7 @@ impl From<Operation> for Operate {
                 LatchCommand::CountDown(count) => Operate::LatchCountDown { name, count },
                 LatchCommand::Count => Operate::LatchCount { name },
             },
+            Operation::Counting { name, command } => Operate::Counting { name, command },
         }
     }
 }
@@ -397,6 +400,7 @@ impl From<Operate> for Operation {
                 Operation::Latch { name, command: LatchCommand::CountDown(count) }
             }
             Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
+            Operate::Counting { name, command } => Operation::Counting { name, command },
         }
     }
 }
@@ -410,6 +414,7 @@ pub enum Operated {
     HolderNotified { left: Option<Duration> },
     NothingThere,
     Latch { count: u64, changed: bool },
+    Counting { before: i64, after: i64 },
 }
 
 impl From<OperationReply> for Operated {
@@ -420,6 +425,9 @@ impl From<OperationReply> for Operated {
             OperationReply::NothingThere => Operated::NothingThere,
             OperationReply::Latch(LatchReply { count, changed }) => {
                 Operated::Latch { count, changed }
+            }
+            OperationReply::Counting(CountingReply { before, after }) => {
+                Operated::Counting { before, after }
             }
         }
     }
@@ -433,6 +441,9 @@ impl From<Operated> for OperationReply {
             Operated::NothingThere => OperationReply::NothingThere,
             Operated::Latch { count, changed } => {
                 OperationReply::Latch(LatchReply { count, changed })
+            }
+            Operated::Counting { before, after } => {
+                OperationReply::Counting(CountingReply { before, after })
             }
         }
     }

@@ -85,8 +85,9 @@ const NEEDED_BARE: [&str; 11] = [
 /// What the list of releases needs.
 const NEEDED_SIGNAL: [&str; 3] = ["DEL S", "LPUSH S 1", "PEXPIRE S 1"];
 /// The same for Redisson's dialect, with `I` for a channel, `S` for the permits and `N` for the
-/// records of a semaphore, and `W` for the mark of a lease id.
-const NEEDED_REDISSON: [&str; 32] = [
+/// records of a semaphore, `W` for the mark of a lease id, and `Q`, `T`, `B` for the list, the scores
+/// and the heartbeats of a fair lock.
+const NEEDED_REDISSON: [&str; 49] = [
     "DECR C",
     "DECRBY K 1",
     "DEL K",
@@ -117,6 +118,23 @@ const NEEDED_REDISSON: [&str; 32] = [
     "ZRANGEBYSCORE S 0 1",
     "ZREM S m",
     "ZSCORE S m",
+    "TYPE Q",
+    "EXISTS Q",
+    "LINDEX Q 0",
+    "LLEN Q",
+    "LPOP Q",
+    "LPOS Q v",
+    "LRANGE Q 0 1",
+    "LREM Q 1 v",
+    "RPUSH Q v",
+    "ZADD T 1 m",
+    "ZRANGE T 0 1",
+    "ZREM T m",
+    "ZSCORE T m",
+    "PEXPIRE B 1",
+    "ZADD B 1 m",
+    "ZRANGEBYSCORE B 0 1",
+    "ZREM B m",
     "SUBSCRIBE I",
     "PING",
 ];
@@ -211,6 +229,8 @@ struct Places {
     node: Vec<u8>,
     master_term: Vec<u8>,
     wake: Vec<u8>,
+    /// The list of those that wait for a fair lock of Redisson's, their scores, our heartbeats.
+    fair: [Vec<u8>; 3],
 }
 
 impl Places {
@@ -224,6 +244,7 @@ impl Places {
             node: layout.node(),
             master_term: layout.master_term(),
             wake: layout.wake(name),
+            fair: Default::default(),
         };
         if options.dialect() == Dialect::Redisson {
             let names = Names::of(options);
@@ -234,6 +255,7 @@ impl Places {
             places.signal = names.permits(&mapped).into_bytes();
             places.node = names.records(&mapped).into_bytes();
             places.wake = names.mark(&mapped, lease_id).into_bytes();
+            places.fair = names.fair_keys(&mapped).map(String::into_bytes);
             places.lock = mapped.key.into_bytes();
         }
         if options.dialect() == Dialect::Plain {
@@ -330,6 +352,9 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "I" => places.inbox.clone(),
         "S" => places.signal.clone(),
         "N" => places.node.clone(),
+        "Q" => places.fair[0].clone(),
+        "T" => places.fair[1].clone(),
+        "B" => places.fair[2].clone(),
         "R" => places.master_term.clone(),
         "W" => places.wake.clone(),
         plain => plain.as_bytes().to_vec(),

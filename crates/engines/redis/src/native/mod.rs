@@ -10,7 +10,7 @@ pub(crate) mod requests;
 use crate::link::Script;
 use crate::lua_constants;
 
-pub(crate) use replies::{acquired, inspected, listed, operated, released, renewed};
+pub(crate) use replies::{acquired, inspected, listed, operated, released, renewal, renewed};
 pub(crate) use requests::{
     RequestContext, acquire, inspect, lock_key_only, operate, release, renew,
 };

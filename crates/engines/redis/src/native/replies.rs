@@ -155,7 +155,7 @@ pub(crate) fn acquired(
 }
 
 /// Reads the reply to one renewal of a batch; for a renewed grant it is the ms that are left.
-fn renewal(value: &Value) -> Result<RenewReply, LockError> {
+pub(crate) fn renewal(value: &Value) -> Result<RenewReply, LockError> {
     if let Value::Integer(left) = value {
         let left =
             u64::try_from(*left).map_err(|_| protocol("a renewal returned a negative duration"))?;

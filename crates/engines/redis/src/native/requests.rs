@@ -156,6 +156,7 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
         Operation::RaiseFence { to } => return raise(context, *to),
         Operation::Latch { name, command } => return latch(context, name, *command),
+        Operation::Counting { .. } => unreachable!("the capabilities of this dialect refuse it"),
     };
     Call {
         script: &context.scripts.operate,

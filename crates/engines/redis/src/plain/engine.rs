@@ -225,6 +225,7 @@ impl Inner {
                 Err(self.capabilities.lacks("freeze"))
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
         }
     }
 

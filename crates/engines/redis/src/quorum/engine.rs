@@ -108,7 +108,8 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
     let identity = match first.dialect() {
         Dialect::Native => format!("{place} {} {}", first.key_template(), first.prefix()),
         // All clients of the same key share the lock, whatever else they keep.
-        Dialect::Plain | Dialect::Redisson => format!("{place} plain {}", first.key_template()),
+        Dialect::Plain => format!("{place} plain {}", first.key_template()),
+        Dialect::Redisson => format!("{place} redisson {}", first.key_template()),
     };
     let mut capabilities = Capabilities {
         fair: false,
@@ -189,8 +190,13 @@ impl Verbs for QuorumEngine {
 
     /// Hints of a revocation to a holder, of a release to a contender.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        if self.0.set.unfenced.is_some() {
-            return Box::pin(NoHints);
+        if let Some(unfenced) = &self.0.set.unfenced {
+            return match unfenced.channel(name) {
+                Some(channel) => {
+                    Box::pin(ReleaseHints::of_channel(&self.0.set, channel.as_bytes()))
+                }
+                None => Box::pin(NoHints),
+            };
         }
         if !self.0.watches.expects(lease_id) {
             return Box::pin(ReleaseHints::open(&self.0.set, name));
@@ -214,6 +220,7 @@ impl Verbs for QuorumEngine {
                 Err(self.0.capabilities.lacks("freeze"))
             }
             Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
+            Operation::Counting { .. } => Err(self.0.capabilities.lacks_counting()),
         }
     }
 

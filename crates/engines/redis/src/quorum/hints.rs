@@ -16,9 +16,13 @@ pub(super) struct ReleaseHints {
 
 impl ReleaseHints {
     pub(super) fn open(set: &NodeSet, name: &LockName) -> ReleaseHints {
-        let channel = set.context.layout.wake(name);
+        ReleaseHints::of_channel(set, &set.context.layout.wake(name))
+    }
+
+    /// Opens the hints of this channel.
+    pub(super) fn of_channel(set: &NodeSet, channel: &[u8]) -> ReleaseHints {
         let subscriptions =
-            set.members.iter().map(|member| member.node().subscribe(channel.clone()));
+            set.members.iter().map(|member| member.node().subscribe(channel.to_vec()));
         ReleaseHints { subscriptions: subscriptions.collect() }
     }
 }

@@ -187,9 +187,10 @@ impl QuorumOptions {
     fn validate_layout(&self, node: &RedisOptions) -> Result<(), LockError> {
         node.validate().map_err(as_quorum_error)?;
         let invalid = |field, message| Err(LockError::invalid(ENGINE, field, message));
-        if node.dialect() == Dialect::Redisson {
-            let message = "`redisson` is for one server, for Sentinels and for a cluster";
-            return invalid("dialect", message);
+        if node.dialect() == Dialect::Redisson && node.fencing() {
+            let message = "must be off: Redisson's RedissonRedLock has no tokens, so write \
+                           `fencing=off`";
+            return invalid("fencing", message);
         }
         if node.signal_template().is_some() {
             let message = "is for one server: no library that locks over several waits on a list";

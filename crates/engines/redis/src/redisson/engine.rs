@@ -10,6 +10,7 @@ use holdline_core::{
     ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::counting;
 use super::names::Names;
 use super::replies::{self, State};
 use super::requests::{RequestContext, Revocation};
@@ -24,17 +25,17 @@ use crate::options::{Dialect, RedisOptions};
 
 /// The engine that shares Redisson's locks. Clones share its connections.
 ///
-/// Holders exclude each other whichever library they use. There is no queue: waiters are notified
-/// by Redisson's messages, and poll.
+/// Holders exclude each other whichever library they use. Only a mutex that is to be fair has a
+/// queue; other waiters are notified by Redisson's messages, and poll.
 #[derive(Clone)]
 pub struct RedissonEngine(Arc<Inner>);
 
-struct Inner {
+pub(super) struct Inner {
     capabilities: Capabilities,
-    route: Arc<Route>,
+    pub(super) route: Arc<Route>,
     wakes: Wakes,
-    context: RequestContext,
-    clock: Arc<dyn Clock>,
+    pub(super) context: RequestContext,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl RedissonEngine {
@@ -85,6 +86,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     let fencing = options.fencing();
     let mut capabilities = Capabilities {
         fair: false,
+        fair_on_request: true,
         queue: false,
         freeze: false,
         // Nothing marks a key as a lock.
@@ -95,10 +97,11 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         // There is no way to notify a holder.
         polite_revoke: false,
         latch: true,
+        counting: true,
         hand_off: HandOff::None,
         lag: LAG,
         clock: ClockKind::Boottime,
-        max_waiters: 0,
+        max_waiters: options.max_waiters(),
         max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
     };
@@ -118,10 +121,7 @@ impl Verbs for RedissonEngine {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        match self.0.route.slowest_trip() {
-            Some(slowest_trip) => Ok(self.0.renew_by_name(renewals, slowest_trip).await),
-            None => self.0.renew(renewals).await,
-        }
+        self.0.renew_or_wait(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -165,7 +165,7 @@ impl Verbs for RedissonEngine {
 }
 
 impl Inner {
-    async fn send(
+    pub(super) async fn send(
         &self,
         name: &LockName,
         purpose: Purpose,
@@ -190,9 +190,13 @@ impl Inner {
         let verbs = self.route.publish_verbs().await;
         let channel = self.channel(request)?;
         let seen = self.wakes.seen(&channel);
-        let call = || self.context.acquire(request, verbs);
+        let max_waiters = self.capabilities.max_waiters;
+        let call = || match request.queue {
+            true => self.context.fair(request, max_waiters, verbs),
+            false => self.context.acquire(request, verbs),
+        };
         let sent = self.send(&request.name, Purpose::Grant, call).await?;
-        let reply = replies::acquired(&sent.value, request, self.context.fencing)?;
+        let reply = replies::acquired(&sent.value, request, (self.context.fencing, max_waiters))?;
         if let Some(hint) = hint_after(&reply, request.mode) {
             self.wakes.expect(request.lease_id, (channel, hint), seen);
         }
@@ -203,15 +207,32 @@ impl Inner {
         Ok(reply)
     }
 
-    /// Returns the channel on which the release of the requested lock is published.
+    /// Returns the channel on which the requester is notified: of the release of the lock, or that
+    /// it is the next in the queue.
     fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
         let names = &self.context.names;
-        let slot = match self.route.is_of_cluster() {
-            true => names.slot(&request.name)?,
-            false => 0,
+        let mapped = names.map(&request.name);
+        let text = match request.queue {
+            true => names.waiter_channel(&mapped, request.lease_id),
+            false => names.channel(&mapped, request.mode, request.kind),
         };
-        let text = names.channel(&names.map(&request.name), request.mode, request.kind);
-        Ok(ChannelName { text, slot })
+        Ok(ChannelName { text, slot: self.slot(&request.name)? })
+    }
+
+    /// Returns the slot of a name; 0 where there are none.
+    pub(super) fn slot(&self, name: &LockName) -> Result<u16, LockError> {
+        match self.route.is_of_cluster() {
+            true => self.context.names.slot(name),
+            false => Ok(0),
+        }
+    }
+
+    /// Renews grants, on a cluster those of each name by themselves.
+    pub(super) async fn renew_all(&self, renewals: &[&RenewRequest]) -> Renewed {
+        match self.route.slowest_trip() {
+            Some(slowest_trip) => Ok(self.renew_by_name(renewals, slowest_trip).await),
+            None => self.renew(renewals).await,
+        }
     }
 
     /// Renews grants by one call.
@@ -244,7 +265,10 @@ impl Inner {
         replies::state(&sent.value, self.context.fencing)
     }
 
-    async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+    async fn operate(
+        self: &Arc<Inner>,
+        operation: &Operation,
+    ) -> Result<OperationReply, LockError> {
         match operation {
             Operation::Revoke { name, token, reason, .. } => {
                 self.revoke(name, *token, reason).await
@@ -258,6 +282,7 @@ impl Inner {
                 let sent = self.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
                 native::operated(&sent.value)
             }
+            Operation::Counting { name, command } => counting::operate(self, name, *command).await,
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
@@ -295,7 +320,7 @@ impl Inner {
 /// unlock; a semaphore's messages are about all its permits, and mean nothing to a holder.
 fn hint_after(reply: &AcquireReply, mode: Mode) -> Option<Hint> {
     match reply {
-        AcquireReply::Busy { .. } => Some(Hint::LookAgain),
+        AcquireReply::Busy { .. } | AcquireReply::Queued { .. } => Some(Hint::LookAgain),
         AcquireReply::Granted { .. } if mode.permits_of().is_none() => Some(Hint::CheckLease),
         _ => None,
     }

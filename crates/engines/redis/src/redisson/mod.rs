@@ -1,7 +1,8 @@
 //! The dialect of Redisson, the Java library: a lock of ours is the Redisson object of its name.
 //!
 //! A mutex is an `RLock` (with fencing, an `RFencedLock`), a read/write lock an `RReadWriteLock`, a
-//! semaphore an `RPermitExpirableSemaphore`, a latch an `RCountDownLatch`. Keys, fields, channels
+//! semaphore an `RPermitExpirableSemaphore`, a latch an `RCountDownLatch`. A mutex that is to be
+//! fair is an `RFairLock`, and a counting semaphore an `RSemaphore`. Keys, fields, channels
 //! and messages are Redisson's; the scripts are ours. `docs/redisson.md` has the table.
 //!
 //! - Invariant J1: what is no Redisson object of the kind that was requested is reported as
@@ -16,8 +17,11 @@
 //! Read next: `engine` for the verbs, `names` for the keys, `scripts/redisson_common.lua` for the
 //! rules.
 
+mod counting;
 mod engine;
+mod fair;
 mod names;
+mod node;
 mod owner;
 mod replies;
 mod requests;
@@ -29,12 +33,19 @@ use crate::lua_constants;
 
 pub use engine::RedissonEngine;
 pub(crate) use names::Names;
+pub(crate) use node::NodeRequests;
 
 macro_rules! script {
+    ($name:literal, fair, $($part:literal),+) => {
+        script!(@ $name, lua_constants::redisson_fair, $($part),+)
+    };
     ($name:literal, $($part:literal),+) => {
+        script!(@ $name, lua_constants::redisson, $($part),+)
+    };
+    (@ $name:literal, $constants:path, $($part:literal),+) => {
         Script::with_constants(
             $name,
-            lua_constants::redisson,
+            $constants,
             concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
         )
     };
@@ -43,26 +54,58 @@ macro_rules! script {
 /// The field of a lock's hash that has the record of our grant.
 pub(crate) const RECORD: &str = "holdline";
 
-static LOCK: Script =
-    script!("redisson_lock", "redisson_lock_fast", "redisson_common", "redisson_lock");
+static LOCK: Script = script!(
+    "redisson_lock",
+    fair,
+    "redisson_lock_fast",
+    "redisson_common",
+    "redisson_fair_queue",
+    "redisson_lock"
+);
+static FAIR: Script =
+    script!("redisson_fair", fair, "redisson_common", "redisson_fair_queue", "redisson_fair");
+static FAIR_WAIT: Script = script!(
+    "redisson_fair_wait",
+    fair,
+    "redisson_common",
+    "redisson_fair_queue",
+    "redisson_fair_wait"
+);
 static READ_WRITE: Script =
     script!("redisson_read_write", "redisson_common", "redisson_read_write");
 static PERMITS: Script = script!("redisson_permits", "redisson_common", "redisson_permits");
 static RELEASE: Script = script!(
     "redisson_release",
+    fair,
     "redisson_release_fast",
     "redisson_common",
+    "redisson_fair_queue",
     "redisson_grants",
     "redisson_release"
 );
-static RENEW: Script =
-    script!("redisson_renew", "redisson_common", "redisson_grants", "redisson_renew");
+static RENEW: Script = script!(
+    "redisson_renew",
+    fair,
+    "redisson_common",
+    "redisson_fair_queue",
+    "redisson_grants",
+    "redisson_renew"
+);
 /// The same by the lock's own key, while its slot migrates.
 static RELEASE_LOCK: Script = script!("redisson_release_lock", "redisson_release_fast");
 static RENEW_LOCK: Script =
     script!("redisson_renew_lock", "redisson_common", "redisson_renew_lock");
-static REVOKE: Script =
-    script!("redisson_revoke", "redisson_common", "redisson_grants", "redisson_revoke");
-static FORCE: Script = script!("redisson_force", "redisson_common", "redisson_force");
+static REVOKE: Script = script!(
+    "redisson_revoke",
+    fair,
+    "redisson_common",
+    "redisson_fair_queue",
+    "redisson_grants",
+    "redisson_revoke"
+);
+static FORCE: Script =
+    script!("redisson_force", fair, "redisson_common", "redisson_fair_queue", "redisson_force");
 static INSPECT: Script = script!("redisson_inspect", "redisson_common", "redisson_inspect");
+static COUNTING: Script =
+    Script::new("redisson_counting", include_str!("../../scripts/redisson_counting.lua"));
 static LATCH: Script = Script::new("latch", include_str!("../../scripts/latch.lua"));

@@ -14,7 +14,7 @@ use crate::error::ENGINE;
 use crate::options::RedisOptions;
 
 /// The channels begin with these texts; behind them is the name.
-const LOCK_CHANNEL: &str = "redisson_lock__channel:";
+pub(super) const LOCK_CHANNEL: &str = "redisson_lock__channel:";
 const READ_WRITE_CHANNEL: &str = "redisson_rwlock:";
 pub(super) const SEMAPHORE_CHANNEL: &str = "redisson_sc:";
 
@@ -77,6 +77,11 @@ impl Names {
             mapped.key.escape_debug()
         );
         Err(LockError::invalid(ENGINE, "name", message).with_name(name))
+    }
+
+    /// Returns what our own keys begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
     }
 
     /// Checks that a latch's channel is in the slot of its key, as Redisson's scripts need it.

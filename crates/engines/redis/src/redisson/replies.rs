@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
     AcquireReply, AcquireRequest, FencingToken, GrantState, HolderFields, HolderSummary,
-    HolderView, LeaseId, LockError, LockName, Metadata, Mode, Snapshot,
+    HolderView, LeaseId, LockError, LockName, Metadata, Mode, Snapshot, WaiterView,
 };
 
 use super::owner::{JavaOwner, lease_of};
@@ -48,29 +48,46 @@ impl Record {
     }
 }
 
-/// Reads the reply to an acquire.
+/// Reads the reply to an acquire; `max_waiters` is the longest queue.
 pub(super) fn acquired(
     value: &Value,
     request: &AcquireRequest,
-    fencing: bool,
+    (fencing, max_waiters): (bool, usize),
 ) -> Result<AcquireReply, LockError> {
-    let busy = matches!(value.as_array(), Some([word, ..]) if word.as_text() == Some("busy"));
-    let total = matches!(value.as_array(), Some([word, ..]) if word.as_text() == Some("total"));
-    if !busy && !total {
-        // The other replies are those of a lock without a queue.
-        return native::acquired(value, request, 0);
+    let status = value.as_array().and_then(|parts| parts.first()?.as_text());
+    if !matches!(status, Some("busy" | "queued" | "total")) {
+        return native::acquired(value, request, max_waiters);
     }
     let reply = ScriptReply::of(value)?;
-    if total {
+    if reply.status == "total" {
         let message = format!("the semaphore has {} permits, not {}", reply.text(0)?, request.mode);
         return Err(LockError::invalid(ENGINE, "mode", message));
     }
-    let now_us = reply.number(0)?;
     let left = reply.optional_millis(1)?;
+    let holder = blocker(&reply, request, left, fencing)?;
+    if reply.status == "queued" {
+        let position = usize::try_from(reply.number(5)?).ok();
+        return Ok(AcquireReply::Queued { position, holder, next_look: reply.millis(6)? });
+    }
     let soonest = match reply.parts.get(5) {
         Some(_) => reply.optional_millis(5)?,
         None => left,
     };
+    Ok(AcquireReply::Busy {
+        holder,
+        at_most: left,
+        next_look: soonest.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
+    })
+}
+
+/// Reads the holder that blocks a request, or who is in front of it.
+fn blocker(
+    reply: &ScriptReply<'_>,
+    request: &AcquireRequest,
+    left: Option<Duration>,
+    fencing: bool,
+) -> Result<Option<Box<HolderSummary>>, LockError> {
+    let now_us = reply.number(0)?;
     let form = match request.mode {
         Mode::Permits { of, .. } => Form::Permits { of },
         Mode::Exclusive if request.kind.is_mutex() => Form::Lock,
@@ -78,18 +95,13 @@ pub(super) fn acquired(
     };
     // A read/write lock may outlast this holder.
     let holder_left = left.filter(|_| form == Form::Lock);
-    let holder = match reply.part(2)? {
-        Value::Nil => None,
+    match reply.part(2)? {
+        Value::Nil => Ok(None),
         _ => {
             let held = held(form, now_us, &reply.parts[2..], holder_left, fencing)?;
-            Some(Box::new(held.view.summary))
+            Ok(Some(Box::new(held.view.summary)))
         }
-    };
-    Ok(AcquireReply::Busy {
-        holder,
-        at_most: left,
-        next_look: soonest.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
-    })
+    }
 }
 
 /// Which object a holder is of.
@@ -181,6 +193,8 @@ pub(super) struct State {
     pub(super) holders: Vec<Held>,
     holder_count: usize,
     permits_of: Option<u32>,
+    queue: Vec<WaiterView>,
+    queue_length: usize,
 }
 
 /// Reads the reply to an inspection; `None` if the name is free.
@@ -216,7 +230,29 @@ pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<State>, LockE
     }
     holders.sort_by_key(|held| std::cmp::Reverse(held.view.summary.held_for));
     let permits_of = total.filter(|_| kind == "permits");
-    Ok(Some(State { holders, holder_count, permits_of }))
+    let queue_length = usize::try_from(reply.number(6)?).unwrap_or(usize::MAX);
+    let owners = reply.part(7)?.as_array().ok_or_else(|| reply.unexpected(7))?;
+    let queue =
+        owners.iter().map(|owner| Ok(waiter(owner.as_text().ok_or_else(|| reply.unexpected(7))?)));
+    let queue = queue.collect::<Result<_, LockError>>()?;
+    Ok(Some(State { holders, holder_count, permits_of, queue, queue_length }))
+}
+
+/// Shows a waiter for a fair lock, of whom only the owner is stored.
+fn waiter(owner: &str) -> WaiterView {
+    let lease_id = lease_of(owner);
+    let labels = match lease_id {
+        Some(_) => BTreeMap::new(),
+        None => labels_of(owner, "0"),
+    };
+    let program = if lease_id.is_some() { String::new() } else { FOREIGN.to_owned() };
+    let fields = HolderFields { program, labels, ..HolderFields::default() };
+    WaiterView {
+        lease_id: lease_id.unwrap_or_else(|| beginning(owner)).short(),
+        mode: Mode::Exclusive,
+        waited: None,
+        metadata: Metadata::new(&fields).unwrap_or_default(),
+    }
 }
 
 /// Makes a snapshot of a state.
@@ -226,6 +262,7 @@ pub(super) fn snapshot(state: Option<State>, name: &LockName) -> Snapshot {
         snapshot.holders = state.holders.into_iter().map(|held| held.view).collect();
         snapshot.holder_count = state.holder_count;
         snapshot.permits_of = state.permits_of;
+        (snapshot.queue, snapshot.queue_length) = (state.queue, state.queue_length);
     }
     snapshot
 }

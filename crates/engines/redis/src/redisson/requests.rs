@@ -66,7 +66,9 @@ impl RequestContext {
         let mut keys = Args::with_capacity(ROOM);
         keys.push(&mapped.key);
         keys.push(self.names.mark(&mapped, *lease_id));
-        if !is_mutex {
+        if is_mutex {
+            self.names.push_fair_queue(&mut keys, &mapped);
+        } else {
             keys.push(self.names.records(&mapped));
             keys.push(match mode {
                 Mode::Permits { .. } => self.names.permits(&mapped),
@@ -166,6 +168,7 @@ impl RequestContext {
         keys.push(&mapped.key);
         keys.push(self.names.records(&mapped));
         keys.push(self.names.permits(&mapped));
+        keys.push(self.names.fair_queue(&mapped));
         if self.fencing {
             keys.push(self.names.counter(&mapped));
         }
@@ -199,13 +202,16 @@ impl RequestContext {
         verbs: PublishVerbs,
     ) -> Call {
         let mapped = self.names.map(name);
-        let counter = self.names.counter(&mapped);
+        let mut keys = Args::with_capacity(ROOM);
+        keys.push(&mapped.key);
+        keys.push(self.names.counter(&mapped));
+        self.names.push_fair_queue(&mut keys, &mapped);
         let mut args = Args::with_capacity(ROOM);
         args.push(owner);
         args.push_number(token.get());
         args.push(verbs);
         args.push(&mapped.tag);
-        self.call(&FORCE, Args::from([mapped.key, counter]), args)
+        self.call(&FORCE, keys, args)
     }
 
     pub(super) fn latch(
@@ -232,6 +238,7 @@ impl RequestContext {
     fn grant_keys(&self, mapped: &Mapped, lease_id: LeaseId) -> Args {
         let mut keys = Args::with_capacity(2 * ROOM);
         self.names.push_grant(&mut keys, mapped, lease_id);
+        self.names.push_fair_queue(&mut keys, mapped);
         keys
     }
 

@@ -1,5 +1,5 @@
-//! The conformance suite on five real servers, in real time: in the native dialect, and in the
-//! plain one with and without tokens.
+//! The conformance suite on five real servers, in real time: in the native dialect, in the plain
+//! one with and without tokens, and in that of Redisson.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +23,32 @@ const LOOKS: usize = 25;
 struct QuorumForm {
     parameters: &'static str,
     histories: usize,
-    plain: bool,
+    /// What is before the name in its key; in the native dialect the name is in braces.
+    key: &'static str,
+    /// What is no lock there: a string would be one of another library, a hash one of Redisson's.
+    foreign: Foreign,
     tokens: bool,
 }
 
-const NATIVE: QuorumForm = QuorumForm { parameters: "", histories: 60, plain: false, tokens: true };
+const NATIVE: QuorumForm = QuorumForm {
+    parameters: "",
+    histories: 60,
+    key: "holdline:",
+    foreign: Foreign::Text,
+    tokens: true,
+};
 const PLAIN: QuorumForm = QuorumForm {
     parameters: "&dialect=plain&key_template=lock:{name}",
     histories: 20,
-    plain: true,
+    key: "lock:",
+    foreign: Foreign::Hash,
     tokens: true,
+};
+const REDISSON: QuorumForm = QuorumForm {
+    parameters: "&dialect=redisson&key_template=lock:{name}&fencing=off",
+    foreign: Foreign::Text,
+    tokens: false,
+    ..PLAIN
 };
 const BARE: QuorumForm = QuorumForm {
     parameters: "&dialect=plain&key_template=lock:{name}&fencing=off&lease_format=uuid",
@@ -142,15 +158,10 @@ impl QuorumForm {
         if self.tokens { 2 } else { 5 }
     }
 
-    /// A string would be a lock of another library; a hash is a lock of Redisson.
-    fn foreign(&self) -> Foreign {
-        if self.plain { Foreign::Hash } else { Foreign::Text }
-    }
-
     fn key(&self, name: &LockName) -> String {
-        match self.plain {
-            true => format!("lock:{name}"),
-            false => format!("holdline:{{{name}}}"),
+        match self.parameters.is_empty() {
+            false => format!("{}{name}", self.key),
+            true => format!("{}{{{name}}}", self.key),
         }
     }
 }
@@ -172,7 +183,7 @@ impl RealStore for Servers {
     }
 
     async fn disturb(&self, disturbance: &Disturbance, clients: &Opened) -> Disturbed {
-        let foreign = self.form.foreign();
+        let foreign = self.form.foreign;
         match disturbance {
             Disturbance::PlantForeign(name) => {
                 self.on_all(|server| foreign.plant(server, &self.form.key(name)))
@@ -207,4 +218,9 @@ async fn plain_with_tokens() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plain_without_tokens() {
     judge!(plain_without_tokens, five(BARE).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redissons_red_lock() {
+    judge!(redissons_red_lock, five(REDISSON).await);
 }

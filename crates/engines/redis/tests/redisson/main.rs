@@ -2,8 +2,11 @@
 
 mod cluster;
 mod conformance;
+mod counting;
 mod doctor;
+mod fair;
 mod library;
 mod one_kind;
+mod redlock;
 mod shared;
 mod support;

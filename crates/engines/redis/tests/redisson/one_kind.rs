@@ -1,6 +1,6 @@
 //! The engine as the suite needs it. Redisson's mutexes, read/write locks and semaphores are
 //! different objects, and so are its latches; the suite uses one name for all. So each run has one
-//! kind of lock, and latches have names of their own.
+//! kind of lock, and latches and counting semaphores have names of their own.
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Capabilities, Engine, Hints, LeaseId, ListPage,
@@ -27,6 +27,7 @@ pub(crate) struct OneKind {
 impl OneKind {
     pub(crate) fn new(engine: RedissonEngine, kind: Kind) -> OneKind {
         let capabilities = Capabilities {
+            fair_on_request: kind == Kind::Mutex,
             shared: kind == Kind::ReadWrite,
             permits: kind == Kind::Semaphore,
             ..Engine::capabilities(&engine).clone()
@@ -85,11 +86,16 @@ impl Engine for OneKind {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        let Operation::Latch { name, command } = operation else {
-            return Engine::operate(&self.engine, operation);
+        let named = |name: &LockName| LockName::new(format!("{name}-other")).expect("a good name");
+        let operation = match operation {
+            Operation::Latch { name, command } => {
+                Operation::Latch { name: named(name), command: *command }
+            }
+            Operation::Counting { name, command } => {
+                Operation::Counting { name: named(name), command: *command }
+            }
+            _ => return Engine::operate(&self.engine, operation),
         };
-        let name = LockName::new(format!("{name}-latch")).expect("a good name");
-        let operation = Operation::Latch { name, command: *command };
         Answer::later(async move { Engine::operate(&self.engine, &operation).await })
     }
 

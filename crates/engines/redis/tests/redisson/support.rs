@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline::Client;
 use holdline_conformance::asking;
 pub(crate) use holdline_conformance::asking::{ending, name, take};
 use holdline_conformance::clock::MachineClock;
@@ -27,6 +28,11 @@ pub(crate) async fn connect(url: &str, parameters: &str) -> Result<RedissonEngin
     };
     let options = options.with_connect_timeout(PATIENCE);
     RedissonEngine::connect(&options, Arc::new(MachineClock)).await
+}
+
+/// A client of the library with an engine of its own.
+pub(crate) async fn client(server: &RedisServer) -> Client {
+    Client::new(Arc::new(engine(server, "").await)).expect("a client")
 }
 
 /// A request under a fresh id, which does not queue.

@@ -10,9 +10,8 @@ use holdline_core::{
 };
 
 use super::Unfenced;
-use crate::error::protocol;
+use super::commands::{Commands, NodeVote};
 use crate::in_flight::InFlight;
-use crate::link::Value;
 use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::renewal::foreign;
@@ -37,6 +36,8 @@ struct Attempt<'a> {
     granted: Vec<usize>,
     /// Why nodes reject us.
     refused: Vec<LockError>,
+    /// What a node has under the name that is no lock.
+    foreign: Option<LockError>,
 }
 
 /// Makes one attempt at a name.
@@ -63,6 +64,7 @@ pub(in crate::quorum) async fn acquire(
         busy: Vec::new(),
         granted: Vec::new(),
         refused: Vec::new(),
+        foreign: None,
     };
     attempt.run().await
 }
@@ -70,8 +72,7 @@ pub(in crate::quorum) async fn acquire(
 impl Attempt<'_> {
     async fn run(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
-        let (affinity, deadline) = (*request.lease_id.as_bytes(), set.node_deadline(lease));
-        let command = unfenced.context.set_nx(request);
+        let (deadline, command) = (set.node_deadline(lease), unfenced.commands.acquire(request));
         let mut in_flight = InFlight::with_capacity(set.members.len());
         for (node, member) in set.members.iter().enumerate() {
             if !set.answers(node) {
@@ -79,7 +80,7 @@ impl Attempt<'_> {
                 continue;
             }
             self.ballot.asked(node, set.clock.now());
-            in_flight.push(node, member.node().send(&command, Some(affinity), deadline));
+            in_flight.push(node, command.send(member.node(), deadline));
         }
         loop {
             match self.ballot.decide(set.clock.now()) {
@@ -97,22 +98,22 @@ impl Attempt<'_> {
         self.lost().await
     }
 
-    fn note(&mut self, node: usize, answer: Result<Value, LockError>) {
+    fn note(&mut self, node: usize, answer: Result<NodeVote, LockError>) {
         match answer {
-            Ok(Value::Nil) => {
+            Ok(NodeVote::Busy) => {
                 self.reasons[node] = Some("held by another client".to_owned());
                 self.busy.push(node);
                 self.ballot.voted(node, Vote::Busy);
             }
-            Ok(reply) if reply.as_text() == Some("OK") => {
+            Ok(NodeVote::Foreign(error)) => {
+                self.reasons[node] = Some(error.kind().to_string());
+                self.foreign.get_or_insert(error);
+                self.ballot.voted(node, Vote::Busy);
+            }
+            Ok(NodeVote::Granted) => {
                 self.reasons[node] = Some(GRANTED.to_owned());
                 self.granted.push(node);
                 self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
-            }
-            Ok(_) => {
-                let error = protocol("the reply to SET is neither OK nor nil");
-                self.reasons[node] = Some(error.kind().to_string());
-                self.ballot.unanswered(node);
             }
             Err(error) => {
                 self.reasons[node] = Some(error.kind().to_string());
@@ -150,7 +151,7 @@ impl Attempt<'_> {
         if !busy.is_empty() && busy.len() + granted + awaited >= needed {
             return Ok(busy_reply(set, busy, granted, awaited).await);
         }
-        if let Some(error) = run_info {
+        if let Some(error) = run_info.or(self.foreign) {
             return Err(foreign(&error));
         }
         // `Refused` where waiting does not help.
@@ -168,17 +169,18 @@ impl Attempt<'_> {
         if !needed {
             return (self.busy.iter().map(|_| nobody()).collect(), None);
         }
-        let (unfenced, name) = (self.unfenced, &self.request.name);
+        let (unfenced, sought) = (self.unfenced, (&self.request.name, self.request.lease_id));
         let nodes = self.busy.iter().copied();
-        let answers = unfenced.ask_all(self.set, nodes, |context| context.inspect(name)).await;
+        let ask = |commands, node| Commands::holder(commands, node, sought);
+        let answers = unfenced.ask_all(self.set, nodes, ask).await;
         // Nodes that do not answer any more reported the name as held.
         let unanswered = self.busy.len() - answers.len();
         let (mut busy, mut run_info): (Vec<BusyNode>, _) =
             ((0..unanswered).map(|_| nobody()).collect(), None);
         for (_, answer) in answers {
-            match answer.and_then(|reply| unfenced.reader.parse_state(&reply)) {
+            match answer {
                 Ok(Some(held)) => {
-                    busy.push(BusyNode { holder: Some(Box::new(held.summary())), left: held.left });
+                    busy.push(BusyNode { holder: Some(Box::new(held.summary)), left: held.left });
                 }
                 // The name was freed in between.
                 Ok(None) => busy.push(BusyNode { holder: None, left: Some(Duration::ZERO) }),
@@ -207,12 +209,13 @@ pub(in crate::quorum) async fn acquire_known(
         return Err(cancelled());
     }
     let nodes = set.members.len();
-    let answers = unfenced.ask_all(set, 0..nodes, |context| context.inspect(&request.name)).await;
-    let lease = unfenced.context.format.write(request.lease_id);
+    let sought = (&request.name, request.lease_id);
+    let ask = |commands, node| Commands::holder(commands, node, sought);
+    let answers = unfenced.ask_all(set, 0..nodes, ask).await;
     let (mut reasons, mut lefts, mut others) = (vec![None; nodes], Vec::new(), 0);
     for (node, answer) in answers {
-        match answer.and_then(|reply| unfenced.reader.parse_state(&reply)) {
-            Ok(Some(held)) if held.is(&lease) => {
+        match answer {
+            Ok(Some(held)) if held.is_ours => {
                 reasons[node] = Some(GRANTED.to_owned());
                 lefts.push(held.left.unwrap_or_default());
             }

@@ -1,18 +1,20 @@
 //! A quorum without tokens: each node executes the commands of other Redlock libraries, and a
 //! majority decides.
 //!
-//! `SET key value NX PX …` acquires a name, a compare-and-delete frees it, and a compare-and-expire
-//! renews it. A node keeps nothing else, so the servers need no initialisation. But a loss of data
-//! is not detected either: such a node votes again at once.
+//! Usually `SET key value NX PX …` acquires a name, a compare-and-delete frees it, and a
+//! compare-and-expire renews it; in the dialect of Redisson each node has an `RLock`. A node keeps
+//! nothing else, so the servers need no initialisation. But a loss of data is not detected either:
+//! such a node votes again at once.
 //!
 //! - Invariant B1: a foreign value is never overwritten, extended or deleted: each command compares
 //!   and acts in one step.
 //! - Invariant B2: after an undo of a lease id may have been sent, this process does not request
 //!   that id again on any node, until no grant under it can exist.
 //!
-//! Read next: `attempt` for an acquire, and `plain` for the commands.
+//! Read next: `attempt` for an acquire, and `commands` for what the nodes are sent.
 
 mod attempt;
+mod commands;
 mod renewal;
 
 use std::sync::Arc;
@@ -28,10 +30,10 @@ use super::inspect::NameReports;
 use super::set::{FIRST_GRACE, NodeSet};
 use super::undo::Undo;
 use crate::in_flight::InFlight;
-use crate::link::{Call, Link, Value};
-use crate::native;
+use crate::link::Link;
 use crate::options::RedisOptions;
-use crate::plain::{GivenUp, Keys, RequestContext, ValueReader};
+use crate::plain::GivenUp;
+use commands::Commands;
 
 /// How long the other nodes wait for a first connection.
 const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,8 +41,7 @@ const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The requests of a quorum without tokens.
 #[derive(Debug)]
 pub(super) struct Unfenced {
-    context: RequestContext,
-    reader: ValueReader,
+    commands: Commands,
     given_up: GivenUp,
 }
 
@@ -50,14 +51,12 @@ impl Unfenced {
         if options.fencing() {
             return None;
         }
-        let context = RequestContext {
-            keys: Keys::of(options),
-            format: options.lease_format(),
-            fencing: false,
-            deadline: options.command_timeout(),
-        };
-        let reader = ValueReader { format: context.format, fencing: false };
-        Some(Unfenced { context, reader, given_up: GivenUp::default() })
+        Some(Unfenced { commands: Commands::of(options), given_up: GivenUp::default() })
+    }
+
+    /// Returns the channel on which the nodes publish a release, if they do.
+    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
+        self.commands.channel(name)
     }
 
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
@@ -67,19 +66,7 @@ impl Unfenced {
         undo: &Undo,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {
-        let (name, id) = (&undo.name, undo.lease_id);
-        let server = node.server().filter(|_| !for_good);
-        if let Some(args) =
-            server.and_then(|server| self.context.compare_and_delete(name, id, &server))
-        {
-            let reply = node.send(&args, Some(*id.as_bytes()), undo.deadline).await?;
-            if reply.as_integer() == Some(1) {
-                return Ok(ReleaseReply::Released { held_for: None });
-            }
-            // Nothing was deleted: the script finds out why.
-        }
-        let call = || self.context.release(name, id, None).within(undo.deadline);
-        native::released(&node.call(call).await?)
+        self.commands.free(node, undo, for_good).await
     }
 
     /// Records that the lease id may not be requested any more.
@@ -89,19 +76,19 @@ impl Unfenced {
     }
 
     /// Sends a request to those of the nodes that answer, and waits for all of them.
-    async fn ask_all(
-        &self,
-        set: &NodeSet,
+    async fn ask_all<'a, T, F>(
+        &'a self,
+        set: &'a NodeSet,
         nodes: impl IntoIterator<Item = usize>,
-        make: impl Fn(&RequestContext) -> Call + Sync,
-    ) -> Vec<(usize, Result<Value, LockError>)> {
+        ask: impl Fn(&'a Commands, &'a Link) -> F,
+    ) -> Vec<(usize, Result<T, LockError>)>
+    where
+        F: Future<Output = Result<T, LockError>> + Send + 'a,
+    {
         let mut in_flight = InFlight::with_capacity(set.members.len());
-        let make = &make;
         for node in nodes {
             if set.answers(node) {
-                let member = &set.members[node];
-                in_flight
-                    .push(node, async move { member.node().call(|| make(&self.context)).await });
+                in_flight.push(node, ask(&self.commands, set.members[node].node()));
             }
         }
         let mut answers = Vec::with_capacity(set.members.len());
@@ -120,8 +107,9 @@ pub(super) async fn inspect_nodes(
 ) -> NameReports {
     let nodes = set.members.len();
     let mut reports = NameReports::new(nodes);
-    for (node, answer) in unfenced.ask_all(set, 0..nodes, |context| context.inspect(name)).await {
-        reports.add(node, answer.and_then(|reply| unfenced.reader.inspected(&reply, name)));
+    let ask = |commands, node| Commands::inspect(commands, node, name);
+    for (node, answer) in unfenced.ask_all(set, 0..nodes, ask).await {
+        reports.add(node, answer);
     }
     reports
 }

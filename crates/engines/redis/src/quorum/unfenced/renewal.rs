@@ -11,7 +11,6 @@ use holdline_core::{LockError, RenewReply, RenewRequest};
 
 use super::Unfenced;
 use crate::in_flight::InFlight;
-use crate::native;
 use crate::quorum::renewal::RenewalBatch;
 use crate::quorum::replies::NodeRenewal;
 use crate::quorum::set::NodeSet;
@@ -33,9 +32,7 @@ pub(in crate::quorum) async fn renew(
         batch.asked(node);
         let sent = &sent;
         in_flight.push(node, async move {
-            let reply =
-                member.node().call(|| unfenced.context.renew(sent).within(deadline)).await?;
-            let replies = native::renewed(&reply, sent.len())?;
+            let replies = unfenced.commands.renew(member.node(), sent, deadline).await?;
             Ok(Ok(replies.into_iter().map(|reply| reply.map(|reply| of_node(&reply))).collect()))
         });
     }

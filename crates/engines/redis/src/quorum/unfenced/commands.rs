@@ -1,0 +1,200 @@
+//! What the nodes of a quorum without tokens are sent: the commands of the libraries that share the
+//! lock.
+
+use std::time::Duration;
+
+use holdline_core::{
+    AcquireReply, AcquireRequest, ErrorKind, HolderSummary, LeaseId, LockError, LockName,
+    ReleaseReply, RenewReply, RenewRequest, Snapshot,
+};
+
+use crate::args::Args;
+use crate::error::protocol;
+use crate::link::{Link, Value};
+use crate::native;
+use crate::options::{Dialect, RedisOptions};
+use crate::plain::{Keys, RequestContext, ValueReader};
+use crate::quorum::undo::Undo;
+use crate::redisson::NodeRequests;
+
+/// The commands of one kind of lock.
+#[derive(Debug)]
+pub(super) enum Commands {
+    /// Those of libraries that use `SET key value NX PX`.
+    Plain { context: RequestContext, reader: ValueReader },
+    /// The scripts for an `RLock` of Redisson's.
+    Redisson(NodeRequests),
+}
+
+/// An acquire, as all nodes receive it.
+pub(super) enum AcquireCommand<'a> {
+    Plain(Args, &'a AcquireRequest),
+    Redisson(&'a NodeRequests, &'a AcquireRequest),
+}
+
+/// The answer of a node to an acquire.
+pub(super) enum NodeVote {
+    Granted,
+    /// Another client holds the name.
+    Busy,
+    /// Something else is under the name.
+    Foreign(LockError),
+}
+
+/// The holder of a name on one node.
+pub(super) struct NodeHolder {
+    /// It holds under the lease id that was asked for.
+    pub(super) is_ours: bool,
+    pub(super) left: Option<Duration>,
+    pub(super) summary: HolderSummary,
+}
+
+impl Commands {
+    pub(super) fn of(options: &RedisOptions) -> Commands {
+        if options.dialect() == Dialect::Redisson {
+            return Commands::Redisson(NodeRequests::of(options));
+        }
+        let context = RequestContext {
+            keys: Keys::of(options),
+            format: options.lease_format(),
+            fencing: false,
+            deadline: options.command_timeout(),
+        };
+        let reader = ValueReader { format: context.format, fencing: false };
+        Commands::Plain { context, reader }
+    }
+
+    /// Returns the channel on which the nodes publish a release, if they do.
+    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
+        match self {
+            Commands::Plain { .. } => None,
+            Commands::Redisson(requests) => Some(requests.channel(name)),
+        }
+    }
+
+    /// Makes the command that acquires a name.
+    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> AcquireCommand<'a> {
+        match self {
+            Commands::Plain { context, .. } => {
+                AcquireCommand::Plain(context.set_nx(request), request)
+            }
+            Commands::Redisson(requests) => AcquireCommand::Redisson(requests, request),
+        }
+    }
+
+    /// Frees the name on one node; `for_good`: a request under the id may still arrive.
+    pub(super) async fn free(
+        &self,
+        node: &Link,
+        undo: &Undo,
+        for_good: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let (name, id) = (&undo.name, undo.lease_id);
+        let context = match self {
+            Commands::Plain { context, .. } => context,
+            Commands::Redisson(requests) => {
+                let how = (undo.lease, for_good);
+                return requests.release(node, (name, id), how, undo.deadline).await;
+            }
+        };
+        let server = node.server().filter(|_| !for_good);
+        if let Some(args) = server.and_then(|server| context.compare_and_delete(name, id, &server))
+        {
+            let reply = node.send(&args, Some(*id.as_bytes()), undo.deadline).await?;
+            if reply.as_integer() == Some(1) {
+                return Ok(ReleaseReply::Released { held_for: None });
+            }
+            // Nothing was deleted: the script finds out why.
+        }
+        let call = || context.release(name, id, None).within(undo.deadline);
+        native::released(&node.call(call).await?)
+    }
+
+    /// Renews leases on one node.
+    pub(super) async fn renew(
+        &self,
+        node: &Link,
+        renewals: &[&RenewRequest],
+        deadline: Duration,
+    ) -> Result<Vec<Result<RenewReply, LockError>>, LockError> {
+        match self {
+            Commands::Plain { context, .. } => {
+                let reply = node.call(|| context.renew(renewals).within(deadline)).await?;
+                native::renewed(&reply, renewals.len())
+            }
+            Commands::Redisson(requests) => requests.renew(node, renewals, deadline).await,
+        }
+    }
+
+    /// Returns the holder of a name on one node, and whether it holds under this lease id.
+    pub(super) async fn holder(
+        &self,
+        node: &Link,
+        (name, lease_id): (&LockName, LeaseId),
+    ) -> Result<Option<NodeHolder>, LockError> {
+        match self {
+            Commands::Plain { context, reader } => {
+                let held = reader.parse_state(&node.call(|| context.inspect(name)).await?)?;
+                let lease = context.format.write(lease_id);
+                Ok(held.map(|held| NodeHolder {
+                    is_ours: held.is(&lease),
+                    left: held.left,
+                    summary: held.summary(),
+                }))
+            }
+            Commands::Redisson(requests) => {
+                let held = requests.holder(node, name).await?;
+                Ok(held.map(|held| NodeHolder {
+                    is_ours: held.lease_id == Some(lease_id),
+                    left: held.summary.left,
+                    summary: held.summary,
+                }))
+            }
+        }
+    }
+
+    /// Returns the state of a name on one node.
+    pub(super) async fn inspect(
+        &self,
+        node: &Link,
+        name: &LockName,
+    ) -> Result<Snapshot, LockError> {
+        match self {
+            Commands::Plain { context, reader } => {
+                reader.inspected(&node.call(|| context.inspect(name)).await?, name)
+            }
+            Commands::Redisson(requests) => requests.inspect(node, name).await,
+        }
+    }
+}
+
+impl AcquireCommand<'_> {
+    /// Sends it to a node.
+    pub(super) async fn send(
+        &self,
+        node: &Link,
+        deadline: Duration,
+    ) -> Result<NodeVote, LockError> {
+        match self {
+            AcquireCommand::Plain(args, request) => {
+                let affinity = Some(*request.lease_id.as_bytes());
+                match node.send(args, affinity, deadline).await? {
+                    Value::Nil => Ok(NodeVote::Busy),
+                    reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
+                    _ => Err(protocol("the reply to SET is neither OK nor nil")),
+                }
+            }
+            AcquireCommand::Redisson(requests, request) => {
+                match requests.acquire(node, request, deadline).await {
+                    Ok(AcquireReply::Granted { .. }) => Ok(NodeVote::Granted),
+                    Ok(AcquireReply::Busy { .. }) => Ok(NodeVote::Busy),
+                    Ok(_) => Err(protocol("a node of a quorum has no queue")),
+                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
+                        Ok(NodeVote::Foreign(error))
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+}

@@ -184,6 +184,14 @@ impl Thread {
         held(&answer.map_err(|_| format!("Java still waits after {limit:?}"))??)
     }
 
+    /// Fails if there is an answer already.
+    pub(crate) fn is_still_waiting(&mut self) -> Result<(), String> {
+        match self.answers.try_recv() {
+            Ok(answer) => Err(format!("`{}` does not wait any more: {answer}", self.name)),
+            Err(_) => Ok(()),
+        }
+    }
+
     pub(crate) async fn release(&mut self, of: &str) -> Result<(), String> {
         self.expect(&format!("release {of}"), "released").await
     }

@@ -3,10 +3,12 @@
 //!
 //! All cases of a row share one Java process, and run in turn, each on names of its own.
 
+mod fair;
 mod faults;
 mod history;
 mod java;
 mod locks;
+mod redlock;
 mod servers;
 mod shared;
 mod storms;
@@ -66,6 +68,9 @@ async fn objects(world: &World<'_>) -> Vec<(&'static str, Outcome)> {
         "latch" => shared::latch,
         "several" => shared::several_names,
         "opposite" => shared::opposite_orders,
+        "fair" => fair::in_order,
+        "fair, end" => fair::expiry,
+        "counting" => fair::counting,
     ]
 }
 
@@ -74,6 +79,7 @@ async fn storms(world: &World<'_>) -> Vec<(&'static str, Outcome)> {
         world:
         "8 + 8" => storms::locks,
         "8 + 8 fenced" => storms::fenced,
+        "8 + 8 fair" => storms::fair,
         "6 + 6 rw" => storms::readers_and_writers,
         "8 + 8 permits" => storms::permits,
     ]

@@ -41,6 +41,20 @@ pub(crate) async fn fenced(world: &World<'_>, name: &str) -> Case {
     history.has_rising_tokens()
 }
 
+/// In a fair lock each side has a share of 30 to 70 percent.
+pub(crate) async fn fair(world: &World<'_>, name: &str) -> Case {
+    let options = long().with_fair(true);
+    let mutex = world.fenced.client.mutex_with(name, &options).map_err(message_of)?;
+    let ours = Wanted::Mutex(Box::new(mutex));
+    let party = Party { kind: "fair", ours, count: CONTENDERS, weight: 1 };
+    let history = Storm::CALM.run(&world.java, name, &[party]).await?;
+    done(world, "fair", &history, 1)?;
+    let (ours, theirs) = history.shares();
+    let percent = 100 * ours / (ours + theirs);
+    ensure!((30..=70).contains(&percent), "{percent} % of the holds are ours");
+    Ok(())
+}
+
 pub(crate) async fn readers_and_writers(world: &World<'_>, name: &str) -> Case {
     let rwlock = world.bare.client.rwlock_with(name, &long()).map_err(message_of)?;
     let readers = Party { kind: "read", ours: Wanted::Read(rwlock.clone()), count: 2, weight: 1 };

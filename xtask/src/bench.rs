@@ -12,8 +12,8 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
-    let has_peers =
-        |section: &&str| ["postgres", "postgres-advisory", "redis", "redlock"].contains(section);
+    let with_peers = ["postgres", "postgres-advisory", "redis", "redisson", "redlock"];
+    let has_peers = |section: &&str| with_peers.contains(section);
     let peers = match sections.is_empty() || sections.iter().any(has_peers) {
         true => Some(interop::prepare_bench()?),
         false => None,

@@ -1,9 +1,11 @@
 //! The other libraries that the interop tests run against, from their registries.
 //!
 //! Versions are pinned, and every file is checked by the sums in `interop/*/` (`requirements.txt`,
-//! `package-lock.json`, `Cargo.lock`, `go.sum`). What is there already is not fetched again: a
-//! stamp inside keeps what it was made of, so that it goes with what it stands for.
+//! `package-lock.json`, `Cargo.lock`, `go.sum`, `*.sha256`). What is there already is not fetched
+//! again: a stamp inside keeps what it was made of, so that it goes with what it stands for.
 //! Invariant I1: while a family is being made it has no stamp.
+
+mod java;
 
 use crate::cargo::{cargo, root};
 use crate::metadata::Metadata;
@@ -29,8 +31,14 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 5] =
-        [("Python", python), ("schema", schema), ("npm", node), ("Rust", rust), ("Go", go)];
+    let families: [(&str, Family); 6] = [
+        ("Python", python),
+        ("schema", schema),
+        ("npm", node),
+        ("Rust", rust),
+        ("Go", go),
+        ("Java", java::java),
+    ];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));
         running.map(|(name, thread)| {
@@ -51,6 +59,7 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     python(&ground).map_err(|why| format!("the Python peer: {why}"))?;
     crates(&ground, "bench", &["--release"]).map_err(|why| format!("the Rust peers: {why}"))?;
+    java::version(&ground, "4").map_err(|why| format!("the Java peer: {why}"))?;
     Ok(ground)
 }
 

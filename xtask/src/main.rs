@@ -38,7 +38,7 @@ usage: cargo xtask VERB
            zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
-                    mysql, postgres, redis, and redis-leases, which takes a minute
+                    mysql, postgres, redis, redisson, and redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

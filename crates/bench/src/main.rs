@@ -16,6 +16,7 @@ mod mysql;
 mod postgres;
 mod redis;
 mod redis_cluster;
+mod redisson;
 mod redlock;
 mod rounds;
 mod run;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
         ["sentinel"] => redis::sentinel(),
+        ["redisson"] => redisson::section(),
         ["redlock"] => redlock::section(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
@@ -59,7 +61,8 @@ fn main() -> ExitCode {
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
-                redis-scripts | redlock | sentinel | server | server-crowd[=WAITERSxSTREAMS]";
+                redis-scripts | redisson | redlock | sentinel | server | \
+                server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

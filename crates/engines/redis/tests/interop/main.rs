@@ -1,5 +1,6 @@
-//! The plain dialect with the libraries that share its locks: real libraries, on the same keys of
-//! one real server or of five, in both directions. `docs/interop.md` describes how to run it.
+//! The dialects with the libraries that share their locks: real libraries, on the same keys of real
+//! servers, in both directions. `docs/interop.md` describes how to run it, and `docs/redisson.md`
+//! the dialect of the module `redisson`.
 
 /// Fails a case unless a condition holds.
 macro_rules! ensure {
@@ -25,6 +26,7 @@ mod observer;
 mod ours;
 mod peers;
 mod quorum;
+mod redisson;
 mod storm;
 mod table;
 

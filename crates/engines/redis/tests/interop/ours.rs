@@ -85,6 +85,21 @@ impl Ours {
         Attempt { request, engine: self.engine.clone() }
     }
 
+    /// An attempt to read.
+    pub(crate) fn attempt_to_read(&self, name: &str, lease: Duration) -> Attempt {
+        self.attempt_as(name, lease, Mode::Shared)
+    }
+
+    /// An attempt at the only permit.
+    pub(crate) fn attempt_at_permit(&self, name: &str, lease: Duration) -> Attempt {
+        self.attempt_as(name, lease, Mode::Permits { count: 1, of: 1 })
+    }
+
+    fn attempt_as(&self, name: &str, lease: Duration, mode: Mode) -> Attempt {
+        let Attempt { request, engine } = self.attempt(name, lease);
+        Attempt { request: AcquireRequest { mode, ..request }, engine }
+    }
+
     pub(crate) fn mutex(&self, name: &str) -> Result<Mutex, String> {
         let options = LockOptions::default().with_lease_duration(Duration::from_secs(10));
         self.client.mutex_with(name, &options).map_err(message_of)

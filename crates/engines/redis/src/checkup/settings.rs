@@ -11,7 +11,8 @@ const EVICTION: &str = "a server that evicts keys drops held locks: keys with an
                         first to be evicted";
 const MEMORY: &str = "a full server refuses new locks; renewals and releases still work";
 const PERSISTENCE: &str = "a server that restarts without its data grants held locks again; \
-                           tokens still grow, by its clock";
+                           tokens still grow, by its clock, but in Redisson's dialect they \
+                           begin at 1 again";
 const MESSAGES: &str = "waiters are woken by messages; a subscriber that is disconnected for its \
                         backlog waits for its next heartbeat instead";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \

@@ -382,7 +382,7 @@ public class RedissonDriver {
             while (System.nanoTime() < end) {
                 try {
                     long asked = System.nanoTime();
-                    // Not for ever: whoever waits when the storm is over gives up.
+                    // Not for ever: a contender that still waits when the storm is over gives up.
                     long wait = Math.max(1, TimeUnit.NANOSECONDS.toMillis(end - asked));
                     String held = objects.acquire(kind, name, wait, lease);
                     if (held == null) {

@@ -3,6 +3,8 @@
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
 //! - A2: without any authentication configured, the server listens on loopback only, and every
 //!   client that reaches it may do everything.
+//! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
+//!   expiry and removal take effect at once.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ pub(crate) struct Rights {
 
 /// One right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Right {
+pub enum Right {
     /// See names, holders and events.
     View,
     /// Take, renew and release locks.
@@ -65,7 +67,7 @@ impl Rights {
 
 /// Who sends a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity(Arc<Known>);
+pub struct Identity(Arc<Known>);
 
 #[derive(Debug)]
 struct Known {
@@ -100,23 +102,29 @@ impl Identity {
     }
 
     /// Returns the name, by which limits are counted and sessions are owned.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.0.name
     }
 
     /// Checks that a right is given, whatever the name.
-    pub(crate) fn may(&self, right: Right) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn may(&self, right: Right) -> Result<(), Problem> {
         if self.0.rights.has(right) { Ok(()) } else { Err(Problem::lacks_right(right)) }
     }
 
     /// Checks that a right is given for a lock name, or for all names with a prefix.
-    pub(crate) fn may_on(&self, right: Right, name: &str) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn may_on(&self, right: Right, name: &str) -> Result<(), Problem> {
         self.may(right)?;
         if self.covers(name) { Ok(()) } else { Err(Problem::outside_prefixes()) }
     }
 
     /// Returns whether all names that begin with this text are within the prefixes.
-    pub(crate) fn covers(&self, name: &str) -> bool {
+    pub fn covers(&self, name: &str) -> bool {
         let prefixes = &self.0.prefixes;
         prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
@@ -142,6 +150,10 @@ impl Caller {
         Caller { address, identity }
     }
 }
+
+/// The digest of a token that the server knew when it was made. It proves nothing to anybody else.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenDigest([u8; 32]);
 
 struct Token {
     digest: [u8; 32],
@@ -194,10 +206,12 @@ impl Access {
     }
 
     /// Finds out who sends a request. A connection with client certificates has shown a good one.
+    /// `login` is the token with which the browser has logged in.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
         caller: &Caller,
+        login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         if let Some(proxy) = &self.proxy
             && headers.contains_key(&proxy.header)
@@ -209,7 +223,11 @@ impl Access {
                 let (scheme, token) = text.split_once(' ')?;
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
             });
-            return token.and_then(|token| self.known(token)).ok_or_else(Problem::unauthenticated);
+            let known = token.and_then(|token| self.known(&TokenDigest::of(token)));
+            return known.ok_or_else(Problem::unauthenticated);
+        }
+        if let Some(identity) = login.and_then(|digest| self.known(digest)) {
+            return Ok(identity);
         }
         if self.certificates {
             return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, (&[], &[])));
@@ -220,16 +238,26 @@ impl Access {
         Err(Problem::unauthenticated())
     }
 
+    /// Returns whether any token would be accepted.
+    pub(crate) fn has_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
     /// Compares with every token, so that the time does not reveal which one it was.
-    fn known(&self, token: &str) -> Option<Identity> {
-        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+    pub(crate) fn known(&self, digest: &TokenDigest) -> Option<Identity> {
         let mut found = None;
         for known in &self.tokens {
-            if is_equal(&known.digest, &digest) {
+            if is_equal(&known.digest, &digest.0) {
                 found = Some(known.identity.clone());
             }
         }
         found.filter(|identity| identity.expires_in().is_none_or(|left| !left.is_zero()))
+    }
+}
+
+impl TokenDigest {
+    pub(crate) fn of(token: &str) -> TokenDigest {
+        TokenDigest(Sha256::digest(token.as_bytes()).into())
     }
 }
 
@@ -294,18 +322,22 @@ mod tests {
     #[test]
     fn a_token_has_its_rights_on_its_names_until_it_expires() {
         let good = with("authorization", "bearer s3cret");
-        let identity = access("2999-01-01T00:00:00Z").identify(&good, &here()).expect("known");
+        let identity =
+            access("2999-01-01T00:00:00Z").identify(&good, &here(), None).expect("known");
         assert_eq!(identity.name(), "ci");
         assert!(identity.may_on(Right::Lock, "ci/build").is_ok());
         assert!(identity.may_on(Right::Lock, "prod").is_err());
         assert!(identity.may(Right::Operate).is_err());
         assert!(identity.expires_in().is_some());
-        assert!(access("2001-01-01T00:00:00Z").identify(&good, &here()).is_err());
+        assert!(access("2001-01-01T00:00:00Z").identify(&good, &here(), None).is_err());
         for value in ["Bearer other", "Basic s3cret", "s3cret", "Bearer", ""] {
             let headers = with("authorization", value);
-            assert!(access("2999-01-01T00:00:00Z").identify(&headers, &here()).is_err(), "{value}");
+            assert!(
+                access("2999-01-01T00:00:00Z").identify(&headers, &here(), None).is_err(),
+                "{value}"
+            );
         }
-        assert!(access("2999-01-01T00:00:00Z").identify(&HeaderMap::new(), &here()).is_err());
+        assert!(access("2999-01-01T00:00:00Z").identify(&HeaderMap::new(), &here(), None).is_err());
     }
 
     #[test]
@@ -313,12 +345,26 @@ mod tests {
         let access = access("2999-01-01T00:00:00Z");
         let proxy = Caller::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
         let ana = with("x-forwarded-user", "ana");
-        let known = access.identify(&ana, &proxy).expect("known");
+        let known = access.identify(&ana, &proxy, None).expect("known");
         assert!(known.may_on(Right::Admin, "any").is_ok());
-        assert!(access.identify(&ana, &here()).is_err(), "from elsewhere");
-        assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy).is_err());
+        assert!(access.identify(&ana, &here(), None).is_err(), "from elsewhere");
+        assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy, None).is_err());
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
-        assert!(access.identify(&twice, &proxy).is_err());
+        assert!(access.identify(&twice, &proxy, None).is_err());
+    }
+
+    #[test]
+    fn a_login_lasts_as_long_as_its_token() {
+        let (none, digest) = (HeaderMap::new(), TokenDigest::of("s3cret"));
+        let good = access("2999-01-01T00:00:00Z");
+        let identity = good.identify(&none, &here(), Some(&digest)).expect("known");
+        assert_eq!(identity.name(), "ci");
+        let other = TokenDigest::of("other");
+        assert!(good.identify(&none, &here(), Some(&other)).is_err());
+        let over = access("2001-01-01T00:00:00Z");
+        assert!(over.identify(&none, &here(), Some(&digest)).is_err(), "it has expired");
+        let wrong = with("authorization", "Bearer other");
+        assert!(good.identify(&wrong, &here(), Some(&digest)).is_err(), "the header comes first");
     }
 }

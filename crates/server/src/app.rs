@@ -19,7 +19,7 @@ use crate::sessions::Sessions;
 use crate::shield::Hosts;
 
 /// The name of the store that paths without a store mean.
-pub(crate) const DEFAULT_STORE: &str = "default";
+pub const DEFAULT_STORE: &str = "default";
 
 /// The state of a server for one of its stores. Clones are the same one.
 #[derive(Clone)]

@@ -13,13 +13,15 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
-//! the stream, `serve` for connections, `config` for the settings.
+//! the stream, `serve` for connections, `config` for the settings,
+//! `handle` for pages that are served beside the API.
 
 mod access;
 mod app;
 mod config;
 mod contract;
 mod events;
+mod handle;
 mod health;
 mod input;
 mod json;
@@ -36,6 +38,11 @@ mod shield;
 mod tls;
 mod views;
 
+pub use access::{Identity, Right, TokenDigest};
+pub use app::DEFAULT_STORE;
 pub use config::{ConfigError, ServerConfig};
+pub use handle::{Login, ServerHandle, StoreHandle};
+pub use limits::OpenStream;
 pub use openapi::document;
+pub use problem::Problem;
 pub use serve::{Reloader, Server, ServerError};

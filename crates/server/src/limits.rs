@@ -23,7 +23,7 @@ pub(crate) struct Waiter {
 }
 
 /// One open stream; it is counted until it is dropped.
-pub(crate) struct OpenStream(Arc<AtomicUsize>);
+pub struct OpenStream(Arc<AtomicUsize>);
 
 impl Limits {
     pub(crate) fn new(config: LimitsConfig) -> Limits {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use holdline_core::{Operation, OperationReply};
+use holdline_core::{FencingToken, LockName, Operation, OperationReply};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -38,9 +38,9 @@ pub(crate) struct RevokeBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RevokedBody {
     /// Whether the name is free of this grant already.
-    ended: bool,
+    pub(crate) ended: bool,
     /// How long the grant may still last.
-    left_ms: Option<u64>,
+    pub(crate) left_ms: Option<u64>,
 }
 
 /// Revokes a grant.
@@ -61,23 +61,72 @@ pub(crate) async fn revoke(
     Name(name): Name,
     Body(body): Body<RevokeBody>,
 ) -> Result<Json<RevokedBody>, Problem> {
-    identity.may_on(Right::Operate, name.as_str())?;
     let token = fencing_token("fencing_token", &body.fencing_token)?;
-    let (reason, now) = (body.reason.clone(), body.force);
-    let operation = Operation::Revoke { name: name.clone(), token, reason, now };
-    let reply = app.client.operate(&operation).await?;
-    let revoked = match reply {
-        OperationReply::Done => RevokedBody { ended: true, left_ms: None },
-        OperationReply::Notified { left } => {
-            RevokedBody { ended: false, left_ms: left.map(millis) }
-        }
-        OperationReply::NothingThere | OperationReply::Latch(_) | OperationReply::Counting(_) => {
-            return Err(Problem::stale_token());
-        }
-    };
-    let event = Event::of(What::Revoked, &name).by(identity.name());
-    app.events.publish(event.token(token).reason(&body.reason));
+    let revoked = app.revoke(&identity, &name, token, body.reason, body.force).await?;
     Ok(Json(revoked))
+}
+
+impl App {
+    /// Revokes the grant with this token.
+    pub(crate) async fn revoke(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        token: FencingToken,
+        reason: String,
+        now: bool,
+    ) -> Result<RevokedBody, Problem> {
+        identity.may_on(Right::Operate, name.as_str())?;
+        let operation =
+            Operation::Revoke { name: name.clone(), token, reason: reason.clone(), now };
+        let reply = self.client.operate(&operation).await?;
+        let revoked = match reply {
+            OperationReply::Done => RevokedBody { ended: true, left_ms: None },
+            OperationReply::Notified { left } => {
+                RevokedBody { ended: false, left_ms: left.map(millis) }
+            }
+            OperationReply::NothingThere
+            | OperationReply::Latch(_)
+            | OperationReply::Counting(_) => {
+                return Err(Problem::stale_token());
+            }
+        };
+        let event = Event::of(What::Revoked, name).by(identity.name());
+        self.events.publish(event.token(token).reason(&reason));
+        Ok(revoked)
+    }
+
+    /// Keeps everybody from a name for a while.
+    pub(crate) async fn freeze(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        duration: Duration,
+        reason: String,
+    ) -> Result<(), Problem> {
+        identity.may_on(Right::Operate, name.as_str())?;
+        let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.clone() };
+        self.client.operate(&operation).await?;
+        let event = Event::of(What::Frozen, name).by(identity.name());
+        self.events.publish(event.reason(&reason));
+        Ok(())
+    }
+
+    /// Ends a freeze.
+    pub(crate) async fn unfreeze(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+    ) -> Result<(), Problem> {
+        identity.may_on(Right::Operate, name.as_str())?;
+        match self.client.operate(&Operation::Unfreeze { name: name.clone() }).await? {
+            OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
+            _ => {
+                self.events.publish(Event::of(What::Unfrozen, name).by(identity.name()));
+                Ok(())
+            }
+        }
+    }
 }
 
 /// How long to freeze a name.
@@ -110,11 +159,8 @@ pub(crate) async fn freeze(
     Name(name): Name,
     Body(body): Body<FreezeRequest>,
 ) -> Result<StatusCode, Problem> {
-    identity.may_on(Right::Operate, name.as_str())?;
-    let (duration, reason) = (Duration::from_millis(body.duration_ms), body.reason.clone());
-    app.client.operate(&Operation::Freeze { name: name.clone(), duration, reason }).await?;
-    let event = Event::of(What::Frozen, &name).by(identity.name());
-    app.events.publish(event.reason(&body.reason));
+    let duration = Duration::from_millis(body.duration_ms);
+    app.freeze(&identity, &name, duration, body.reason).await?;
     Ok(DONE)
 }
 
@@ -135,14 +181,8 @@ pub(crate) async fn unfreeze(
     identity: Identity,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
-    identity.may_on(Right::Operate, name.as_str())?;
-    match app.client.operate(&Operation::Unfreeze { name: name.clone() }).await? {
-        OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
-        _ => {
-            app.events.publish(Event::of(What::Unfrozen, &name).by(identity.name()));
-            Ok(DONE)
-        }
-    }
+    app.unfreeze(&identity, &name).await?;
+    Ok(DONE)
 }
 
 /// Above which token all later ones must be.

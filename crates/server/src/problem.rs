@@ -18,7 +18,7 @@ use crate::views::HolderBody;
 
 /// What went wrong, as it is sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Problem(Box<ProblemBody>);
+pub struct Problem(Box<ProblemBody>);
 
 /// What went wrong, as `application/problem+json`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -88,9 +88,39 @@ impl Problem {
         self
     }
 
-    /// The kind, for metrics and events.
-    pub(crate) fn kind(&self) -> &'static str {
+    /// Returns a stable word for the kind.
+    pub fn kind(&self) -> &'static str {
         self.0.kind
+    }
+
+    /// Returns the HTTP status.
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::BAD_GATEWAY)
+    }
+
+    /// Returns the kind in a few words.
+    pub fn title(&self) -> &'static str {
+        self.0.title
+    }
+
+    /// Returns what happened.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// Returns what to do, if there is advice.
+    pub fn advice(&self) -> Option<&'static str> {
+        self.0.fix
+    }
+
+    /// Returns the field of the request that is wrong.
+    pub fn field(&self) -> Option<&str> {
+        self.0.field.as_deref()
+    }
+
+    /// Returns whether the request may have taken effect.
+    pub fn is_uncertain(&self) -> bool {
+        self.0.certainty != "not_applied"
     }
 
     /// A request of no known form.
@@ -337,7 +367,7 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::BAD_GATEWAY);
+        let status = self.status();
         let retry_after = self.0.retry_after;
         let mut response = (status, Json(self.0)).into_response();
         let headers = response.headers_mut();

@@ -8,12 +8,13 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::{contract, events, health, locks, openapi, operators, sessions, shield};
 
-/// Makes the router.
-pub(crate) fn router(app: &App) -> Router {
+/// Makes the router; `pages` are those that are served beside the API.
+pub(crate) fn router(app: &App, pages: Router) -> Router {
     let stores = app.stores().fold(api(app), |router, store| {
         router.nest(&format!("/stores/{}", store.store), api(store))
     });
     stores
+        .merge(pages)
         .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(from_fn_with_state(app.clone(), shield::protect))

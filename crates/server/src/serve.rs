@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use tokio_util::task::TaskTracker;
 use crate::access::Caller;
 use crate::app::App;
 use crate::config::{ConfigError, ServerConfig, store_name};
+use crate::handle::ServerHandle;
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls;
@@ -103,7 +105,12 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    pages: Router,
+    background: Vec<Background>,
 }
+
+/// Work that goes on as long as the server.
+type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Gives a running server new settings.
 #[derive(Clone)]
@@ -171,7 +178,8 @@ impl Server {
         let address = address.map_err(|error| ServerError::Listen(listen, error))?;
         let hosts = Hosts::new(address, &config.hosts);
         let app = App::new(client, others, (config.access()?, hosts), config.limits);
-        Ok(Server { app, listener, address, tls: Arc::new(RwLock::new(tls)) })
+        let tls = Arc::new(RwLock::new(tls));
+        Ok(Server { app, listener, address, tls, pages: Router::new(), background: Vec::new() })
     }
 
     /// Returns where the server listens.
@@ -184,14 +192,37 @@ impl Server {
         Reloader { app: self.app.clone(), address: self.address, tls: self.tls.clone() }
     }
 
+    /// Returns what pages need that are served beside the API.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle::new(self.app.clone(), self.address, self.tls.read().is_some())
+    }
+
+    /// Serves more pages beside the API. Every request for them passes the checks of `Host` and
+    /// `Origin`; who sends it is theirs to ask ([`ServerHandle::identify`]).
+    ///
+    /// # Panics
+    /// A path of them is one of the API, or was added before.
+    #[must_use]
+    pub fn with_pages(mut self, pages: Router) -> Server {
+        self.pages = self.pages.merge(pages);
+        self
+    }
+
+    /// Runs this as long as the server takes requests.
+    #[must_use]
+    pub fn with_background(mut self, work: impl Future<Output = ()> + Send + 'static) -> Server {
+        self.background.push(Box::pin(work));
+        self
+    }
+
     /// Serves until `stop` is ready, then ends gracefully.
     ///
     /// # Cancel safety
     /// Dropping the future closes the listener; connections go on until their requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { app, listener, tls, .. } = self;
+        let Server { app, listener, tls, pages, background, .. } = self;
         let connections = Connections {
-            router: routes::router(&app),
+            router: routes::router(&app, pages),
             tls,
             room: Arc::new(Semaphore::new(app.limits.config.connections)),
             graceful: GracefulShutdown::new(),
@@ -199,6 +230,10 @@ impl Server {
             app,
         };
         let app = connections.app.clone();
+        for work in background {
+            let stopping = app.stopping.clone();
+            connections.tasks.spawn(async move { stopping.run_until_cancelled(work).await });
+        }
         tokio::select! {
             biased;
             () = stop => {}

@@ -4,7 +4,8 @@
 //!   to this address (DNS rebinding) is of no use.
 //! - H2: an `Origin` that is not this server's is refused, so that a page of another origin cannot
 //!   use the rights of a browser or of this machine.
-//! - H3: every answer forbids to be framed, sniffed or cached.
+//! - H3: every answer forbids to be framed, sniffed or cached, and to load anything. A page that is
+//!   served beside the API may say which of its own files it loads, and which answer may be cached.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -92,7 +93,7 @@ pub(crate) async fn protect(State(app): State<App>, request: Request, next: Next
     let path = path.as_ref().map_or("other", MatchedPath::as_str);
     app.metrics.request(path, response.status().as_u16(), began.elapsed());
     for (name, value) in &HEADERS {
-        response.headers_mut().insert(name, value.clone());
+        response.headers_mut().entry(name).or_insert_with(|| value.clone());
     }
     response
 }
@@ -103,7 +104,7 @@ impl FromRequestParts<App> for Identity {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Identity, Problem> {
         let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
         let access = app.access.read().clone();
-        let identity = access.identify(&parts.headers, caller)?;
+        let identity = access.identify(&parts.headers, caller, None)?;
         identity.may_use(&app.store)?;
         Ok(identity)
     }

@@ -37,6 +37,9 @@ pub(crate) struct ServeArgs {
     /// --config, or 127.0.0.1:7654]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Serve the API only, without the pages below /dashboard
+    #[arg(long)]
+    no_dashboard: bool,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -59,6 +62,10 @@ pub(crate) fn run(
         // Before the address is reported: a program that reads it may send a signal.
         let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
         let server = Server::bind_stores(engine, others, &config).await.map_err(failure)?;
+        let server = match arguments.no_dashboard {
+            true => server,
+            false => holdline_dashboard::mount(server),
+        };
         console.info(&format!("serves {}://{}", scheme(&config), server.address()));
         let reloader = server.reloader();
         tokio::select! {

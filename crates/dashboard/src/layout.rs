@@ -1,0 +1,84 @@
+//! The frame of every page: navigation, stores, who looks at it, since when this server has seen.
+
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use maud::{Markup, html};
+
+use crate::shell::Shell;
+use crate::site::{Site, Viewer};
+use crate::text::{Text, moment};
+
+/// A page of the navigation.
+pub(crate) struct Section {
+    pub(crate) title: &'static str,
+    /// The path below `/dashboard`; empty for the first page.
+    pub(crate) path: &'static str,
+    /// The routes, with paths from `/dashboard` on.
+    pub(crate) routes: fn() -> Router<Site>,
+}
+
+/// A page, ready to be sent.
+pub(crate) struct Page {
+    pub(crate) viewer: Viewer,
+    /// The path of its section.
+    pub(crate) section: &'static str,
+    pub(crate) title: String,
+    pub(crate) main: Markup,
+}
+
+impl Page {
+    fn banner(&self) -> Markup {
+        let viewer = &self.viewer;
+        let shared = &viewer.site.shared;
+        html! {
+            a.brand href=(viewer.link("")) { "Holdline" }
+            nav aria-label="Pages" {
+                ul {
+                    @for (title, path) in &shared.sections {
+                        @let current = (*path == self.section).then_some("page");
+                        li { a href=(viewer.link(path)) aria-current=[current] { (title) } }
+                    }
+                }
+            }
+            @if shared.stores.len() > 1 {
+                nav aria-label="Stores" {
+                    ul {
+                        @for (name, base) in &shared.stores {
+                            @let current = (name == viewer.site.store.name()).then_some("true");
+                            @let path = format!("{base}/dashboard{}", self.section);
+                            li { a href=(path) aria-current=[current] { (name) } }
+                        }
+                    }
+                }
+            }
+            div.who {
+                span #live-status role="status" {}
+                button #live-pause type="button" hidden aria-pressed="false" { "Pause" }
+                span { "You are " (Text(viewer.identity.name())) }
+                @if viewer.has_session {
+                    form method="post" action=(viewer.link("/logout")) {
+                        (viewer.form_token())
+                        button { "Log out" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl IntoResponse for Page {
+    fn into_response(self) -> Response {
+        let banner = self.banner();
+        let Page { viewer, title, main, .. } = self;
+        let footer = html! {
+            p {
+                "History is what this server has seen since "
+                (moment(viewer.site.shared.since))
+                ". Figures of a store are as old as the last look at it."
+            }
+        };
+        let live = Some(viewer.link("/live"));
+        Shell { title: &title, banner, live, main, footer }.response(StatusCode::OK)
+    }
+}

@@ -1,0 +1,59 @@
+//! Puts the pages beside the API.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
+use holdline_server::{DEFAULT_STORE, Server};
+
+use crate::pages::{SECTIONS, login};
+use crate::seen::Seen;
+use crate::site::{Shared, Site};
+use crate::{assets, live};
+
+/// Serves the dashboard beside the API: `/dashboard`, and `/stores/NAME/dashboard` for each store.
+///
+/// It lists the stores in rounds for as long as the server runs, within the bounds that
+/// `docs/dashboard.md` states.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use holdline::Client;
+/// use holdline_server::{Server, ServerConfig};
+///
+/// let client = Client::connect("memory:shown").await?;
+/// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
+/// let server = Server::bind(client.engine().clone(), &config).await?;
+/// let server = holdline_dashboard::mount(server);
+/// println!("open http://{}/dashboard", server.address());
+/// server.run(async { /* until it is to stop */ }).await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// The server has a dashboard already.
+#[must_use]
+pub fn mount(server: Server) -> Server {
+    let handle = server.handle();
+    let sections = SECTIONS.iter().map(|section| (section.title, section.path)).collect();
+    let shared = Arc::new(Shared::new(handle.clone(), sections));
+    let to_first = get(async || Redirect::to("/dashboard"));
+    let mut server =
+        server.with_pages(assets::routes()).with_pages(Router::new().route("/", to_first));
+    for store in handle.stores() {
+        let (seen, work) = Seen::new(store.client().clone());
+        let is_default = store.name() == DEFAULT_STORE;
+        let site = Site::new(shared.clone(), store, seen);
+        let pages = SECTIONS.iter().fold(live::routes(), |r, section| r.merge((section.routes)()));
+        let pages = pages.merge(login::routes()).with_state(site.clone());
+        let pages = match is_default {
+            true => pages,
+            false => Router::new().nest(site.base(), pages),
+        };
+        server = server.with_pages(pages).with_background(work);
+    }
+    server
+}

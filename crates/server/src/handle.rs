@@ -1,0 +1,182 @@
+//! What pages need that are served beside the API: the same checks, answers and limits.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use holdline::Client;
+use holdline_core::{FencingToken, LockName, Snapshot};
+use http::request::Parts;
+
+use crate::access::{Caller, Identity, Right, TokenDigest};
+use crate::app::App;
+use crate::limits::OpenStream;
+use crate::problem::Problem;
+
+/// A server, for pages that are served beside the API. Clones are the same one.
+#[derive(Clone)]
+pub struct ServerHandle {
+    app: App,
+    address: SocketAddr,
+    has_tls: bool,
+}
+
+/// A store of a server, for pages that are served beside the API. Clones are the same one.
+#[derive(Clone)]
+pub struct StoreHandle(App);
+
+/// Who has logged in with a token.
+pub struct Login {
+    /// What a session keeps: it stands for the token as long as the settings have it.
+    pub digest: TokenDigest,
+    /// Whom the token is for.
+    pub identity: Identity,
+}
+
+impl ServerHandle {
+    pub(crate) fn new(app: App, address: SocketAddr, has_tls: bool) -> ServerHandle {
+        ServerHandle { app, address, has_tls }
+    }
+
+    /// Returns the stores, the default one first.
+    pub fn stores(&self) -> Vec<StoreHandle> {
+        self.app.stores().cloned().map(StoreHandle).collect()
+    }
+
+    /// Returns where the server listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns whether connections are encrypted.
+    pub fn has_tls(&self) -> bool {
+        self.has_tls
+    }
+
+    /// Returns whether a token would be accepted, so that a form for it is of use.
+    pub fn has_tokens(&self) -> bool {
+        self.app.access.read().has_tokens()
+    }
+
+    /// Finds out who sends a request, as the API does. `login` is the token with which the browser
+    /// has logged in; the header `Authorization` and the proxy's come before it.
+    ///
+    /// # Errors
+    /// Nobody whom the server knows.
+    pub fn identify(
+        &self,
+        parts: &Parts,
+        login: Option<&TokenDigest>,
+    ) -> Result<Identity, Problem> {
+        let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
+        let access = self.app.access.read().clone();
+        access.identify(&parts.headers, caller, login)
+    }
+
+    /// Finds out whom a token is for; `None` if the server does not know it, or it has expired.
+    pub fn login(&self, token: &str) -> Option<Login> {
+        let digest = TokenDigest::of(token);
+        let identity = self.app.access.read().known(&digest)?;
+        Some(Login { digest, identity })
+    }
+
+    /// Draws 128 bits that nobody can guess, as hexadecimal digits.
+    pub fn draw_secret(&self) -> String {
+        self.app.draw_id().to_hex()
+    }
+
+    /// Counts one more event stream, until the value is dropped.
+    ///
+    /// # Errors
+    /// The limit of the server is reached.
+    pub fn open_stream(&self) -> Result<OpenStream, Problem> {
+        self.app.limits.stream()
+    }
+
+    /// Becomes ready when the server is to stop.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn stopping(&self) {
+        self.app.stopping.cancelled().await;
+    }
+}
+
+impl StoreHandle {
+    /// Returns the name of the store in paths.
+    pub fn name(&self) -> &str {
+        &self.0.store
+    }
+
+    /// Returns the client of the store. It knows no rights.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Checks that somebody may use the store.
+    ///
+    /// # Errors
+    /// They may not.
+    pub fn may_be_used_by(&self, identity: &Identity) -> Result<(), Problem> {
+        identity.may_use(&self.0.store)
+    }
+
+    /// Returns the holders and the queue of a name.
+    ///
+    /// # Errors
+    /// A right is missing, or the store failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
+    pub async fn inspect(&self, identity: &Identity, name: &LockName) -> Result<Snapshot, Problem> {
+        identity.may_on(Right::View, name.as_str())?;
+        Ok(self.0.client.inspect(name).await?)
+    }
+
+    /// Revokes the grant with this token. Returns how long it may still last; `None`: it is over.
+    ///
+    /// # Errors
+    /// A right is missing, no holder has the token, or the store failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: the grant may be revoked.
+    pub async fn revoke(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        token: FencingToken,
+        reason: String,
+        now: bool,
+    ) -> Result<Option<Duration>, Problem> {
+        let revoked = self.0.revoke(identity, name, token, reason, now).await?;
+        let left = revoked.left_ms.map_or(Duration::MAX, Duration::from_millis);
+        Ok((!revoked.ended).then_some(left))
+    }
+
+    /// Keeps everybody from a name for a while.
+    ///
+    /// # Errors
+    /// A right is missing, or the store failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: the name may be frozen.
+    pub async fn freeze(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        duration: Duration,
+        reason: String,
+    ) -> Result<(), Problem> {
+        self.0.freeze(identity, name, duration, reason).await
+    }
+
+    /// Ends a freeze.
+    ///
+    /// # Errors
+    /// A right is missing, the name is not frozen, or the store failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: the freeze may be over.
+    pub async fn unfreeze(&self, identity: &Identity, name: &LockName) -> Result<(), Problem> {
+        self.0.unfreeze(identity, name).await
+    }
+}

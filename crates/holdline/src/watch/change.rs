@@ -79,7 +79,8 @@ pub enum LockEvent {
 /// How the end of a grant lies to the end of its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndedWhen {
-    /// Certainly before the lease's end: it was released or revoked, unless the store has lost data.
+    /// Certainly before the lease's end: it was released or revoked, unless the store has lost
+    /// data.
     BeforeLeaseEnd,
     /// The lease may have expired; it may as well have been released or revoked.
     PerhapsExpired,

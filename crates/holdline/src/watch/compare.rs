@@ -55,8 +55,8 @@ impl WatchedName {
         self.answered
     }
 
-    /// Returns the least that was left of a holder's lease at any look since its grant; `None` for a
-    /// live grant.
+    /// Returns the least that was left of a holder's lease at any look since its grant; `None` for
+    /// a live grant.
     pub fn slack(&self, holder: &HolderSummary) -> Option<Duration> {
         self.slack.get(&key(holder)).copied()
     }

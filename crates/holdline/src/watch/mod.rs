@@ -113,8 +113,8 @@ pub struct Round {
     pub at: SystemTime,
     /// How long the store took for it.
     pub took: Duration,
-    /// The changes since the last complete round, in the byte order of the names. None if this round
-    /// failed.
+    /// The changes since the last complete round, in the byte order of the names. None if this
+    /// round failed.
     pub changes: Vec<Change>,
     /// How much of the store it covers; `None` if it failed.
     pub coverage: Option<Coverage>,

@@ -34,24 +34,25 @@ impl WatchOptions {
         self
     }
 
-    /// Sets which share of the time the store may spend on rounds at most, from 1 to 50 per cent; 10
-    /// unless set. The time counts from the first request of a round to its last answer.
+    /// Sets which share of the time the store may spend on rounds at most, from 1 to 50 per cent;
+    /// 10 unless set. The time counts from the first request of a round to its last answer.
     #[must_use]
     pub fn with_max_share_percent(mut self, percent: u32) -> WatchOptions {
         self.max_share_percent = percent;
         self
     }
 
-    /// Sets how many names a round covers, from 1 to 1,000,000; 10,000 unless set. The names beyond,
-    /// in byte order, are not watched. Listed names that the pattern does not match count too.
+    /// Sets how many names a round covers, from 1 to 1,000,000; 10,000 unless set. The names
+    /// beyond, in byte order, are not watched. Listed names that the pattern does not match count
+    /// too.
     #[must_use]
     pub fn with_max_names(mut self, max_names: usize) -> WatchOptions {
         self.max_names = max_names;
         self
     }
 
-    /// Sets how many holders and waiters a round keeps, from 1 to 10,000,000; 100,000 unless set. It
-    /// bounds the memory: each has about 1 KiB at most.
+    /// Sets how many holders and waiters a round keeps, from 1 to 10,000,000; 100,000 unless set.
+    /// It bounds the memory: each has about 1 KiB at most.
     #[must_use]
     pub fn with_max_entries(mut self, max_entries: usize) -> WatchOptions {
         self.max_entries = max_entries;

@@ -39,7 +39,7 @@ pub(crate) struct WatchArgs {
     /// Print renewals of leases too
     #[arg(long)]
     renewals: bool,
-    /// How long to pause between two rounds, from 100ms to 1h; longer by itself if the store is slow
+    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(default_value = "1s", value_parser = duration::any)]
     every: Duration,

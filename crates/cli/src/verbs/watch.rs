@@ -108,14 +108,14 @@ impl Printer<'_> {
             }
             _ => {}
         }
-        if let Some(coverage) = &round.coverage {
-            if self.coverage.as_ref() != Some(coverage) {
-                if let Coverage::UpTo(last) = coverage {
-                    let message = format!("more names than a round covers: none after {last}");
-                    self.about_store(round.at, "left_out", &message)?;
-                }
-                self.coverage = Some(coverage.clone());
+        if let Some(coverage) = &round.coverage
+            && self.coverage.as_ref() != Some(coverage)
+        {
+            if let Coverage::UpTo(last) = coverage {
+                let message = format!("more names than a round covers: none after {last}");
+                self.about_store(round.at, "left_out", &message)?;
             }
+            self.coverage = Some(coverage.clone());
         }
         let is_shown =
             |change: &&Change| self.renewals || !matches!(change.event, LockEvent::Renewed { .. });

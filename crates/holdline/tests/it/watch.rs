@@ -121,7 +121,7 @@ async fn what_is_beyond_the_bound_is_left_out_and_that_is_reported() {
     assert_eq!(words(&round), [("a", "granted", true), ("b", "granted", true)]);
     // `c` comes into view: it was not granted just now.
     guards.remove(0).release().await;
-    let (seen, round) = next(&clock, seen).await;
+    let (_, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("a", "ended", false), ("c", "granted", true)]);
     assert_eq!(round.coverage, Some(Coverage::All));
 }

@@ -94,6 +94,8 @@ pub(crate) enum Verb {
     Who(verbs::who::WhoArgs),
     /// List the names that are held or waited for
     Ls(verbs::ls::LsArgs),
+    /// Print what changes: grants, ends, waits, freezes
+    Watch(verbs::watch::WatchArgs),
     /// Wait until NAME is free, without taking it
     Wait(verbs::wait::WaitVerbArgs),
     /// Set the count-down latch NAME, count it down, wait for zero, or show its count

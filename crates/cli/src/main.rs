@@ -153,6 +153,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
         Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
+        Verb::Watch(arguments) => return verbs::watch::run(arguments, address, console).await,
         Verb::Quorum(arguments) => return verbs::quorum::run(arguments, &address, console).await,
         _ => {}
     }
@@ -194,6 +195,7 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Acquire(_)
         | Verb::Doctor(_)
         | Verb::Quorum(_)
+        | Verb::Watch(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
         #[cfg(feature = "server")]

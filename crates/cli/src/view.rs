@@ -33,7 +33,8 @@ pub(crate) fn object(snapshot: &Snapshot) -> Value {
     })
 }
 
-fn holder_object(holder: &HolderView) -> Value {
+/// Returns a holder as JSON.
+pub(crate) fn holder_object(holder: &HolderView) -> Value {
     let summary = &holder.summary;
     let (state, reason) = match &holder.state {
         GrantState::Held => ("held", None),
@@ -76,7 +77,8 @@ fn summary_object(summary: &HolderSummary) -> Value {
     })
 }
 
-fn waiter_object(waiter: &WaiterView) -> Value {
+/// Returns a waiter as JSON.
+pub(crate) fn waiter_object(waiter: &WaiterView) -> Value {
     let mut object = json!({
         "lease_id": waiter.lease_id,
         "mode": mode_word(waiter.mode),
@@ -87,7 +89,8 @@ fn waiter_object(waiter: &WaiterView) -> Value {
     object
 }
 
-fn freeze_object(freeze: &FreezeView) -> Value {
+/// Returns a freeze as JSON.
+pub(crate) fn freeze_object(freeze: &FreezeView) -> Value {
     json!({
         "active": freeze.active,
         "reason": freeze.reason,

@@ -72,6 +72,7 @@ mod rwlock;
 mod semaphore;
 mod spans;
 mod url;
+pub mod watch;
 mod worker;
 
 pub use all::{Guards, lock_all, lock_all_with};
@@ -90,9 +91,9 @@ pub use holdline_core::counting::MAX_PERMITS;
 pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
-    Escaped, FencingToken, HealthFeed, Hold, HolderFields, HolderSummary, LeaseId, ListPage,
-    ListRequest, LockError, LockName, LostReason, Mode, Moment, NodeHealth, Operation,
-    OperationReply, QuorumHealth, Snapshot,
+    Escaped, FencingToken, FreezeView, GrantState, HealthFeed, Hold, HolderFields, HolderSummary,
+    HolderView, LeaseId, ListPage, ListRequest, LockError, LockName, LostReason, Mode, Moment,
+    NodeHealth, Operation, OperationReply, QuorumHealth, ShortLeaseId, Snapshot, WaiterView,
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};

@@ -22,4 +22,5 @@ pub(crate) mod serve;
 pub(crate) mod torture;
 pub(crate) mod wait;
 pub(crate) mod waiting;
+pub(crate) mod watch;
 pub(crate) mod who;

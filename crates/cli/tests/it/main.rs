@@ -71,6 +71,7 @@ mod stores;
 mod torture;
 mod transcript;
 mod usage;
+mod watch;
 mod world;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

@@ -23,3 +23,4 @@ mod spans;
 mod support;
 mod together;
 mod waiting;
+mod watch;

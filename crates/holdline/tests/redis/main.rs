@@ -25,4 +25,5 @@ mod servers;
 #[cfg(feature = "postgres")]
 mod several;
 mod support;
+mod watch;
 mod weather;

@@ -1,0 +1,264 @@
+//! `holdline watch [PATTERN]`: prints what changes in a store, as seen from outside.
+//!
+//! The rounds and their comparison are the library's ([`holdline::watch`]); here they become lines.
+
+use std::pin::pin;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use holdline::watch::{Change, Coverage, EndedWhen, LockEvent, NamePattern, Round};
+use holdline::watch::{StoreWatch, WatchOptions};
+use holdline_core::snapshot::coarse;
+use holdline_core::{Escaped, GrantState, HolderView, WaiterView};
+use serde_json::{Value, json};
+
+use crate::config::Address;
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::session::{NoStore, Session, SessionOptions};
+use crate::view;
+
+/// How often to check whether the reader has gone, and whether there is a store by now.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What `watch` takes.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "It lists the store in rounds and prints what differs, until it is ended. A \
+    grant that begins and ends between two rounds is not seen, and a release cannot be \
+    distinguished from an expiry unless the lease was certain to last longer.\n\nExample:\n  \
+    holdline watch 'deploy/*' --json"
+)]
+pub(crate) struct WatchArgs {
+    /// Only names that match: `*` stands for any text, `?` for one character, after `\` a
+    /// character for itself; without a wildcard exactly this name
+    #[arg(default_value = "*", hide_default_value = true)]
+    pattern: String,
+    /// Print renewals of leases too
+    #[arg(long)]
+    renewals: bool,
+    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(default_value = "1s", value_parser = duration::any)]
+    every: Duration,
+}
+
+/// Prints changes until the reader of stdout has gone.
+pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Console) -> Outcome {
+    let pattern = NamePattern::new(&arguments.pattern)?;
+    let options = WatchOptions::default().with_interval(arguments.every);
+    options.validate().map_err(|error| Failure::usage(error).fix("give another --every"))?;
+    let mut said = false;
+    // A store that is not there yet is not made: a misspelt directory would look like a good one.
+    while let Some(no_store) = NoStore::at(&address)? {
+        if !std::mem::replace(&mut said, true) {
+            console.info(&no_store.to_string());
+        }
+        tokio::time::sleep(PAUSE).await;
+        if console.reader_is_gone() {
+            return Ok(Exit::Success);
+        }
+    }
+    let session_options = SessionOptions { read_only: true, ..SessionOptions::default() };
+    let session = Session::open(address, session_options).await?;
+    let mut watch = StoreWatch::new(session.client().clone(), pattern, options)?;
+    let mut printer =
+        Printer { renewals: arguments.renewals, console, failing: false, coverage: None };
+    loop {
+        let round = {
+            let mut next = pin!(watch.next_round());
+            loop {
+                tokio::select! {
+                    biased;
+                    round = &mut next => break round,
+                    () = tokio::time::sleep(PAUSE) => {}
+                }
+                if console.reader_is_gone() {
+                    return Ok(Exit::Success);
+                }
+            }
+        };
+        printer.round(&round)?;
+        if console.reader_is_gone() {
+            return Ok(Exit::Success);
+        }
+    }
+}
+
+/// Prints rounds.
+struct Printer<'a> {
+    renewals: bool,
+    console: &'a Console,
+    failing: bool,
+    coverage: Option<Coverage>,
+}
+
+impl Printer<'_> {
+    fn round(&mut self, round: &Round) -> Result<(), Failure> {
+        match &round.failing {
+            Some(failing) if !std::mem::replace(&mut self.failing, true) => {
+                let message = failing.error.to_string();
+                self.about_store(round.at, "store_down", &message)?;
+            }
+            None if std::mem::replace(&mut self.failing, false) => {
+                let away = round.recovered_after.unwrap_or_default();
+                self.about_store(round.at, "store_up", &format!("after {}", coarse(away)))?;
+            }
+            _ => {}
+        }
+        if let Some(coverage) = &round.coverage
+            && self.coverage.as_ref() != Some(coverage)
+        {
+            if let Coverage::UpTo(last) = coverage {
+                let message = format!("more names than a round covers: none after {last}");
+                self.about_store(round.at, "left_out", &message)?;
+            }
+            self.coverage = Some(coverage.clone());
+        }
+        let is_shown =
+            |change: &&Change| self.renewals || !matches!(change.event, LockEvent::Renewed { .. });
+        if self.console.is_json() {
+            for change in round.changes.iter().filter(is_shown) {
+                self.console.object(&object(change, round.at))?;
+            }
+            return Ok(());
+        }
+        let lines = round.changes.iter().filter(is_shown).map(|change| line(change, round.at));
+        self.console.data(&lines.collect::<String>())
+    }
+
+    fn about_store(&self, at: SystemTime, event: &str, message: &str) -> Result<(), Failure> {
+        if self.console.is_json() {
+            let mut object = empty_object(event, at);
+            object["message"] = message.into();
+            return self.console.object(&object);
+        }
+        let event = event.replace('_', " ");
+        self.console.data(&format!("{} {event}: {}\n", time_of_day(at), Escaped(message)))
+    }
+}
+
+/// The object of an event, in which nothing is known yet.
+fn empty_object(event: &str, at: SystemTime) -> Value {
+    json!({
+        "event": event,
+        "at_ms": at.duration_since(UNIX_EPOCH).map(view::millis).unwrap_or_default(),
+        "name": null,
+        "found": null,
+        "within_ms": null,
+        "ended_when": null,
+        "slack_ms": null,
+        "waited_ms": null,
+        "position": null,
+        "holder": null,
+        "waiter": null,
+        "freeze": null,
+        "message": null,
+    })
+}
+
+fn object(change: &Change, at: SystemTime) -> Value {
+    let mut object = empty_object(change.event.word(), at);
+    object["name"] = change.name.as_str().into();
+    object["found"] = change.found.into();
+    object["within_ms"] = json!((!change.found).then(|| view::millis(change.within)));
+    match &change.event {
+        LockEvent::Granted { holder, waited } => {
+            object["holder"] = view::holder_object(holder);
+            object["waited_ms"] = json!(waited.map(view::millis));
+        }
+        LockEvent::Ended { holder, when, slack } => {
+            object["holder"] = view::holder_object(holder);
+            object["ended_when"] = when.word().into();
+            object["slack_ms"] = json!(slack.map(view::millis));
+        }
+        LockEvent::Renewed { holder, slack } => {
+            object["holder"] = view::holder_object(holder);
+            object["slack_ms"] = view::millis(*slack).into();
+        }
+        LockEvent::Revoked { holder } => object["holder"] = view::holder_object(holder),
+        LockEvent::Queued { waiter, position } => {
+            object["waiter"] = view::waiter_object(waiter);
+            object["position"] = (*position).into();
+        }
+        LockEvent::LeftQueue { waiter } => object["waiter"] = view::waiter_object(waiter),
+        LockEvent::Frozen { freeze } | LockEvent::Unfrozen { freeze } => {
+            object["freeze"] = view::freeze_object(freeze);
+        }
+    }
+    object
+}
+
+/// Returns a change as one line.
+fn line(change: &Change, at: SystemTime) -> String {
+    let Change { name, event, found, .. } = change;
+    let text = match event {
+        LockEvent::Granted { holder, .. } if *found => format!("held by {}", who(holder)),
+        LockEvent::Granted { holder, waited: Some(waited) } => {
+            format!("granted to {} after a wait of {}", who(holder), coarse(*waited))
+        }
+        LockEvent::Granted { holder, waited: None } => format!("granted to {}", who(holder)),
+        LockEvent::Ended { holder, when, .. } => {
+            let how = match (&holder.state, when) {
+                (GrantState::Revoked(_), _) => "ended after it was revoked",
+                (_, EndedWhen::BeforeLeaseEnd) => "released or revoked",
+                (_, EndedWhen::PerhapsExpired) => "released, revoked or expired",
+                (_, EndedWhen::NoLease) => "released, or its processes have ended",
+            };
+            format!("{how}: {}", who(holder))
+        }
+        LockEvent::Renewed { holder, slack } => {
+            format!("renewed with {} or less left: {}", coarse(*slack), who(holder))
+        }
+        LockEvent::Revoked { holder } => {
+            let reason = match &holder.state {
+                GrantState::Revoked(reason) => format!(", reason: {:.200}", Escaped(reason)),
+                GrantState::Held | GrantState::Handed => String::new(),
+            };
+            format!("revoked from {}{reason}", who(holder))
+        }
+        LockEvent::Queued { waiter, position } => {
+            format!("waits at position {}: {}", position + 1, contender(waiter))
+        }
+        LockEvent::LeftQueue { waiter } => format!("no longer waits: {}", contender(waiter)),
+        LockEvent::Frozen { freeze } => {
+            let when = if freeze.active { "frozen" } else { "to be frozen" };
+            format!("{when} for {}: {:.200}", coarse(freeze.left), Escaped(&freeze.reason))
+        }
+        LockEvent::Unfrozen { freeze } => {
+            format!("no longer frozen: {:.200}", Escaped(&freeze.reason))
+        }
+    };
+    format!("{} {name} {text}\n", time_of_day(at))
+}
+
+fn who(holder: &HolderView) -> String {
+    let token = holder.summary.token.map(|token| format!("token {token}, ")).unwrap_or_default();
+    format!("{token}lease {}, {}", holder.summary.lease_id, holder.summary)
+}
+
+fn contender(waiter: &WaiterView) -> String {
+    let fields = waiter.metadata.fields();
+    let program = if fields.program.is_empty() { "another" } else { &fields.program };
+    let pid = fields.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
+    format!("lease {}, {:.80}{pid}", waiter.lease_id, Escaped(program))
+}
+
+/// Returns a time of day in UTC.
+fn time_of_day(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_day_are_of_utc() {
+        let at = UNIX_EPOCH + Duration::from_secs(86_400 * 3 + 3_600 * 13 + 60 * 5 + 9);
+        assert_eq!(time_of_day(at), "13:05:09Z");
+    }
+}

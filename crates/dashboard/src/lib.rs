@@ -34,14 +34,15 @@
 //! `site` for what a request can reach, `layout` for the frame, `pages` for the pages.
 
 mod assets;
+mod chart;
 mod fault;
 mod fields;
+mod history;
 mod layout;
 mod live;
 mod mount;
 mod pages;
 mod seen;
-
 mod sessions;
 mod shell;
 mod site;

@@ -1,26 +1,172 @@
-//! What this server has seen of a store: its names as of the last round, and the rounds' number.
+//! What this server has seen of a store: the names of the last round, and the history.
+//!
+//! - N1: a round lists at most [`MOST_NAMES`] names and [`MOST_ENTRIES`] holders and waiters, and
+//!   all rounds take at most [`SHARE`] per cent of the time.
+//! - N2: rounds follow each other after [`PAUSE`] while somebody looks, and after [`IDLE_PAUSE`]
+//!   otherwise. Somebody looks until [`LOOKS`] after their last page or event.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use holdline::Client;
-use tokio::sync::watch;
+use holdline::watch::{Coverage, NamePattern, Round, StoreWatch, WatchOptions};
+use holdline_core::{HolderView, Snapshot};
+use holdline_server::Problem;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use crate::history::History;
+
+const MOST_NAMES: usize = 20_000;
+const MOST_ENTRIES: usize = 100_000;
+const SHARE: u32 = 10;
+const PAUSE: Duration = Duration::from_secs(2);
+const IDLE_PAUSE: Duration = Duration::from_secs(15);
+const LOOKS: Duration = Duration::from_secs(60);
+/// A page waits so long for a round that is newer than [`OLD`].
+const PATIENCE: Duration = Duration::from_millis(500);
+const OLD: Duration = Duration::from_secs(4);
 
 /// What was seen. Clones are the same one.
 #[derive(Clone)]
 pub(crate) struct Seen(Arc<Inner>);
 
 struct Inner {
+    view: RwLock<Arc<View>>,
+    history: Mutex<History>,
+    looked: Mutex<Instant>,
+    wake: Notify,
+    hurry: Notify,
     rounds: watch::Sender<u64>,
+}
+
+/// The store as of the last complete round.
+#[derive(Clone, Default)]
+pub(crate) struct View {
+    /// When it was complete; `None`: no round is complete yet.
+    pub(crate) at: Option<SystemTime>,
+    /// How long the store took for it.
+    pub(crate) took: Duration,
+    /// Whether there are more names than a round lists.
+    pub(crate) is_partial: bool,
+    /// Why rounds fail now.
+    pub(crate) failing: Option<String>,
+    pub(crate) rows: Arc<Vec<Row>>,
+}
+
+/// A name that is held, waited for or frozen.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) lock: Snapshot,
+    /// The least that was seen left of the lease of each holder.
+    pub(crate) slack: Vec<Option<Duration>>,
+}
+
+impl Row {
+    /// Returns the first holder and its slack.
+    pub(crate) fn first(&self) -> Option<(&HolderView, Option<Duration>)> {
+        let slack = self.slack.first().copied().flatten();
+        self.lock.holders.first().map(|holder| (holder, slack))
+    }
 }
 
 impl Seen {
     /// Makes it, and the work that keeps it up to date.
     pub(crate) fn new(client: Client) -> (Seen, impl Future<Output = ()> + Send + 'static) {
-        let seen = Seen(Arc::new(Inner { rounds: watch::Sender::new(0) }));
-        let work = async move {
-            drop(client);
-        };
+        let seen = Seen(Arc::new(Inner {
+            view: RwLock::default(),
+            history: Mutex::default(),
+            looked: Mutex::new(Instant::now()),
+            wake: Notify::new(),
+            hurry: Notify::new(),
+            rounds: watch::Sender::new(0),
+        }));
+        let work = seen.clone().follow(client);
         (seen, work)
+    }
+
+    async fn follow(self, client: Client) {
+        let options = WatchOptions::default()
+            .with_interval(PAUSE)
+            .with_max_share_percent(SHARE)
+            .with_max_names(MOST_NAMES)
+            .with_max_entries(MOST_ENTRIES);
+        let mut watch = match StoreWatch::new(client, NamePattern::of_prefix(""), options) {
+            Ok(watch) => watch,
+            Err(error) => {
+                let failing = Some(Problem::from(error).detail().to_owned());
+                *self.0.view.write() = Arc::new(View { failing, ..View::default() });
+                return;
+            }
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.0.hurry.notified() => watch.hurry(),
+                round = watch.next_round() => {
+                    self.publish(&watch, &round);
+                    self.rest().await;
+                }
+            }
+        }
+    }
+
+    /// Waits longer while nobody looks.
+    async fn rest(&self) {
+        if self.0.looked.lock().elapsed() > LOOKS {
+            let _ = timeout(IDLE_PAUSE, self.0.wake.notified()).await;
+        }
+    }
+
+    fn publish(&self, watch: &StoreWatch, round: &Round) {
+        let before = self.view();
+        if let Some(failing) = &round.failing {
+            // The store's own words go to the log, once for each outage.
+            if before.failing.is_none() {
+                let problem = Problem::from(&*failing.error);
+                let view = View { failing: Some(problem.title().to_owned()), ..(*before).clone() };
+                *self.0.view.write() = Arc::new(view);
+                self.0.rounds.send_replace(round.number);
+            }
+            return;
+        }
+        self.0.history.lock().record(round.at, &round.changes, watch.names());
+        let rows: Vec<Row> = watch.names().map(row).collect();
+        let view = View {
+            at: Some(round.at),
+            took: round.took,
+            is_partial: matches!(round.coverage, Some(Coverage::UpTo(_))),
+            failing: None,
+            rows: Arc::new(rows),
+        };
+        *self.0.view.write() = Arc::new(view);
+        // Renewals and ages change all the time: each round is news for who looks.
+        self.0.rounds.send_replace(round.number);
+    }
+
+    /// Returns the last complete round.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.0.view.read().clone()
+    }
+
+    /// Returns the last complete round; if it is old, waits a moment for a newer one.
+    pub(crate) async fn fresh_view(&self) -> Arc<View> {
+        self.looked_at();
+        let is_old = |view: &View| {
+            let age = view.at.and_then(|at| at.elapsed().ok());
+            view.failing.is_none() && age.is_none_or(|age| age > OLD)
+        };
+        let mut rounds = self.rounds();
+        if is_old(&self.view()) {
+            let _ = timeout(PATIENCE, rounds.changed()).await;
+        }
+        self.view()
+    }
+
+    /// Returns the history; short uses only.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        self.0.history.lock()
     }
 
     /// Returns the number of the last round, and its changes.
@@ -29,5 +175,22 @@ impl Seen {
     }
 
     /// Notes that somebody looks.
-    pub(crate) fn looked_at(&self) {}
+    pub(crate) fn looked_at(&self) {
+        *self.0.looked.lock() = Instant::now();
+        self.0.wake.notify_waiters();
+    }
+
+    /// Looks again soon, after a command of an operator, and waits for that a moment.
+    pub(crate) async fn look_again(&self) {
+        let mut rounds = self.rounds();
+        self.0.hurry.notify_one();
+        self.looked_at();
+        let _ = timeout(PATIENCE, rounds.changed()).await;
+    }
+}
+
+fn row(watched: &holdline::watch::WatchedName) -> Row {
+    let lock = watched.snapshot().clone();
+    let slack = lock.holders.iter().map(|holder| watched.slack(&holder.summary)).collect();
+    Row { lock, slack }
 }

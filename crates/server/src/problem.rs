@@ -286,8 +286,13 @@ impl Problem {
 
 impl From<LockError> for Problem {
     fn from(error: LockError) -> Problem {
-        let certainty = error.certainty();
-        of_kind(&error).certain(certainty)
+        Problem::from(&error)
+    }
+}
+
+impl From<&LockError> for Problem {
+    fn from(error: &LockError) -> Problem {
+        of_kind(error).certain(error.certainty())
     }
 }
 

@@ -1,0 +1,324 @@
+//! What this server has seen of a store's past, within bounds. Pure: no clock, no store.
+//!
+//! - R1: a hold begins and ends here when a round first shows it, and no longer shows it. So times
+//!   are exact to the pause between two rounds, and what begins and ends between two rounds is not
+//!   here.
+//! - R2: at most [`MOST_HOLDS`] ended holds, [`MOST_WAITS`] ended waits and [`MOST_NAMES`] names of
+//!   [`Blame`] are kept; the oldest go first. Open holds are as many as a round shows.
+//! - R3: an overlap is two holders in one answer of the store of which one is exclusive. Times of
+//!   two rounds never make one.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use holdline::watch::{Change, EndedWhen, LockEvent, WatchedName};
+use holdline_core::{
+    FencingToken, GrantState, HolderSummary, HolderView, LockName, Mode, ShortLeaseId,
+};
+
+/// How many ended holds are kept.
+const MOST_HOLDS: usize = 20_000;
+/// How many ended waits are kept.
+const MOST_WAITS: usize = 20_000;
+/// How many overlaps and late renewals are kept.
+const MOST_NOTES: usize = 1_000;
+/// For how many names waiting is summed up.
+const MOST_NAMES: usize = 5_000;
+/// For how many holders of a name waiting is summed up.
+const MOST_HOLDERS: usize = 50;
+/// The longest pause between two rounds that counts as waiting.
+const LONGEST_STEP: Duration = Duration::from_secs(60);
+/// A renewal is late when less than this part of the lease was left.
+const LATE: u32 = 5;
+
+/// A hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) name: LockName,
+    pub(crate) holder: HolderSummary,
+    pub(crate) from: SystemTime,
+    /// The end, if it has ended.
+    pub(crate) end: Option<(SystemTime, End)>,
+    /// How long it waited before, as far as that was seen.
+    pub(crate) waited: Option<Duration>,
+    /// The least that was seen left of the lease.
+    pub(crate) slack: Option<Duration>,
+    /// The most that was seen left of the lease.
+    pub(crate) lease: Option<Duration>,
+}
+
+/// How a hold ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Before its lease was over: released, unless the store lost data.
+    Released,
+    /// The lease may have run out; the hold is counted as lost.
+    Lost,
+    /// It had no lease.
+    NoLease,
+    /// An operator had revoked it, for this reason.
+    Revoked(String),
+}
+
+impl End {
+    /// Returns the word for pages.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            End::Released => "released",
+            End::Lost => "perhaps expired",
+            End::NoLease => "ended",
+            End::Revoked(_) => "revoked",
+        }
+    }
+}
+
+impl Hold {
+    /// Returns how long it has lasted at `now`.
+    pub(crate) fn lasted(&self, now: SystemTime) -> Duration {
+        let until = self.end.as_ref().map_or(now, |(at, _)| *at);
+        until.duration_since(self.from).unwrap_or_default()
+    }
+
+    /// Returns whether it counts as lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.end.as_ref().is_some_and(|(_, end)| *end == End::Lost)
+    }
+}
+
+/// A wait that is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait {
+    pub(crate) name: LockName,
+    pub(crate) at: SystemTime,
+    pub(crate) waited: Duration,
+    /// Whether it ended with a grant.
+    pub(crate) granted: bool,
+}
+
+/// Something to look into.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    pub(crate) name: LockName,
+    pub(crate) at: SystemTime,
+    pub(crate) what: What,
+}
+
+/// What a note is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// So many holders at once, one of them exclusive.
+    Overlap(usize),
+    /// A lease was renewed when this much was left.
+    LateRenewal(Duration),
+}
+
+/// The waiting that was seen for a name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blame {
+    /// Seconds of all waiters together.
+    pub(crate) seconds: f64,
+    /// The most that waited at once.
+    pub(crate) peak: usize,
+    /// Seconds by who held the name meanwhile.
+    pub(crate) holders: BTreeMap<String, f64>,
+}
+
+type Key = (LockName, ShortLeaseId, Option<FencingToken>);
+
+/// What was seen.
+#[derive(Default)]
+pub(crate) struct History {
+    open: HashMap<Key, Hold>,
+    ended: VecDeque<Hold>,
+    waits: VecDeque<Wait>,
+    notes: VecDeque<Note>,
+    blame: HashMap<LockName, Blame>,
+    last: Option<SystemTime>,
+}
+
+impl History {
+    /// Takes in a complete round: its changes, and what it shows.
+    pub(crate) fn record<'a>(
+        &mut self,
+        at: SystemTime,
+        changes: &[Change],
+        names: impl Iterator<Item = &'a WatchedName>,
+    ) {
+        for change in changes {
+            self.change(at, change);
+        }
+        let step = self.last.and_then(|last| at.duration_since(last).ok()).unwrap_or_default();
+        self.last = Some(at);
+        for watched in names {
+            self.look(at, step.min(LONGEST_STEP), watched);
+        }
+    }
+
+    fn change(&mut self, at: SystemTime, change: &Change) {
+        let name = &change.name;
+        match &change.event {
+            LockEvent::Granted { holder, waited } => {
+                self.begin(at, name, holder, *waited);
+                if let Some(waited) = waited {
+                    self.wait(Wait { name: name.clone(), at, waited: *waited, granted: true });
+                }
+            }
+            LockEvent::Ended { holder, when, slack } => {
+                let mut hold = self.take(at, name, holder);
+                let end = match (&holder.state, when) {
+                    (GrantState::Revoked(reason), _) => End::Revoked(reason.clone()),
+                    (_, EndedWhen::BeforeLeaseEnd) => End::Released,
+                    (_, EndedWhen::PerhapsExpired) => End::Lost,
+                    (_, EndedWhen::NoLease) => End::NoLease,
+                };
+                hold.end = Some((at, end));
+                hold.slack = slack.or(hold.slack);
+                push(&mut self.ended, hold, MOST_HOLDS);
+            }
+            LockEvent::Renewed { holder, slack } => {
+                let hold = self.open.get(&key(name, &holder.summary));
+                let lease = hold.and_then(|hold| hold.lease);
+                // The slack of the hold so far: only a new least is news.
+                let before = hold.and_then(|hold| hold.slack);
+                let is_news = before.is_none_or(|before| *slack < before);
+                if is_news && lease.is_some_and(|lease| *slack * LATE < lease) {
+                    self.note(name, at, What::LateRenewal(*slack));
+                }
+            }
+            LockEvent::LeftQueue { waiter } => {
+                if let Some(waited) = waiter.waited {
+                    self.wait(Wait { name: name.clone(), at, waited, granted: false });
+                }
+            }
+            LockEvent::Revoked { .. }
+            | LockEvent::Queued { .. }
+            | LockEvent::Frozen { .. }
+            | LockEvent::Unfrozen { .. } => {}
+        }
+    }
+
+    /// Updates what a round shows of a name that may be unchanged.
+    fn look(&mut self, at: SystemTime, step: Duration, watched: &WatchedName) {
+        let snapshot = watched.snapshot();
+        let name = &snapshot.name;
+        let holders = snapshot.holders.iter().filter(|holder| holder.state != GrantState::Handed);
+        for holder in holders.clone() {
+            if let Some(hold) = self.open.get_mut(&key(name, &holder.summary)) {
+                hold.slack = watched.slack(&holder.summary);
+                hold.lease = hold.lease.max(holder.summary.left);
+            }
+        }
+        let count = holders.clone().count();
+        if count > 1 && holders.clone().any(|holder| holder.summary.mode == Mode::Exclusive) {
+            let last = self.notes.iter().rev().find(|note| note.name == *name);
+            if last.is_none_or(|note| note.what != What::Overlap(count)) {
+                self.note(name, at, What::Overlap(count));
+            }
+        }
+        if snapshot.queue_length > 0 {
+            self.blame(step, snapshot.queue_length, name, holders);
+        }
+    }
+
+    fn blame<'a>(
+        &mut self,
+        step: Duration,
+        waiting: usize,
+        name: &LockName,
+        holders: impl Iterator<Item = &'a HolderView>,
+    ) {
+        if !self.blame.contains_key(name) && self.blame.len() >= MOST_NAMES {
+            let least = self.blame.iter().min_by(|(_, a), (_, b)| a.seconds.total_cmp(&b.seconds));
+            if let Some(least) = least.map(|(name, _)| name.clone()) {
+                self.blame.remove(&least);
+            }
+        }
+        let blame = self.blame.entry(name.clone()).or_default();
+        // Counts of waiters are small: no precision is lost.
+        #[allow(clippy::cast_precision_loss)]
+        let seconds = step.as_secs_f64() * waiting as f64;
+        blame.seconds += seconds;
+        blame.peak = blame.peak.max(waiting);
+        for holder in holders {
+            let who = who(&holder.summary);
+            if blame.holders.len() < MOST_HOLDERS || blame.holders.contains_key(&who) {
+                *blame.holders.entry(who).or_default() += seconds;
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        at: SystemTime,
+        name: &LockName,
+        holder: &HolderView,
+        waited: Option<Duration>,
+    ) {
+        let summary = holder.summary.clone();
+        let key = key(name, &summary);
+        let from = summary.held_for.and_then(|held| at.checked_sub(held)).unwrap_or(at);
+        let (slack, lease) = (summary.left, summary.left);
+        let (name, end) = (name.clone(), None);
+        let hold = Hold { name, holder: summary, from, end, waited, slack, lease };
+        self.open.insert(key, hold);
+    }
+
+    fn take(&mut self, at: SystemTime, name: &LockName, holder: &HolderView) -> Hold {
+        let key = key(name, &holder.summary);
+        if !self.open.contains_key(&key) {
+            self.begin(at, name, holder, None);
+        }
+        // It was inserted above, if it was not there.
+        self.open.remove(&key).unwrap_or_else(|| unreachable!("an open hold"))
+    }
+
+    fn wait(&mut self, wait: Wait) {
+        push(&mut self.waits, wait, MOST_WAITS);
+    }
+
+    fn note(&mut self, name: &LockName, at: SystemTime, what: What) {
+        push(&mut self.notes, Note { name: name.clone(), at, what }, MOST_NOTES);
+    }
+
+    /// Returns all holds: the ended ones, oldest first, then the open ones.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.ended.iter().chain(self.open.values())
+    }
+
+    /// Returns the waits that are over, oldest first.
+    pub(crate) fn waits(&self) -> impl Iterator<Item = &Wait> {
+        self.waits.iter()
+    }
+
+    /// Returns what to look into, oldest first.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = &Note> {
+        self.notes.iter()
+    }
+
+    /// Returns the waiting by name.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (&LockName, &Blame)> {
+        self.blame.iter()
+    }
+}
+
+fn push<T>(to: &mut VecDeque<T>, item: T, most: usize) {
+    if to.len() >= most {
+        to.pop_front();
+    }
+    to.push_back(item);
+}
+
+fn key(name: &LockName, holder: &HolderSummary) -> Key {
+    (name.clone(), holder.lease_id, holder.token)
+}
+
+/// Names a holder: its program, and its host.
+pub(crate) fn who(holder: &HolderSummary) -> String {
+    let fields = holder.metadata.fields();
+    match (fields.program.as_str(), fields.host.as_str()) {
+        ("", "") => format!("lease {}", holder.lease_id),
+        ("", host) => format!("a program on {host}"),
+        (program, "") => program.to_owned(),
+        (program, host) => format!("{program} on {host}"),
+    }
+}

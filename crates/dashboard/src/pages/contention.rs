@@ -1,0 +1,115 @@
+//! The waiting that holders have caused, by name and by holder.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use holdline_core::LockName;
+use maud::{Markup, html};
+
+use crate::fault::Fault;
+use crate::history::Blame;
+use crate::layout::{Page, Section};
+use crate::site::{Query, Site, Viewer};
+use crate::text::{cell, query, short};
+
+pub(crate) const SECTION: Section = Section { title: "Contention", path: "/contention", routes };
+
+/// How many rows a table has.
+const ROWS: usize = 50;
+
+fn routes() -> Router<Site> {
+    Router::new().route("/dashboard/contention", get(show))
+}
+
+async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
+    fields.finish()?;
+    viewer.site.seen.fresh_view().await;
+    let main = {
+        let history = viewer.site.seen.history();
+        let sees = |(name, _): &(&LockName, &Blame)| viewer.identity.covers(name.as_str());
+        let mut names: Vec<_> = history.waiting().filter(sees).collect();
+        names.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));
+        let mut holders: BTreeMap<&str, f64> = BTreeMap::new();
+        for (_, blame) in &names {
+            for (holder, seconds) in &blame.holders {
+                *holders.entry(holder).or_default() += seconds;
+            }
+        }
+        let mut holders: Vec<_> = holders.into_iter().collect();
+        holders.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        html! {
+            h1 { "Contention" }
+            p {
+                "Waiting time is that of all waiters together: ten contenders that wait for a "
+                "minute are ten minutes. A holder is charged with what others wait while it holds."
+            }
+            div #contention data-live="" {
+                @if names.is_empty() { p { "Nobody was seen waiting." } } @else {
+                    div.columns {
+                        section aria-labelledby="by-name" { (by_name(&viewer, &names)) }
+                        section aria-labelledby="by-holder" { (by_holder(&holders)) }
+                    }
+                }
+            }
+        }
+    };
+    Ok(Page { viewer, section: SECTION.path, title: "Contention".to_owned(), main })
+}
+
+fn by_name(viewer: &Viewer, names: &[(&LockName, &Blame)]) -> Markup {
+    let most = names.first().map_or(1.0, |(_, blame)| blame.seconds.max(0.001));
+    html! {
+        h2 #by-name { "By name" }
+        div #contention-names.scroll tabindex="0" role="region" aria-label="Waiting by name" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Name" }
+                        th scope="col" { "Waiting time" }
+                        th.number scope="col" { "Most at once" }
+                    }
+                }
+                tbody {
+                    @for (name, blame) in names.iter().take(ROWS) {
+                        @let href = viewer.link("/lock") + &query(&[("name", name.as_str())]);
+                        tr {
+                            th scope="row" { a.name href=(href) { (cell(name.as_str())) } }
+                            td { (bar(blame.seconds, most)) }
+                            td.number { (blame.peak) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn by_holder(holders: &[(&str, f64)]) -> Markup {
+    let most = holders.first().map_or(1.0, |(_, seconds)| seconds.max(0.001));
+    html! {
+        h2 #by-holder { "By holder" }
+        div #contention-holders.scroll tabindex="0" role="region" aria-label="Waiting by holder" {
+            table {
+                thead { tr { th scope="col" { "Holder" } th scope="col" { "Waiting time" } } }
+                tbody {
+                    @for (holder, seconds) in holders.iter().take(ROWS) {
+                        tr {
+                            th scope="row" { (cell(holder)) }
+                            td { (bar(*seconds, most)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn bar(seconds: f64, most: f64) -> Markup {
+    let shown = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    html! {
+        meter min="0" max="1" value=(format!("{:.3}", seconds / most)) aria-hidden="true" {}
+        " " (short(shown))
+    }
+}

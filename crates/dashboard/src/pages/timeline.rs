@@ -1,0 +1,151 @@
+//! Holds as bars by name: lost ones in red, overlaps of an exclusive lock flagged.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::routing::get;
+use maud::{Markup, html};
+
+use crate::chart::{self, Track};
+use crate::fault::Fault;
+use crate::history::{Hold, What, who};
+use crate::layout::{Page, Section};
+use crate::site::{Query, Site, Viewer};
+use crate::text::{Text, cell, moment, query, short};
+
+pub(crate) const SECTION: Section = Section { title: "Timeline", path: "/timeline", routes };
+
+/// How many names, and how many bars of each, a page has.
+const MOST_NAMES: usize = 50;
+const MOST_BARS: usize = 200;
+const PERIODS: [(&str, u64); 4] = [("10min", 600), ("1h", 3_600), ("6h", 21_600), ("24h", 86_400)];
+
+fn routes() -> Router<Site> {
+    Router::new().route("/dashboard/timeline", get(show))
+}
+
+async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
+    let prefix = fields.take("prefix").unwrap_or_default();
+    let period = fields.choice("period", &PERIODS)?.unwrap_or(3_600);
+    let only_lost = fields.choice("lost", &[("yes", true), ("no", false)])?.unwrap_or(false);
+    fields.finish()?;
+    viewer.site.seen.fresh_view().await;
+    let now = SystemTime::now();
+    let from = now - Duration::from_secs(period);
+    let main = {
+        let history = viewer.site.seen.history();
+        let mut names: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+        for hold in history.holds() {
+            let name = hold.name.as_str();
+            let is_old = hold.end.as_ref().is_some_and(|(at, _)| *at < from);
+            if !is_old && name.starts_with(&prefix) && viewer.identity.covers(name) {
+                names.entry(name).or_default().push(hold);
+            }
+        }
+        names.retain(|_, holds| !only_lost || holds.iter().any(|hold| hold.is_lost()));
+        let all = names.len();
+        let overlaps = |name: &str| {
+            let mut notes = history.notes().filter(|n| n.name.as_str() == name && n.at >= from);
+            notes.any(|note| matches!(note.what, What::Overlap(_)))
+        };
+        let rows: Vec<Track<'_>> = names
+            .into_iter()
+            .take(MOST_NAMES)
+            .map(|(name, mut holds)| {
+                holds.sort_by_key(|hold| std::cmp::Reverse(hold.from));
+                holds.truncate(MOST_BARS);
+                Track { label: name, holds, overlaps: overlaps(name) }
+            })
+            .collect();
+        html! {
+            h1 { "Timeline" }
+            (filter(&viewer, &prefix, period, only_lost))
+            div #timeline data-live="" {
+                p {
+                    "Blue bars are holds, red ones are perhaps expired, grey is the wait before. A red "
+                    "frame means that two holders of an exclusive lock were seen at once."
+                    @if all > MOST_NAMES { " Of " (all) " names, " (MOST_NAMES) " are shown." }
+                }
+                @if rows.is_empty() {
+                    p { "No hold was seen in this time." }
+                } @else {
+                    figure {
+                        figcaption { "Holds by name" }
+                        (chart::timeline(&rows, (from, now)))
+                    }
+                    h2 { "The same as a table" }
+                    (table(&viewer, &rows, now))
+                }
+            }
+        }
+    };
+    Ok(Page { viewer, section: SECTION.path, title: "Timeline".to_owned(), main })
+}
+
+fn filter(viewer: &Viewer, prefix: &str, period: u64, only_lost: bool) -> Markup {
+    html! {
+        form.filter method="get" action=(viewer.link(SECTION.path)) {
+            label { "Names that begin with" input type="search" name="prefix" value=(prefix); }
+            label {
+                "Period"
+                select name="period" {
+                    @for (word, seconds) in PERIODS {
+                        option value=(word) selected[seconds == period] { (word) }
+                    }
+                }
+            }
+            label {
+                "Show"
+                select name="lost" {
+                    option value="no" selected[!only_lost] { "all names" }
+                    option value="yes" selected[only_lost] { "names with a lost hold" }
+                }
+            }
+            button { "Show" }
+        }
+    }
+}
+
+fn table(viewer: &Viewer, rows: &[Track<'_>], now: SystemTime) -> Markup {
+    html! {
+        div #timeline-table.scroll tabindex="0" role="region" aria-label="Holds" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Name" }
+                        th scope="col" { "Holder" }
+                        th scope="col" { "From" }
+                        th scope="col" { "For" }
+                        th scope="col" { "Token" }
+                        th scope="col" { "End" }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        @for hold in &row.holds { (table_row(viewer, row, hold, now)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn table_row(viewer: &Viewer, row: &Track<'_>, hold: &Hold, now: SystemTime) -> Markup {
+    let href = viewer.link("/lock") + &query(&[("name", row.label)]);
+    html! {
+        tr {
+            th scope="row" {
+                a.name href=(href) { (cell(row.label)) }
+                @if row.overlaps { " " span.tag.bad { "overlap" } }
+            }
+            td { (Text(&who(&hold.holder))) }
+            td { (moment(hold.from)) }
+            td.number { (short(hold.lasted(now))) }
+            td.number { @if let Some(token) = hold.holder.token { (token) } @else { "–" } }
+            td class=(if hold.is_lost() { "bad" } else { "" }) {
+                @match &hold.end { Some((_, end)) => (end.word()), None => "held" }
+            }
+        }
+    }
+}

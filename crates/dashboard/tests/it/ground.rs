@@ -1,0 +1,150 @@
+//! A running server with the dashboard, and a client that speaks HTTP/1.1 by hand.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline::Client;
+use holdline_server::{Server, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Long enough for any machine; reached only by a failure.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A running server.
+pub(crate) struct Ground {
+    pub(crate) client: Client,
+    pub(crate) address: SocketAddr,
+    running: JoinHandle<()>,
+}
+
+/// What the server has answered.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: String,
+    pub(crate) body: String,
+}
+
+impl Response {
+    /// The value of a header.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.lines().find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    /// The token of the page's forms.
+    pub(crate) fn form_token(&self) -> String {
+        let (_, rest) = self.body.split_once("name=\"form_token\" value=\"").expect("a form");
+        rest.split('"').next().expect("a value").to_owned()
+    }
+}
+
+/// A store that no other test has.
+pub(crate) async fn store() -> Client {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    Client::connect(&format!("memory:dashboard-{number}")).await.expect("connects")
+}
+
+impl Ground {
+    pub(crate) async fn start() -> Ground {
+        Ground::of(store().await, Vec::new(), "").await
+    }
+
+    /// A server with these settings.
+    pub(crate) async fn with(config: &str) -> Ground {
+        Ground::of(store().await, Vec::new(), config).await
+    }
+
+    /// A server of several stores.
+    pub(crate) async fn of(client: Client, others: Vec<(&str, Client)>, config: &str) -> Ground {
+        let config = ServerConfig::from_toml(config).expect("a good configuration");
+        let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
+        let others = others.into_iter().map(named).collect();
+        let server = Server::bind_stores(client.engine().clone(), others, &config).await;
+        let server = holdline_dashboard::mount(server.expect("listens"));
+        let address = server.address();
+        let running = tokio::spawn(server.run(std::future::pending()));
+        Ground { client, address, running }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.get_with(path, "").await
+    }
+
+    /// The same with more headers, each of them ended by a line break.
+    pub(crate) async fn get_with(&self, path: &str, headers: &str) -> Response {
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{headers}"), "").await
+    }
+
+    /// Sends a form.
+    pub(crate) async fn post(&self, path: &str, headers: &str, form: &str) -> Response {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Type: \
+             application/x-www-form-urlencoded\r\nContent-Length: {}\r\n",
+            form.len()
+        );
+        self.ask(&head, form).await
+    }
+
+    async fn ask(&self, head: &str, body: &str) -> Response {
+        let mut stream = TcpStream::connect(self.address).await.expect("connects");
+        let request = format!("{head}Connection: close\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = Vec::new();
+        timeout(DEADLINE, stream.read_to_end(&mut answer)).await.expect("in time").expect("whole");
+        let answer = String::from_utf8(answer).expect("text");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let (first, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let (status, headers) = (status.expect("a status"), headers.to_owned());
+        Response { status, headers, body: body.to_owned() }
+    }
+
+    /// Reads the beginning of a stream until it contains a text.
+    pub(crate) async fn follow(&self, path: &str, until: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.expect("connects");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut text = String::new();
+        let reads = async {
+            let mut buffer = [0; 1024];
+            while !text.contains(until) {
+                let count = stream.read(&mut buffer).await.expect("reads");
+                assert!(count > 0, "the stream ended: {text}");
+                text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        };
+        timeout(DEADLINE, reads).await.expect("in time");
+        text
+    }
+
+    /// Loads a page until it shows a text: the next look at the store shows it.
+    pub(crate) async fn until(&self, path: &str, shows: &str) -> Response {
+        let loads = async {
+            loop {
+                let response = self.get(path).await;
+                assert_eq!(response.status, 200, "{response:?}");
+                if response.body.contains(shows) {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // event: can only be asked
+            }
+        };
+        let loaded = timeout(DEADLINE, loads).await;
+        loaded.unwrap_or_else(|_| panic!("{path} never shows {shows:?}"))
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}

@@ -1,0 +1,7 @@
+//! The dashboard as a browser without scripts sees it: pages and forms over real HTTP.
+
+mod access;
+mod actions;
+mod ground;
+mod pages;
+mod past;

@@ -1,0 +1,52 @@
+//! What is over is still shown: holds, tokens, waits, contention.
+
+use std::time::Duration;
+
+use crate::ground::{DEADLINE, Ground};
+
+#[tokio::test]
+async fn a_hold_that_is_over_stays_in_the_history() {
+    let ground = Ground::start().await;
+    let guard = ground.client.mutex("job").expect("a name").lock().await.expect("free");
+    ground.until("/dashboard/lock?name=job", "<td>held</td>").await;
+    let token = guard.fencing_token();
+    guard.release().await;
+    let lock = ground.until("/dashboard/lock?name=job", "<td>released</td>").await.body;
+    assert!(lock.contains("Free: nobody holds"), "{lock}");
+    assert!(lock.contains("How long it was held") && lock.contains("<svg"), "{lock}");
+    assert!(lock.contains(&format!("scope=\"row\">{token}</th>")), "the token: {lock}");
+    let timeline = ground.get("/dashboard/timeline").await.body;
+    assert!(timeline.contains("job") && timeline.contains("class=\"bar\""), "{timeline}");
+    let none = ground.get("/dashboard/timeline?lost=yes").await.body;
+    assert!(none.contains("No hold was seen"), "{none}");
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_is_lost() {
+    let ground = Ground::start().await;
+    let options = holdline::LockOptions::default().with_lease_duration(Duration::from_secs(3));
+    let lock = ground.client.mutex("job").expect("a name").with_options(options);
+    // A detached lease: nobody renews it.
+    let lease = lock.lock().await.expect("free").detach().await.expect("detached");
+    ground.until("/dashboard/lock?name=job", "<td>held</td>").await;
+    let page = ground.until("/dashboard/lock?name=job", "perhaps expired").await.body;
+    assert!(page.contains("class=\"lost\""), "it is red: {page}");
+    ground.until("/dashboard/timeline?lost=yes", "perhaps expired").await;
+    drop(lease);
+}
+
+#[tokio::test]
+async fn waiting_is_charged_to_who_holds() {
+    let ground = Ground::start().await;
+    let guard = ground.client.mutex("job").expect("a name").lock().await.expect("free");
+    let waiter = ground.client.mutex("job").expect("a name");
+    let waiting = tokio::spawn(async move { waiter.lock().await });
+    let page = ground.until("/dashboard/lock?name=job", "1 of 1").await.body;
+    assert!(page.contains("likely wait is not known"), "{page}");
+    let page = ground.until("/dashboard/contention", "By holder").await.body;
+    assert!(page.contains("job"), "{page}");
+    guard.release().await;
+    let guard = tokio::time::timeout(DEADLINE, waiting).await.expect("in time").expect("no panic");
+    ground.until("/dashboard/lock?name=job", "<td>released</td>").await;
+    guard.expect("granted").release().await;
+}

@@ -11,9 +11,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use holdline::watch::{Change, EndedWhen, LockEvent, WatchedName};
+use holdline::watch::{Change, EndedWhen, LockEvent};
 use holdline_core::{
-    FencingToken, GrantState, HolderSummary, HolderView, LockName, Mode, ShortLeaseId,
+    FencingToken, GrantState, HolderSummary, HolderView, LockName, Mode, ShortLeaseId, Snapshot,
 };
 
 /// How many ended holds are kept.
@@ -30,6 +30,26 @@ const MOST_HOLDERS: usize = 50;
 const LONGEST_STEP: Duration = Duration::from_secs(60);
 /// A renewal is late when less than this part of the lease was left.
 const LATE: u32 = 5;
+
+/// A name that is held, waited for or frozen, as a round shows it.
+#[derive(Clone)]
+pub(crate) struct Row {
+    pub(crate) lock: Snapshot,
+    /// The least that was seen left of the lease of each holder.
+    pub(crate) slack: Vec<Option<Duration>>,
+}
+
+impl Row {
+    /// Returns the first holder and its slack.
+    pub(crate) fn first(&self) -> Option<(&HolderView, Option<Duration>)> {
+        self.holders().next()
+    }
+
+    /// Returns the holders, each with its slack.
+    fn holders(&self) -> impl Iterator<Item = (&HolderView, Option<Duration>)> {
+        self.lock.holders.iter().zip(self.slack.iter().copied())
+    }
+}
 
 /// A hold.
 #[derive(Clone, Debug)]
@@ -138,19 +158,14 @@ pub(crate) struct History {
 
 impl History {
     /// Takes in a complete round: its changes, and what it shows.
-    pub(crate) fn record<'a>(
-        &mut self,
-        at: SystemTime,
-        changes: &[Change],
-        names: impl Iterator<Item = &'a WatchedName>,
-    ) {
+    pub(crate) fn record(&mut self, at: SystemTime, changes: &[Change], rows: &[Row]) {
         for change in changes {
             self.change(at, change);
         }
         let step = self.last.and_then(|last| at.duration_since(last).ok()).unwrap_or_default();
         self.last = Some(at);
-        for watched in names {
-            self.look(at, step.min(LONGEST_STEP), watched);
+        for row in rows {
+            self.look(at, step.min(LONGEST_STEP), row);
         }
     }
 
@@ -198,16 +213,16 @@ impl History {
     }
 
     /// Updates what a round shows of a name that may be unchanged.
-    fn look(&mut self, at: SystemTime, step: Duration, watched: &WatchedName) {
-        let snapshot = watched.snapshot();
-        let name = &snapshot.name;
-        let holders = snapshot.holders.iter().filter(|holder| holder.state != GrantState::Handed);
-        for holder in holders.clone() {
+    fn look(&mut self, at: SystemTime, step: Duration, row: &Row) {
+        let name = &row.lock.name;
+        let is_claimed = |holder: &&HolderView| holder.state != GrantState::Handed;
+        for (holder, slack) in row.holders().filter(|(holder, _)| is_claimed(holder)) {
             if let Some(hold) = self.open.get_mut(&key(name, &holder.summary)) {
-                hold.slack = watched.slack(&holder.summary);
+                hold.slack = slack;
                 hold.lease = hold.lease.max(holder.summary.left);
             }
         }
+        let holders = row.lock.holders.iter().filter(is_claimed);
         let count = holders.clone().count();
         if count > 1 && holders.clone().any(|holder| holder.summary.mode == Mode::Exclusive) {
             let last = self.notes.iter().rev().find(|note| note.name == *name);
@@ -215,8 +230,8 @@ impl History {
                 self.note(name, at, What::Overlap(count));
             }
         }
-        if snapshot.queue_length > 0 {
-            self.blame(step, snapshot.queue_length, name, holders);
+        if row.lock.queue_length > 0 {
+            self.blame(step, row.lock.queue_length, name, holders);
         }
     }
 
@@ -320,5 +335,141 @@ pub(crate) fn who(holder: &HolderSummary) -> String {
         ("", host) => format!("a program on {host}"),
         (program, "") => program.to_owned(),
         (program, host) => format!("{program} on {host}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdline_core::{LeaseId, Metadata, WaiterView};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn name() -> LockName {
+        LockName::new("n").expect("a good name")
+    }
+
+    fn holder(number: u8, left: u64) -> HolderView {
+        let summary = HolderSummary {
+            lease_id: LeaseId::from_bytes([number; 16]).short(),
+            token: None,
+            mode: Mode::Exclusive,
+            held_for: None,
+            left: Some(SECOND * u32::try_from(left).expect("small")),
+            metadata: Metadata::default(),
+        };
+        let (state, pids) = (GrantState::Held, Vec::new());
+        HolderView { summary, state, detached: false, live: false, pids }
+    }
+
+    fn row(holders: Vec<HolderView>, waiting: usize) -> Row {
+        let slack = holders.iter().map(|holder| holder.summary.left).collect();
+        let (holder_count, queue_length) = (holders.len(), waiting);
+        let lock = Snapshot { holders, holder_count, queue_length, ..Snapshot::free(name()) };
+        Row { lock, slack }
+    }
+
+    fn change(event: LockEvent) -> Change {
+        Change { name: name(), event, found: false, within: SECOND }
+    }
+
+    fn at(seconds: u32) -> SystemTime {
+        SystemTime::UNIX_EPOCH + SECOND * seconds
+    }
+
+    fn granted(holder: HolderView) -> Change {
+        change(LockEvent::Granted { holder: Box::new(holder), waited: Some(SECOND) })
+    }
+
+    fn ended(holder: HolderView, when: EndedWhen) -> Change {
+        change(LockEvent::Ended { holder: Box::new(holder), when, slack: Some(SECOND) })
+    }
+
+    #[test]
+    fn a_hold_ends_as_it_was_seen_to_end() {
+        let revoked = HolderView { state: GrantState::Revoked("r".into()), ..holder(1, 9) };
+        for (last, when, end) in [
+            (holder(1, 9), EndedWhen::BeforeLeaseEnd, End::Released),
+            (holder(1, 1), EndedWhen::PerhapsExpired, End::Lost),
+            (holder(1, 1), EndedWhen::NoLease, End::NoLease),
+            (revoked, EndedWhen::PerhapsExpired, End::Revoked("r".into())),
+        ] {
+            let mut history = History::default();
+            history.record(at(10), &[granted(holder(1, 9))], &[row(vec![holder(1, 9)], 0)]);
+            history.record(at(15), &[ended(last, when)], &[]);
+            let holds: Vec<&Hold> = history.holds().collect();
+            assert_eq!(holds.len(), 1);
+            assert_eq!(holds[0].end, Some((at(15), end.clone())));
+            assert_eq!(holds[0].is_lost(), end == End::Lost);
+            assert_eq!((holds[0].from, holds[0].lasted(at(99))), (at(10), SECOND * 5));
+            assert_eq!(history.waits().count(), 1);
+        }
+    }
+
+    #[test]
+    fn two_exclusive_holders_of_one_round_are_an_overlap_and_those_of_two_are_none() {
+        let mut history = History::default();
+        history.record(at(1), &[granted(holder(1, 9))], &[row(vec![holder(1, 9)], 0)]);
+        let changes = [ended(holder(1, 9), EndedWhen::BeforeLeaseEnd), granted(holder(2, 9))];
+        history.record(at(2), &changes, &[row(vec![holder(2, 9)], 0)]);
+        assert_eq!(history.notes().count(), 0);
+        let both = row(vec![holder(2, 9), holder(3, 9)], 0);
+        history.record(at(3), &[granted(holder(3, 9))], std::slice::from_ref(&both));
+        history.record(at(4), &[], &[both]);
+        let notes: Vec<&Note> = history.notes().collect();
+        assert!(notes.len() == 1 && notes[0].what == What::Overlap(2), "{notes:?}");
+        let shared = |number| {
+            let mut view = holder(number, 9);
+            view.summary.mode = Mode::Shared;
+            view
+        };
+        let mut readers = History::default();
+        readers.record(at(1), &[], &[row(vec![shared(1), shared(2)], 0)]);
+        assert_eq!(readers.notes().count(), 0, "readers may be many");
+    }
+
+    #[test]
+    fn a_late_renewal_is_noted_once_for_each_new_least() {
+        let mut history = History::default();
+        history.record(at(1), &[granted(holder(1, 30))], &[row(vec![holder(1, 30)], 0)]);
+        let renewed = |slack: u32| {
+            change(LockEvent::Renewed { holder: Box::new(holder(1, 30)), slack: SECOND * slack })
+        };
+        for (slack, notes) in [(20, 0), (6, 0), (5, 1), (2, 2), (2, 2)] {
+            let mut seen = row(vec![holder(1, 30)], 0);
+            seen.slack = vec![Some(SECOND * slack)];
+            history.record(at(2), &[renewed(slack)], &[seen]);
+            assert_eq!(history.notes().count(), notes, "{slack}");
+        }
+    }
+
+    #[test]
+    fn waiting_is_charged_for_all_waiters_and_a_long_pause_is_cut() {
+        let mut history = History::default();
+        let busy = || row(vec![holder(1, 9)], 3);
+        history.record(at(10), &[], &[busy()]);
+        history.record(at(12), &[], &[busy()]);
+        history.record(at(1_012), &[], &[busy()]);
+        let (_, blame) = history.waiting().next().expect("one name");
+        assert!((blame.seconds - 3.0 * 62.0).abs() < 1e-6 && blame.peak == 3, "{blame:?}");
+        assert_eq!(blame.holders.len(), 1);
+    }
+
+    #[test]
+    fn a_wait_that_was_given_up_is_counted_and_what_is_kept_has_a_bound() {
+        let mut history = History::default();
+        let waiter = WaiterView {
+            lease_id: LeaseId::from_bytes([7; 16]).short(),
+            mode: Mode::Exclusive,
+            waited: Some(SECOND),
+            metadata: Metadata::default(),
+        };
+        let left = change(LockEvent::LeftQueue { waiter: Box::new(waiter) });
+        history.record(at(1), &vec![left; MOST_WAITS + 5], &[]);
+        assert_eq!(history.waits().filter(|wait| !wait.granted).count(), MOST_WAITS);
+        let over = ended(holder(1, 9), EndedWhen::NoLease);
+        history.record(at(2), &vec![over; MOST_HOLDS + 5], &[]);
+        assert_eq!(history.holds().count(), MOST_HOLDS);
     }
 }

@@ -22,8 +22,8 @@
 //!    `async fn show(viewer: Viewer, query: Query) -> Result<Page, Fault>`.
 //! 2. A row in `pages::SECTIONS`: it makes the routes and the entry of the navigation.
 //! 3. The handler takes each parameter from `query` (a [`fields::Fields`]), calls `finish`, and
-//!    returns a [`layout::Page`]. An action takes a [`site::Form`] instead of the query: the token of
-//!    the form is checked before the handler runs.
+//!    returns a [`layout::Page`]. An action takes a [`site::Form`] instead of the query: the token
+//!    of the form is checked before the handler runs.
 //! 4. Elements with `data-live` and an `id` are exchanged when the store has changed. Forms stay
 //!    outside of them.
 //!

@@ -2,28 +2,27 @@
 //!
 //! - N1: a round lists at most [`MOST_NAMES`] names and [`MOST_ENTRIES`] holders and waiters, and
 //!   all rounds take at most [`SHARE`] per cent of the time.
-//! - N2: rounds follow each other after [`PAUSE`] while somebody looks, and after [`IDLE_PAUSE`]
-//!   otherwise. Somebody looks until [`LOOKS`] after their last page or event.
+//! - N2: the pause between two rounds is [`PAUSE`] while a page is open, and [`IDLE_PAUSE`]
+//!   otherwise. A page counts as open until [`OPEN_FOR`] after it was loaded or had an event.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use holdline::Client;
 use holdline::watch::{Coverage, NamePattern, Round, StoreWatch, WatchOptions};
-use holdline_core::{HolderView, Snapshot};
 use holdline_server::Problem;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use crate::history::History;
+use crate::history::{History, Row};
 
 const MOST_NAMES: usize = 20_000;
 const MOST_ENTRIES: usize = 100_000;
 const SHARE: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(2);
 const IDLE_PAUSE: Duration = Duration::from_secs(15);
-const LOOKS: Duration = Duration::from_secs(60);
+const OPEN_FOR: Duration = Duration::from_secs(60);
 /// A page waits so long for a round that is newer than [`OLD`].
 const PATIENCE: Duration = Duration::from_millis(500);
 const OLD: Duration = Duration::from_secs(4);
@@ -53,22 +52,6 @@ pub(crate) struct View {
     /// Why rounds fail now.
     pub(crate) failing: Option<String>,
     pub(crate) rows: Arc<Vec<Row>>,
-}
-
-/// A name that is held, waited for or frozen.
-#[derive(Clone)]
-pub(crate) struct Row {
-    pub(crate) lock: Snapshot,
-    /// The least that was seen left of the lease of each holder.
-    pub(crate) slack: Vec<Option<Duration>>,
-}
-
-impl Row {
-    /// Returns the first holder and its slack.
-    pub(crate) fn first(&self) -> Option<(&HolderView, Option<Duration>)> {
-        let slack = self.slack.first().copied().flatten();
-        self.lock.holders.first().map(|holder| (holder, slack))
-    }
 }
 
 impl Seen {
@@ -114,7 +97,7 @@ impl Seen {
 
     /// Waits longer while nobody looks.
     async fn rest(&self) {
-        if self.0.looked.lock().elapsed() > LOOKS {
+        if self.0.looked.lock().elapsed() > OPEN_FOR {
             let _ = timeout(IDLE_PAUSE, self.0.wake.notified()).await;
         }
     }
@@ -131,8 +114,8 @@ impl Seen {
             }
             return;
         }
-        self.0.history.lock().record(round.at, &round.changes, watch.names());
         let rows: Vec<Row> = watch.names().map(row).collect();
+        self.0.history.lock().record(round.at, &round.changes, &rows);
         let view = View {
             at: Some(round.at),
             took: round.took,

@@ -1,10 +1,11 @@
 //! The allowed dependencies between crates.
 //!
 //! Arrows point one way: core ← net ← engines, and core ← fence ← library ← torture ← conformance
-//! ← sim; engines, library and torture ← server ← dashboard ← cli. The fences know no lock client. A
-//! concrete engine is named only by the library's features, the cli and the server. Tests see more:
-//! their arrows are stated apart. The test ground (`services`) is for tests and benchmarks alone.
-//! The repository's tasks depend on no crate of ours, so that they run while one does not compile.
+//! ← sim; engines, library and torture ← server ← dashboard ← cli. The fences know no lock client.
+//! A concrete engine is named only by the library's features, the cli and the server. Tests see
+//! more: their arrows are stated apart. The test ground (`services`) is for tests and benchmarks
+//! alone. The repository's tasks depend on no crate of ours, so that they run while one does not
+//! compile.
 
 use super::Finding;
 use crate::metadata::Dependency;

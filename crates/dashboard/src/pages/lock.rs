@@ -11,9 +11,8 @@ use maud::{Markup, html};
 use crate::chart::{self, Track};
 use crate::fault::Fault;
 use crate::fields::Fields;
-use crate::history::{History, Hold, What, who};
+use crate::history::{History, Hold, Row, What, who};
 use crate::layout::Page;
-use crate::seen::Row;
 use crate::site::{Form, Query, Site, Viewer};
 use crate::text::{Text, cell, count, moment, or_dash, query, short};
 
@@ -124,7 +123,10 @@ fn holders(lock: &Snapshot, row: Option<&Row>) -> Markup {
                 dt { "Reason" } dd { (or_dash(&fields.reason)) }
                 dt { "Held for" } dd { (duration(summary.held_for)) }
                 dt { "Lease left" }
-                dd { @if holder.live { "as long as its processes" } @else { (duration(summary.left)) } }
+                dd {
+                    @if holder.live { "as long as its processes" }
+                    @else { (duration(summary.left)) }
+                }
                 dt { "Slack" } dd { (duration(slack(holder))) }
                 @for (label, value) in &fields.labels {
                     dt { (cell(label)) } dd { (Text(value)) }
@@ -240,7 +242,8 @@ fn actions(viewer: &Viewer, lock: &Snapshot) -> Markup {
                 p { "Nobody gets the name meanwhile. A present holder is not disturbed." }
                 label {
                     "For how many minutes from now"
-                    input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES) required;
+                    input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES)
+                        required;
                 }
                 (reason)
                 div { button.danger { "Freeze" } }
@@ -314,7 +317,7 @@ fn past(history: &History, name: &LockName, holds: &[&Hold]) -> Markup {
                             td { (moment(hold.from)) }
                             td.number { (short(hold.lasted(now))) }
                             td.number { (duration(hold.slack)) }
-                            td class=(if hold.is_lost() { "bad" } else { "" }) { (end(hold)) }
+                            td class=[hold.is_lost().then_some("bad")] { (end(hold)) }
                         }
                     }
                 }

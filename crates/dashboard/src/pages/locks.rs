@@ -8,9 +8,9 @@ use holdline_core::{FencingToken, GrantState, HolderFields, Mode};
 use maud::{Markup, html};
 
 use crate::fault::Fault;
+use crate::history::Row;
 use crate::layout::{Page, Section};
 use crate::pages::lock;
-use crate::seen::Row;
 use crate::site::{Query, Site, Viewer};
 use crate::text::{cell, count, or_dash, query, short};
 
@@ -252,10 +252,11 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
     let name = lock.name.as_str();
     let first = row.first();
     let fields = first.map(|(holder, _)| holder.summary.metadata.fields()).unwrap_or_default();
-    let href = viewer.link("/lock") + &query(&[("name", name)]);
+    let id = query(&[("name", name)]);
+    let href = viewer.link("/lock") + &id;
     html! {
         tr {
-            th scope="row" { a.name id=(format!("lock-{name}")) href=(href) { (cell(name)) } }
+            th scope="row" { a.name id=(format!("lock{id}")) href=(href) { (cell(name)) } }
             td { (state(row)) }
             td {
                 (or_dash(&fields.program))

@@ -8,9 +8,9 @@ use holdline_core::GrantState;
 use maud::{Markup, html};
 
 use crate::fault::Fault;
-use crate::history::{History, What};
+use crate::history::{History, Row, What};
 use crate::layout::{Page, Section};
-use crate::seen::{Row, View};
+use crate::seen::View;
 use crate::site::{Query, Site, Viewer};
 use crate::text::{cell, count, moment, query, short};
 

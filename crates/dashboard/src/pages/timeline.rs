@@ -63,8 +63,8 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
             (filter(&viewer, &prefix, period, only_lost))
             div #timeline data-live="" {
                 p {
-                    "Blue bars are holds, red ones are perhaps expired, grey is the wait before. A red "
-                    "frame means that two holders of an exclusive lock were seen at once."
+                    "Blue bars are holds, red ones are perhaps expired, grey is the wait before. "
+                    "A red frame means that two holders of an exclusive lock were seen at once."
                     @if all > MOST_NAMES { " Of " (all) " names, " (MOST_NAMES) " are shown." }
                 }
                 @if rows.is_empty() {
@@ -143,7 +143,7 @@ fn table_row(viewer: &Viewer, row: &Track<'_>, hold: &Hold, now: SystemTime) -> 
             td { (moment(hold.from)) }
             td.number { (short(hold.lasted(now))) }
             td.number { @if let Some(token) = hold.holder.token { (token) } @else { "–" } }
-            td class=(if hold.is_lost() { "bad" } else { "" }) {
+            td class=[hold.is_lost().then_some("bad")] {
                 @match &hold.end { Some((_, end)) => (end.word()), None => "held" }
             }
         }

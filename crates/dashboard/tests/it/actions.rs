@@ -13,7 +13,7 @@ fn mutex(ground: &Ground) -> Mutex {
 #[tokio::test]
 async fn a_revoke_compares_the_token_that_was_shown() {
     let ground = Ground::start().await;
-    let mut guard = mutex(&ground).lock().await.expect("free");
+    let guard = mutex(&ground).lock().await.expect("free");
     let page = ground.get(LOCK).await;
     let token = guard.fencing_token().to_string();
     assert!(page.body.contains(&format!("name=\"token\" value=\"{token}\"")), "{}", page.body);

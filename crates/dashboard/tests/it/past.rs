@@ -25,7 +25,7 @@ async fn a_hold_that_is_over_stays_in_the_history() {
 async fn a_lease_that_ran_out_is_lost() {
     let ground = Ground::start().await;
     let options = holdline::LockOptions::default().with_lease_duration(Duration::from_secs(3));
-    let lock = ground.client.mutex("job").expect("a name").with_options(options);
+    let lock = ground.client.mutex_with("job", &options).expect("a name");
     // A detached lease: nobody renews it.
     let lease = lock.lock().await.expect("free").detach().await.expect("detached");
     ground.until("/dashboard/lock?name=job", "<td>held</td>").await;

@@ -8,12 +8,12 @@
 //! - P2: a page loads its own style and script from this binary and nothing else; its policy
 //!   (`Content-Security-Policy`) allows nothing more. Markup has no inline style or script, so a
 //!   length is an attribute of SVG, `<meter>` or `<progress>`.
-//! - P3: every text from outside passes [`text::Text`]: escaped for HTML, and control and
+//! - P3: every text from outside passes `text::Text`: escaped for HTML, and control and
 //!   bidirectional characters shown as `\u{…}`.
 //! - P4: a request that changes something is a POST with the token of its form, and passes the
 //!   server's check of `Origin`.
 //! - P5: a bearer token arrives in the body of one POST, and stands in no URL, page or log. The
-//!   browser then has the id of a session ([`sessions`]).
+//!   browser then has the id of a session (`sessions`).
 //! - P6: what is shown of the past is what this server has seen since its start, and pages say so.
 //!
 //! # Adding a page
@@ -21,8 +21,8 @@
 //!    `/dashboard` and whose `routes` are handlers of the form
 //!    `async fn show(viewer: Viewer, query: Query) -> Result<Page, Fault>`.
 //! 2. A row in `pages::SECTIONS`: it makes the routes and the entry of the navigation.
-//! 3. The handler takes each parameter from `query` (a [`fields::Fields`]), calls `finish`, and
-//!    returns a [`layout::Page`]. An action takes a [`site::Form`] instead of the query: the token
+//! 3. The handler takes each parameter from `query` (a `fields::Fields`), calls `finish`, and
+//!    returns a `layout::Page`. An action takes a `site::Form` instead of the query: the token
 //!    of the form is checked before the handler runs.
 //! 4. Elements with `data-live` and an `id` are exchanged when the store has changed. Forms stay
 //!    outside of them.

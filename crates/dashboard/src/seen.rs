@@ -23,9 +23,10 @@ const SHARE: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(2);
 const IDLE_PAUSE: Duration = Duration::from_secs(15);
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// A page waits so long for a round that is newer than [`OLD`].
-const PATIENCE: Duration = Duration::from_millis(500);
+/// A page waits so long for a round that is newer than [`OLD`], if rounds are [`QUICK`].
+const PATIENCE: Duration = Duration::from_millis(250);
 const OLD: Duration = Duration::from_secs(4);
+const QUICK: Duration = Duration::from_millis(100);
 
 /// What was seen. Clones are the same one.
 #[derive(Clone)]
@@ -133,12 +134,14 @@ impl Seen {
         self.0.view.read().clone()
     }
 
-    /// Returns the last complete round; if it is old, waits a moment for a newer one.
+    /// Returns the last complete round; if it is old and the store is quick, waits a moment for a
+    /// newer one.
     pub(crate) async fn fresh_view(&self) -> Arc<View> {
         self.looked_at();
         let is_old = |view: &View| {
             let age = view.at.and_then(|at| at.elapsed().ok());
-            view.failing.is_none() && age.is_none_or(|age| age > OLD)
+            let is_quick = view.failing.is_none() && view.took < QUICK;
+            is_quick && age.is_none_or(|age| age > OLD)
         };
         let mut rounds = self.rounds();
         if is_old(&self.view()) {

@@ -35,6 +35,20 @@ impl Served {
     }
 }
 
+#[test]
+fn the_dashboard_is_served_unless_it_is_switched_off() {
+    let world = World::new();
+    for (more, statuses) in [(&[][..], ["200", "200"]), (&["--no-dashboard"][..], ["404", "200"])] {
+        let server = Served::start(&world, "127.0.0.1:0", more);
+        let status = |path: &str| {
+            let url = format!("{}{path}", server.1);
+            let curl = ["-s", "-o", "/dev/null", "-w", "%{http_code}", &url];
+            output(Command::new("curl").args(curl)).stdout
+        };
+        assert_eq!(["/dashboard", "/v1/locks"].map(status), statuses, "{more:?}");
+    }
+}
+
 const WALKED: [&str; 5] =
     ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
 

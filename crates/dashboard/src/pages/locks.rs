@@ -271,7 +271,7 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
                     None => "–",
                 }
             }
-            td { (lease_bar(row)) }
+            td.lease { (lease_bar(row)) }
             td.number {
                 @match first.and_then(|(_, slack)| slack) {
                     Some(slack) => (short(slack)),
@@ -285,7 +285,12 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
                 }
             }
             td.number { (lock.queue_length) }
-            td { (or_dash(&fields.reason)) }
+            td {
+                @match &lock.freeze {
+                    Some(freeze) => (or_dash(&freeze.reason)),
+                    None => (or_dash(&fields.reason)),
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use http::StatusCode;
 use maud::{Markup, html};
 
 use crate::shell::Shell;
-use crate::site::{Site, Viewer};
+use crate::site::{Site, StoreEntry, Viewer};
 use crate::text::{Text, moment};
 
 /// A page of the navigation.
@@ -44,7 +44,8 @@ impl Page {
             @if shared.stores.len() > 1 {
                 nav aria-label="Stores" {
                     ul {
-                        @for (name, base) in &shared.stores {
+                        @for StoreEntry { store, base, .. } in &shared.stores {
+                            @let name = store.name();
                             @let current = (name == viewer.site.store.name()).then_some("true");
                             @let path = format!("{base}/dashboard{}", self.section);
                             li { a href=(path) aria-current=[current] { (name) } }

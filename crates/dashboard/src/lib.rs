@@ -35,6 +35,7 @@
 
 mod assets;
 mod chart;
+mod checks;
 mod fault;
 mod fields;
 mod history;

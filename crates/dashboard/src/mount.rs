@@ -1,5 +1,6 @@
 //! Puts the pages beside the API.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -15,7 +16,9 @@ use crate::{assets, live};
 /// Serves the dashboard beside the API: `/dashboard`, and `/stores/NAME/dashboard` for each store.
 ///
 /// It lists the stores in rounds for as long as the server runs, within the bounds that
-/// `docs/dashboard.md` states.
+/// `docs/dashboard.md` states. `urls` has the URL of each store by its name (the default one's is
+/// [`DEFAULT_STORE`]): the pages Stores and Quorum ask its servers through connections of their own,
+/// while somebody looks. Without a URL they have nothing to show.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -26,7 +29,7 @@ use crate::{assets, live};
 /// let client = Client::connect("memory:shown").await?;
 /// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(client.engine().clone(), &config).await?;
-/// let server = holdline_dashboard::mount(server);
+/// let server = holdline_dashboard::mount(server, &Default::default());
 /// println!("open http://{}/dashboard", server.address());
 /// server.run(async { /* until it is to stop */ }).await;
 /// # Ok(())
@@ -36,10 +39,9 @@ use crate::{assets, live};
 /// # Panics
 /// The server has a dashboard already.
 #[must_use]
-pub fn mount(server: Server) -> Server {
+pub fn mount(server: Server, urls: &BTreeMap<String, String>) -> Server {
     let handle = server.handle();
-    let sections = SECTIONS.iter().map(|section| (section.title, section.path)).collect();
-    let shared = Arc::new(Shared::new(handle.clone(), sections));
+    let shared = Arc::new(Shared::new(handle.clone(), urls));
     let to_first = get(async || Redirect::to("/dashboard"));
     let mut server =
         server.with_pages(assets::routes()).with_pages(Router::new().route("/", to_first));

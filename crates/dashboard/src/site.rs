@@ -1,5 +1,6 @@
 //! What a request can reach, and who sends it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,8 +15,10 @@ use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use crate::checks::Checks;
 use crate::fault::Fault;
 use crate::fields::Fields;
+use crate::pages::{OF_QUORUM, SECTIONS};
 use crate::sessions::Sessions;
 
 /// How many bytes a form may have.
@@ -40,27 +43,47 @@ pub(crate) struct Shared {
     pub(crate) server: ServerHandle,
     pub(crate) sessions: Sessions,
     pub(crate) since: SystemTime,
-    /// The stores and the paths before `/dashboard`.
-    pub(crate) stores: Vec<(String, String)>,
+    pub(crate) stores: Vec<StoreEntry>,
     /// Titles and paths of the navigation.
     pub(crate) sections: Vec<(&'static str, &'static str)>,
     pub(crate) cookie: String,
     secret: String,
 }
 
-impl Shared {
-    pub(crate) fn new(server: ServerHandle, sections: Vec<(&'static str, &'static str)>) -> Shared {
-        let secret = server.draw_secret() + &server.draw_secret();
-        let base = |name: &str| match name {
+/// What the dashboard knows of a store of the server.
+pub(crate) struct StoreEntry {
+    pub(crate) store: StoreHandle,
+    /// The path before `/dashboard`.
+    pub(crate) base: String,
+    /// `None`: its URL is unknown.
+    pub(crate) checks: Option<Checks>,
+}
+
+impl StoreEntry {
+    fn new(store: StoreHandle, urls: &BTreeMap<String, String>) -> StoreEntry {
+        let base = match store.name() {
             DEFAULT_STORE => String::new(),
             name => format!("/stores/{name}"),
         };
-        let stores = server.stores();
+        let checks = urls.get(store.name()).map(|url| Checks::new(url));
+        StoreEntry { store, base, checks }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(server: ServerHandle, urls: &BTreeMap<String, String>) -> Shared {
+        let secret = server.draw_secret() + &server.draw_secret();
+        let stores = server.stores().into_iter().map(|store| StoreEntry::new(store, urls));
+        let stores: Vec<_> = stores.collect();
+        let is_quorum = |store: &StoreEntry| store.checks.as_ref().is_some_and(Checks::has_quorum);
+        let has_quorum = stores.iter().any(is_quorum);
+        let sections = SECTIONS.iter().filter(|section| has_quorum || section.path != OF_QUORUM);
+        let sections = sections.map(|section| (section.title, section.path));
         Shared {
             sessions: Sessions::default(),
             since: SystemTime::now(),
-            stores: stores.iter().map(|s| (s.name().to_owned(), base(s.name()))).collect(),
-            sections,
+            sections: sections.collect(),
+            stores,
             // Cookies do not distinguish ports: each server of a machine has its own name.
             cookie: format!("holdline_{}", server.address().port()),
             secret,
@@ -132,9 +155,16 @@ impl Site {
 
     /// Returns the path before `/dashboard`.
     pub(crate) fn base(&self) -> &str {
-        let name = self.store.name();
-        let mut stores = self.shared.stores.iter();
-        stores.find(|(known, _)| known == name).map_or("", |(_, base)| base.as_str())
+        self.entry().map_or("", |entry| entry.base.as_str())
+    }
+
+    /// Returns the checks of the store; `None`: its URL is unknown.
+    pub(crate) fn checks(&self) -> Option<&Checks> {
+        self.entry()?.checks.as_ref()
+    }
+
+    fn entry(&self) -> Option<&StoreEntry> {
+        self.shared.stores.iter().find(|entry| entry.store.name() == self.store.name())
     }
 }
 
@@ -164,6 +194,12 @@ impl Viewer {
     /// Returns whether they may revoke and freeze this name.
     pub(crate) fn may_operate(&self, name: &str) -> bool {
         self.identity.may_on(Right::Operate, name).is_ok()
+    }
+
+    /// Checks that they may see what servers of a store say of themselves: addresses, settings and
+    /// users. It is no matter of one prefix.
+    pub(crate) fn may_see_servers(&self) -> Result<(), Fault> {
+        Ok(self.identity.may_on(Right::View, "")?)
     }
 
     /// Returns the hidden field that each form needs.

@@ -206,8 +206,8 @@ mod set {
         let mut text = "evicted from the set:".to_owned();
         for Replacement { address, id, state, by, .. } in all {
             let stands = match state {
-                NodeState::Down => "not seen",
-                state => word(*state),
+                NodeState::Down => "not seen".to_owned(),
+                state => state.to_string(),
             };
             let _ = write!(text, "\n  {address} (id {id}, {stands}): its slot goes to {by}");
         }
@@ -311,14 +311,8 @@ mod set {
                 let _ = writeln!(text, "  to do: {}", Escaped(fix));
             }
         }
-        let QuorumStatus { votes, majority, may_lose, nodes, .. } = status;
-        let _ = write!(text, "\n{votes} of {} vote, {majority} must agree: ", nodes.len());
-        text.push_str(&match (status.works(), may_lose) {
-            (true, 0) => "no more servers may fail\n".to_owned(),
-            (true, more) => format!("{more} more may fail\n"),
-            (false, _) => "no lock can be acquired\n".to_owned(),
-        });
-        if nodes.len().is_multiple_of(2) {
+        let _ = writeln!(text, "\n{}", status.summary());
+        if status.nodes.len().is_multiple_of(2) {
             text.push_str(
                 "an even number of servers tolerates no more failures than one server fewer\n",
             );
@@ -343,7 +337,7 @@ mod set {
         for node in nodes {
             table.row(&[
                 &node.address,
-                word(node.state),
+                &node.state.to_string(),
                 &time(node.up_for_ms),
                 &node.round_trip_us.map(|trip| thousandths(trip, "", " ms")).unwrap_or_default(),
                 &node.clock_offset_us.map(offset).unwrap_or_default(),
@@ -364,19 +358,6 @@ mod set {
     /// Writes a number of thousandths: 1234 as `1.234`.
     fn thousandths(number: u64, sign: &str, unit: &str) -> String {
         format!("{sign}{}.{:03}{unit}", number / 1_000, number % 1_000)
-    }
-
-    fn word(state: NodeState) -> &'static str {
-        match state {
-            NodeState::Votes => "votes",
-            NodeState::Quarantined => "quarantined",
-            NodeState::Forgot => "forgot",
-            NodeState::Replaced => "replaced",
-            NodeState::Blank => "blank",
-            NodeState::Behind => "behind",
-            NodeState::Mislisted => "mislisted",
-            NodeState::Down => "down",
-        }
     }
 
     #[cfg(test)]

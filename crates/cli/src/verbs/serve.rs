@@ -3,6 +3,7 @@
 //! The default store is found as for every verb. Others have names: `--url NAME=URL`, or an entry
 //! of `[server.stores]`.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +11,7 @@ use std::path::Path;
 
 use clap::Args;
 use holdline_core::{Engine, Escaped};
-use holdline_server::{Reloader, Server, ServerConfig, ServerError};
+use holdline_server::{DEFAULT_STORE, Reloader, Server, ServerConfig, ServerError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -56,15 +57,17 @@ pub(crate) fn run(
     runtime.block_on(async {
         let engine = open(&address.url, console).await?;
         let mut others = Vec::new();
+        let mut urls = BTreeMap::from([(DEFAULT_STORE.to_owned(), address.url.clone())]);
         for (name, url) in config.stores() {
             others.push((name.to_owned(), open(url, console).await?));
+            urls.insert(name.to_owned(), url.to_owned());
         }
         // Before the address is reported: a program that reads it may send a signal.
         let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
         let server = Server::bind_stores(engine, others, &config).await.map_err(failure)?;
         let server = match arguments.no_dashboard {
             true => server,
-            false => holdline_dashboard::mount(server),
+            false => holdline_dashboard::mount(server, &urls),
         };
         console.info(&format!("serves {}://{}", scheme(&config), server.address()));
         let reloader = server.reloader();

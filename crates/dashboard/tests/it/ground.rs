@@ -1,5 +1,6 @@
 //! A running server with the dashboard, and a client that speaks HTTP/1.1 by hand.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -64,12 +65,32 @@ impl Ground {
 
     /// A server of several stores.
     pub(crate) async fn of(client: Client, others: Vec<(&str, Client)>, config: &str) -> Ground {
+        Ground::serve(client, others, &BTreeMap::new(), config).await
+    }
+
+    /// A server of the stores with these names and URLs, the default one first.
+    pub(crate) async fn of_urls(stores: &[(&str, &str)], config: &str) -> Ground {
+        let mut clients = Vec::new();
+        for (name, url) in stores {
+            clients.push((*name, Client::connect(url).await.expect("connects")));
+        }
+        let (_, first) = clients.remove(0);
+        let urls = stores.iter().map(|(name, url)| ((*name).to_owned(), (*url).to_owned()));
+        Ground::serve(first, clients, &urls.collect(), config).await
+    }
+
+    async fn serve(
+        client: Client,
+        others: Vec<(&str, Client)>,
+        urls: &BTreeMap<String, String>,
+        config: &str,
+    ) -> Ground {
         let config = ServerConfig::from_toml(config).expect("a good configuration");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
         let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
         let others = others.into_iter().map(named).collect();
         let server = Server::bind_stores(client.engine().clone(), others, &config).await;
-        let server = holdline_dashboard::mount(server.expect("listens"));
+        let server = holdline_dashboard::mount(server.expect("listens"), urls);
         let address = server.address();
         let running = tokio::spawn(server.run(std::future::pending()));
         Ground { client, address, running }

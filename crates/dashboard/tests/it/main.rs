@@ -5,3 +5,4 @@ mod actions;
 mod ground;
 mod pages;
 mod past;
+mod servers;

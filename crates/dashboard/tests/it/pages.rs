@@ -5,12 +5,14 @@ use holdline_services::{RedisConfig, RedisServer};
 
 use crate::ground::{Ground, store};
 
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 7] = [
     "/dashboard",
     "/dashboard/locks",
     "/dashboard/lock?name=a",
     "/dashboard/timeline",
     "/dashboard/contention",
+    "/dashboard/quorum",
+    "/dashboard/stores",
 ];
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The state of a set and of its nodes, for operators.
 
+use std::fmt;
 use std::time::Duration;
 
 use holdline_core::quorum::{Configuration, MemberState, NodeReport, SetId, SetStatus, majority};
@@ -71,6 +72,17 @@ impl QuorumStatus {
     pub fn works(&self) -> bool {
         self.problem.is_none() && self.votes >= self.majority
     }
+
+    /// Returns one sentence about the votes, and how many servers more may fail.
+    pub fn summary(&self) -> String {
+        let QuorumStatus { votes, majority, may_lose, nodes, .. } = self;
+        let outlook = match (self.works(), may_lose) {
+            (true, 0) => "no more servers may fail".to_owned(),
+            (true, more) => format!("{more} more may fail"),
+            (false, _) => "no lock can be acquired".to_owned(),
+        };
+        format!("{votes} of {} vote, {majority} must agree: {outlook}", nodes.len())
+    }
 }
 
 /// The state of a node.
@@ -93,6 +105,21 @@ pub enum NodeState {
     Mislisted,
     /// It does not answer, or cannot be used.
     Down,
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeState::Votes => "votes",
+            NodeState::Quarantined => "quarantined",
+            NodeState::Forgot => "forgot",
+            NodeState::Replaced => "replaced",
+            NodeState::Blank => "blank",
+            NodeState::Behind => "behind",
+            NodeState::Mislisted => "mislisted",
+            NodeState::Down => "down",
+        })
+    }
 }
 
 impl QuorumAdmin {

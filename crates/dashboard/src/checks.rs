@@ -148,7 +148,7 @@ mod tests {
         Check::new(Duration::from_secs(3600), move || {
             let number = count.fetch_add(1, Ordering::Relaxed) + 1;
             tokio::spawn(async move {
-                tokio::time::sleep(takes).await;
+                tokio::time::sleep(takes).await; // event: virtual time
                 Ok(number)
             })
         })

@@ -8,17 +8,18 @@ use axum::response::Redirect;
 use axum::routing::get;
 use holdline_server::{DEFAULT_STORE, Server};
 
-use crate::pages::{SECTIONS, login};
+use crate::checks::Checks;
+use crate::pages::{OF_QUORUM, SECTIONS, login};
 use crate::seen::Seen;
-use crate::site::{Shared, Site};
+use crate::site::{Shared, Site, StoreEntry};
 use crate::{assets, live};
 
 /// Serves the dashboard beside the API: `/dashboard`, and `/stores/NAME/dashboard` for each store.
 ///
 /// It lists the stores in rounds for as long as the server runs, within the bounds that
 /// `docs/dashboard.md` states. `urls` has the URL of each store by its name (the default one's is
-/// [`DEFAULT_STORE`]): the pages Stores and Quorum ask its servers through connections of their own,
-/// while somebody looks. Without a URL they have nothing to show.
+/// [`DEFAULT_STORE`]): the pages Stores and Quorum ask its servers through connections of their
+/// own, while somebody looks. Without a URL they have nothing to show.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -41,7 +42,13 @@ use crate::{assets, live};
 #[must_use]
 pub fn mount(server: Server, urls: &BTreeMap<String, String>) -> Server {
     let handle = server.handle();
-    let shared = Arc::new(Shared::new(handle.clone(), urls));
+    let stores = handle.stores().into_iter().map(|store| StoreEntry::new(store, urls));
+    let stores: Vec<_> = stores.collect();
+    let is_quorum = |store: &StoreEntry| store.checks.as_ref().is_some_and(Checks::has_quorum);
+    let has_quorum = stores.iter().any(is_quorum);
+    let sections = SECTIONS.iter().filter(|section| has_quorum || section.path != OF_QUORUM);
+    let sections = sections.map(|section| (section.title, section.path)).collect();
+    let shared = Arc::new(Shared::new(handle.clone(), stores, sections));
     let to_first = get(async || Redirect::to("/dashboard"));
     let mut server =
         server.with_pages(assets::routes()).with_pages(Router::new().route("/", to_first));

@@ -18,7 +18,6 @@ use tokio::time::timeout;
 use crate::checks::Checks;
 use crate::fault::Fault;
 use crate::fields::Fields;
-use crate::pages::{OF_QUORUM, SECTIONS};
 use crate::sessions::Sessions;
 
 /// How many bytes a form may have.
@@ -60,7 +59,7 @@ pub(crate) struct StoreEntry {
 }
 
 impl StoreEntry {
-    fn new(store: StoreHandle, urls: &BTreeMap<String, String>) -> StoreEntry {
+    pub(crate) fn new(store: StoreHandle, urls: &BTreeMap<String, String>) -> StoreEntry {
         let base = match store.name() {
             DEFAULT_STORE => String::new(),
             name => format!("/stores/{name}"),
@@ -71,19 +70,17 @@ impl StoreEntry {
 }
 
 impl Shared {
-    pub(crate) fn new(server: ServerHandle, urls: &BTreeMap<String, String>) -> Shared {
+    pub(crate) fn new(
+        server: ServerHandle,
+        stores: Vec<StoreEntry>,
+        sections: Vec<(&'static str, &'static str)>,
+    ) -> Shared {
         let secret = server.draw_secret() + &server.draw_secret();
-        let stores = server.stores().into_iter().map(|store| StoreEntry::new(store, urls));
-        let stores: Vec<_> = stores.collect();
-        let is_quorum = |store: &StoreEntry| store.checks.as_ref().is_some_and(Checks::has_quorum);
-        let has_quorum = stores.iter().any(is_quorum);
-        let sections = SECTIONS.iter().filter(|section| has_quorum || section.path != OF_QUORUM);
-        let sections = sections.map(|section| (section.title, section.path));
         Shared {
             sessions: Sessions::default(),
             since: SystemTime::now(),
-            sections: sections.collect(),
             stores,
+            sections,
             // Cookies do not distinguish ports: each server of a machine has its own name.
             cookie: format!("holdline_{}", server.address().port()),
             secret,

@@ -60,7 +60,9 @@ fn set(status: &QuorumStatus) -> Markup {
             div { dt { "must agree" } dd { (status.majority) } }
             div { dt { "may still fail" } dd { (status.may_lose) } }
             @if let Some(epoch) = status.epoch { div { dt { "epoch" } dd { (epoch) } } }
-            @if let Some(longest) = longest { div { dt { "longest lease" } dd { (short(longest)) } } }
+            @if let Some(longest) = longest {
+                div { dt { "longest lease" } dd { (short(longest)) } }
+            }
         }
     }
 }

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::{Capabilities, ErrorKind, Hold, LockError, Mode, Operation};
+use holdline_core::{
+    AuditCommand, AuditRecord, AuditTrail, Capabilities, ErrorKind, Hold, LockError, Mode,
+    Operation, Operator,
+};
 
 use crate::bench::Bench;
 use crate::factory::BoxFuture;
@@ -118,11 +121,13 @@ pub enum Feature {
     Counting,
     /// A queue for exclusive locks that ask for it.
     FairOnRequest,
+    /// An audit trail in the store.
+    Audit,
 }
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 17] = [
+    pub const ALL: [Feature; 18] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -140,6 +145,7 @@ impl Feature {
         Feature::Latch,
         Feature::Counting,
         Feature::FairOnRequest,
+        Feature::Audit,
     ];
 
     /// Returns whether the engine has this capability.
@@ -162,6 +168,7 @@ impl Feature {
             Feature::Latch => capabilities.latch,
             Feature::Counting => capabilities.counting,
             Feature::FairOnRequest => capabilities.fair_on_request,
+            Feature::Audit => capabilities.audit == AuditTrail::Store,
         }
     }
 
@@ -215,6 +222,11 @@ impl Feature {
             Feature::Counting => {
                 let command = holdline_core::CountingCommand::Available;
                 bench.operate(Operation::Counting { name: name.clone(), command }).await.err()
+            }
+            Feature::Audit => {
+                let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
+                let append = AuditCommand::Append { at_ms: 0, record };
+                bench.operate(Operation::Audit(append)).await.err()
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };

@@ -215,7 +215,7 @@ impl Engine for TableEngine {
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }
             | Operation::Counting { name, .. } => name,
-            Operation::RaiseFence { .. } => &everywhere,
+            Operation::RaiseFence { .. } | Operation::Audit(_) => &everywhere,
         };
         match self.apply(name, &Command::Operate(operation.clone())) {
             Reply::Operate(answer) => Answer::ready(answer),

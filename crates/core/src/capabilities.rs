@@ -46,6 +46,18 @@ pub enum ClockKind {
     Monotonic,
 }
 
+/// Who keeps the audit trail of a store: [`crate::audit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditTrail {
+    /// Nobody.
+    None,
+    /// The store: whoever carries out an operation appends its record.
+    Store,
+    /// The server that the engine asks: it appends the records itself.
+    Server,
+}
+
 /// The leases that an engine can keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LeaseRange {
@@ -96,6 +108,8 @@ pub struct Capabilities {
     pub latch: bool,
     /// Counting semaphores, which have no leases: [`crate::counting`].
     pub counting: bool,
+    /// Who keeps the audit trail.
+    pub audit: AuditTrail,
     /// How a grant ends if its holder falls silent.
     pub expiry: Expiry,
     /// The leases that can be kept.
@@ -119,8 +133,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Returns the capabilities of the reference: the lock table with every feature. Latches and
-    /// counting semaphores are no part of it, and it is always fair.
+    /// Returns the capabilities of the reference: the lock table with every feature. Latches,
+    /// counting semaphores and the audit trail are no part of it, and it is always fair.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
@@ -140,6 +154,7 @@ impl Capabilities {
             metadata: true,
             latch: false,
             counting: false,
+            audit: AuditTrail::None,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Claim,
@@ -204,6 +219,11 @@ impl Capabilities {
     /// Makes the error for counting semaphores, which are missing here.
     pub fn lacks_counting(&self) -> LockError {
         self.lacks("counting semaphores, which only Redis with `dialect=redisson` has")
+    }
+
+    /// Makes the error for the audit trail, which is missing here.
+    pub fn lacks_audit(&self) -> LockError {
+        self.lacks("an audit trail")
     }
 
     /// Makes the error for a feature that is missing here.

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::audit::{AuditCommand, AuditPage};
 use crate::capabilities::Capabilities;
 use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
@@ -327,6 +328,8 @@ pub enum Operation {
         /// The command.
         command: CountingCommand,
     },
+    /// Sends a command to the audit trail of the store.
+    Audit(AuditCommand),
 }
 
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
@@ -362,6 +365,7 @@ impl Operation {
             Operation::Counting { name, command } => {
                 command.check(capabilities).map_err(|error| error.with_name(name))
             }
+            Operation::Audit(command) => command.check(capabilities),
         }
     }
 
@@ -373,7 +377,7 @@ impl Operation {
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }
             | Operation::Counting { name, .. } => Some(name),
-            Operation::RaiseFence { .. } => None,
+            Operation::RaiseFence { .. } | Operation::Audit(_) => None,
         }
     }
 }
@@ -448,6 +452,8 @@ pub enum OperationReply {
     Latch(LatchReply),
     /// The state of the counting semaphore.
     Counting(CountingReply),
+    /// Some records of the audit trail.
+    Audit(AuditPage),
 }
 
 /// A notification of a watch. It is never a grant.

@@ -7,6 +7,7 @@
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`quorum`] | the rules of exclusion over several nodes that do not talk to each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
+//! | [`audit`] | what operators did |
 //! | [`verbs`] | what every engine does around each command |
 //! | [`hints`] | how an engine notifies the watches of a lease id |
 //! | [`quorum_health`] | how the engine of a quorum reports the state of its nodes |
@@ -14,6 +15,7 @@
 //!
 //! Users import the crate `holdline`; this one is for those who write engines.
 
+pub mod audit;
 pub mod backoff;
 pub mod capabilities;
 pub mod checkup;
@@ -45,8 +47,11 @@ pub mod token;
 pub mod validity;
 pub mod verbs;
 
+pub use audit::{
+    AuditCommand, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, Operator,
+};
 pub use backoff::Backoff;
-pub use capabilities::{Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
+pub use capabilities::{AuditTrail, Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
 pub use checkup::{Checkup, Finding, Health};
 pub use contract::{
     AcquireReply, AcquireRequest, Anchor, Ending, Hint, Operation, OperationReply, Purpose,

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use crate::commands::streams::Stream;
 use crate::data::{Entry, Hash, Keyspace, SortedSet, Value};
 use crate::errors::{ErrorReply, NOT_INTEGER, WRONG_TYPE};
 use crate::number;
@@ -52,6 +53,7 @@ kind!(Vec<u8>, String);
 kind!(VecDeque<Vec<u8>>, List);
 kind!(Hash, Hash);
 kind!(SortedSet, SortedSet);
+kind!(Stream, Stream);
 
 impl<'a> Call<'a> {
     pub(crate) fn space(&mut self) -> &mut Keyspace {

@@ -4,6 +4,7 @@
 //! time pass only through its bench.
 
 mod any_of;
+mod audit;
 mod certainty;
 mod counting;
 mod election;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Vec<Case> {
         certainty::cases(),
         foreign::cases(),
         latch::cases(),
+        audit::cases(),
         counting::cases(),
         fair::cases(),
         operator::cases(),

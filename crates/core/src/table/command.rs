@@ -86,6 +86,7 @@ fn run(
             Operation::RaiseFence { .. } => Ok(OperationReply::Done),
             Operation::Latch { .. } => Err(table.profile.lacks("latches")),
             Operation::Counting { .. } => Err(table.profile.lacks_counting()),
+            Operation::Audit(_) => Err(table.profile.lacks_audit()),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -27,6 +27,7 @@ impl Store {
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
             )),

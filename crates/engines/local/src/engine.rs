@@ -31,6 +31,7 @@ use crate::report::{self, LocalReport, ReportContext};
 use crate::shared::Shared;
 use crate::short_lock::ShortLock;
 use crate::step::{DeadHolders, Step, StoreState};
+use crate::trail;
 use crate::transaction_lock::TransactionLock;
 use crate::wake_socket::WakeSocket;
 
@@ -274,6 +275,19 @@ impl Engine for LocalEngine {
             Operation::Counting { .. } => {
                 return Answer::ready(Err(self.shared.capabilities.lacks_counting()));
             }
+            Operation::Audit(command) => {
+                let command = command.clone();
+                let mut work = move |step: &mut Step<'_>| {
+                    step.check_store_without_grant()?;
+                    trail::ask(step.rows(), &command)
+                };
+                return self.shared.enter(
+                    move |shared, inside| {
+                        inside.carry_out(&shared.capabilities, shared.now(), &mut work)
+                    },
+                    |done| done.map_err(Fault::into_error),
+                );
+            }
             Operation::RaiseFence { to } => {
                 let to = *to;
                 return self.shared.enter(
@@ -295,7 +309,8 @@ impl Engine for LocalEngine {
                 Operation::Unfreeze { .. } => table.unfreeze(),
                 Operation::RaiseFence { .. }
                 | Operation::Latch { .. }
-                | Operation::Counting { .. } => Ok(Ok(OperationReply::Done)),
+                | Operation::Counting { .. }
+                | Operation::Audit(_) => Ok(Ok(OperationReply::Done)),
             })
         };
         self.shared.command(&name, work, |reply| reply)

@@ -13,6 +13,8 @@
 //! | key | value |
 //! |---|---|
 //! | empty | the counter of tokens, and the boot of the database |
+//! | 1, name | the count of a latch |
+//! | 2, number | a record of the audit trail: its time in Unix milliseconds, and its text |
 //! | name | the name's head |
 //! | name, 0, place | an entry of its queue, in the order of places |
 //! | name, 1, number | the lease ids of 64 places of the queue |
@@ -38,6 +40,8 @@ pub(crate) const FIRST_NAME: &[u8] = b" ";
 
 /// What the key of a latch begins with.
 const LATCH: u8 = 1;
+/// What the key of an audit record begins with.
+const AUDIT: u8 = 2;
 const ENTRY: u8 = 0;
 const INDEX: u8 = 1;
 const END: u8 = 2;
@@ -91,6 +95,18 @@ pub(crate) fn client_name(client: ClientId) -> String {
 /// The key of a latch: no name's key, which has no control characters, begins so.
 pub(crate) fn latch(name: &LockName) -> Vec<u8> {
     [&[LATCH], head(name)].concat()
+}
+
+/// The key of a record of the audit trail.
+pub(crate) fn audit(number: u64) -> [u8; 9] {
+    let mut key = [AUDIT; 9];
+    key[1..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The number of the record with this key.
+pub(crate) fn audit_number(key: &[u8]) -> Option<u64> {
+    key.strip_prefix(&[AUDIT])?.try_into().ok().map(u64::from_be_bytes)
 }
 
 /// The key of a name's head.

@@ -47,6 +47,7 @@ mod shared;
 mod short_lock;
 mod step;
 mod token;
+mod trail;
 mod transaction_lock;
 mod user;
 mod wait_thread;

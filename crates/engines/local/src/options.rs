@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Capabilities, Clock, ClockKind, Expiry, LockError, nearest, percent_decode};
+use holdline_core::{
+    AuditTrail, Capabilities, Clock, ClockKind, Expiry, LockError, nearest, percent_decode,
+};
 
 use crate::directory;
 use crate::error::{ENGINE, Fault};
@@ -158,6 +160,7 @@ impl LocalOptions {
         let mut capabilities = Capabilities::reference(ENGINE, String::new());
         capabilities.live = true;
         capabilities.latch = true;
+        capabilities.audit = AuditTrail::Store;
         capabilities.expiry = Expiry::Lease;
         capabilities.clock = ClockKind::Monotonic;
         capabilities.max_waiters = self.max_waiters;

@@ -63,9 +63,29 @@ impl<'a> Rows<'a> {
         self,
         first: &[u8],
         end: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
+        visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
     ) -> Result<(), Fault> {
         let sql = "SELECT key, value FROM slot WHERE key >= ?1 AND key < ?2 ORDER BY key";
+        self.visit(sql, (first, end), visit)
+    }
+
+    /// The same from the last row to the first.
+    pub(crate) fn visit_back_between(
+        self,
+        first: &[u8],
+        end: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
+    ) -> Result<(), Fault> {
+        let sql = "SELECT key, value FROM slot WHERE key >= ?1 AND key < ?2 ORDER BY key DESC";
+        self.visit(sql, (first, end), visit)
+    }
+
+    fn visit(
+        self,
+        sql: &str,
+        (first, end): (&[u8], &[u8]),
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
+    ) -> Result<(), Fault> {
         let mut select = self.connection.prepare_cached(sql)?;
         let mut rows = select.query(params![first, end])?;
         while let Some(row) = rows.next()? {

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::table::{LockState, MemoryStore, Table, WakeUp};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
+    AcquireReply, AcquireRequest, Answer, AuditTrail, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
     ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
+use parking_lot::Mutex;
+
 use crate::error::never_fails;
 use crate::keys::{Name, Shard, Shards};
 use crate::options::MemoryOptions;
+use crate::trail::Trail;
 
 /// The longest page of a listing.
 const MAX_PAGE: usize = 1_000;
@@ -33,6 +36,7 @@ pub struct MemoryEngine {
     clock: Arc<dyn Clock>,
     shards: Arc<Shards>,
     watches: Arc<Watches>,
+    trail: Arc<Mutex<Trail>>,
 }
 
 impl MemoryEngine {
@@ -45,11 +49,13 @@ impl MemoryEngine {
         let mut capabilities = Capabilities::reference("memory", identity);
         capabilities.max_waiters = options.max_waiters();
         capabilities.latch = true;
+        capabilities.audit = AuditTrail::Store;
         MemoryEngine {
             capabilities: Arc::new(capabilities),
             clock,
             shards: Arc::new(Shards::new()),
             watches: Arc::new(Watches::default()),
+            trail: Arc::default(),
         }
     }
 
@@ -253,6 +259,7 @@ impl Engine for MemoryEngine {
                 Ok(OperationReply::Latch(reply))
             }
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(command) => Ok(self.trail.lock().ask(command)),
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {
                     let mut shard = shard.lock();

@@ -14,6 +14,7 @@ mod engine;
 mod error;
 mod keys;
 mod options;
+mod trail;
 
 pub use engine::MemoryEngine;
 pub use options::MemoryOptions;

@@ -338,6 +338,7 @@ impl Inner {
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }

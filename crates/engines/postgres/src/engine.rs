@@ -355,6 +355,7 @@ impl Inner {
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;

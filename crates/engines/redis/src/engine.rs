@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, ErrorKind, Hints,
+    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, Clock, ClockKind, ErrorKind, Hints,
     LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
     Purpose, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
@@ -134,6 +134,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.max_waiters = options.max_waiters();
     capabilities.max_batch = MAX_BATCH;
     capabilities.latch = true;
+    capabilities.audit = AuditTrail::Store;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
     }
@@ -211,7 +212,10 @@ impl Inner {
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let reply = self.link.call_of(run, || native::operate(&self.context, operation)).await;
-        native::operated(&reply?)
+        match operation {
+            Operation::Audit(command) => native::trail::reply(&reply?, command),
+            _ => native::operated(&reply?),
+        }
     }
 
     /// Waits until enough replicas have the grants of this run of the server.

@@ -20,6 +20,9 @@ use crate::options::RedisOptions;
 const QUEUE: &str = ":1q";
 const DATA: &str = ":1d";
 const COUNTER: &str = "fence";
+/// What the key of the audit trail begins with. It is no prefix of the locks' own keys: who may
+/// write those must not be able to change the trail.
+const AUDIT: &str = "holdline-audit:";
 /// Never exists: a node rejects a call that names it while its slot migrates.
 const GUARD: &str = ":1m";
 /// What a node of a quorum stores about its set.
@@ -114,6 +117,11 @@ impl Layout {
     /// Returns whether each name has a counter of its own.
     pub(crate) fn has_counters(&self) -> bool {
         self.shape == Shape::Cluster
+    }
+
+    /// Returns the key of the audit trail, of all engines with this prefix.
+    pub(crate) fn audit(&self) -> Vec<u8> {
+        format!("{AUDIT}{{{}}}", escape(&self.prefix)).into_bytes()
     }
 
     pub(crate) fn push_counter(&self, keys: &mut Args) {

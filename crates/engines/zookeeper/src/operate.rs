@@ -21,6 +21,7 @@ impl Store {
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: the ensemble counts its transactions by itself, and anew \
                  after a restore",

@@ -13,6 +13,7 @@ pub(crate) mod messages;
 mod scripting;
 pub(crate) mod settings;
 pub(crate) mod sorted_sets;
+pub(crate) mod streams;
 pub(crate) mod strings;
 pub(crate) mod transactions;
 
@@ -143,12 +144,13 @@ pub(crate) const fn container(name: &'static str, subcommands: &'static [Command
 
 /// All rows, in the order of the families.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
-    let families: [&'static [Command]; 12] = [
+    let families: [&'static [Command]; 13] = [
         strings::TABLE,
         expiry::TABLE,
         hashes::TABLE,
         lists::TABLE,
         sorted_sets::TABLE,
+        streams::TABLE,
         keys::TABLE,
         messages::TABLE,
         client::TABLE,

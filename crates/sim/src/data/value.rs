@@ -1,4 +1,4 @@
-//! The four types of values.
+//! The five types of values.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
@@ -7,6 +7,7 @@ use std::hash::BuildHasherDefault;
 use indexmap::IndexMap;
 
 use super::SortedSet;
+use crate::commands::streams::Stream;
 
 /// A hasher without a random key, so that runs repeat. Order never depends on it.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
@@ -21,6 +22,7 @@ pub(crate) enum Value {
     List(VecDeque<Vec<u8>>),
     Hash(Hash),
     SortedSet(SortedSet),
+    Stream(Stream),
 }
 
 impl Value {
@@ -31,6 +33,7 @@ impl Value {
             Value::List(_) => "list",
             Value::Hash(_) => "hash",
             Value::SortedSet(_) => "zset",
+            Value::Stream(_) => "stream",
         }
     }
 
@@ -41,6 +44,7 @@ impl Value {
             Value::List(list) => list.len(),
             Value::Hash(hash) => hash.len(),
             Value::SortedSet(set) => set.len(),
+            Value::Stream(stream) => stream.len(),
         }
     }
 
@@ -52,6 +56,9 @@ impl Value {
             Value::List(list) => list.iter().map(|item| item.len() + EACH).sum(),
             Value::Hash(hash) => hash.iter().map(|(f, v)| f.len() + v.len() + EACH).sum(),
             Value::SortedSet(set) => set.iter().map(|(_, member)| member.len() + 2 * EACH).sum(),
+            Value::Stream(stream) => {
+                stream.values().flatten().map(|field| field.len() + EACH).sum()
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::{Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
+use holdline_core::{AuditTrail, Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ENGINE;
@@ -40,6 +40,9 @@ pub struct Description {
     counting: bool,
     #[serde(default)]
     fair_on_request: bool,
+    /// Whether the server returns the audit trail of its store.
+    #[serde(default)]
+    audit: bool,
     max_batch: usize,
 }
 
@@ -82,6 +85,7 @@ impl Description {
             latch: capabilities.latch,
             counting: capabilities.counting,
             fair_on_request: capabilities.fair_on_request,
+            audit: capabilities.audit != AuditTrail::None,
             max_batch: capabilities.max_batch,
         }
     }
@@ -135,6 +139,7 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         latch: description.latch,
         counting: description.counting,
         fair_on_request: description.fair_on_request,
+        audit: if description.audit { AuditTrail::Server } else { AuditTrail::None },
         max_batch: description.max_batch.clamp(1, 128),
     })
 }
@@ -148,12 +153,14 @@ mod tests {
         let mut inner = Capabilities::reference("local", "/a/path");
         (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
         (inner.counting, inner.fair_on_request) = (true, true);
+        inner.audit = AuditTrail::Store;
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = capabilities_of(serde_json::from_str(&text).expect("read")).expect("known");
         let identity = "id".to_owned();
         let clock = ClockKind::Boottime;
-        let same = Capabilities { engine: "http", identity, live: false, clock, ..inner };
+        let audit = AuditTrail::Server;
+        let same = Capabilities { engine: "http", identity, live: false, clock, audit, ..inner };
         assert_eq!(outer, same);
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
     LockKind, LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose,
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
@@ -359,6 +359,7 @@ pub enum Operate {
     LatchCountDown { name: LockName, count: u64 },
     LatchCount { name: LockName },
     Counting { name: LockName, command: CountingCommand },
+    AuditRead(AuditRequest),
 }
 
 impl From<Operation> for Operate {
@@ -378,6 +379,10 @@ impl From<Operation> for Operate {
                 LatchCommand::Count => Operate::LatchCount { name },
             },
             Operation::Counting { name, command } => Operate::Counting { name, command },
+            Operation::Audit(AuditCommand::Read(request)) => Operate::AuditRead(request),
+            Operation::Audit(AuditCommand::Append { .. }) => {
+                unreachable!("the capabilities of a server's client refuse it")
+            }
         }
     }
 }
@@ -401,6 +406,7 @@ impl From<Operate> for Operation {
             }
             Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
             Operate::Counting { name, command } => Operation::Counting { name, command },
+            Operate::AuditRead(request) => Operation::Audit(AuditCommand::Read(request)),
         }
     }
 }
@@ -415,6 +421,7 @@ pub enum Operated {
     NothingThere,
     Latch { count: u64, changed: bool },
     Counting { before: i64, after: i64 },
+    AuditRead(AuditPage),
 }
 
 impl From<OperationReply> for Operated {
@@ -429,6 +436,7 @@ impl From<OperationReply> for Operated {
             OperationReply::Counting(CountingReply { before, after }) => {
                 Operated::Counting { before, after }
             }
+            OperationReply::Audit(page) => Operated::AuditRead(page),
         }
     }
 }
@@ -445,6 +453,7 @@ impl From<Operated> for OperationReply {
             Operated::Counting { before, after } => {
                 OperationReply::Counting(CountingReply { before, after })
             }
+            Operated::AuditRead(page) => OperationReply::Audit(page),
         }
     }
 }

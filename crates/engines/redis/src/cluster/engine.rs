@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, Hints, LeaseId, ListPage, ListRequest,
+    AcquireReply, AcquireRequest, AuditCommand, Capabilities, Clock, Hints, LeaseId, ListPage, ListRequest,
     LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply,
     RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::renewals::{self, Patience};
 use super::router::{ClusterRouter, SlotRequest};
-use super::slots::slot_of;
+use super::slots::{key_slot, slot_of};
 use crate::engine::{MAX_SHOWN, capabilities};
 use crate::error::protocol;
 use crate::in_flight::InFlight;
@@ -208,11 +208,25 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        if let Operation::Audit(command) = operation {
+            return self.audit(command).await;
+        }
         let Some(name) = operation.name() else {
             return Err(self.capabilities.lacks("an operation on all names at once"));
         };
         let reply = self.send(name, || native::operate(&self.context, operation)).await;
         native::operated(&reply?)
+    }
+}
+
+impl Inner {
+    /// Sends a command to the audit trail, which has one key and so one slot.
+    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
+        let (slot, deadline) = (key_slot(&self.context.layout.audit()), self.context.deadline);
+        let full = || native::trail::call(&self.context, command);
+        let lock_key_only = || Some(full());
+        let request = SlotRequest { slot, deadline, full: &full, lock_key_only: &lock_key_only };
+        native::trail::reply(&self.router.send(request).await?, command)
     }
 }
 

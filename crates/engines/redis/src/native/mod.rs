@@ -6,6 +6,7 @@
 pub(crate) mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
+pub(crate) mod trail;
 
 use crate::link::Script;
 use crate::lua_constants;
@@ -38,6 +39,7 @@ pub(crate) struct Scripts {
     operate: Script,
     raise: Script,
     latch: Script,
+    audit: Script,
     lock_key_only: LockKeyScripts,
 }
 
@@ -97,6 +99,7 @@ macro_rules! scripts {
             ),
             raise: script!("raise", "raise"),
             latch: script!("latch", "latch"),
+            audit: script!("audit", "audit"),
             lock_key_only: LockKeyScripts {
                 acquire: script!(
                     "acquire_lock_key",
@@ -123,10 +126,17 @@ pub(crate) static SERVER: Scripts = scripts!("server_one", "server_many");
 /// the cluster's. And the last key of each call never exists.
 pub(crate) static CLUSTER: Scripts = scripts!("cluster_one", "cluster_many");
 
+impl Scripts {
+    /// Returns the script of the audit trail, which knows no lock.
+    pub(crate) fn audit(&self) -> &Script {
+        &self.audit
+    }
+}
+
 #[cfg(test)]
 impl Scripts {
-    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and `latch`, which
-    /// draws no token.
+    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and those that draw
+    /// no token: `latch` and `audit`.
     pub(crate) fn texts(&self) -> String {
         self.of_names().map(Script::text).join("\n")
     }

@@ -156,6 +156,7 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
         Operation::RaiseFence { to } => return raise(context, *to),
         Operation::Latch { name, command } => return latch(context, name, *command),
+        Operation::Audit(command) => return super::trail::call(context, command),
         Operation::Counting { .. } => unreachable!("the capabilities of this dialect refuse it"),
     };
     Call {

@@ -226,6 +226,7 @@ impl Inner {
             }
             Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
         }
     }
 

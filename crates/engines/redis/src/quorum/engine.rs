@@ -221,6 +221,7 @@ impl Verbs for QuorumEngine {
             }
             Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
             Operation::Counting { .. } => Err(self.0.capabilities.lacks_counting()),
+            Operation::Audit(_) => Err(self.0.capabilities.lacks_audit()),
         }
     }
 

@@ -289,6 +289,7 @@ impl Inner {
             Operation::RaiseFence { .. } => {
                 Err(self.capabilities.lacks("an operation on all names at once"))
             }
+            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
         }
     }
 

@@ -11,6 +11,7 @@
 //! Times are Unix milliseconds: of the store's clock where it has one, else of the program that
 //! appended. No rule about locks depends on a record.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,7 +87,6 @@ pub struct Operator {
 /// One action of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    v: u8,
     /// What was done: one word, such as `revoke`.
     pub action: String,
     /// The user, or the name of a token.
@@ -109,7 +109,6 @@ impl AuditRecord {
     /// Makes the record of an action that is done.
     pub fn new(action: &str, operator: &Operator) -> AuditRecord {
         AuditRecord {
-            v: FORMAT,
             action: cut(action, MAX_ACTION_BYTES),
             who: cut(&operator.who, MAX_WHO_BYTES),
             from: cut(&operator.from, MAX_WHO_BYTES),
@@ -179,18 +178,29 @@ impl AuditRecord {
     /// Encodes the record, for a store to keep: one JSON object.
     pub fn to_encoded(&self) -> String {
         // Strings and numbers always encode; an empty record is shown as unreadable.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(&Encoded { v: FORMAT, record: Cow::Borrowed(self) })
+            .unwrap_or_default()
     }
 
     /// Decodes a record. A text that is none of ours becomes a record with the action
     /// [`UNREADABLE`].
     pub fn from_encoded(text: &[u8]) -> AuditRecord {
-        let record: Option<AuditRecord> = serde_json::from_slice(text).ok();
-        record.filter(|record| record.v == FORMAT).unwrap_or_else(|| {
-            let record = AuditRecord::new(UNREADABLE, &Operator::default());
-            record.ended(AuditOutcome::Unknown, String::from_utf8_lossy(text))
-        })
+        match serde_json::from_slice(text) {
+            Ok(Encoded { v: FORMAT, record }) => record.into_owned(),
+            _ => {
+                let record = AuditRecord::new(UNREADABLE, &Operator::default());
+                record.ended(AuditOutcome::Unknown, String::from_utf8_lossy(text))
+            }
+        }
     }
+}
+
+/// A record as stores keep it.
+#[derive(Serialize, Deserialize)]
+struct Encoded<'a> {
+    v: u8,
+    #[serde(flatten)]
+    record: Cow<'a, AuditRecord>,
 }
 
 /// The place of a record in its trail: the time of the append, and a number.

@@ -26,6 +26,7 @@
 mod acquire;
 mod all;
 mod any_of;
+mod audit;
 pub mod blocking;
 mod class;
 mod client;
@@ -77,6 +78,7 @@ mod worker;
 
 pub use all::{Guards, lock_all, lock_all_with};
 pub use any_of::AnyOf;
+pub use audit::AuditFile;
 pub use class::{Class, MAX_CLASSES};
 pub use client::{Client, ShutdownReport, URL_VARIABLE};
 pub use client_options::ClientOptions;
@@ -90,10 +92,11 @@ pub use held::Held;
 pub use holdline_core::counting::MAX_PERMITS;
 pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
-    Anchor, Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
+    Anchor, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail,
+    Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
     Escaped, FencingToken, FreezeView, GrantState, HealthFeed, Hold, HolderFields, HolderSummary,
     HolderView, LeaseId, ListPage, ListRequest, LockError, LockName, LostReason, Mode, Moment,
-    NodeHealth, Operation, OperationReply, QuorumHealth, ShortLeaseId, Snapshot, WaiterView,
+    NodeHealth, Operation, OperationReply, Operator, QuorumHealth, ShortLeaseId, Snapshot, WaiterView,
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};

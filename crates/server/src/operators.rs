@@ -87,7 +87,8 @@ impl App {
             }
             OperationReply::NothingThere
             | OperationReply::Latch(_)
-            | OperationReply::Counting(_) => {
+            | OperationReply::Counting(_)
+            | OperationReply::Audit(_) => {
                 return Err(Problem::stale_token());
             }
         };

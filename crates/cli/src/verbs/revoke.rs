@@ -61,7 +61,10 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
         Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
     let left = match session.operate(&operation).await? {
         OperationReply::NothingThere => return Err(not_held(arguments)),
-        OperationReply::Done | OperationReply::Latch(_) | OperationReply::Counting(_) => {
+        OperationReply::Done
+        | OperationReply::Latch(_)
+        | OperationReply::Counting(_)
+        | OperationReply::Audit(_) => {
             return done(arguments, console);
         }
         OperationReply::Notified { left } => left,

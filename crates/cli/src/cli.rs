@@ -106,6 +106,8 @@ pub(crate) enum Verb {
     Freeze(verbs::freeze::FreezeArgs),
     /// End a freeze
     Unfreeze(verbs::freeze::UnfreezeArgs),
+    /// Show what operators did: who, from where, when and why
+    Audit(verbs::audit::AuditArgs),
     /// Show what an engine guarantees, in plain words
     Explain(verbs::explain::ExplainArgs),
     /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors

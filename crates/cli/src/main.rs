@@ -17,6 +17,7 @@ mod groups;
 mod holder;
 mod idle;
 mod outer_locks;
+mod record;
 mod session;
 mod table;
 mod user;
@@ -167,7 +168,12 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     };
     let read_only = matches!(
         verb,
-        Verb::Who(_) | Verb::Check(_) | Verb::Wait(_) | Verb::Ls(_) | Verb::Explain(_)
+        Verb::Who(_)
+            | Verb::Check(_)
+            | Verb::Wait(_)
+            | Verb::Ls(_)
+            | Verb::Explain(_)
+            | Verb::Audit(_)
     );
     let options = SessionOptions { wait, progress, read_only, ..SessionOptions::default() };
     let session = Session::open(address, options).await?;
@@ -188,6 +194,7 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         Verb::Revoke(arguments) => verbs::revoke::run(arguments, session, console).await,
         Verb::Freeze(arguments) => verbs::freeze::freeze(arguments, session, console).await,
         Verb::Unfreeze(arguments) => verbs::freeze::unfreeze(arguments, session, console).await,
+        Verb::Audit(arguments) => verbs::audit::run(arguments, session, console).await,
         Verb::Explain(_) => verbs::explain::run(session, console),
         Verb::Fence(arguments) => verbs::fence::bump(arguments, session, console).await,
         Verb::Run(_)

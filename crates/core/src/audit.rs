@@ -131,12 +131,9 @@ impl AuditRecord {
         let record = match operation {
             Operation::Revoke { token, reason, now, .. } => AuditRecord {
                 fencing_token: Some(*token),
-                reason: cut(reason, MAX_REASON_BYTES),
-                ..record(if *now { "revoke_now" } else { "revoke" })
+                ..record(if *now { "revoke_now" } else { "revoke" }).because(reason)
             },
-            Operation::Freeze { reason, .. } => {
-                AuditRecord { reason: cut(reason, MAX_REASON_BYTES), ..record("freeze") }
-            }
+            Operation::Freeze { reason, .. } => record("freeze").because(reason),
             Operation::Unfreeze { .. } => record("unfreeze"),
             Operation::RaiseFence { to } => {
                 AuditRecord { fencing_token: Some(*to), ..record("fence_bump") }
@@ -156,6 +153,12 @@ impl AuditRecord {
             Ok(_) => record,
             Err(error) => record.failed(error),
         })
+    }
+
+    /// Sets the reason, or what the action is about where it has no name.
+    #[must_use]
+    pub fn because(self, reason: &str) -> AuditRecord {
+        AuditRecord { reason: cut(reason, MAX_REASON_BYTES), ..self }
     }
 
     /// Sets what became of an action that ended with an error.

@@ -54,7 +54,8 @@ pub enum AuditTrail {
     None,
     /// The store: whoever carries out an operation appends its record.
     Store,
-    /// The server that the engine asks: it appends the records itself.
+    /// The server that the engine asks: it appends the records of its clients itself, and returns
+    /// them if its store keeps any.
     Server,
 }
 

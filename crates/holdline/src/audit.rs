@@ -62,11 +62,8 @@ impl Client {
                 }
                 found.entries.push(entry);
             }
-            // Each page ends before the one before it.
             match page.before {
-                Some(before) if next.before.is_none_or(|last| before < last) => {
-                    next.before = Some(before);
-                }
+                Some(before) if next.before != Some(before) => next.before = Some(before),
                 _ => return Ok(found),
             }
         }

@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::Operator;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
@@ -65,9 +66,12 @@ impl Rights {
     }
 }
 
-/// Who sends a request.
+/// Who sends a request, and from which address.
 #[derive(Clone, Debug)]
-pub struct Identity(Arc<Known>);
+pub struct Identity {
+    known: Arc<Known>,
+    address: Option<IpAddr>,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -83,18 +87,29 @@ struct Known {
 impl Identity {
     fn new(name: &str, rights: Rights, (stores, prefixes): (&[String], &[String])) -> Identity {
         let (name, stores, prefixes) = (name.to_owned(), stores.to_vec(), prefixes.to_vec());
-        Identity(Arc::new(Known { name, rights, stores, prefixes, expires: None }))
+        Identity::known(Known { name, rights, stores, prefixes, expires: None })
     }
 
     fn of_token(token: &TokenConfig, rights: Rights, expires: Option<Timestamp>) -> Identity {
         let (name, stores) = (token.name.clone(), token.stores.clone());
         let prefixes = token.prefixes.clone();
-        Identity(Arc::new(Known { name, rights, stores, prefixes, expires }))
+        Identity::known(Known { name, rights, stores, prefixes, expires })
+    }
+
+    fn known(known: Known) -> Identity {
+        Identity { known: Arc::new(known), address: None }
+    }
+
+    /// Returns who acts, for the audit trail. The address is that of the connection: behind a
+    /// proxy, the proxy's.
+    pub(crate) fn operator(&self) -> Operator {
+        let from = self.address.map(|address| address.to_string()).unwrap_or_default();
+        Operator { who: self.name().to_owned(), from }
     }
 
     /// Checks that a store may be used.
     pub(crate) fn may_use(&self, store: &str) -> Result<(), Problem> {
-        let stores = &self.0.stores;
+        let stores = &self.known.stores;
         match stores.is_empty() || stores.iter().any(|known| known == store) {
             true => Ok(()),
             false => Err(Problem::outside_stores()),
@@ -103,7 +118,7 @@ impl Identity {
 
     /// Returns the name, by which limits are counted and sessions are owned.
     pub fn name(&self) -> &str {
-        &self.0.name
+        &self.known.name
     }
 
     /// Checks that a right is given, whatever the name.
@@ -111,7 +126,7 @@ impl Identity {
     /// # Errors
     /// It is not.
     pub fn may(&self, right: Right) -> Result<(), Problem> {
-        if self.0.rights.has(right) { Ok(()) } else { Err(Problem::lacks_right(right)) }
+        if self.known.rights.has(right) { Ok(()) } else { Err(Problem::lacks_right(right)) }
     }
 
     /// Checks that a right is given for a lock name, or for all names with a prefix.
@@ -125,13 +140,13 @@ impl Identity {
 
     /// Returns whether all names that begin with this text are within the prefixes.
     pub fn covers(&self, name: &str) -> bool {
-        let prefixes = &self.0.prefixes;
+        let prefixes = &self.known.prefixes;
         prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
     /// Returns after how long the token expires; `None` if it does not.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
-        let left = self.0.expires?.duration_since(Timestamp::now());
+        let left = self.known.expires?.duration_since(Timestamp::now());
         Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
     }
 }
@@ -208,6 +223,16 @@ impl Access {
     /// Finds out who sends a request. A connection with client certificates has shown a good one.
     /// `login` is the token with which the browser has logged in.
     pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+        login: Option<&TokenDigest>,
+    ) -> Result<Identity, Problem> {
+        let identity = self.find(headers, caller, login)?;
+        Ok(Identity { address: Some(caller.address), ..identity })
+    }
+
+    fn find(
         &self,
         headers: &HeaderMap,
         caller: &Caller,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use holdline::Client;
+use holdline::{AuditFile, Client};
 use holdline_core::{Engine, LeaseId};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) sessions: Sessions,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
+    /// Where records go that the store does not keep.
+    pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
     /// Cancelled when the server is to stop.
     pub(crate) stopping: CancellationToken,
     /// The other stores of the server; empty for all but the default one.
@@ -48,10 +50,12 @@ impl App {
         others: Vec<(String, Client)>,
         (access, hosts): (Access, Hosts),
         limits: LimitsConfig,
+        audit_file: Option<Arc<AuditFile>>,
     ) -> App {
         let access = Arc::new(RwLock::new(Arc::new(access)));
         let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
         let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
+        let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
         let app = |store: String, client: Client, others| {
             metrics.store(&store);
@@ -64,6 +68,7 @@ impl App {
                 sessions: Sessions::new(sessions),
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
+                audit_file: audit_file.clone(),
                 stopping: stopping.clone(),
                 client,
                 others,

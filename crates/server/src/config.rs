@@ -46,6 +46,8 @@ pub struct ServerConfig {
     pub(crate) proxy: Option<ProxyConfig>,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) limits: LimitsConfig,
+    /// Where records of operators' actions go that a store does not keep.
+    pub(crate) audit_file: Option<PathBuf>,
     /// The stores beside the default one, by name.
     pub(crate) stores: BTreeMap<String, StoreUrl>,
 }
@@ -170,6 +172,7 @@ impl Default for ServerConfig {
             proxy: None,
             tls: None,
             limits: LimitsConfig::default(),
+            audit_file: None,
             stores: BTreeMap::new(),
         }
     }

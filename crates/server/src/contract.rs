@@ -15,7 +15,7 @@ use futures_util::{StreamExt, stream};
 use holdline_core::counting::CountingCommand;
 use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, Hints, Hold, ListRequest, LockError, Operation, Purpose, ReleaseReply,
+    AcquireReply, AuditCommand, Hints, Hold, ListRequest, LockError, Operation, OperationReply, Purpose, ReleaseReply,
     RenewReply, RenewRequest,
 };
 use holdline_http::wire::{
@@ -159,7 +159,11 @@ pub(crate) async fn operate(
 ) -> Answer<Operated> {
     let operation = Operation::from(body);
     let event = match &operation {
-        Operation::RaiseFence { .. } => {
+        Operation::Audit(AuditCommand::Read(request)) => {
+            let page = app.audit(&identity, request, |_| true).await?;
+            return answer(Ok(OperationReply::Audit(page)));
+        }
+        Operation::RaiseFence { .. } | Operation::Audit(AuditCommand::Append { .. }) => {
             identity.may_on(Right::Admin, "")?;
             None
         }
@@ -188,9 +192,9 @@ pub(crate) async fn operate(
             None
         }
     };
-    let reply = app.engine().operate(&operation).await;
+    let reply = app.operate(&identity, operation.clone()).await;
     if let (Some(event), Ok(reply)) = (event, &reply)
-        && !matches!(reply, holdline_core::OperationReply::NothingThere)
+        && !matches!(reply, OperationReply::NothingThere)
     {
         app.events.publish(event.by(identity.name()));
     }

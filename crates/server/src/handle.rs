@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use holdline::Client;
-use holdline_core::{FencingToken, LockName, Snapshot};
+use holdline_core::{AuditEntry, AuditPage, AuditRequest, FencingToken, LockName, Snapshot};
 use http::request::Parts;
 
 use crate::access::{Caller, Identity, Right, TokenDigest};
@@ -130,6 +130,23 @@ impl StoreHandle {
     pub async fn inspect(&self, identity: &Identity, name: &LockName) -> Result<Snapshot, Problem> {
         identity.may_on(Right::View, name.as_str())?;
         Ok(self.0.client.inspect(name).await?)
+    }
+
+    /// Returns records of the audit trail that `wanted` accepts, about names that somebody may
+    /// operate on, the newest first.
+    ///
+    /// # Errors
+    /// A right is missing, the store keeps no trail, or it failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer.
+    pub async fn audit(
+        &self,
+        identity: &Identity,
+        request: &AuditRequest,
+        wanted: impl Fn(&AuditEntry) -> bool,
+    ) -> Result<AuditPage, Problem> {
+        self.0.audit(identity, request, wanted).await
     }
 
     /// Revokes the grant with this token. Returns how long it may still last; `None`: it is over.

@@ -13,11 +13,12 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
-//! the stream, `serve` for connections, `config` for the settings,
+//! the stream, `audit` for who did what, `serve` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
 mod app;
+mod audit;
 mod config;
 mod contract;
 mod events;

@@ -9,7 +9,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Components, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
-use crate::{events, health, locks, operators, sessions};
+use crate::{audit, events, health, locks, operators, sessions};
 
 /// Locks over HTTP for programs in any language. Names in paths are percent-encoded, a slash as
 /// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are strings.
@@ -38,6 +38,7 @@ use crate::{events, health, locks, operators, sessions};
         operators::freeze,
         operators::unfreeze,
         operators::raise_fence,
+        audit::list,
         sessions::open,
         sessions::heartbeat,
         sessions::close,

@@ -79,7 +79,7 @@ impl App {
         identity.may_on(Right::Operate, name.as_str())?;
         let operation =
             Operation::Revoke { name: name.clone(), token, reason: reason.clone(), now };
-        let reply = self.client.operate(&operation).await?;
+        let reply = self.operate(identity, operation).await?;
         let revoked = match reply {
             OperationReply::Done => RevokedBody { ended: true, left_ms: None },
             OperationReply::Notified { left } => {
@@ -107,7 +107,7 @@ impl App {
     ) -> Result<(), Problem> {
         identity.may_on(Right::Operate, name.as_str())?;
         let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.clone() };
-        self.client.operate(&operation).await?;
+        self.operate(identity, operation).await?;
         let event = Event::of(What::Frozen, name).by(identity.name());
         self.events.publish(event.reason(&reason));
         Ok(())
@@ -120,7 +120,7 @@ impl App {
         name: &LockName,
     ) -> Result<(), Problem> {
         identity.may_on(Right::Operate, name.as_str())?;
-        match self.client.operate(&Operation::Unfreeze { name: name.clone() }).await? {
+        match self.operate(identity, Operation::Unfreeze { name: name.clone() }).await? {
             OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
             _ => {
                 self.events.publish(Event::of(What::Unfrozen, name).by(identity.name()));
@@ -211,6 +211,6 @@ pub(crate) async fn raise_fence(
 ) -> Result<StatusCode, Problem> {
     identity.may_on(Right::Admin, "")?;
     let to = fencing_token("above", &body.above)?;
-    app.client.operate(&Operation::RaiseFence { to }).await?;
+    app.operate(&identity, Operation::RaiseFence { to }).await?;
     Ok(DONE)
 }

@@ -6,7 +6,7 @@ use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{contract, events, health, locks, openapi, operators, sessions, shield};
+use crate::{audit, contract, events, health, locks, openapi, operators, sessions, shield};
 
 /// Makes the router; `pages` are those that are served beside the API.
 pub(crate) fn router(app: &App, pages: Router) -> Router {
@@ -29,6 +29,7 @@ fn api(app: &App) -> Router {
         .route("/v1/locks/{name}/revoke", post(operators::revoke))
         .route("/v1/locks/{name}/freeze", put(operators::freeze).delete(operators::unfreeze))
         .route("/v1/fence", post(operators::raise_fence))
+        .route("/v1/audit", get(audit::list))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{session}", delete(sessions::close))
         .route("/v1/sessions/{session}/heartbeat", post(sessions::heartbeat))

@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::access::Caller;
 use crate::app::App;
+use crate::audit;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::handle::ServerHandle;
 use crate::routes;
@@ -121,7 +122,7 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts and certificates. Sessions and waits go on. The address, the stores
+    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The address, the stores
     /// and the limits stay as they are.
     ///
     /// # Errors
@@ -134,8 +135,11 @@ impl Reloader {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
         }
         let (access, hosts) = (config.access()?, Hosts::new(self.address, &config.hosts));
+        // Opened anew, so that a file that was moved away is followed by another.
+        let audit_file = audit::open_file(&config)?;
         *self.app.access.write() = Arc::new(access);
         *self.app.hosts.write() = Arc::new(hosts);
+        *self.app.audit_file.write() = audit_file;
         *self.tls.write() = tls;
         Ok(())
     }
@@ -177,7 +181,9 @@ impl Server {
         let address = listener.local_addr();
         let address = address.map_err(|error| ServerError::Listen(listen, error))?;
         let hosts = Hosts::new(address, &config.hosts);
-        let app = App::new(client, others, (config.access()?, hosts), config.limits);
+        let audit_file = audit::open_file(config)?;
+        let access = (config.access()?, hosts);
+        let app = App::new(client, others, access, config.limits, audit_file);
         let tls = Arc::new(RwLock::new(tls));
         Ok(Server { app, listener, address, tls, pages: Router::new(), background: Vec::new() })
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
-    Capabilities, Certainty, ErrorKind, HolderFields, HolderSummary, LeaseId, ListPage,
+    AuditEntry, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities, Certainty, ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage,
     ListRequest, LockError, LockName, Mode, Operation, OperationReply, Purpose, RenewReply,
     RenewRequest, Snapshot,
 };
@@ -33,6 +33,7 @@ use crate::failure::Failure;
 use crate::holder::{self, Holder, cut};
 use crate::idle::Idle;
 use crate::outer_locks::OuterLocks;
+use crate::record;
 use crate::user;
 
 /// How long a verb with `--try` waits for an answer of the store, including the connection.
@@ -313,9 +314,41 @@ impl Session {
         })
     }
 
-    /// Carries out an operator's command.
-    pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        self.client.operate(operation).await
+    /// Carries out an operator's command, and records it in the audit trail.
+    pub(crate) async fn operate(
+        &self,
+        operation: &Operation,
+        console: &Console,
+    ) -> Result<OperationReply, LockError> {
+        let reply = self.client.operate(operation).await;
+        if let Some(record) = AuditRecord::of(operation, &record::operator(), &reply) {
+            self.record(record, console).await;
+        }
+        reply
+    }
+
+    /// Records an action. If that fails, the action and its outcome stay as they are.
+    async fn record(&self, record: AuditRecord, console: &Console) {
+        match self.capabilities().audit {
+            AuditTrail::Server => {}
+            AuditTrail::None => record::in_file(&record, &self.address.url, console),
+            AuditTrail::Store => {
+                if let Err(error) = self.client.append_audit(record.clone()).await {
+                    let action = Escaped(&record.action);
+                    console.warn(&format!("{action}: not recorded in the audit trail: {error}"));
+                    record::in_file(&record, &self.address.url, console);
+                }
+            }
+        }
+    }
+
+    /// Returns the newest records of the audit trail that `wanted` accepts, the newest first.
+    pub(crate) async fn audit(
+        &self,
+        request: &AuditRequest,
+        wanted: impl Fn(&AuditEntry) -> bool,
+    ) -> Result<AuditPage, LockError> {
+        self.client.audit(request, wanted).await.map_err(unchanged)
     }
 
     /// Draws a random number, to spread the requests of many processes over time.

@@ -252,7 +252,7 @@ pub(crate) async fn bump(arguments: &FenceArgs, session: &Session, console: &Con
     let FenceVerb::Bump(BumpArgs { to }) = &arguments.verb else {
         return Err(Failure::internal("this verb needs no engine"));
     };
-    session.operate(&Operation::RaiseFence { to: *to }).await?;
+    session.operate(&Operation::RaiseFence { to: *to }, console).await?;
     if console.is_json() {
         console.object(&json!({ "above": to }))?;
     } else {

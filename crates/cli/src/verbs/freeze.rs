@@ -48,7 +48,7 @@ pub(crate) async fn freeze(
     let FreezeArgs { name, duration, reason } = arguments;
     let operation =
         Operation::Freeze { name: name.clone(), duration: *duration, reason: reason.clone() };
-    session.operate(&operation).await?;
+    session.operate(&operation, console).await?;
     let snapshot = session.inspect(name).await?;
     let active = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
     if console.is_json() {
@@ -68,7 +68,7 @@ pub(crate) async fn unfreeze(
     console: &Console,
 ) -> Outcome {
     let name = &arguments.name;
-    match session.operate(&Operation::Unfreeze { name: name.clone() }).await? {
+    match session.operate(&Operation::Unfreeze { name: name.clone() }, console).await? {
         OperationReply::NothingThere => Err(not_frozen(arguments)),
         _ => {
             if console.is_json() {

@@ -1,6 +1,7 @@
 //! One file for each verb: its arguments, what it does, what it prints.
 
 pub(crate) mod acquire;
+pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod common;
 pub(crate) mod completions;

@@ -86,13 +86,14 @@ mod set {
         NodeState, NodeStatus, QuorumAdmin, QuorumOptions, QuorumStatus, Replacement, admin_with,
     };
     use holdline_core::snapshot::coarse;
-    use holdline_core::{Escaped, LockError};
+    use holdline_core::{AuditRecord, Escaped, LockError};
 
     use super::{
         Address, ConfirmArgs, Console, Duration, Outcome, QuorumVerb, ReplaceArgs, duration,
     };
     use crate::exit::Exit;
     use crate::failure::Failure;
+    use crate::record;
     use crate::session::url_failure;
     use crate::table::{Align, Table};
 
@@ -104,17 +105,20 @@ mod set {
             options = options.with_max_lease(max_lease);
         }
         let admin = admin_with(&options).map_err(|error| option_failure(error, verb))?;
+        let record = Recorder { url: &address.url, console };
         let status = match verb {
             QuorumVerb::Status => admin.status().await,
-            QuorumVerb::Init(_) => admin.init().await?,
-            QuorumVerb::Vouch(confirm) => vouch(&admin, confirm, console).await?,
-            QuorumVerb::Replace(arguments) => replace(&admin, arguments, console).await?,
+            QuorumVerb::Init(_) => record.of("quorum_init", "", admin.init().await)?,
+            QuorumVerb::Vouch(confirm) => vouch(&admin, confirm, &record).await?,
+            QuorumVerb::Replace(arguments) => replace(&admin, arguments, &record).await?,
             QuorumVerb::Rejoin(confirm) => {
                 let evicted = admin.plan_rejoin().await;
                 if !evicted.is_empty() {
                     confirmed(&evictions(&evicted), confirm, console)?;
                 }
-                let status = admin.rejoin().await?;
+                let evicted: Vec<&str> = evicted.iter().map(|one| &*one.address).collect();
+                let rejoined = admin.rejoin().await;
+                let status = record.of("quorum_rejoin", &evicted.join(", "), rejoined)?;
                 warn_of_replaced(&status, console);
                 status
             }
@@ -135,6 +139,30 @@ mod set {
         if status.works() { Ok(Exit::Success) } else { Err(failure(&status)) }
     }
 
+    /// Records what was done to a set. No server of it has a trail of all.
+    struct Recorder<'a> {
+        url: &'a str,
+        console: &'a Console,
+    }
+
+    impl Recorder<'_> {
+        /// Records an action and its outcome. `servers` are those that it is about.
+        fn of<T>(
+            &self,
+            action: &str,
+            servers: &str,
+            outcome: Result<T, LockError>,
+        ) -> Result<T, LockError> {
+            let record = AuditRecord::new(action, &record::operator()).because(servers);
+            let record = match &outcome {
+                Ok(_) => record,
+                Err(error) => record.failed(error),
+            };
+            record::in_file(&record, self.url, self.console);
+            outcome
+        }
+    }
+
     /// The message about a set that was just created.
     const WAITS_NOTE: &str = "no lock is granted until the wait is over, since a server without \
         data may have lost it; if these servers are new, `holdline quorum vouch` ends the wait";
@@ -142,8 +170,9 @@ mod set {
     async fn vouch(
         admin: &QuorumAdmin,
         confirm: &ConfirmArgs,
-        console: &Console,
+        record: &Recorder<'_>,
     ) -> Result<QuorumStatus, Failure> {
+        let console = record.console;
         let status = admin.status().await;
         if status.set.is_none() && status.nodes.iter().any(|node| node.state == NodeState::Blank) {
             return Err(failure(&status));
@@ -156,7 +185,8 @@ mod set {
                 sooner.join(", "),
             );
             confirmed(&question, confirm, console)?;
-            return Ok(admin.vouch(&sooner).await?);
+            let servers = sooner.join(", ");
+            return Ok(record.of("quorum_vouch", &servers, admin.vouch(&sooner).await)?);
         }
         let quarantined = |node: &&NodeStatus| node.state == NodeState::Quarantined;
         let waiting: Vec<&str> = status.nodes.iter().filter(quarantined).map(address).collect();
@@ -188,7 +218,7 @@ mod set {
     async fn replace(
         admin: &QuorumAdmin,
         arguments: &ReplaceArgs,
-        console: &Console,
+        record: &Recorder<'_>,
     ) -> Result<QuorumStatus, Failure> {
         let (pairs, rest) = arguments.servers.as_chunks::<2>();
         if !rest.is_empty() {
@@ -197,8 +227,9 @@ mod set {
         }
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|[old, new]| (&**old, &**new)).collect();
         let all = admin.plan_replace(&pairs).await?;
-        confirmed(&evictions(&all), &arguments.confirm, console)?;
-        Ok(admin.replace(&all).await?)
+        confirmed(&evictions(&all), &arguments.confirm, record.console)?;
+        let servers = arguments.servers.join(" ");
+        Ok(record.of("quorum_replace", &servers, admin.replace(&all).await)?)
     }
 
     /// Lists the servers that lose a slot.

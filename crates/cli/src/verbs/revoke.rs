@@ -59,7 +59,7 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
     let RevokeArgs { name, if_fencing_token: token, reason, now, .. } = arguments;
     let operation =
         Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
-    let left = match session.operate(&operation).await? {
+    let left = match session.operate(&operation, console).await? {
         OperationReply::NothingThere => return Err(not_held(arguments)),
         OperationReply::Done
         | OperationReply::Latch(_)

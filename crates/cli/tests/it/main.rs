@@ -3,6 +3,7 @@
 #[cfg(all(feature = "redis", feature = "server"))]
 mod alerts;
 mod any_of;
+mod audit;
 mod child;
 mod clock;
 mod elect;

@@ -1,5 +1,6 @@
 //! The pages, one module each.
 
+mod audit;
 mod contention;
 mod lock;
 mod locks;
@@ -24,4 +25,5 @@ pub(crate) const SECTIONS: &[Section] = &[
     #[cfg(feature = "redis")]
     quorum::SECTION,
     stores::SECTION,
+    audit::SECTION,
 ];

@@ -2,6 +2,7 @@
 
 mod access;
 mod actions;
+mod audit;
 mod ground;
 mod pages;
 mod past;

@@ -5,7 +5,7 @@ use holdline_services::{RedisConfig, RedisServer};
 
 use crate::ground::{Ground, store};
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "/dashboard",
     "/dashboard/locks",
     "/dashboard/lock?name=a",
@@ -13,6 +13,7 @@ const PAGES: [&str; 7] = [
     "/dashboard/contention",
     "/dashboard/quorum",
     "/dashboard/stores",
+    "/dashboard/audit",
 ];
 
 #[tokio::test]

@@ -40,9 +40,6 @@ pub struct Description {
     counting: bool,
     #[serde(default)]
     fair_on_request: bool,
-    /// Whether the server returns the audit trail of its store.
-    #[serde(default)]
-    audit: bool,
     max_batch: usize,
 }
 
@@ -85,7 +82,6 @@ impl Description {
             latch: capabilities.latch,
             counting: capabilities.counting,
             fair_on_request: capabilities.fair_on_request,
-            audit: capabilities.audit != AuditTrail::None,
             max_batch: capabilities.max_batch,
         }
     }
@@ -139,7 +135,8 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         latch: description.latch,
         counting: description.counting,
         fair_on_request: description.fair_on_request,
-        audit: if description.audit { AuditTrail::Server } else { AuditTrail::None },
+        // The server records what it is asked to do, where its store or its file keeps that.
+        audit: AuditTrail::Server,
         max_batch: description.max_batch.clamp(1, 128),
     })
 }
@@ -149,11 +146,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_but_name_identity_clock_and_live_grants_cross_the_network() {
+    fn all_but_name_identity_clock_audit_and_live_grants_cross_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
         (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
         (inner.counting, inner.fair_on_request) = (true, true);
-        inner.audit = AuditTrail::Store;
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = capabilities_of(serde_json::from_str(&text).expect("read")).expect("known");

@@ -1,0 +1,152 @@
+//! `holdline audit [PATTERN]`: what operators did.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use holdline::watch::NamePattern;
+use holdline_core::audit::MAX_RECORDS;
+use holdline_core::{AuditEntry, AuditRecord, AuditRequest};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::console::Console;
+use crate::duration;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::session::Session;
+use crate::table::{Align, Table};
+
+/// What `audit` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "The store keeps about the newest 10000 records of revoke, freeze, unfreeze \
+    and fence bump. The oldest of those shown comes first.\n\nExamples:\n  holdline audit --since \
+    24h\n  holdline audit 'deploy/*' --json")]
+pub(crate) struct AuditArgs {
+    /// Only names that match: `*` stands for any text, `?` for one character. Without it actions on
+    /// the whole store are shown too
+    #[arg(value_name = "PATTERN", value_parser = pattern)]
+    pattern: Option<NamePattern>,
+    /// Only what was recorded since then: a time such as 2027-01-31T08:00:00Z, or a duration such
+    /// as 24h, counted back from now
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = since)]
+    since: Option<SystemTime>,
+    /// Only the newest N records
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RECORDS as u64))]
+    limit: u64,
+}
+
+fn pattern(text: &str) -> Result<NamePattern, String> {
+    NamePattern::new(text).map_err(|error| error.to_string())
+}
+
+/// Reads a time, or a duration that is counted back from now.
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(time) = text.parse::<Timestamp>() {
+        return Ok(time.into());
+    }
+    let long_ago = duration::any(text).map_err(|error| {
+        format!("{error}; or write a time, such as 2027-01-31T08:00:00Z")
+    })?;
+    Ok(SystemTime::now().checked_sub(long_ago).unwrap_or(SystemTime::UNIX_EPOCH))
+}
+
+/// Prints the records.
+pub(crate) async fn run(arguments: &AuditArgs, session: &Session, console: &Console) -> Outcome {
+    let since = arguments.since.unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let request = AuditRequest {
+        since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        before: None,
+        limit: usize::try_from(arguments.limit).unwrap_or(MAX_RECORDS),
+    };
+    let wanted = |entry: &AuditEntry| match (&arguments.pattern, &entry.record.name) {
+        (None, _) => true,
+        (Some(pattern), Some(name)) => pattern.matches(name),
+        (Some(_), None) => false,
+    };
+    let page = session.audit(&request, wanted).await?;
+    let entries = || page.entries.iter().rev();
+    if console.is_json() {
+        for entry in entries() {
+            console.object(&object(entry))?;
+        }
+    } else if !page.entries.is_empty() {
+        console.data(&table(entries(), console))?;
+    }
+    if page.before.is_some() {
+        console.info(&format!("older records are not shown: only the newest {}", request.limit));
+    }
+    Ok(Exit::Success)
+}
+
+fn object(entry: &AuditEntry) -> serde_json::Value {
+    let AuditEntry { id, record } = entry;
+    json!({
+        "id": id,
+        "at_ms": id.at_ms,
+        "action": record.action,
+        "who": record.who,
+        "from": record.from,
+        "name": record.name,
+        "fencing_token": record.fencing_token,
+        "reason": record.reason,
+        "outcome": record.outcome,
+        "detail": record.detail,
+    })
+}
+
+fn table<'a>(entries: impl Iterator<Item = &'a AuditEntry>, console: &Console) -> String {
+    let mut table = Table::new(&[
+        ("TIME", Align::Left),
+        ("WHO", Align::Left),
+        ("FROM", Align::Left),
+        ("ACTION", Align::Left),
+        ("NAME", Align::Left),
+        ("TOKEN", Align::Right),
+        ("OUTCOME", Align::Left),
+        ("REASON", Align::Left),
+        ("DETAIL", Align::Left),
+    ]);
+    for AuditEntry { id, record } in entries {
+        let AuditRecord { action, who, from, name, fencing_token, reason, outcome, detail } =
+            record;
+        table.row(&[
+            &moment(id.at_ms),
+            who,
+            from,
+            action,
+            name.as_ref().map_or("", |name| name.as_str()),
+            &fencing_token.map(|token| token.to_string()).unwrap_or_default(),
+            outcome.word(),
+            reason,
+            detail,
+        ]);
+    }
+    let (heading, rows) = table.lines("");
+    console.heading(&heading) + &rows
+}
+
+/// Writes a time in UTC, to the second.
+fn moment(at_ms: u64) -> String {
+    let at = Timestamp::try_from(SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms)).ok();
+    at.map_or_else(|| at_ms.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_and_written_and_a_duration_counts_back() {
+        let time = since("2027-01-31T08:00:00Z").expect("a time");
+        let at_ms = time.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_millis();
+        assert_eq!(moment(u64::try_from(at_ms).expect("small")), "2027-01-31T08:00:00Z");
+        let before = SystemTime::now();
+        assert!(since("1h").expect("a duration") <= before);
+        assert_eq!(moment(u64::MAX), u64::MAX.to_string());
+        for bad in ["", "yesterday", "-1h", "2027-13-01T00:00:00Z"] {
+            assert!(since(bad).is_err(), "{bad}");
+        }
+    }
+}

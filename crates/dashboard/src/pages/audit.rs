@@ -1,0 +1,127 @@
+//! What operators did, as the store has recorded it: who, from where, when, why.
+
+use std::time::{Duration, SystemTime};
+
+use axum::Router;
+use axum::routing::get;
+use holdline::watch::NamePattern;
+use holdline_core::{AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest};
+use maud::{Markup, html};
+
+use crate::fault::Fault;
+use crate::layout::{Page, Section};
+use crate::site::{Query, Site, Viewer};
+use crate::text::{cell, moment, or_dash, query};
+
+pub(crate) const SECTION: Section = Section { title: "Audit", path: "/audit", routes };
+
+/// How many rows a page has.
+const ROWS: usize = 100;
+
+fn routes() -> Router<Site> {
+    Router::new().route("/dashboard/audit", get(show))
+}
+
+async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
+    let text = fields.take("q").unwrap_or_default();
+    let before = fields.take("before").map(|text| text.parse::<AuditId>()).transpose();
+    let before = before.map_err(|error| {
+        Fault::invalid("before", error.to_string(), "follow a link of the page Audit")
+    })?;
+    fields.finish()?;
+    let pattern = NamePattern::new(&text).map_err(|error| {
+        Fault::invalid("q", error.to_string(), "write a name, with * for any text")
+    })?;
+    let wanted = |entry: &AuditEntry| match &entry.record.name {
+        _ if text.is_empty() => true,
+        Some(name) => pattern.matches(name),
+        None => false,
+    };
+    let request = AuditRequest { since_ms: 0, before, limit: ROWS };
+    let records = match viewer.site.store.audit(&viewer.identity, &request, wanted).await {
+        Ok(page) => Some(page),
+        Err(problem) if problem.kind() == "unsupported" => None,
+        Err(problem) => return Err(problem.into()),
+    };
+    let main = html! {
+        h1 { "Audit" }
+        @match &records {
+            Some(page) => {
+                p {
+                    "What operators did: by the command line, the API and these pages. The store "
+                    "keeps about the newest 10000 records. Requests without the right are none."
+                }
+                form.filter method="get" action=(viewer.link("/audit")) {
+                    label { "Name" input type="search" name="q" value=(text) maxlength="512"; }
+                    button { "Filter" }
+                }
+                div #audit data-live="" { (table(&viewer, page, &text)) }
+            }
+            None => p {
+                "This store keeps no audit trail. The records of this server go to the file of its "
+                "setting " code { "audit_file" } ", if there is one."
+            },
+        }
+    };
+    Ok(Page { viewer, section: SECTION.path, title: "Audit".to_owned(), main })
+}
+
+fn table(viewer: &Viewer, page: &AuditPage, text: &str) -> Markup {
+    html! {
+        @if page.entries.is_empty() { p { "There are no records." } } @else {
+            div #audit-records.scroll tabindex="0" role="region" aria-label="Records" {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Time" }
+                            th scope="col" { "Who" }
+                            th scope="col" { "From" }
+                            th scope="col" { "Action" }
+                            th scope="col" { "Name" }
+                            th.number scope="col" { "Token" }
+                            th scope="col" { "Reason" }
+                            th scope="col" { "Outcome" }
+                        }
+                    }
+                    tbody { @for entry in &page.entries { (row(viewer, entry)) } }
+                }
+            }
+        }
+        @if let Some(before) = page.before {
+            @let older = query(&[("q", text), ("before", &before.to_string())]);
+            nav.pages aria-label="Pages of the table" {
+                a href=(viewer.link("/audit") + &older) rel="next" { "Older records" }
+            }
+        }
+    }
+}
+
+fn row(viewer: &Viewer, AuditEntry { id, record }: &AuditEntry) -> Markup {
+    let AuditRecord { action, who, from, name, fencing_token, reason, outcome, detail } = record;
+    let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(id.at_ms));
+    let class = match outcome {
+        AuditOutcome::Done | AuditOutcome::Notified => "good",
+        AuditOutcome::NothingThere | AuditOutcome::Refused => "warn",
+        AuditOutcome::Unknown => "bad",
+    };
+    html! {
+        tr {
+            th scope="row" { @if let Some(at) = at { (moment(at)) } @else { "?" } }
+            td { (or_dash(who)) }
+            td { (or_dash(from)) }
+            td { (cell(action)) }
+            td {
+                @if let Some(name) = name {
+                    @let link = viewer.link("/lock") + &query(&[("name", name.as_str())]);
+                    a.name href=(link) { (cell(name.as_str())) }
+                } @else { span.muted { "the store" } }
+            }
+            td.number { @if let Some(token) = fencing_token { (token) } @else { "–" } }
+            td.prose { (or_dash(reason)) }
+            td {
+                span class=(class) { (outcome.word().replace('_', " ")) }
+                @if !detail.is_empty() { ": " (cell(detail)) }
+            }
+        }
+    }
+}

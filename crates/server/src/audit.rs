@@ -1,0 +1,216 @@
+//! The audit trail: each operator's action, with who and from where.
+//!
+//! - T1: a record is made where the action is carried out, so the API, the pages beside it and the
+//!   engine protocol have one record for each action.
+//! - T2: an action goes on, and is recorded, when its client has left.
+//! - T3: a record that the store does not keep goes to the file `audit_file`. If that fails too, the
+//!   log says so; the action's answer never changes.
+//! - T4: a request that lacks the right is no action. It is not recorded: who may do nothing must
+//!   not be able to fill the trail.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use holdline::AuditFile;
+use holdline_core::audit::MAX_PAGE;
+use holdline_core::{
+    AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail, Certainty,
+    ErrorKind, LockError, Operation, OperationReply,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::access::{Identity, Right};
+use crate::app::App;
+use crate::config::{ConfigError, ServerConfig};
+use crate::input::Parameters;
+use crate::json::Json;
+use crate::problem::{Problem, ProblemBody};
+
+impl App {
+    /// Carries out an operator's command, and records it.
+    pub(crate) async fn operate(
+        &self,
+        identity: &Identity,
+        operation: Operation,
+    ) -> Result<OperationReply, LockError> {
+        let (app, operator) = (self.clone(), identity.operator());
+        let carried_out = tokio::spawn(async move {
+            let reply = app.client.operate(&operation).await;
+            if let Some(record) = AuditRecord::of(&operation, &operator, &reply) {
+                app.record(record).await;
+            }
+            reply
+        });
+        carried_out.await.unwrap_or_else(|_| {
+            let message = "the command panicked".to_owned();
+            let engine = self.client.capabilities().engine;
+            Err(LockError::new(engine, ErrorKind::Protocol { message }, Certainty::Unknown))
+        })
+    }
+
+    async fn record(&self, record: AuditRecord) {
+        if self.client.capabilities().audit == AuditTrail::Store {
+            match self.client.append_audit(record.clone()).await {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, ?record, "the store has not kept a record"),
+            }
+        }
+        let Some(file) = self.audit_file.read().clone() else { return };
+        let store = self.store.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            let written = file.append(&store, &record);
+            written.inspect_err(|error| {
+                tracing::error!(%error, ?record, "the audit file has not kept a record");
+            })
+        });
+        // The failure is in the log, and a panic is there too.
+        let _ = written.await;
+    }
+
+    /// Returns records about names that somebody may operate on, the newest first.
+    pub(crate) async fn audit(
+        &self,
+        identity: &Identity,
+        request: &AuditRequest,
+        wanted: impl Fn(&AuditEntry) -> bool,
+    ) -> Result<AuditPage, Problem> {
+        identity.may(Right::Operate)?;
+        let may_see = |entry: &AuditEntry| {
+            let name = entry.record.name.as_ref();
+            identity.covers(name.map_or("", |name| name.as_str())) && wanted(entry)
+        };
+        let request = AuditRequest { limit: request.limit(), ..*request };
+        Ok(self.client.audit(&request, may_see).await?)
+    }
+}
+
+/// Opens the file of the settings, if they name one.
+pub(crate) fn open_file(config: &ServerConfig) -> Result<Option<Arc<AuditFile>>, ConfigError> {
+    let opened = config.audit_file.as_ref().map(|path| {
+        let failed =
+            |error| ConfigError::new(format_args!("audit_file: {}: {error}", path.display()));
+        AuditFile::open(path).map(Arc::new).map_err(failed)
+    });
+    opened.transpose()
+}
+
+/// Which records to return.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AuditParameters {
+    /// Only records of this time or later, in Unix milliseconds.
+    #[param(minimum = 0, maximum = 253_402_300_799_999_u64)]
+    #[serde(default)]
+    since_ms: u64,
+    /// Only records before this one: the `before` of the last page.
+    #[param(pattern = "^[0-9]{1,19}-[0-9]{1,19}$")]
+    before: Option<String>,
+    /// How many records to return at most.
+    #[param(minimum = 1, maximum = 500)]
+    limit: Option<usize>,
+}
+
+/// Some records, the newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditBody {
+    records: Vec<AuditRecordBody>,
+    /// Where the next page begins; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+/// One action of an operator.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditRecordBody {
+    id: String,
+    /// When it was recorded, in Unix milliseconds: by the store's clock, where it has one.
+    at_ms: u64,
+    /// What was done.
+    action: String,
+    /// The user, or the name of the token.
+    who: String,
+    /// The machine and the process, or the address.
+    from: String,
+    /// The lock name; absent for an action on the whole store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The fencing token that the action named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fencing_token: Option<String>,
+    /// Why.
+    reason: String,
+    outcome: OutcomeBody,
+    /// The error of an action that was refused or whose outcome is unknown.
+    detail: String,
+}
+
+/// What became of an action.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum OutcomeBody {
+    /// It is done.
+    Done,
+    /// The holder was notified, and keeps the name for the rest of its lease at most.
+    Notified,
+    /// There was nothing to act on.
+    NothingThere,
+    /// It was refused or failed. Nothing was changed.
+    Refused,
+    /// Whether it took effect is unknown.
+    Unknown,
+}
+
+impl AuditRecordBody {
+    fn of(entry: AuditEntry) -> AuditRecordBody {
+        let AuditEntry { id, record } = entry;
+        AuditRecordBody {
+            id: id.to_string(),
+            at_ms: id.at_ms,
+            action: record.action,
+            who: record.who,
+            from: record.from,
+            name: record.name.map(|name| name.as_str().to_owned()),
+            fencing_token: record.fencing_token.map(|token| token.to_string()),
+            reason: record.reason,
+            outcome: match record.outcome {
+                AuditOutcome::Done => OutcomeBody::Done,
+                AuditOutcome::Notified => OutcomeBody::Notified,
+                AuditOutcome::NothingThere => OutcomeBody::NothingThere,
+                AuditOutcome::Refused => OutcomeBody::Refused,
+                AuditOutcome::Unknown => OutcomeBody::Unknown,
+            },
+            detail: record.detail,
+        }
+    }
+}
+
+/// Lists what operators did, the newest first. It needs the right `operate`, and shows the names
+/// for which it is given.
+#[utoipa::path(
+    get, path = "/v1/audit", tag = "operators", params(AuditParameters),
+    responses(
+        (status = 200, body = AuditBody, description = "One page"),
+        (status = "default", body = ProblemBody, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list(
+    State(app): State<App>,
+    identity: Identity,
+    Parameters(parameters): Parameters<AuditParameters>,
+) -> Result<Json<AuditBody>, Problem> {
+    let before = parameters.before.as_deref().filter(|text| !text.is_empty());
+    let before = before.map(str::parse::<AuditId>).transpose();
+    let before = before.map_err(|error| Problem::invalid("before", error.to_string()))?;
+    let limit = parameters.limit.unwrap_or(MAX_PAGE);
+    if !(1..=MAX_PAGE).contains(&limit) {
+        return Err(Problem::invalid("limit", format!("must be from 1 to {MAX_PAGE}")));
+    }
+    let request = AuditRequest { since_ms: parameters.since_ms, before, limit };
+    let page = app.audit(&identity, &request, |_| true).await?;
+    let before = page.before.map(|before| before.to_string());
+    let records = page.entries.into_iter().map(AuditRecordBody::of).collect();
+    Ok(Json(AuditBody { records, before }))
+}

@@ -93,10 +93,11 @@ pub use holdline_core::counting::MAX_PERMITS;
 pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
     Anchor, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail,
-    Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind,
-    Escaped, FencingToken, FreezeView, GrantState, HealthFeed, Hold, HolderFields, HolderSummary,
+    Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind, Escaped,
+    FencingToken, FreezeView, GrantState, HealthFeed, Hold, HolderFields, HolderSummary,
     HolderView, LeaseId, ListPage, ListRequest, LockError, LockName, LostReason, Mode, Moment,
-    NodeHealth, Operation, OperationReply, Operator, QuorumHealth, ShortLeaseId, Snapshot, WaiterView,
+    NodeHealth, Operation, OperationReply, Operator, QuorumHealth, ShortLeaseId, Snapshot,
+    WaiterView,
 };
 #[cfg(feature = "etcd")]
 pub use holdline_etcd::{EtcdEngine, EtcdOptions};

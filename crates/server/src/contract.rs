@@ -15,8 +15,8 @@ use futures_util::{StreamExt, stream};
 use holdline_core::counting::CountingCommand;
 use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, AuditCommand, Hints, Hold, ListRequest, LockError, Operation, OperationReply, Purpose, ReleaseReply,
-    RenewReply, RenewRequest,
+    AcquireReply, AuditCommand, Hints, Hold, ListRequest, LockError, Operation, OperationReply,
+    Purpose, ReleaseReply, RenewReply, RenewRequest,
 };
 use holdline_http::wire::{
     Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,

@@ -14,9 +14,9 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
-    AuditEntry, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities, Certainty, ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Mode, Operation, OperationReply, Purpose, RenewReply,
-    RenewRequest, Snapshot,
+    AuditEntry, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities, Certainty,
+    ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest, LockError,
+    LockName, Mode, Operation, OperationReply, Purpose, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 use rustix::process::Signal;

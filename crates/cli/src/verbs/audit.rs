@@ -18,9 +18,11 @@ use crate::table::{Align, Table};
 
 /// What `audit` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "The store keeps about the newest 10000 records of revoke, freeze, unfreeze \
+#[command(
+    after_help = "The store keeps about the newest 10000 records of revoke, freeze, unfreeze \
     and fence bump. The oldest of those shown comes first.\n\nExamples:\n  holdline audit --since \
-    24h\n  holdline audit 'deploy/*' --json")]
+    24h\n  holdline audit 'deploy/*' --json"
+)]
 pub(crate) struct AuditArgs {
     /// Only names that match: `*` stands for any text, `?` for one character. Without it actions on
     /// the whole store are shown too
@@ -45,9 +47,8 @@ fn since(text: &str) -> Result<SystemTime, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time.into());
     }
-    let long_ago = duration::any(text).map_err(|error| {
-        format!("{error}; or write a time, such as 2027-01-31T08:00:00Z")
-    })?;
+    let long_ago = duration::any(text)
+        .map_err(|error| format!("{error}; or write a time, such as 2027-01-31T08:00:00Z"))?;
     Ok(SystemTime::now().checked_sub(long_ago).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 

@@ -26,10 +26,7 @@ async fn append(bench: &Bench, client: usize, record: &AuditRecord) -> Result<()
     let at_ms = EARLY + client as u64;
     let command = AuditCommand::Append { at_ms, record: Box::new(record.clone()) };
     let client = &bench.clients()[client % bench.clients().len()];
-    ensure_matches!(
-        client.engine.operate(&Operation::Audit(command)).await?,
-        OperationReply::Done
-    );
+    ensure_matches!(client.engine.operate(&Operation::Audit(command)).await?, OperationReply::Done);
     Ok(())
 }
 

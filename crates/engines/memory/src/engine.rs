@@ -8,8 +8,8 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::table::{LockState, MemoryStore, Table, WakeUp};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, AuditTrail, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
+    AcquireReply, AcquireRequest, Answer, AuditTrail, Capabilities, Clock, Engine, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 

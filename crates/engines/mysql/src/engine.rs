@@ -9,9 +9,10 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Backoff, Capabilities, Certainty, Clock, ClockKind, Hints,
-    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Backoff, Capabilities,
+    Certainty, Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
+    Snapshot, Verbs,
 };
 use parking_lot::Mutex;
 
@@ -101,6 +102,7 @@ fn capabilities(options: &MysqlOptions) -> Capabilities {
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
     capabilities.max_batch = BATCH;
+    capabilities.audit = AuditTrail::Store;
     capabilities
 }
 
@@ -306,6 +308,9 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        if let Operation::Audit(command) = operation {
+            return self.audit(command).await;
+        }
         let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
         if makes {
             self.link.make_store().await?;
@@ -341,6 +346,27 @@ impl Inner {
             Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
+            }
+        }
+    }
+
+    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
+        match command {
+            AuditCommand::Append { record, .. } => {
+                self.link.make_store().await?;
+                let text = record.to_encoded();
+                self.operated("audit_append", &[Value::Bytes(text.as_bytes())]).await
+            }
+            AuditCommand::Read(_) if !self.link.has_store().await? => {
+                Ok(OperationReply::Audit(AuditPage::default()))
+            }
+            AuditCommand::Read(request) => {
+                let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
+                let before = request.before.map_or(u64::MAX, |before| before.number);
+                let limit = Value::Number(requests::count(request.limit()));
+                let values = [number(request.since_ms), number(before), limit];
+                let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
+                replies::audit_page(&answer?, request).map(OperationReply::Audit)
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use holdline_core::ContractTimes;
+use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
 
 /// The revision of the procedures in [`RULES`] and [`VERBS`]; each change of them increments it.
 /// The procedures' names end with it, so that two versions can work on the same tables.
@@ -13,11 +14,15 @@ pub(crate) const FORMAT: i64 = 1;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
+const AUDIT: &str = include_str!("../sql/audit.sql");
 
 /// The names of the tables, without the prefix.
+/// A store without the audit trail is one of an earlier version.
 pub(crate) const TABLE_NAMES: [&str; 5] = ["about", "heads", "holders", "marks", "waiters"];
+/// The table of the audit trail, without the prefix. It is made with the procedures.
+pub(crate) const TRAIL: &str = "audit";
 /// The names of the procedures, without prefix and revision.
-pub(crate) const PROCEDURES: [&str; 24] = [
+pub(crate) const PROCEDURES: [&str; 26] = [
     "remember",
     "recount",
     "leave",
@@ -42,6 +47,8 @@ pub(crate) const PROCEDURES: [&str; 24] = [
     "refresh",
     "sweep",
     "listen",
+    "audit_append",
+    "audit_read",
 ];
 
 /// The longest prefix that leaves room for the longest name.
@@ -103,13 +110,13 @@ impl Names {
         self.statements(TABLES)
     }
 
-    /// Returns the statements that create the procedures.
+    /// Returns the statements that create the table of the audit trail and the procedures.
     pub(crate) fn procedures(&self) -> Vec<String> {
         self.procedures_with(&ContractTimes::DEFAULT)
     }
 
     fn procedures_with(&self, times: &ContractTimes) -> Vec<String> {
-        let parts = [RULES, VERBS].map(|part| times.fill_micros(part));
+        let parts = [RULES, VERBS, AUDIT].map(|part| times.fill_micros(part));
         parts.iter().flat_map(|part| self.statements(part)).collect()
     }
 
@@ -117,7 +124,9 @@ impl Names {
         let filled = part
             .replace("@p@", &self.prefix)
             .replace("@r@", &REVISION.to_string())
-            .replace("@format@", &FORMAT.to_string());
+            .replace("@format@", &FORMAT.to_string())
+            .replace("@records@", &MAX_RECORDS.to_string())
+            .replace("@record_bytes@", &MAX_RECORD_BYTES.to_string());
         filled.split("\n$$\n").map(str::to_owned).collect()
     }
 }
@@ -191,7 +200,8 @@ mod tests {
         let mut known = PROCEDURES.to_vec();
         reply.sort_unstable();
         known.sort_unstable();
-        assert_eq!((reply.len(), reply), (made.len(), known));
+        let tables = made.iter().filter(|text| text.contains("create table")).count();
+        assert_eq!((reply.len() + tables, reply), (made.len(), known));
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::error::{ENGINE, protocol};
 use crate::rows::{Row, Set, only};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, FreezeView, GrantState,
-    HolderFields, HolderSummary, HolderView, LeaseId, LockError, LockName, LostReason, Metadata,
-    Mode, OperationReply, ReleaseReply, RenewReply, Snapshot, WaiterView,
+    AcquireReply, AcquireRequest, AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest,
+    Certainty, ErrorKind, FencingToken, FreezeView, GrantState, HolderFields, HolderSummary,
+    HolderView, LeaseId, LockError, LockName, LostReason, Metadata, Mode, OperationReply,
+    ReleaseReply, RenewReply, Snapshot, WaiterView,
 };
 
 impl Row<'_> {
@@ -183,6 +184,18 @@ pub(crate) fn operated(answer: &[Set]) -> Result<OperationReply, LockError> {
         "nothing" => Ok(OperationReply::NothingThere),
         other => Err(unknown(other)),
     }
+}
+
+/// Reads records of the audit trail.
+pub(crate) fn audit_page(answer: &[Set], request: &AuditRequest) -> Result<AuditPage, LockError> {
+    let [set] = answer else { return Err(protocol("an answer has no list")) };
+    let entries = set.rows.iter().map(|row| {
+        let row = Row::of(set, row);
+        let number = |column| Ok::<_, LockError>(row.sure::<i64>(column)?.try_into().unwrap_or(0));
+        let id = AuditId { at_ms: number("at_ms")?, number: number("id")? };
+        Ok(AuditEntry { id, record: AuditRecord::from_encoded(row.sure("record")?) })
+    });
+    Ok(AuditPage::of(entries.collect::<Result<_, LockError>>()?, request))
 }
 
 /// Reads names, one a row.

@@ -20,7 +20,7 @@ use crate::connection::{ConnectionHandle, SQL_MODE};
 use crate::error::{
     ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_handshake, protocol, refused, unavailable,
 };
-use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, literal};
+use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, TRAIL, literal};
 use crate::rows::{Answer, Row, only};
 
 /// The prefix of the comments that mark our tables and procedures.
@@ -56,12 +56,16 @@ pub(crate) async fn find(handle: &ConnectionHandle, names: &Names) -> Result<Fou
 pub(crate) fn look(names: &Names) -> String {
     let list =
         |all: Vec<String>| all.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(",");
+    let trail = names.table(TRAIL);
     let tables = list(TABLE_NAMES.iter().map(|name| names.table(name)).collect());
     let procedures = list(PROCEDURES.iter().map(|name| names.procedure(name)).collect());
     format!(
         "select 'table' as sort, t.table_name as name, t.table_comment as comment, \
             t.engine as engine, null as maker from information_schema.tables t \
          where t.table_schema = database() and t.table_name in ({tables}) \
+         union all select 'audit table', t.table_name, t.table_comment, t.engine, null \
+         from information_schema.tables t \
+         where t.table_schema = database() and t.table_name = '{trail}' \
          union all select 'procedure', r.routine_name, r.routine_comment, 'InnoDB', r.definer \
          from information_schema.routines r \
          where r.routine_schema = database() and r.routine_name in ({procedures})"
@@ -100,7 +104,8 @@ pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
         }
         match sort.as_str() {
             "table" => tables += 1,
-            _ => procedures += 1,
+            "procedure" => procedures += 1,
+            _ => {}
         }
     }
     Ok(match (tables == TABLE_NAMES.len(), procedures == PROCEDURES.len()) {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Clock, ClockKind, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Capabilities, Certainty,
+    Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
@@ -97,6 +98,7 @@ fn capabilities(options: &PostgresOptions) -> Capabilities {
     capabilities.clock = ClockKind::Boottime;
     capabilities.max_waiters = options.max_waiters();
     capabilities.max_batch = BATCH;
+    capabilities.audit = AuditTrail::Store;
     capabilities
 }
 
@@ -306,6 +308,9 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
+        if let Operation::Audit(command) = operation {
+            return self.audit(command).await;
+        }
         let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
         if makes {
             self.link.make_store().await?;
@@ -360,6 +365,31 @@ impl Inner {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;
                 rows.map(|_| OperationReply::Done)
+            }
+        }
+    }
+
+    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
+        match command {
+            AuditCommand::Append { record, .. } => {
+                self.link.make_store().await?;
+                let text = record.to_encoded().into_bytes();
+                let statement = &self.statements.audit_append;
+                let rows = self.link.ask(statement, &[(&text, Type::BYTEA)]).await;
+                rows.map(|_| OperationReply::Done)
+            }
+            AuditCommand::Read(_) if !self.link.has_store().await? => {
+                Ok(OperationReply::Audit(AuditPage::default()))
+            }
+            AuditCommand::Read(request) => {
+                let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+                let since = number(request.since_ms);
+                let before = request.before.map_or(i64::MAX, |before| number(before.number));
+                let limit = requests::count(request.limit());
+                let (since, before) = ((&since, Type::INT8), (&before, Type::INT8));
+                let statement = &self.statements.audit_read;
+                let rows = self.link.ask(statement, &[since, before, (&limit, Type::INT4)]).await;
+                replies::audit_page(&rows?, request).map(OperationReply::Audit)
             }
         }
     }

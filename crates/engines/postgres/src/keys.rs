@@ -25,6 +25,8 @@ pub(crate) struct Statements {
     pub(crate) unfreeze: String,
     pub(crate) raise: String,
     pub(crate) sweep: String,
+    pub(crate) audit_append: String,
+    pub(crate) audit_read: String,
 }
 
 impl Statements {
@@ -49,6 +51,8 @@ impl Statements {
             unfreeze: call("unfreeze", 1),
             raise: call("raise", 1),
             sweep: call("sweep", 2),
+            audit_append: call("audit_append", 1),
+            audit_read: call("audit_read", 3),
         }
     }
 }

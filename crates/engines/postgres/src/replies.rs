@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, FreezeView, GrantState,
-    HolderFields, HolderSummary, HolderView, LeaseId, LockError, LockName, LostReason, Metadata,
-    Mode, OperationReply, ReleaseReply, RenewReply, ShortLeaseId, Snapshot, WaiterView,
+    AcquireReply, AcquireRequest, AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest,
+    Certainty, ErrorKind, FencingToken, FreezeView, GrantState, HolderFields, HolderSummary,
+    HolderView, LeaseId, LockError, LockName, LostReason, Metadata, Mode, OperationReply,
+    ReleaseReply, RenewReply, ShortLeaseId, Snapshot, WaiterView,
 };
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
@@ -251,6 +252,16 @@ pub(crate) fn unfrozen(rows: &[Row]) -> Result<OperationReply, LockError> {
         true => OperationReply::Done,
         false => OperationReply::NothingThere,
     })
+}
+
+/// Reads records of the audit trail.
+pub(crate) fn audit_page(rows: &[Row], request: &AuditRequest) -> Result<AuditPage, LockError> {
+    let entries = rows.iter().map(Columns).map(|row| {
+        let number = |column| Ok::<_, LockError>(row.sure::<i64>(column)?.try_into().unwrap_or(0));
+        let id = AuditId { at_ms: number("at_ms")?, number: number("id")? };
+        Ok(AuditEntry { id, record: AuditRecord::from_encoded(row.sure("record")?) })
+    });
+    Ok(AuditPage::of(entries.collect::<Result<_, LockError>>()?, request))
 }
 
 /// Reads names, one a row.

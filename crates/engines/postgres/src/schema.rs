@@ -16,6 +16,7 @@
 
 use std::fmt::Write;
 
+use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
 use holdline_core::{Certainty, ContractTimes, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
@@ -27,13 +28,14 @@ use crate::keys::quoted;
 
 /// The format that this version reads and writes, stored in `about`.
 const FORMAT: i32 = 1;
-/// The revision of the functions in [`RULES`], [`VERBS`] and [`DRAW`]; each change of them
+/// The revision of the functions in [`RULES`], [`VERBS`], [`AUDIT`] and [`DRAW`]; each change of them
 /// increments it.
-const REVISION: i32 = 5;
+const REVISION: i32 = 6;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const UPGRADE: &str = include_str!("../sql/upgrade.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
+const AUDIT: &str = include_str!("../sql/audit.sql");
 const DRAW: &str = include_str!("../sql/draw.sql");
 
 /// The state of the schema.
@@ -115,7 +117,10 @@ fn filled(part: &str, schema: &str) -> String {
 
 /// Returns the text of all functions with these times, before the schema's name is inserted.
 fn functions_text(times: &ContractTimes) -> String {
-    times.fill_micros(&[RULES, VERBS, DRAW].concat())
+    times
+        .fill_micros(&[RULES, VERBS, AUDIT, DRAW].concat())
+        .replace("@records@", &MAX_RECORDS.to_string())
+        .replace("@record_bytes@", &MAX_RECORD_BYTES.to_string())
 }
 
 /// Returns the first half of the SHA-256 of the functions' text, as the schema keeps it.

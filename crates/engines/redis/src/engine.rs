@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, Clock, ClockKind, ErrorKind, Hints,
-    LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
+    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, Clock, ClockKind, ErrorKind,
+    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
     Purpose, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 

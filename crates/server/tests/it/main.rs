@@ -1,6 +1,7 @@
 //! The server as clients of any language see it: raw HTTP on a loopback port.
 
 mod acquire;
+mod audit;
 mod connections;
 mod crowd;
 mod events;

@@ -15,9 +15,10 @@ use std::time::Duration;
 use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditRequest, ClientId, Ending, FencingToken, Hint, Hold, LeaseId, ListRequest,
-    LockKind, LockName, Metadata, MetadataError, Mode, Operation, OperationReply, Purpose,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditRequest, ClientId, Ending,
+    FencingToken, Hint, Hold, LeaseId, ListRequest, LockKind, LockName, Metadata, MetadataError,
+    Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
+    RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 

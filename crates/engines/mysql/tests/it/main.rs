@@ -1,6 +1,7 @@
 //! The MariaDB engine against real servers: tests that only this engine needs.
 
 mod access;
+mod audit;
 mod checkup;
 mod clocks;
 mod connections;

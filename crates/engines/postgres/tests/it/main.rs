@@ -3,6 +3,7 @@
 mod advisory;
 mod advisory_pool;
 mod advisory_tokens;
+mod audit;
 mod checkup;
 mod clocks;
 mod connections;

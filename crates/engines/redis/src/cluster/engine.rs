@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, Capabilities, Clock, Hints, LeaseId, ListPage, ListRequest,
-    LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditCommand, Capabilities, Clock, Hints, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::renewals::{self, Patience};

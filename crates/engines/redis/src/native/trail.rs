@@ -76,9 +76,11 @@ mod tests {
 
     #[test]
     fn the_id_before_the_first_of_a_millisecond_is_of_the_one_before() {
-        for (id, expected) in
-            [((7, 3), "7-2"), ((7, 0), "6-18446744073709551615"), ((0, 0), "0-18446744073709551615")]
-        {
+        for (id, expected) in [
+            ((7, 3), "7-2"),
+            ((7, 0), "6-18446744073709551615"),
+            ((0, 0), "0-18446744073709551615"),
+        ] {
             let id = AuditId { at_ms: id.0, number: id.1 };
             assert_eq!(before(id).to_string(), expected);
         }

@@ -18,7 +18,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::capabilities::{AuditTrail, Capabilities};
-use crate::contract::{MAX_REASON_BYTES, Operation, OperationReply};
 use crate::error::{Certainty, LockError};
 use crate::name::LockName;
 use crate::token::FencingToken;
@@ -29,6 +28,8 @@ pub const MAX_RECORDS: usize = 10_000;
 pub const MAX_PAGE: usize = 500;
 /// The longest encoded record, in bytes: every text at its limit, each byte escaped.
 pub const MAX_RECORD_BYTES: usize = 8 * 1024;
+/// The longest reason that an operator may give, in bytes.
+pub const MAX_REASON_BYTES: usize = 512;
 /// The longest action, in bytes.
 const MAX_ACTION_BYTES: usize = 32;
 /// The longest text that names an operator, or where a request came from, in bytes.
@@ -118,41 +119,6 @@ impl AuditRecord {
             outcome: AuditOutcome::Done,
             detail: String::new(),
         }
-    }
-
-    /// Makes the record of an operation and its reply. `None` for one that is no operator's: a
-    /// command to a latch or a counting semaphore, and a command to the trail itself.
-    pub fn of(
-        operation: &Operation,
-        operator: &Operator,
-        reply: &Result<OperationReply, LockError>,
-    ) -> Option<AuditRecord> {
-        let record = |action| AuditRecord::new(action, operator);
-        let record = match operation {
-            Operation::Revoke { token, reason, now, .. } => AuditRecord {
-                fencing_token: Some(*token),
-                ..record(if *now { "revoke_now" } else { "revoke" }).because(reason)
-            },
-            Operation::Freeze { reason, .. } => record("freeze").because(reason),
-            Operation::Unfreeze { .. } => record("unfreeze"),
-            Operation::RaiseFence { to } => {
-                AuditRecord { fencing_token: Some(*to), ..record("fence_bump") }
-            }
-            Operation::Latch { .. } | Operation::Counting { .. } | Operation::Audit(_) => {
-                return None;
-            }
-        };
-        let record = AuditRecord { name: operation.name().cloned(), ..record };
-        Some(match reply {
-            Ok(OperationReply::Notified { .. }) => {
-                AuditRecord { outcome: AuditOutcome::Notified, ..record }
-            }
-            Ok(OperationReply::NothingThere) => {
-                AuditRecord { outcome: AuditOutcome::NothingThere, ..record }
-            }
-            Ok(_) => record,
-            Err(error) => record.failed(error),
-        })
     }
 
     /// Sets the reason, or what the action is about where it has no name.
@@ -351,6 +317,7 @@ pub fn cut(text: &str, bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::{Operation, OperationReply};
     use crate::error::ErrorKind;
 
     fn revoke(reason: &str) -> Operation {
@@ -369,7 +336,7 @@ mod tests {
         let kind = ErrorKind::Unavailable { message: long.clone() };
         let error = LockError::new("e", kind, Certainty::Unknown);
         let name = LockName::new("\"".repeat(512)).expect("good");
-        let record = AuditRecord::of(&revoke(&long), &operator, &Err(error)).expect("a record");
+        let record = revoke(&long).audit_record(&operator, &Err(error)).expect("a record");
         let record = AuditRecord { name: Some(name), ..record };
         let text = record.to_encoded();
         assert!(text.len() <= MAX_RECORD_BYTES, "{}", text.len());
@@ -390,7 +357,7 @@ mod tests {
             (error(Certainty::Unknown), AuditOutcome::Unknown),
             (error(Certainty::Applied), AuditOutcome::Done),
         ] {
-            let record = AuditRecord::of(&revoke("why"), &Operator::default(), &reply);
+            let record = revoke("why").audit_record(&Operator::default(), &reply);
             let record = record.expect("a record");
             assert_eq!((record.outcome, record.detail.is_empty()), (outcome, reply.is_ok()));
             assert_eq!(serde_json::to_value(outcome).expect("JSON"), outcome.word());

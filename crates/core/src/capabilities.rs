@@ -52,7 +52,7 @@ pub enum ClockKind {
 pub enum AuditTrail {
     /// Nobody.
     None,
-    /// The store: whoever carries out an operation appends its record.
+    /// The store: the program that carries out an operation appends its record.
     Store,
     /// The server that the engine asks: it appends the records of its clients itself, and returns
     /// them if its store keeps any.

@@ -9,7 +9,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::audit::{AuditCommand, AuditPage};
+pub use crate::audit::MAX_REASON_BYTES;
+use crate::audit::{AuditCommand, AuditOutcome, AuditPage, AuditRecord, Operator};
 use crate::capabilities::Capabilities;
 use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
@@ -335,8 +336,6 @@ pub enum Operation {
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
 /// than a century at ten thousand grants a minute.
 pub const FENCE_HEADROOM: u64 = 1 << 40;
-/// The longest reason that an operator may give, in bytes.
-pub const MAX_REASON_BYTES: usize = 512;
 /// The longest freeze: a year.
 pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -367,6 +366,38 @@ impl Operation {
             }
             Operation::Audit(command) => command.check(capabilities),
         }
+    }
+
+    /// Makes the record of this operation and its reply for the audit trail. `None` for one that is
+    /// no operator's: a command to a latch or a counting semaphore, and one to the trail itself.
+    pub fn audit_record(
+        &self,
+        operator: &Operator,
+        reply: &Result<OperationReply, LockError>,
+    ) -> Option<AuditRecord> {
+        let record = |action| AuditRecord::new(action, operator);
+        let record = match self {
+            Operation::Revoke { token, reason, now, .. } => AuditRecord {
+                fencing_token: Some(*token),
+                ..record(if *now { "revoke_now" } else { "revoke" }).because(reason)
+            },
+            Operation::Freeze { reason, .. } => record("freeze").because(reason),
+            Operation::Unfreeze { .. } => record("unfreeze"),
+            Operation::RaiseFence { to } => {
+                AuditRecord { fencing_token: Some(*to), ..record("fence_bump") }
+            }
+            Operation::Latch { .. } | Operation::Counting { .. } | Operation::Audit(_) => {
+                return None;
+            }
+        };
+        let record = AuditRecord { name: self.name().cloned(), ..record };
+        let outcome = match reply {
+            Ok(OperationReply::Notified { .. }) => AuditOutcome::Notified,
+            Ok(OperationReply::NothingThere) => AuditOutcome::NothingThere,
+            Ok(_) => AuditOutcome::Done,
+            Err(error) => return Some(record.failed(error)),
+        };
+        Some(AuditRecord { outcome, ..record })
     }
 
     /// Returns the lock name; `None` for an operation on the whole store.

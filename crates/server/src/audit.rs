@@ -3,10 +3,10 @@
 //! - T1: a record is made where the action is carried out, so the API, the pages beside it and the
 //!   engine protocol have one record for each action.
 //! - T2: an action goes on, and is recorded, when its client has left.
-//! - T3: a record that the store does not keep goes to the file `audit_file`. If that fails too, the
-//!   log says so; the action's answer never changes.
-//! - T4: a request that lacks the right is no action. It is not recorded: who may do nothing must
-//!   not be able to fill the trail.
+//! - T3: a record that the store does not keep goes to the file `audit_file`. If that fails too,
+//!   the log says so; the action's answer never changes.
+//! - T4: a request that lacks the right is no action. It is not recorded: a client that may do
+//!   nothing must not be able to fill the trail.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl App {
         let (app, operator) = (self.clone(), identity.operator());
         let carried_out = tokio::spawn(async move {
             let reply = app.client.operate(&operation).await;
-            if let Some(record) = AuditRecord::of(&operation, &operator, &reply) {
+            if let Some(record) = operation.audit_record(&operator, &reply) {
                 app.record(record).await;
             }
             reply

@@ -122,8 +122,8 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The address, the stores
-    /// and the limits stay as they are.
+    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The
+    /// address, the stores and the limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.

@@ -6,8 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::commands::streams::Stream;
-use crate::data::{Entry, Hash, Keyspace, SortedSet, Value};
+use crate::data::{Entry, Hash, Keyspace, SortedSet, Stream, Value};
 use crate::errors::{ErrorReply, NOT_INTEGER, WRONG_TYPE};
 use crate::number;
 use crate::resp::Reply;

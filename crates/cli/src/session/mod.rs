@@ -321,7 +321,7 @@ impl Session {
         console: &Console,
     ) -> Result<OperationReply, LockError> {
         let reply = self.client.operate(operation).await;
-        if let Some(record) = AuditRecord::of(operation, &record::operator(), &reply) {
+        if let Some(record) = operation.audit_record(&record::operator(), &reply) {
             self.record(record, console).await;
         }
         reply

@@ -1,6 +1,6 @@
 //! The audit trail: one row for each record, in the order of their numbers.
 //!
-//! Whoever may write the directory may change it, as every lock. A power cut loses the last
+//! A user that may write the directory may change it, as every lock. A power cut loses the last
 //! records, as it loses the last locks.
 
 use std::ops::ControlFlow;

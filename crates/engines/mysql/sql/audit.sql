@@ -4,12 +4,12 @@
 
 create table if not exists @p@audit (
     id bigint not null auto_increment primary key,
-    at_ms bigint not null,
+    at bigint not null,
     record varbinary(@record_bytes@) not null
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: what operators did'
 $$
 
--- Appends a record, with the server's time.
+-- Appends a record, with the server's time in microseconds.
 create procedure @p@audit_append_@r@(in body varbinary(@record_bytes@))
 modifies sql data sql security definer comment 'Holdline: revision @r@'
 begin
@@ -17,8 +17,8 @@ begin
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
     start transaction;
-    insert into @p@audit (at_ms, record)
-    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) div 1000, body);
+    insert into @p@audit (at, record)
+    values (timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), body);
     set place = last_insert_id();
     delete from @p@audit where id <= place - @records@;
     commit;
@@ -29,6 +29,6 @@ $$
 create procedure @p@audit_read_@r@(in since bigint, in before_id bigint, in most int)
 reads sql data sql security definer comment 'Holdline: revision @r@'
 begin
-    select a.id as id, a.at_ms as at_ms, a.record as record from @p@audit a
-    where a.at_ms >= since and a.id < before_id order by a.id desc limit most;
+    select a.id as id, a.at as at, a.record as record from @p@audit a
+    where a.at >= since and a.id < before_id order by a.id desc limit most;
 end

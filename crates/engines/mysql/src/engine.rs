@@ -364,7 +364,8 @@ impl Inner {
                 let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
                 let before = request.before.map_or(u64::MAX, |before| before.number);
                 let limit = Value::Number(requests::count(request.limit()));
-                let values = [number(request.since_ms), number(before), limit];
+                let since = request.since_ms.saturating_mul(replies::MICROS);
+                let values = [number(since), number(before), limit];
                 let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
                 replies::audit_page(&answer?, request).map(OperationReply::Audit)
             }

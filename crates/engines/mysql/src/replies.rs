@@ -186,13 +186,17 @@ pub(crate) fn operated(answer: &[Set]) -> Result<OperationReply, LockError> {
     }
 }
 
+/// The microseconds of a millisecond.
+pub(crate) const MICROS: u64 = 1_000;
+
 /// Reads records of the audit trail.
 pub(crate) fn audit_page(answer: &[Set], request: &AuditRequest) -> Result<AuditPage, LockError> {
     let [set] = answer else { return Err(protocol("an answer has no list")) };
     let entries = set.rows.iter().map(|row| {
         let row = Row::of(set, row);
-        let number = |column| Ok::<_, LockError>(row.sure::<i64>(column)?.try_into().unwrap_or(0));
-        let id = AuditId { at_ms: number("at_ms")?, number: number("id")? };
+        let number =
+            |column| Ok::<u64, LockError>(row.sure::<i64>(column)?.try_into().unwrap_or(0));
+        let id = AuditId { at_ms: number("at")? / MICROS, number: number("id")? };
         Ok(AuditEntry { id, record: AuditRecord::from_encoded(row.sure("record")?) })
     });
     Ok(AuditPage::of(entries.collect::<Result<_, LockError>>()?, request))

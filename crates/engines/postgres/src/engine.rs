@@ -386,9 +386,14 @@ impl Inner {
                 let since = number(request.since_ms);
                 let before = request.before.map_or(i64::MAX, |before| number(before.number));
                 let limit = requests::count(request.limit());
-                let (since, before) = ((&since, Type::INT8), (&before, Type::INT8));
                 let statement = &self.statements.audit_read;
-                let rows = self.link.ask(statement, &[since, before, (&limit, Type::INT4)]).await;
+                let rows = self
+                    .link
+                    .ask(
+                        statement,
+                        &[(&since, Type::INT8), (&before, Type::INT8), (&limit, Type::INT4)],
+                    )
+                    .await;
                 replies::audit_page(&rows?, request).map(OperationReply::Audit)
             }
         }

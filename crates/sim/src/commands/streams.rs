@@ -3,18 +3,11 @@
 //!
 //! `MAXLEN ~` trims exactly here; a real server removes whole nodes only, so it keeps a few more.
 
-use std::collections::BTreeMap;
-
 use super::{Command, DENY_OOM, FAST, READ, WRITE, one};
 use crate::call::{Call, is};
+use crate::data::{Stream, StreamId as Id};
 use crate::errors::{CommandResult, ErrorReply, SYNTAX};
 use crate::resp::Reply;
-
-/// An id: the time in milliseconds, and a number.
-type Id = (u64, u64);
-/// Fields and values, one after the other, by id. The last id stays when its entry is trimmed only
-/// as long as another entry is there, which suffices for trims to the newest ones.
-pub(crate) type Stream = BTreeMap<Id, Vec<Vec<u8>>>;
 
 pub(crate) const TABLE: &[Command] = &[
     one("xadd", -5, WRITE | DENY_OOM | FAST, xadd),

@@ -8,4 +8,4 @@ mod value;
 
 pub(crate) use keyspace::{Entry, Keyspace};
 pub(crate) use sorted_set::SortedSet;
-pub(crate) use value::{Hash, Value};
+pub(crate) use value::{Hash, Stream, StreamId, Value};

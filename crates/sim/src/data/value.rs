@@ -1,19 +1,24 @@
 //! The five types of values.
 
-use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use indexmap::IndexMap;
 
 use super::SortedSet;
-use crate::commands::streams::Stream;
 
 /// A hasher without a random key, so that runs repeat. Order never depends on it.
 type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// Fields in insertion order, as in the server's compact encoding.
 pub(crate) type Hash = IndexMap<Vec<u8>, Vec<u8>, FixedHasher>;
+
+/// An id of a stream's entry: the time in milliseconds, and a number.
+pub(crate) type StreamId = (u64, u64);
+
+/// Fields and values, one after the other, by id. Ids grow as long as an entry is left.
+pub(crate) type Stream = BTreeMap<StreamId, Vec<Vec<u8>>>;
 
 /// The value of a key.
 #[derive(Debug, Clone, PartialEq)]

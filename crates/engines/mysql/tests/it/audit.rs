@@ -59,8 +59,8 @@ async fn an_account_with_rights_table_by_table_appends_and_changes_nothing() {
     let mut session = Conn::new(options).await.expect("let in");
     for statement in [
         "delete from holdline_audit",
-        "update holdline_audit set at_ms = 0",
-        "insert into holdline_audit (at_ms, record) values (0, '')",
+        "update holdline_audit set at = 0",
+        "insert into holdline_audit (at, record) values (0, '')",
         "truncate holdline_audit",
         "drop table holdline_audit",
     ] {
@@ -76,7 +76,7 @@ async fn only_the_newest_records_are_kept() {
     let owner = engine(&server).await;
     append(&owner, "first").await;
     server.sql(&format!(
-        "insert into holdline_audit (id, at_ms, record) select seq, 0, '' from seq_2_to_{}; commit",
+        "insert into holdline_audit (id, at, record) select seq, 0, '' from seq_2_to_{}; commit",
         MAX_RECORDS + 1
     ));
     append(&owner, "last").await;

@@ -55,7 +55,8 @@ async fn only_the_newest_records_are_kept() {
     let owner = engine(&server).await;
     append(&owner, "first").await;
     server.sql(&format!(
-        "insert into holdline.audit (at_ms, record) select 0, '' from generate_series(1, {MAX_RECORDS})"
+        "insert into holdline.audit (at_ms, record) \
+         select 0, '' from generate_series(1, {MAX_RECORDS})"
     ));
     append(&owner, "last").await;
     let count = server.sql("select count(*), min(id) from holdline.audit");

@@ -135,8 +135,8 @@ impl Scripts {
 
 #[cfg(test)]
 impl Scripts {
-    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and those that draw
-    /// no token: `latch` and `audit`.
+    /// Returns the texts of all scripts but `raise`, which a cluster never runs, and those that
+    /// draw no token: `latch` and `audit`.
     pub(crate) fn texts(&self) -> String {
         self.of_names().map(Script::text).join("\n")
     }

@@ -59,7 +59,7 @@ fn page(entries: &[Value], request: &AuditRequest) -> Result<AuditPage, LockErro
         let parts = entry.as_array().unwrap_or_default();
         let id = parts.first().and_then(Value::as_text).and_then(|id| id.parse().ok());
         let id = id.ok_or_else(|| protocol("an entry of the audit trail has no id"))?;
-        // Whoever may write the stream may add any fields: those are shown as unreadable.
+        // A user that may write the stream may add any fields: those are shown as unreadable.
         let fields = parts.get(1).and_then(Value::as_array).unwrap_or_default();
         let text = match fields {
             [name, text] if name.as_text() == Some("r") => text.as_bytes(),

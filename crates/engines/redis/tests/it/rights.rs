@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
-    AcquireReply, Engine, Finding, Health, ListRequest, Operation, Purpose, RenewRequest,
+    AcquireReply, AuditCommand, AuditRecord, AuditRequest, Engine, ErrorKind, Finding, Health,
+    ListRequest, Operation, OperationReply, Operator, Purpose, RenewRequest,
 };
 use holdline_redis::{RedisEngine, RedisOptions, checkup};
 use holdline_services::{RedisConfig, RedisServer};
@@ -66,6 +67,64 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     engine.operate(&Operation::Unfreeze { name: name("a") }).await.expect("free");
     let list = ListRequest { prefix: String::new(), after: None, limit: 10 };
     assert!(engine.list(&list).await.is_err(), "that is the operator's");
+}
+
+/// Who may lock may not touch the trail, and who may append to it may not change it otherwise.
+#[tokio::test]
+async fn nobody_but_the_operator_appends_to_the_audit_trail_and_nobody_changes_it() {
+    let server = server();
+    let (locker, operator) = (engine(&server, "locker").await, engine(&server, "operator").await);
+    let append = || {
+        let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
+        Operation::Audit(AuditCommand::Append { at_ms: 0, record })
+    };
+    let error = locker.operate(&append()).await.expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert_eq!(operator.operate(&append()).await.expect("appended"), OperationReply::Done);
+    let trail = "holdline-audit:{holdline:}";
+    for user in ["locker", "operator"] {
+        let mut session = server.raw();
+        assert!(!session.send(&["AUTH", user, "PASSWORD"]).expect("a reply").error().is_some());
+        for line in [
+            &["DEL", trail][..],
+            &["SET", trail, "x"],
+            &["PEXPIRE", trail, "1"],
+            &["XTRIM", trail, "MAXLEN", "0"],
+            &["XDEL", trail, "0-1"],
+            &["EVAL", "return redis.call('DEL', KEYS[1])", "1", trail],
+            &["EVAL", "return redis.call('DEL', 'holdline-audit:{holdline:}')", "0"],
+        ] {
+            let reply = session.send(line).expect("a reply");
+            assert!(reply.error().is_some(), "{user}: {line:?}: {reply:?}");
+        }
+    }
+    let read = Operation::Audit(AuditCommand::Read(AuditRequest::default()));
+    let OperationReply::Audit(page) = operator.operate(&read).await.expect("read") else {
+        panic!("a page")
+    };
+    assert_eq!(page.entries.len(), 1, "{page:?}");
+}
+
+#[tokio::test]
+async fn only_about_the_newest_records_are_kept() {
+    let server = RedisServer::start(RedisConfig::default());
+    let options = RedisOptions::from_url(&server.url()).expect("a good URL");
+    let engine = RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
+    let fill = "for n = 1, 11000 do redis.call('XADD', KEYS[1], '*', 'x', '') end";
+    server.raw().send(&["EVAL", fill, "1", "holdline-audit:{holdline:}"]).expect("filled");
+    let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
+    let append = Operation::Audit(AuditCommand::Append { at_ms: 0, record });
+    engine.operate(&append).await.expect("appended");
+    let length = server.raw().send(&["XLEN", "holdline-audit:{holdline:}"]).expect("a number");
+    assert!((10_000..=10_200).contains(&length.integer().expect("a number")), "{length:?}");
+    let read =
+        Operation::Audit(AuditCommand::Read(AuditRequest { limit: 2, ..Default::default() }));
+    let OperationReply::Audit(page) = engine.operate(&read).await.expect("read") else {
+        panic!("a page")
+    };
+    let actions: Vec<&str> =
+        page.entries.iter().map(|entry| entry.record.action.as_str()).collect();
+    assert_eq!(actions, ["freeze", "unreadable"], "what others have added is shown");
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline_core::capabilities::{ClockKind, Expiry, HandOff};
-use holdline_core::{Capabilities, Escaped};
+use holdline_core::{AuditTrail, Capabilities, Escaped};
 use holdline_local::LocalReport;
 use serde_json::{Value, json};
 
@@ -146,6 +146,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         (capabilities.freeze, "freeze"),
         (capabilities.list, "ls"),
         (capabilities.metadata, "what the holder reports about itself"),
+        (capabilities.audit != AuditTrail::None, "an audit trail of what operators did"),
     ];
     let list = |wanted: bool| {
         let names = has.iter().filter(|(has, _)| *has == wanted).map(|(_, name)| *name);

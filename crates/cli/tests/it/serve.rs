@@ -49,6 +49,23 @@ fn the_dashboard_is_served_unless_it_is_switched_off() {
     }
 }
 
+/// The server records it, and this command does not do so again.
+#[test]
+fn an_action_through_a_server_is_recorded_once_and_shown_through_it() {
+    let world = World::new();
+    let server = Served::fresh(&world);
+    let freeze = ["--url", &server.1, "freeze", "a", "--for", "1h", "--reason", "x"];
+    let frozen = world.run(&freeze);
+    assert!(frozen.code == 0 && !frozen.stderr.contains("not recorded"), "{frozen:?}");
+    let through = world.run(&["--url", &server.1, "--json", "audit"]);
+    let direct = world.run(&["--json", "audit"]);
+    assert_eq!((through.code, through.stdout.lines().count()), (0, 1), "{through:?}");
+    assert_eq!(through.stdout, direct.stdout);
+    for has in ["\"action\":\"freeze\"", "\"from\":\"127.0.0.1\"", "\"reason\":\"x\""] {
+        assert!(through.stdout.contains(has), "{through:?}");
+    }
+}
+
 const WALKED: [&str; 5] =
     ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
 

@@ -50,13 +50,19 @@ impl App {
     }
 
     async fn record(&self, record: AuditRecord) {
-        if self.client.capabilities().audit == AuditTrail::Store {
+        let trail = self.client.capabilities().audit;
+        if trail == AuditTrail::Store {
             match self.client.append_audit(record.clone()).await {
                 Ok(()) => return,
                 Err(error) => tracing::warn!(%error, ?record, "the store has not kept a record"),
             }
         }
-        let Some(file) = self.audit_file.read().clone() else { return };
+        let Some(file) = self.audit_file.read().clone() else {
+            if trail == AuditTrail::None {
+                tracing::warn!(?record, "neither the store nor a file keeps this record");
+            }
+            return;
+        };
         let store = self.store.clone();
         let written = tokio::task::spawn_blocking(move || {
             let written = file.append(&store, &record);

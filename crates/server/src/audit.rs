@@ -27,6 +27,9 @@ use crate::input::Parameters;
 use crate::json::Json;
 use crate::problem::{Problem, ProblemBody};
 
+/// The end of the year 9999, in Unix milliseconds.
+const LAST_MS: u64 = 253_402_300_799_999;
+
 impl App {
     /// Carries out an operator's command, and records it.
     pub(crate) async fn operate(
@@ -213,6 +216,9 @@ pub(crate) async fn list(
     let limit = parameters.limit.unwrap_or(MAX_PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(Problem::invalid("limit", format!("must be from 1 to {MAX_PAGE}")));
+    }
+    if parameters.since_ms > LAST_MS {
+        return Err(Problem::invalid("since_ms", format!("must be at most {LAST_MS}")));
     }
     let request = AuditRequest { since_ms: parameters.since_ms, before, limit };
     let page = app.audit(&identity, &request, |_| true).await?;

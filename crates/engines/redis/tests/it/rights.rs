@@ -84,7 +84,7 @@ async fn nobody_but_the_operator_appends_to_the_audit_trail_and_nobody_changes_i
     let trail = "holdline-audit:{holdline:}";
     for user in ["locker", "operator"] {
         let mut session = server.raw();
-        assert!(!session.send(&["AUTH", user, "PASSWORD"]).expect("a reply").error().is_some());
+        assert!(session.send(&["AUTH", user, "PASSWORD"]).expect("a reply").error().is_none());
         for line in [
             &["DEL", trail][..],
             &["SET", trail, "x"],

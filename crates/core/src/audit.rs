@@ -205,7 +205,10 @@ impl FromStr for AuditId {
 
     fn from_str(text: &str) -> Result<AuditId, AuditIdError> {
         let (at_ms, number) = text.split_once('-').ok_or(AuditIdError)?;
-        let read = |text: &str| text.parse().map_err(|_| AuditIdError);
+        let read = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => text.parse().map_err(|_| AuditIdError),
+            false => Err(AuditIdError),
+        };
         Ok(AuditId { at_ms: read(at_ms)?, number: read(number)? })
     }
 }
@@ -377,7 +380,7 @@ mod tests {
     fn a_place_is_read_as_it_is_written() {
         let id = AuditId { at_ms: 7, number: u64::MAX };
         assert_eq!(id.to_string().parse(), Ok(id));
-        for text in ["", "7", "7-", "-7", "a-b", "7-18446744073709551616"] {
+        for text in ["", "7", "7-", "-7", "+7-1", "a-b", "7-18446744073709551616"] {
             assert_eq!(text.parse::<AuditId>(), Err(AuditIdError), "{text}");
         }
     }

@@ -210,9 +210,12 @@ pub(crate) async fn list(
     identity: Identity,
     Parameters(parameters): Parameters<AuditParameters>,
 ) -> Result<Json<AuditBody>, Problem> {
-    let before = parameters.before.as_deref().filter(|text| !text.is_empty());
-    let before = before.map(str::parse::<AuditId>).transpose();
-    let before = before.map_err(|error| Problem::invalid("before", error.to_string()))?;
+    let before = parameters.before.as_deref().map(|text| {
+        let is_short = text.split('-').all(|number| number.len() <= 19);
+        let read = text.parse::<AuditId>().ok().filter(|_| is_short);
+        read.ok_or_else(|| Problem::invalid("before", "must be the `before` of an earlier page"))
+    });
+    let before = before.transpose()?;
     let limit = parameters.limit.unwrap_or(MAX_PAGE);
     if !(1..=MAX_PAGE).contains(&limit) {
         return Err(Problem::invalid("limit", format!("must be from 1 to {MAX_PAGE}")));

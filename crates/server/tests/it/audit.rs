@@ -70,9 +70,15 @@ async fn each_action_is_recorded_once_whichever_way_it_came() {
     assert_eq!(shown(&next), expected[2..4].iter().map(is).collect::<Vec<_>>(), "{next:?}");
     let none = ask("GET", "/v1/audit?since_ms=9999999999999", ADMIN, "", 200).await;
     assert!(shown(&none).is_empty(), "{none:?}");
-    for bad in
-        ["limit=0", "limit=501", "before=x", "since_ms=-1", "since_ms=253402300800000", "more=1"]
-    {
+    for bad in [
+        "limit=0",
+        "limit=501",
+        "before=x",
+        "before=",
+        "since_ms=-1",
+        "since_ms=253402300800000",
+        "more=1",
+    ] {
         let refused = ground.ask_with("GET", &format!("/v1/audit?{bad}"), ADMIN, "").await;
         assert!((400..500).contains(&refused.status), "{bad}: {refused:?}");
     }

@@ -17,6 +17,7 @@ mod metadata;
 mod process;
 mod processes;
 mod rust_source;
+mod screenshots;
 mod services;
 mod tidy;
 mod tree;
@@ -32,6 +33,7 @@ usage: cargo xtask VERB
   tidy --list       the rules
   guarantees        write the tables of docs/guarantees from the evidence
   grafana           write ops/grafana.json from the tables of docs/metrics.md
+  screenshots       write docs/images, pictures of the dashboard over a busy store
   services redis [--count N] [--flavour debian|valkey|redis8]
   services redis-cluster [--count N] [--flavour debian|valkey|redis8]
   services sentinel | postgres | mariadb | etcd | etcd-cluster | zookeeper |
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["guarantees"] => evidence::write(),
         ["grafana"] => grafana::write(),
+        ["screenshots"] => screenshots::write(),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

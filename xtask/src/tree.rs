@@ -3,6 +3,7 @@
 use crate::cargo::root;
 use crate::metadata::Metadata;
 use crate::rust_source::RustSource;
+use std::io::ErrorKind;
 use std::process::Command;
 
 pub(crate) struct SourceFile {
@@ -30,9 +31,14 @@ impl Tree {
     pub(crate) fn read() -> Result<Self, String> {
         let mut files = Vec::new();
         for path in ours(paths()?)? {
-            // Deleted but still in the index, a directory, or not text: nothing for a rule.
-            if let Ok(text) = std::fs::read_to_string(root().join(&path)) {
-                files.push((path, text));
+            match std::fs::read_to_string(root().join(&path)) {
+                Ok(text) => files.push((path, text)),
+                // A picture: nothing to read, but links may lead to it.
+                Err(why) if why.kind() == ErrorKind::InvalidData => {
+                    files.push((path, String::new()));
+                }
+                // Deleted but still in the index, or a directory: nothing for a rule.
+                Err(_) => {}
             }
         }
         Ok(Self { metadata: Metadata::read()?, ..Self::of(files)? })

@@ -1,4 +1,4 @@
-//! Charts as SVG. Each has a table behind it, so a screen reader skips the picture.
+//! Charts as SVG. Each has its figures in a table, so a screen reader skips the picture.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,8 +19,16 @@ const CLASSES: [(u128, &str); 9] = [
     (86_400_000, "< 1 d"),
     (u128::MAX, "≥ 1 d"),
 ];
-const WIDTH: f64 = 800.0;
-const ROW: usize = 26;
+/// The height of a track of a timeline: its label, and its bars below.
+const TRACK: usize = 42;
+/// The lines of a timeline's axis, and where their labels stand beside them.
+const QUARTERS: [(f64, &str, i32); 5] = [
+    (0.0, "start", 4),
+    (0.25, "middle", 0),
+    (0.5, "middle", 0),
+    (0.75, "middle", 0),
+    (1.0, "end", -4),
+];
 
 /// Counts durations in classes; empty if there are none.
 pub(crate) fn classes(durations: impl Iterator<Item = Duration>) -> Vec<(&'static str, usize)> {
@@ -35,7 +43,7 @@ pub(crate) fn classes(durations: impl Iterator<Item = Duration>) -> Vec<(&'stati
     }
 }
 
-/// Draws counts as bars, with the table behind them.
+/// Shows counts as a table with bars.
 pub(crate) fn histogram(caption: &str, counts: &[(&str, usize)]) -> Markup {
     if counts.is_empty() {
         return html! { p.muted { (caption) ": none seen yet." } };
@@ -43,34 +51,44 @@ pub(crate) fn histogram(caption: &str, counts: &[(&str, usize)]) -> Markup {
     let most = counts.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
     // Pixels: no precision matters.
     #[allow(clippy::cast_precision_loss)]
-    let length = |count: usize| WIDTH * 0.6 * count as f64 / most as f64;
+    let share = |count: usize| count as f64 / most as f64;
     html! {
         figure {
             figcaption { (caption) }
-            svg.chart viewBox=(format!("0 0 {WIDTH} {}", counts.len() * ROW + 8))
-                aria-hidden="true" focusable="false" {
-                @for (index, (label, count)) in counts.iter().enumerate() {
-                    @let y = index * ROW + 6;
-                    text x="150" y=(y + 15) text-anchor="end" { (label) }
-                    rect.bar x="160" y=(y) height="18" width=(format!("{:.1}", length(*count))) {}
-                    @if *count > 0 {
-                        text x=(format!("{:.1}", 168.0 + length(*count))) y=(y + 15) { (count) }
+            table.bars {
+                thead {
+                    tr {
+                        th scope="col" { "Class" }
+                        th.number scope="col" { "Count" }
+                        td {}
                     }
                 }
-            }
-            details {
-                summary { "As a table" }
-                table {
-                    thead { tr { th scope="col" { "Class" } th.number scope="col" { "Count" } } }
-                    tbody {
-                        @for (label, count) in counts {
-                            tr { th scope="row" { (label) } td.number { (count) } }
+                tbody {
+                    @for (label, count) in counts {
+                        tr {
+                            th scope="row" { (label) }
+                            td.number { (count) }
+                            td { (bar(share(*count))) }
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Draws a bar beside a figure, for a share of the longest one.
+pub(crate) fn bar(share: f64) -> Markup {
+    html! {
+        svg.chart.length height="14" aria-hidden="true" focusable="false" {
+            rect.bar height="14" width=(percent(share)) {}
+        }
+    }
+}
+
+/// A length of what is as wide as the window allows, so that texts keep their size.
+fn percent(share: f64) -> String {
+    format!("{:.2}%", share.clamp(0.0, 1.0) * 100.0)
 }
 
 /// A row of a timeline: its label, and its holds.
@@ -81,53 +99,45 @@ pub(crate) struct Track<'a> {
     pub(crate) overlaps: bool,
 }
 
-/// Draws holds as bars from `from` to `to`: lost ones in red, waits in grey before them.
+/// Draws holds as bars from `from` to `to`: lost ones in red, the waits before them in
+/// grey below.
 pub(crate) fn timeline(rows: &[Track<'_>], (from, to): (SystemTime, SystemTime)) -> Markup {
     let span = to.duration_since(from).unwrap_or_default().as_secs_f64().max(0.001);
     let x = |at: SystemTime| {
         let offset = at.duration_since(from).unwrap_or_default().as_secs_f64();
-        200.0 + (WIDTH - 210.0) * (offset / span).min(1.0)
+        (offset / span).min(1.0)
     };
-    let height = rows.len() * ROW + 30;
+    let height = rows.len() * TRACK + 30;
     html! {
-        svg.chart viewBox=(format!("0 0 {WIDTH} {height}")) aria-hidden="true" focusable="false" {
-            @for quarter in 0..=4_u32 {
-                @let left = 200.0 + (WIDTH - 210.0) * f64::from(quarter) / 4.0;
-                line.axis x1=(left) x2=(left) y1="0" y2=(height - 22) {}
-                @let ago = Duration::from_secs_f64(span * f64::from(4 - quarter) / 4.0);
-                @let anchor = if quarter == 4 { "end" } else { "middle" };
-                text x=(left) y=(height - 6) text-anchor=(anchor) {
+        svg.chart height=(height) aria-hidden="true" focusable="false" {
+            @for (quarter, (part, anchor, beside)) in QUARTERS.iter().enumerate() {
+                line.axis x1=(percent(*part)) x2=(percent(*part)) y1="0" y2=(height - 22) {}
+                @let ago = Duration::from_secs_f64(span * (1.0 - part));
+                text.quarter[quarter % 2 == 1] x=(percent(*part)) y=(height - 7)
+                    dx=(beside) text-anchor=(anchor) {
                     @if quarter == 4 { "now" } @else { "−" (short(ago)) }
                 }
             }
             @for (index, row) in rows.iter().enumerate() {
-                @let y = index * ROW + 4;
-                text x="4" y=(y + 14) { (Text(&clipped(row.label))) }
+                @let y = index * TRACK + 4;
+                text.label x="4" y=(y + 13) { (Text(row.label)) }
                 @for hold in &row.holds {
                     @let end = hold.end.as_ref().map_or(to, |(at, _)| *at);
                     @let (start, end) = (x(hold.from), x(end));
                     @if let Some(before) = hold.waited.and_then(|w| hold.from.checked_sub(w)) {
-                        @let left = x(before);
-                        rect.waiting x=(format!("{left:.1}")) y=(y + 6) height="6"
-                            width=(format!("{:.1}", (start - left).max(0.0))) {}
+                        rect.waiting x=(percent(x(before))) y=(y + 33) height="5"
+                            width=(percent(start - x(before))) {}
                     }
+                    // A short hold can still be seen.
                     rect class=(if hold.is_lost() { "lost" } else { "bar" })
-                        x=(format!("{start:.1}")) y=(y) height="18"
-                        width=(format!("{:.1}", (end - start).max(1.5))) {}
+                        x=(percent(start)) y=(y + 18) height="14"
+                        width=(percent((end - start).max(0.002))) {}
                 }
                 @if row.overlaps {
-                    rect.overlap x="199" y=(y - 2) height="22" width=(WIDTH - 207.0) {}
+                    rect.overlap x="1" y=(y + 16) height="18" width="99.8%" {}
                 }
             }
         }
-    }
-}
-
-/// Cuts a label to what fits beside the bars.
-fn clipped(label: &str) -> String {
-    match label.char_indices().nth(26) {
-        None => label.to_owned(),
-        Some((end, _)) => format!("{}…", &label[..end]),
     }
 }
 

@@ -25,7 +25,8 @@
 //!    returns a `layout::Page`. An action takes a `site::Form` instead of the query: the token
 //!    of the form is checked before the handler runs.
 //! 4. Elements with `data-live` and an `id` are exchanged when the store has changed. Forms stay
-//!    outside of them.
+//!    outside of them: what has `data-forms` and an `id` is exchanged when that value differs,
+//!    while nobody uses it.
 //!
 //! The handler has `viewer.identity` for rights (`covers` for names), `viewer.site.store` for the
 //! store, `viewer.site.shared.server` for the server, and `viewer.link("/locks")` for links.

@@ -15,6 +15,7 @@
 //! Read next: [`RedisServer`] and [`PostgresServer`], and [`Raw`] to look behind an engine's back.
 
 mod balancer;
+mod browser;
 mod certificates;
 mod clock;
 mod cluster;
@@ -47,6 +48,7 @@ mod wheel;
 mod zookeeper;
 
 pub use balancer::{Balance, LoadBalancer};
+pub use browser::{Browser, Media, Tab, axe};
 pub use certificates::Certificates;
 pub use clock::ServerClock;
 pub use cluster::{ClusterConfig, RedisCluster};

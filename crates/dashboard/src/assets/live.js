@@ -1,5 +1,6 @@
 // Keeps the page up to date: the server says that something has changed, and the elements with
-// `data-live` are exchanged for those of a fresh copy. All else, such as forms, stays.
+// `data-live` are exchanged for those of a fresh copy, and forms while nobody uses them. All else
+// stays.
 
 const source = document.body.dataset.live;
 const status = document.querySelector("#live-status");
@@ -23,11 +24,27 @@ function exchange(fresh) {
     const other = fresh.getElementById(part.id);
     if (!other || other.innerHTML === part.innerHTML) continue;
     const id = focused(part);
-    const { scrollLeft, scrollTop } = part;
+    const scrolled = [...part.querySelectorAll(".scroll[id]")].map((box) => [box.id, box.scrollLeft]);
     part.replaceChildren(...document.importNode(other, true).childNodes);
-    part.scrollLeft = scrollLeft;
-    part.scrollTop = scrollTop;
+    for (const [box, left] of scrolled) {
+      const fresh = document.getElementById(box);
+      if (fresh) fresh.scrollLeft = left;
+    }
     if (id) document.getElementById(id)?.focus({ preventScroll: true });
+  }
+}
+
+/** Exchanges forms that are out of date, or says so if somebody uses them. */
+function exchangeForms(fresh) {
+  for (const part of document.querySelectorAll("[data-forms][id]")) {
+    const other = fresh.getElementById(part.id);
+    if (!other || other.dataset.forms === part.dataset.forms) continue;
+    if (part.querySelector("details[open]") || part.contains(document.activeElement)) {
+      const note = part.querySelector("[data-stale]");
+      if (note) note.textContent = note.dataset.stale;
+    } else {
+      part.replaceWith(document.importNode(other, true));
+    }
   }
 }
 
@@ -46,7 +63,9 @@ async function refresh() {
     }
     const text = await response.text();
     if (response.ok && !paused) {
-      exchange(new DOMParser().parseFromString(text, "text/html"));
+      const fresh = new DOMParser().parseFromString(text, "text/html");
+      exchange(fresh);
+      exchangeForms(fresh);
       say("Live");
     }
   } catch {

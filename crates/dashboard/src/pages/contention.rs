@@ -8,6 +8,7 @@ use axum::routing::get;
 use holdline_core::LockName;
 use maud::{Markup, html};
 
+use crate::chart;
 use crate::fault::Fault;
 use crate::history::Blame;
 use crate::layout::{Page, Section};
@@ -67,7 +68,8 @@ fn by_name(viewer: &Viewer, names: &[(&LockName, &Blame)]) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "Name" }
-                        th scope="col" { "Waiting time" }
+                        th.number scope="col" { "Waiting time" }
+                        td {}
                         th.number scope="col" { "Most at once" }
                     }
                 }
@@ -76,7 +78,7 @@ fn by_name(viewer: &Viewer, names: &[(&LockName, &Blame)]) -> Markup {
                         @let href = viewer.link("/lock") + &query(&[("name", name.as_str())]);
                         tr {
                             th scope="row" { a.name href=(href) { (cell(name.as_str())) } }
-                            td { (bar(blame.seconds, most)) }
+                            (waiting(blame.seconds, most))
                             td.number { (blame.peak) }
                         }
                     }
@@ -92,12 +94,18 @@ fn by_holder(holders: &[(&str, f64)]) -> Markup {
         h2 #by-holder { "By holder" }
         div #contention-holders.scroll tabindex="0" role="region" aria-label="Waiting by holder" {
             table {
-                thead { tr { th scope="col" { "Holder" } th scope="col" { "Waiting time" } } }
+                thead {
+                    tr {
+                        th scope="col" { "Holder" }
+                        th.number scope="col" { "Waiting time" }
+                        td {}
+                    }
+                }
                 tbody {
                     @for (holder, seconds) in holders.iter().take(ROWS) {
                         tr {
                             th scope="row" { (cell(holder)) }
-                            td { (bar(*seconds, most)) }
+                            (waiting(*seconds, most))
                         }
                     }
                 }
@@ -106,10 +114,11 @@ fn by_holder(holders: &[(&str, f64)]) -> Markup {
     }
 }
 
-fn bar(seconds: f64, most: f64) -> Markup {
+/// Shows a time, and a bar for its share of the longest.
+fn waiting(seconds: f64, most: f64) -> Markup {
     let shown = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     html! {
-        meter min="0" max="1" value=(format!("{:.3}", seconds / most)) aria-hidden="true" {}
-        " " (short(shown))
+        td.number { (short(shown)) }
+        td { (chart::bar(seconds / most)) }
     }
 }

@@ -78,7 +78,7 @@ fn state(lock: &Snapshot) -> Markup {
         p {
             strong { (words) }
             @if let Some(of) = lock.permits_of { ", a semaphore of " (of) " permits" }
-            ", " (count(lock.queue_length, "waiter")) "."
+            @if lock.queue_length > 0 { ", " (count(lock.queue_length, "waiter")) } "."
         }
         @if let Some(freeze) = &lock.freeze {
             ul.notes {
@@ -199,41 +199,68 @@ fn median(holds: &[&Hold]) -> Option<Duration> {
     lasted.get(lasted.len() / 2).copied()
 }
 
+/// The forms of what an operator may do. The page exchanges them only while nobody uses them.
 fn actions(viewer: &Viewer, lock: &Snapshot) -> Markup {
-    let name = lock.name.as_str();
-    let reason = html! {
+    let held = lock.holders.iter().take(MOST).filter(|holder| holder.state == GrantState::Held);
+    let held = held.filter_map(|holder| Some((holder.summary.token?, who(&holder.summary))));
+    let held: Vec<(FencingToken, String)> = held.collect();
+    let tokens: Vec<String> = held.iter().map(|(token, _)| token.to_string()).collect();
+    let state = format!("{} {}", tokens.join(" "), lock.freeze.is_some());
+    html! {
+        section #lock-actions data-forms=(state) aria-labelledby="lock-actions-title" {
+            h2 #lock-actions-title { "Actions" }
+            p.warn role="status"
+                data-stale="The lock has changed meanwhile. Load the page again to act on it." {}
+            @for (token, who) in &held { (revoke_form(viewer, lock.name.as_str(), *token, who)) }
+            (freeze_form(viewer, lock.name.as_str()))
+            @if lock.freeze.is_some() {
+                form.row method="post" action=(viewer.link("/lock/unfreeze")) {
+                    (viewer.form_token())
+                    input type="hidden" name="name" value=(lock.name.as_str());
+                    button { "Unfreeze" }
+                }
+            }
+        }
+    }
+}
+
+fn reason_field() -> Markup {
+    html! {
         label {
             "Reason, at most 512 bytes"
             input name="reason" required maxlength=(MOST_REASON) autocomplete="off";
         }
-    };
+    }
+}
+
+fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> Markup {
     html! {
-        h2 { "Actions" }
-        @for holder in lock.holders.iter().take(MOST).filter(|h| h.state == GrantState::Held) {
-            @if let Some(token) = holder.summary.token {
-                details {
-                    summary { "Revoke token " (token) " of " (Text(&who(&holder.summary))) }
-                    form.stack method="post" action=(viewer.link("/lock/revoke")) {
-                        (viewer.form_token())
-                        input type="hidden" name="name" value=(name);
-                        input type="hidden" name="token" value=(token);
-                        p {
-                            "The holder is notified, and its lease is not renewed. If another "
-                            "token holds the name by now, nothing is changed."
-                        }
-                        (reason)
-                        label.check {
-                            input type="checkbox" name="force" value="yes";
-                            span {
-                                "Free the name at once. Two holders may then believe that they "
-                                "hold it: be sure that this one has stopped."
-                            }
-                        }
-                        div { button.danger { "Revoke" } }
+        details {
+            summary { "Revoke token " (token) " of " (Text(who)) }
+            form.stack method="post" action=(viewer.link("/lock/revoke")) {
+                (viewer.form_token())
+                input type="hidden" name="name" value=(name);
+                input type="hidden" name="token" value=(token);
+                p {
+                    "The holder is notified, and its lease is not renewed. If another "
+                    "token holds the name by now, nothing is changed."
+                }
+                (reason_field())
+                label.check {
+                    input type="checkbox" name="force" value="yes";
+                    span {
+                        "Free the name at once. Two holders may then believe that they "
+                        "hold it: be sure that this one has stopped."
                     }
                 }
+                div { button.danger { "Revoke" } }
             }
         }
+    }
+}
+
+fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
+    html! {
         details {
             summary { "Freeze" }
             form.stack method="post" action=(viewer.link("/lock/freeze")) {
@@ -245,15 +272,8 @@ fn actions(viewer: &Viewer, lock: &Snapshot) -> Markup {
                     input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES)
                         required;
                 }
-                (reason)
+                (reason_field())
                 div { button.danger { "Freeze" } }
-            }
-        }
-        @if lock.freeze.is_some() {
-            form.row method="post" action=(viewer.link("/lock/unfreeze")) {
-                (viewer.form_token())
-                input type="hidden" name="name" value=(name);
-                button { "Unfreeze" }
             }
         }
     }
@@ -267,15 +287,17 @@ fn past(history: &History, name: &LockName, holds: &[&Hold]) -> Markup {
         .any(|note| note.name == *name && matches!(note.what, What::Overlap(_)) && note.at >= from);
     let waits = history.waits().filter(|wait| wait.name == *name);
     let (granted, gave_up): (Vec<_>, Vec<_>) = waits.partition(|wait| wait.granted);
-    let track =
-        Track { label: "holds", holds: holds.iter().copied().take(MOST).collect(), overlaps };
+    let track = Track { label: "", holds: holds.iter().copied().take(MOST).collect(), overlaps };
     html! {
         h2 { "Timeline" }
         @if holds.is_empty() {
             p { "No hold of this name was seen." }
         } @else {
             figure {
-                figcaption { "The holds that were seen; the table of tokens has the same" }
+                figcaption {
+                    "The holds that were seen; the table of " a href="#lock-tokens" { "tokens" }
+                    " has the same"
+                }
                 (chart::timeline(&[track], (from, now)))
             }
         }

@@ -88,10 +88,16 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                     ". " span.bad { "The store cannot be read now: " (failing) }
                 } "."
             }
-            div #locks-table.scroll tabindex="0" role="region" aria-label="Locks" {
-                table {
-                    thead { tr { (heads(&viewer, &wanted)) } }
-                    tbody { @for row in shown { (table_row(&viewer, row)) } }
+            @if view.at.is_none() {
+                p { "The store was not read yet." }
+            } @else if rows.is_empty() {
+                p { "No name that is held, waited for or frozen fits the filter." }
+            } @else {
+                div #locks-table.scroll tabindex="0" role="region" aria-label="Locks" {
+                    table {
+                        thead { tr { (heads(&viewer, &wanted)) } }
+                        tbody { @for row in shown { (table_row(&viewer, row)) } }
+                    }
                 }
             }
             @if pages > 1 {
@@ -217,6 +223,7 @@ fn filter(viewer: &Viewer, wanted: &Wanted) -> Markup {
 }
 
 fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
+    let is_number = |column: &str| ["since", "slack", "token", "waiters"].contains(&column);
     let head = |column: &str, label: &str| {
         let is_sorted = wanted.sort == column;
         let sorted = is_sorted.then_some(match wanted.descending {
@@ -225,7 +232,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
         });
         let url = wanted.sorted_url(viewer, 1, column, is_sorted && !wanted.descending);
         html! {
-            th scope="col" aria-sort=[sorted] {
+            th.number[is_number(column)] scope="col" aria-sort=[sorted] {
                 a id=(format!("sort-{column}")) href=(url) { (label) }
                 @if is_sorted { (if wanted.descending { " ↓" } else { " ↑" }) }
             }
@@ -236,7 +243,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
         th scope="col" { "State" }
         (head("program", "Program"))
         (head("host", "Host"))
-        th scope="col" { "Pid" }
+        th.number scope="col" { "Pid" }
         (head("user", "User"))
         (head("since", "Since"))
         th scope="col" { "Lease left" }
@@ -284,7 +291,9 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
                     None => "–",
                 }
             }
-            td.number { (lock.queue_length) }
+            td.number {
+                @if lock.queue_length > 0 { strong { (lock.queue_length) } } @else { "0" }
+            }
             td {
                 @match &lock.freeze {
                     Some(freeze) => (or_dash(&freeze.reason)),

@@ -8,11 +8,11 @@ use holdline_core::GrantState;
 use maud::{Markup, html};
 
 use crate::fault::Fault;
-use crate::history::{History, Row, What};
+use crate::history::{History, Hold, Row, What, who};
 use crate::layout::{Page, Section};
 use crate::seen::View;
 use crate::site::{Query, Site, Viewer};
-use crate::text::{cell, count, moment, query, short};
+use crate::text::{Text, cell, count, moment, query, short};
 
 pub(crate) const SECTION: Section = Section { title: "Overview", path: "", routes };
 
@@ -55,15 +55,21 @@ fn within_a_day(at: SystemTime) -> bool {
     at.elapsed().is_ok_and(|age| age < DAY)
 }
 
+/// The holds of the last day whose lease may have run out.
+fn lost<'a>(viewer: &'a Viewer, history: &'a History) -> impl Iterator<Item = &'a Hold> {
+    history.holds().filter(|hold| {
+        let at = hold.end.as_ref().map(|(at, _)| *at);
+        let is_late = at.is_some_and(within_a_day);
+        hold.is_lost() && is_late && viewer.identity.covers(hold.name.as_str())
+    })
+}
+
 fn figures(viewer: &Viewer, view: &View, rows: &[&Row], history: &History) -> Markup {
     let sees = |name: &str| viewer.identity.covers(name);
     let held = rows.iter().filter(|row| row.lock.holder_count > 0).count();
     let waiting: usize = rows.iter().map(|row| row.lock.queue_length).sum();
     let frozen = rows.iter().filter(|row| row.lock.freeze.is_some()).count();
-    let lost = history.holds().filter(|hold| {
-        let at = hold.end.as_ref().map(|(at, _)| *at);
-        hold.is_lost() && at.is_some_and(within_a_day) && sees(hold.name.as_str())
-    });
+    let lost = lost(viewer, history).count();
     let close = history.notes().filter(|note| {
         let is_late = matches!(note.what, What::LateRenewal(_));
         is_late && within_a_day(note.at) && sees(note.name.as_str())
@@ -76,14 +82,16 @@ fn figures(viewer: &Viewer, view: &View, rows: &[&Row], history: &History) -> Ma
             div { dt { a href=(state("frozen")) { "frozen" } } dd { (frozen) } }
             div {
                 dt { a href=(viewer.link("/timeline?lost=yes")) { "lost in 24 h" } }
-                dd { (lost.count()) }
+                dd.bad[lost > 0] { (lost) }
             }
             div { dt { "leases renewed late in 24 h" } dd { (close.count()) } }
         }
         p.muted {
             @match view.at {
                 Some(at) => {
-                    "Last look at the store: " (moment(at)) ", it took " (short(view.took)) "."
+                    "Last look at the store: " (moment(at)) ", it took "
+                    @if view.took.as_millis() == 0 { "less than 1 ms" } @else { (short(view.took)) }
+                    "."
                 }
                 None => "The store was not read yet.",
             }
@@ -103,18 +111,7 @@ fn attention(viewer: &Viewer, view: &View, rows: &[&Row], history: &History) -> 
             "Use `holdline ls PREFIX` for them."
         }));
     }
-    for note in history.notes().filter(|n| viewer.identity.covers(n.name.as_str())).take(MOST) {
-        if let What::Overlap(holders) = note.what {
-            notes.push((
-                "bad",
-                html! {
-                    "At " (moment(note.at)) " the store showed " (count(holders, "holder")) " of "
-                    (lock_link(viewer, note.name.as_str())) " at once, one of them exclusive. "
-                    "Stop the writers, and run `holdline doctor`."
-                },
-            ));
-        }
-    }
+    notes.extend(of_the_past(viewer, history));
     let long = |row: &&&Row| row.lock.queue.first().and_then(|w| w.waited) > Some(LONG_WAIT);
     for row in rows.iter().filter(long).take(MOST) {
         let waited = row.lock.queue.first().and_then(|w| w.waited).unwrap_or_default();
@@ -154,6 +151,35 @@ fn attention(viewer: &Viewer, view: &View, rows: &[&Row], history: &History) -> 
             @if notes.is_empty() { li.good { "Nothing that this server has seen." } }
         }
     }
+}
+
+/// What went wrong with leases of the last day.
+fn of_the_past(viewer: &Viewer, history: &History) -> Vec<(&'static str, Markup)> {
+    let mut notes = Vec::new();
+    for note in history.notes().filter(|n| viewer.identity.covers(n.name.as_str())).take(MOST) {
+        if let What::Overlap(holders) = note.what {
+            notes.push((
+                "bad",
+                html! {
+                    "At " (moment(note.at)) " the store showed " (count(holders, "holder")) " of "
+                    (lock_link(viewer, note.name.as_str())) " at once, one of them exclusive. "
+                    "Stop the writers, and run `holdline doctor`."
+                },
+            ));
+        }
+    }
+    for hold in lost(viewer, history).take(MOST) {
+        notes.push((
+            "bad",
+            html! {
+                "The lease of " (Text(&who(&hold.holder))) " for "
+                (lock_link(viewer, hold.name.as_str())) " perhaps ran out"
+                @if let Some((at, _)) = &hold.end { ", seen at " (moment(*at)) }
+                ". Check what it wrote after that, unless its data reject stale fencing tokens."
+            },
+        ));
+    }
+    notes
 }
 
 fn lock_link(viewer: &Viewer, name: &str) -> Markup {

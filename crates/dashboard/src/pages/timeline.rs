@@ -32,7 +32,8 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
     viewer.site.seen.fresh_view().await;
     let now = SystemTime::now();
-    let from = now - Duration::from_secs(period);
+    // Of the time before this server was started, nothing is known.
+    let from = (now - Duration::from_secs(period)).max(viewer.site.shared.since);
     let main = {
         let history = viewer.site.seen.history();
         let mut names: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
@@ -63,8 +64,9 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
             (filter(&viewer, &prefix, period, only_lost))
             div #timeline data-live="" {
                 p {
-                    "Blue bars are holds, red ones are perhaps expired, grey is the wait before. "
-                    "A red frame means that two holders of an exclusive lock were seen at once."
+                    "Blue bars are holds, red ones are perhaps expired; the wait before is grey, "
+                    "below. A red frame means that two holders of an exclusive lock were seen at "
+                    "once."
                     @if all > MOST_NAMES { " Of " (all) " names, " (MOST_NAMES) " are shown." }
                 }
                 @if rows.is_empty() {
@@ -73,9 +75,8 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                     figure {
                         figcaption { "Holds by name" }
                         (chart::timeline(&rows, (from, now)))
+                        (table(&viewer, &rows, now))
                     }
-                    h2 { "The same as a table" }
-                    (table(&viewer, &rows, now))
                 }
             }
         }

@@ -1,16 +1,6 @@
 //! Login, sessions, rights, prefixes, stores.
 
-use crate::ground::Ground;
-
-/// `echo -n s3cret | sha256sum`, and of `other`.
-pub(crate) const S3CRET: &str = "1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0";
-const OTHER: &str = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
-
-pub(crate) fn token(name: &str, digest: &str, rights: &str, more: &str) -> String {
-    format!(
-        "[[server.tokens]]\nname = \"{name}\"\nsha256 = \"{digest}\"\nrights = {rights}\n{more}\n"
-    )
-}
+use crate::ground::{Ground, OTHER, S3CRET, token};
 
 /// Logs in, and returns the header with the cookie.
 pub(crate) async fn log_in(ground: &Ground, token: &str) -> String {

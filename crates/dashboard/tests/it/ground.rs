@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::Client;
+use holdline::{Client, redlock};
 use holdline_server::{Server, ServerConfig};
+use holdline_services::RedisServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -14,6 +15,28 @@ use tokio::time::timeout;
 
 /// Long enough for any machine; reached only by a failure.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// `echo -n s3cret | sha256sum`, and of `other`.
+pub(crate) const S3CRET: &str = "1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0";
+pub(crate) const OTHER: &str = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa";
+
+/// A token of the server's configuration.
+pub(crate) fn token(name: &str, digest: &str, rights: &str, more: &str) -> String {
+    format!(
+        "[[server.tokens]]\nname = \"{name}\"\nsha256 = \"{digest}\"\nrights = {rights}\n{more}\n"
+    )
+}
+
+/// A URL of these servers, which are one set that needs no wait.
+pub(crate) async fn a_set(servers: &[RedisServer]) -> String {
+    let addresses: Vec<_> = servers.iter().map(|one| one.address().to_string()).collect();
+    let url = format!("redlock://{}", addresses.join(","));
+    let admin = redlock::admin(&url).expect("a good URL");
+    admin.init().await.expect("a set");
+    let confirmed = admin.plan_vouch().await.expect("they answer");
+    assert!(admin.vouch(&confirmed).await.expect("it takes effect").works());
+    url
+}
 
 /// A running server.
 pub(crate) struct Ground {

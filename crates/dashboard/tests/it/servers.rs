@@ -1,21 +1,9 @@
 //! The pages of a store's servers: Stores and Quorum.
 
-use holdline::redlock;
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::access::{S3CRET, log_in, token};
-use crate::ground::Ground;
-
-/// A URL of these servers, which are one set that needs no wait.
-async fn a_set(servers: &[RedisServer]) -> String {
-    let addresses: Vec<_> = servers.iter().map(|one| one.address().to_string()).collect();
-    let url = format!("redlock://{}", addresses.join(","));
-    let admin = redlock::admin(&url).expect("a good URL");
-    admin.init().await.expect("a set");
-    let confirmed = admin.plan_vouch().await.expect("they answer");
-    assert!(admin.vouch(&confirmed).await.expect("it takes effect").works());
-    url
-}
+use crate::access::log_in;
+use crate::ground::{Ground, S3CRET, a_set, token};
 
 #[tokio::test]
 async fn a_quorum_shows_its_servers_and_how_many_more_may_fail() {

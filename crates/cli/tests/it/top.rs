@@ -30,9 +30,7 @@ fn holder_and_waiter_are_shown_and_sorted_and_filtered() {
     });
     top.sees("nightly");
     top.keys("n");
-    top.expect("reversed", |screen| {
-        (screen.find("job/b")? < screen.find("job/a")?).then_some(())
-    });
+    top.expect("reversed", |screen| (screen.find("job/b")? < screen.find("job/a")?).then_some(()));
     top.sees("sort: name, reversed");
     top.keys("w");
     top.expect("the one with a waiter first", |screen| {

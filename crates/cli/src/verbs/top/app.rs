@@ -539,8 +539,7 @@ impl App {
             }
             KeyCode::Enter => {
                 let target = self.selected_identity();
-                self.detail =
-                    target.map(|(name, lease_id)| Detail { name, lease_id, scroll: 0 });
+                self.detail = target.map(|(name, lease_id)| Detail { name, lease_id, scroll: 0 });
             }
             KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
@@ -614,8 +613,7 @@ impl App {
         };
         let snapshot = self.seen.as_ref().and_then(|seen| seen.name(&name));
         let holders = snapshot.map_or(&[][..], |snapshot| &snapshot.holders);
-        let of_row =
-            |holder: &&HolderView| Some(holder.summary.lease_id) == lease_id;
+        let of_row = |holder: &&HolderView| Some(holder.summary.lease_id) == lease_id;
         let holder = match holders {
             // The row of a waiter, or a name: its only holder is meant.
             [only] => Some(only),

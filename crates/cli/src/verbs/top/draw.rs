@@ -131,7 +131,8 @@ fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Syste
 /// How many there are, and how fast they change.
 fn draw_counts(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
     let counts = app.seen.as_ref().map(Seen::counts).unwrap_or_default();
-    let mut text = format!("held {}  waiting {}  frozen {}", counts.held, counts.waiting, counts.frozen);
+    let mut text =
+        format!("held {}  waiting {}  frozen {}", counts.held, counts.waiting, counts.frozen);
     if let Some(last) = app.seen.as_ref().and_then(|seen| seen.left_out_after.as_ref()) {
         text += &format!("  MORE after {}", plain(last.as_str(), 30));
     }
@@ -430,9 +431,7 @@ fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> 
             let who = plain(&contender(&waiter.metadata), 60);
             (format!("waits {} {who}", time(waiter.waited)), Style::new())
         }
-        Node::Again { name: at } => {
-            (format!("holds {}, see there", name(at)), theme.dim())
-        }
+        Node::Again { name: at } => (format!("holds {}, see there", name(at)), theme.dim()),
         Node::More { waiters, .. } => (format!("and {waiters} more"), theme.dim()),
     };
     let indent = "  ".repeat(line.depth.min(width / 4));

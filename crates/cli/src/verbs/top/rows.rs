@@ -138,12 +138,7 @@ pub(crate) fn waiting(seen: &Seen, filter: &str, sort: Sort) -> Vec<Row> {
 
 /// Sorts by the key; rows that are equal are in the order of names and entries, so that they do not
 /// move from round to round.
-fn sorted(
-    rows: &mut [Row],
-    seen: &Seen,
-    sort: Sort,
-    by: impl Fn(SortKey, &Row, &Row) -> Ordering,
-) {
+fn sorted(rows: &mut [Row], seen: &Seen, sort: Sort, by: impl Fn(SortKey, &Row, &Row) -> Ordering) {
     rows.sort_by(|one, other| {
         let queue = |row: &Row| seen.names[row.name].queue_length;
         let order = match sort.key {

@@ -6,18 +6,19 @@
 //!   skips frames and no keys.
 
 use std::io::{self, stdout};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Once};
 use std::time::{Duration, SystemTime};
 
-use ratatui::DefaultTerminal;
+use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self as terminal_event, Event as TerminalEvent};
-use ratatui::crossterm::{execute, style};
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
+use ratatui::crossterm::{execute, style};
+use ratatui::{DefaultTerminal, Terminal};
 use rustix::process::{Signal, getpid, kill_process};
 
 use super::app::{App, Command, Event};
@@ -49,6 +50,9 @@ pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
     let requests = store::start(task, events.clone())?;
     std::thread::Builder::new().name("keys".into()).spawn(move || read_keys(&events))?;
     loop {
+        if !IS_ENTERED.load(Ordering::Relaxed) {
+            return Err(Failure::internal("a thread has panicked"));
+        }
         screen.terminal.draw(|frame| draw(frame, &mut app, theme, SystemTime::now()))?;
         let first = match incoming.recv_timeout(TICK) {
             Ok(event) => event,
@@ -117,6 +121,9 @@ fn read_keys(events: &SyncSender<Event>) {
     }
 }
 
+/// Whether the terminal is in raw mode and shows the alternate screen.
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+
 /// The terminal, while it is ours.
 struct Screen {
     terminal: DefaultTerminal,
@@ -124,19 +131,28 @@ struct Screen {
 
 impl Screen {
     fn enter() -> Result<Screen, Failure> {
-        let terminal = ratatui::try_init().map_err(|error| {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let print = std::panic::take_hook();
+            // The message must not stand on a screen that is about to go.
+            std::panic::set_hook(Box::new(move |panic| {
+                let _ = restore();
+                print(panic);
+            }));
+        });
+        let entered = enter().and_then(|()| Terminal::new(CrosstermBackend::new(stdout())));
+        entered.map(|terminal| Screen { terminal }).map_err(|error| {
+            let _ = restore();
             Failure::usage(format_args!("top: the terminal cannot be used: {error}"))
                 .fix("run it on a terminal, or add --once for one table")
-        })?;
-        Ok(Screen { terminal })
+        })
     }
 
     /// Gives the terminal back, and stops until a shell continues this process.
     fn suspend(&mut self) -> io::Result<()> {
         restore()?;
         kill_process(getpid(), Signal::TSTP)?;
-        enable_raw_mode()?;
-        execute!(stdout(), EnterAlternateScreen)?;
+        enter()?;
         self.terminal.clear()
     }
 }
@@ -148,7 +164,18 @@ impl Drop for Screen {
     }
 }
 
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    IS_ENTERED.store(true, Ordering::Relaxed);
+    execute!(stdout(), EnterAlternateScreen)
+}
+
+/// Gives the terminal back, once: a second time would put the cursor back to where it was, and what
+/// is printed next over what was printed since.
 fn restore() -> io::Result<()> {
+    if !IS_ENTERED.swap(false, Ordering::Relaxed) {
+        return Ok(());
+    }
     let cooked = disable_raw_mode();
     execute!(stdout(), LeaveAlternateScreen, Show)?;
     cooked

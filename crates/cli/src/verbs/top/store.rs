@@ -253,9 +253,8 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> Event {
         }
     }
     // Renewals are the normal state, and would hide the rest.
-    let shown = |change: &&Change| {
-        !change.found && !matches!(change.event, LockEvent::Renewed { .. })
-    };
+    let shown =
+        |change: &&Change| !change.found && !matches!(change.event, LockEvent::Renewed { .. });
     let changes = changes
         .iter()
         .filter(shown)

@@ -71,11 +71,10 @@ impl Pty {
         let child = pair.slave.spawn_command(command).expect("it starts");
         let mut output = pair.master.try_clone_reader().expect("a reader");
         let input = pair.master.take_writer().expect("a writer");
-        let parser = vt100::Parser::new_with_callbacks(size_of(rows), size_of(cols), 0, Titles::default());
-        let shown = Arc::new(Shown {
-            parser: Mutex::new((parser, Vec::new())),
-            changed: Condvar::new(),
-        });
+        let parser =
+            vt100::Parser::new_with_callbacks(size_of(rows), size_of(cols), 0, Titles::default());
+        let shown =
+            Arc::new(Shown { parser: Mutex::new((parser, Vec::new())), changed: Condvar::new() });
         let screen = shown.clone();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
@@ -126,7 +125,13 @@ impl Pty {
     }
 
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
-        self.shown.parser.lock().expect("no panic").0.screen_mut().set_size(size_of(rows), size_of(cols));
+        self.shown
+            .parser
+            .lock()
+            .expect("no panic")
+            .0
+            .screen_mut()
+            .set_size(size_of(rows), size_of(cols));
         let size = PtySize { rows, cols, ..PtySize::default() };
         self.master.resize(size).expect("a terminal");
     }

@@ -66,8 +66,7 @@ fn the_servers_of_a_quorum_are_shown() {
     assert_eq!((&object["names"], &object["held"]), (&Value::Null, &Value::Null));
     assert_eq!(object["quorum"]["votes"], 3);
     let url = redlock.url();
-    let top =
-        Pty::start(&redlock.world, &["top", "--url", &url, "--interval", "100ms"], (24, 120));
+    let top = Pty::start(&redlock.world, &["top", "--url", &url, "--interval", "100ms"], (24, 120));
     // The engine cannot list names, so the page with the servers is all that it has.
     top.sees("names cannot be listed");
     top.sees("give one exact name");

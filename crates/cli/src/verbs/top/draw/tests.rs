@@ -180,7 +180,10 @@ fn ten_thousand_names_are_drawn_in_frames() {
     }
     println!("a frame of 10,000 names: {:?}", begin.elapsed() / u32::try_from(frames).unwrap_or(1));
     let begin = Instant::now();
-    app.handle(round(seen(app.seen.as_ref().map(|seen| seen.names.clone()).unwrap_or_default())), start());
+    app.handle(
+        round(seen(app.seen.as_ref().map(|seen| seen.names.clone()).unwrap_or_default())),
+        start(),
+    );
     println!("a round of 10,000 names: {:?}", begin.elapsed());
     let last = format!("name-{:05}", (frames - 1) * 99);
     let buffer = terminal.backend().buffer();

@@ -6,15 +6,14 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use holdline::watch::{Change, Coverage, EndedWhen, LockEvent, NamePattern, Round};
-use holdline::watch::{StoreWatch, WatchOptions};
+use holdline::watch::{Change, Coverage, EndedWhen, LockEvent, Round, StoreWatch};
 use holdline_core::snapshot::coarse;
 use holdline_core::{Escaped, GrantState, HolderView, WaiterView};
 use serde_json::{Value, json};
 
+use super::common::RoundArgs;
 use crate::config::Address;
 use crate::console::Console;
-use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session};
@@ -32,24 +31,16 @@ const PAUSE: Duration = Duration::from_millis(500);
     holdline watch 'deploy/*' --json"
 )]
 pub(crate) struct WatchArgs {
-    /// Only names that match: `*` stands for any text, `?` for one character, after `\` a
-    /// character for itself; without a wildcard exactly this name
-    #[arg(default_value = "*", hide_default_value = true)]
-    pattern: String,
+    #[command(flatten)]
+    rounds: RoundArgs,
     /// Print renewals of leases too
     #[arg(long)]
     renewals: bool,
-    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "1s", value_parser = duration::any)]
-    interval: Duration,
 }
 
 /// Prints changes until the reader of stdout has gone.
 pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Console) -> Outcome {
-    let pattern = NamePattern::new(&arguments.pattern)?;
-    let options = WatchOptions::default().with_interval(arguments.interval);
-    options.validate().map_err(|error| Failure::usage(error).fix("give another --interval"))?;
+    let (pattern, options) = arguments.rounds.checked()?;
     let mut said = false;
     // A store that is not there yet is not made: a misspelt directory would look like a good one.
     while let Some(no_store) = NoStore::at(&address)? {

@@ -17,14 +17,12 @@ mod screen;
 mod store;
 
 use std::io::{self, IsTerminal as _};
-use std::time::Duration;
 
 use clap::Args;
-use holdline::watch::{NamePattern, WatchOptions};
 
+use super::common::RoundArgs;
 use crate::config::Address;
 use crate::console::Console;
-use crate::duration;
 use crate::failure::{Failure, Outcome};
 
 /// What `top` takes.
@@ -35,24 +33,17 @@ use crate::failure::{Failure, Outcome};
     holdline top --once --json"
 )]
 pub(crate) struct TopArgs {
-    /// Only names that match: `*` stands for any text, `?` for one character, after `\` a
-    /// character for itself; without a wildcard exactly this name
-    #[arg(default_value = "*", hide_default_value = true)]
-    pattern: String,
+    #[command(flatten)]
+    rounds: RoundArgs,
     /// Print one table, or with --json one object, and end
     #[arg(long)]
     once: bool,
-    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "1s", value_parser = duration::any)]
-    interval: Duration,
 }
 
 /// Shows the screen until it is left, or prints one round.
 pub(crate) fn run(arguments: &TopArgs, address: Address, console: &Console) -> Outcome {
-    let pattern = NamePattern::new(&arguments.pattern)?;
-    let options = WatchOptions::default().with_interval(arguments.interval);
-    options.validate().map_err(|error| Failure::usage(error).fix("give another --interval"))?;
+    let (pattern, options) = arguments.rounds.checked()?;
+    let interval = options.interval();
     let url = holdline::redact_url(&address.url);
     let task = store::Task { address, pattern, options };
     if arguments.once {
@@ -69,5 +60,5 @@ pub(crate) fn run(arguments: &TopArgs, address: Address, console: &Console) -> O
     }
     let theme = draw::Theme { color: console.colors(&io::stdout()) };
     let url = draw::plain(&url, 200);
-    screen::run(app::App::new(url, arguments.interval), task, theme)
+    screen::run(app::App::new(url, interval), task, theme)
 }

@@ -198,7 +198,6 @@ fn fix(error: &clap::Error) -> &'static str {
         _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
             "this build lacks the verb: build it with `--features server`"
         }
-        #[cfg(not(feature = "top"))]
         _ if absent == Some(&ContextValue::String("top".to_owned())) => {
             "this build lacks the verb: build it with `--features top`"
         }

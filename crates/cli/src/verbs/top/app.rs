@@ -292,7 +292,7 @@ impl App {
             Event::Round(_) => {}
             Event::Down { message, since } => {
                 if !matches!(self.store, StoreState::Down { .. }) {
-                    self.past(None, format!("store down: {message}"), now);
+                    self.past(None, &format!("store down: {message}"), now);
                 }
                 self.store = StoreState::Down { message, since };
             }
@@ -307,7 +307,7 @@ impl App {
                 self.doing = None;
                 let is_error = outcome.is_err();
                 let text = outcome.unwrap_or_else(|error| error);
-                self.past(None, text.clone(), now);
+                self.past(None, &text, now);
                 self.notice = Some(Notice { text, is_error });
                 return vec![Command::Refresh];
             }
@@ -323,7 +323,7 @@ impl App {
     fn round(&mut self, round: RoundSeen) {
         let RoundSeen { seen, changes, flow } = round;
         if matches!(self.store, StoreState::Down { .. }) {
-            self.past(None, "store up".to_owned(), seen.at);
+            self.past(None, "store up", seen.at);
         }
         self.store = StoreState::Up;
         self.flows.push_back((seen.at, flow));
@@ -332,14 +332,14 @@ impl App {
             self.flows.pop_front();
         }
         for (name, text) in changes {
-            self.past(Some(name), text, seen.at);
+            self.past(Some(name), &text, seen.at);
         }
         let selected = self.selected_identity();
         self.seen = Some(seen);
         self.lay_out(selected.as_ref());
     }
 
-    fn past(&mut self, name: Option<LockName>, text: String, at: SystemTime) {
+    fn past(&mut self, name: Option<LockName>, text: &str, at: SystemTime) {
         let text = format!("{} {text}", crate::view::time_of_day(at));
         self.events.push_front(PastEvent { name, text });
         self.events.truncate(MAX_EVENTS);

@@ -331,7 +331,7 @@ fn cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
 
 fn raw_cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
     let snapshot = &seen.names[row.name];
-    let time = |time: Option<Duration>| time.map(coarse).unwrap_or_else(|| "-".into());
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), coarse);
     match column {
         "NAME" => return snapshot.name.as_str().to_owned(),
         "WAIT" => return snapshot.queue_length.to_string(),
@@ -410,7 +410,7 @@ fn blocked_by(snapshot: &Snapshot) -> String {
 }
 
 fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
-    let time = |time: Option<Duration>| time.map(coarse).unwrap_or_else(|| "?".into());
+    let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), coarse);
     let name = |at: usize| plain(seen.names[at].name.as_str(), 40);
     let (text, style) = match line.node {
         Node::Name { name: at, deadlock } => {

@@ -107,9 +107,8 @@ impl Form {
 
     fn accept(&mut self) -> Typed {
         let wrong = match self.kind {
-            FormKind::Filter | FormKind::Unfreeze { .. } => None,
             FormKind::Revoke { .. } if self.text(0).trim().is_empty() => Some(NO_REASON.to_owned()),
-            FormKind::Revoke { .. } => None,
+            FormKind::Filter | FormKind::Unfreeze { .. } | FormKind::Revoke { .. } => None,
             FormKind::Freeze { .. } => match duration::positive(self.text(0).trim()) {
                 Err(error) => Some(format!("for: {error}")),
                 Ok(_) if self.text(1).trim().is_empty() => Some(NO_REASON.to_owned()),

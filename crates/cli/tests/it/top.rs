@@ -4,6 +4,7 @@ mod actions;
 mod pty;
 mod stores;
 
+use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -147,6 +148,33 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     top.sees("job/a");
     top.signal(Signal::TERM);
     assert_eq!(top.ended(), 128 + 15);
+}
+
+#[test]
+fn it_is_suspended_and_continued_by_a_shell() {
+    let world = World::new();
+    let _holder = world.hold(&["job/a"]);
+    let mut shell = CommandBuilder::new("bash");
+    shell.args(["--norc", "--noprofile", "-i"]);
+    shell.env_clear();
+    shell.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    shell.env("TERM", "xterm-256color");
+    shell.env("HOLDLINE_URL", world.url());
+    let top = Pty::spawn(shell, (24, 80));
+    top.keys(&format!("{} top --interval 100ms\n", env!("CARGO_BIN_EXE_holdline")));
+    top.sees("HOLDER");
+    top.keys("\u{1a}");
+    top.sees("Stopped");
+    top.keys("echo usable $((6 * 7))\n");
+    top.sees("usable 42");
+    top.keys("fg\n");
+    top.expect("the whole screen again", |screen| {
+        (screen.contains("HOLDER") && screen.contains("job/a") && !screen.contains("usable"))
+            .then_some(())
+    });
+    top.keys("q");
+    top.sees("usable 42");
+    assert_eq!(top.quit("exit 0\n"), 0);
 }
 
 #[test]

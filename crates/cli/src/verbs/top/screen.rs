@@ -153,7 +153,10 @@ impl Screen {
         restore()?;
         kill_process(getpid(), Signal::TSTP)?;
         enter()?;
-        self.terminal.clear()
+        // `clear` would ask the terminal where the cursor is, and the thread that reads keys could
+        // receive the answer. A new one knows nothing of the screen, so it draws everything.
+        self.terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
+        Ok(())
     }
 }
 

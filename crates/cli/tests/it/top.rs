@@ -141,6 +141,18 @@ fn the_screen_follows_the_size_of_its_terminal() {
 }
 
 #[test]
+fn a_store_that_nobody_has_used_is_awaited_and_not_made() {
+    let world = World::new();
+    let top = Pty::start(&world, &["top", "--interval", "100ms"], (24, 80));
+    top.sees("no store yet");
+    top.sees("nobody has locked there");
+    assert!(!world.path("store").exists());
+    let _holder = world.hold(&["job/a"]);
+    top.sees("job/a");
+    assert_eq!(top.quit("q"), 0);
+}
+
+#[test]
 fn a_signal_leaves_the_terminal_as_it_was() {
     let world = World::new();
     let _holder = world.hold(&["job/a"]);

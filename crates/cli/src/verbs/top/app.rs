@@ -48,8 +48,8 @@ pub(crate) enum Event {
         /// Since when.
         since: SystemTime,
     },
-    /// Names cannot be listed on this engine.
-    Unlisted(String),
+    /// There are no names to show.
+    NoNames(NoNames),
     /// The state of the servers of a quorum.
     #[cfg(feature = "redis")]
     Quorum(Box<holdline::redlock::QuorumStatus>),
@@ -184,7 +184,16 @@ pub(crate) enum StoreState {
         /// Since when.
         since: SystemTime,
     },
-    /// Names cannot be listed.
+    /// There are no names to show.
+    NoNames(NoNames),
+}
+
+/// Why there are no names to show, although nothing has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoNames {
+    /// The local store does not exist yet.
+    NoStore(String),
+    /// The engine cannot list.
     Unlisted(String),
 }
 
@@ -296,7 +305,7 @@ impl App {
                 }
                 self.store = StoreState::Down { message, since };
             }
-            Event::Unlisted(message) => self.store = StoreState::Unlisted(message),
+            Event::NoNames(why) => self.store = StoreState::NoNames(why),
             #[cfg(feature = "redis")]
             Event::Quorum(status) => {
                 if !self.paused {

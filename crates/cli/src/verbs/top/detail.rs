@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::app::{App, StoreState};
+use super::app::{App, NoNames, StoreState};
 use super::draw::{BOLD, Theme, contender, plain};
 use super::form::{Form, FormKind};
 use crate::table::cut;
@@ -154,7 +154,9 @@ pub(super) fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) 
     let (state, style) = match &app.store {
         StoreState::Opening => ("connecting".to_owned(), Style::new()),
         StoreState::Up => ("up".to_owned(), Style::new()),
-        StoreState::Unlisted(message) => (plain(message, 300), Style::new()),
+        StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message)) => {
+            (plain(message, 300), Style::new())
+        }
         StoreState::Down { message, .. } => (format!("down: {}", plain(message, 300)), theme.bad()),
     };
     let mut lines = vec![Line::styled(cut(&app.url, width), BOLD), Line::styled(state, style)];

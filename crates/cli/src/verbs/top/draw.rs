@@ -16,7 +16,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Sparkline, Table};
 
-use super::app::{App, Panel, StoreState};
+use super::app::{App, NoNames, Panel, StoreState};
 use super::blocking::{self, Node};
 use super::detail;
 use super::rows::{Row, Seen, Sort, SortKey};
@@ -102,7 +102,10 @@ fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Syste
     let (state, style) = match &app.store {
         StoreState::Opening => ("connecting".to_owned(), theme.note()),
         StoreState::Up => ("up".to_owned(), theme.paint(Color::Green)),
-        StoreState::Unlisted(_) => ("names cannot be listed".to_owned(), theme.note()),
+        StoreState::NoNames(NoNames::Unlisted(_)) => {
+            ("names cannot be listed".to_owned(), theme.note())
+        }
+        StoreState::NoNames(NoNames::NoStore(_)) => ("no store yet".to_owned(), theme.note()),
         StoreState::Down { message, since } => {
             (format!("DOWN for {}: {}", age(*since), plain(message, 200)), theme.bad())
         }
@@ -224,7 +227,9 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
 /// Returns what an empty page says.
 fn nothing(app: &App) -> String {
     let text = match (app.panel, &app.seen, &app.store) {
-        (_, _, StoreState::Unlisted(message)) => return plain(message, 200),
+        (_, _, StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message))) => {
+            return plain(message, 200);
+        }
         (Panel::Events, ..) if app.filter.is_empty() => "nothing has changed yet",
         (_, None, _) => "no names were seen yet",
         _ if !app.filter.is_empty() => "nothing matches the filter; Esc removes it",

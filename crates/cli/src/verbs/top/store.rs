@@ -11,7 +11,7 @@ use holdline::watch::{Change, Coverage, LockEvent, NamePattern, Round, StoreWatc
 use holdline_core::{ErrorKind, LockName, Snapshot};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Action, Event, Flow, RoundSeen};
+use super::app::{Action, Event, Flow, NoNames, RoundSeen};
 use super::rows::Seen;
 use crate::config::Address;
 use crate::failure::Failure;
@@ -111,7 +111,8 @@ impl Worker {
         let mut watch = match watch {
             Ok(watch) => watch,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => {
-                self.send(Event::Unlisted(Failure::from(error).message))?;
+                let message = Failure::from(error).message;
+                self.send(Event::NoNames(NoNames::Unlisted(message)))?;
                 return std::future::pending().await;
             }
             Err(error) => return self.fail(error.into()).await,
@@ -142,7 +143,9 @@ impl Worker {
             match NoStore::at(address) {
                 Err(failure) => return Ok(Err(failure)),
                 Ok(None) => break,
-                Ok(Some(none)) => self.send(Event::Down { message: none.to_string(), since })?,
+                Ok(Some(none)) => {
+                    self.send(Event::NoNames(NoNames::NoStore(none.to_string())))?;
+                }
             }
             tokio::time::sleep(STORE_PAUSE).await;
         }

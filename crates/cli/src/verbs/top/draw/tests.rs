@@ -163,7 +163,7 @@ fn the_selected_row_is_always_on_the_screen() {
 }
 
 /// It draws each frame with other rows, as a busy store would have them, and prints how long one
-/// takes: `cargo test -p holdline-cli --features top --bin holdline frames -- --nocapture`. It
+/// takes: `cargo test -p holdline-cli --bin holdline frames -- --nocapture`. It
 /// asserts no time, but that a frame has the rows of its place.
 #[test]
 fn ten_thousand_names_are_drawn_in_frames() {

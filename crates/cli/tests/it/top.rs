@@ -4,11 +4,13 @@ mod actions;
 mod pty;
 mod stores;
 
+use std::process::Command;
+
 use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::world::World;
+use crate::world::{World, eventually, is_alive};
 use pty::Pty;
 
 fn json(world: &World, arguments: &[&str]) -> Value {
@@ -160,6 +162,28 @@ fn a_signal_leaves_the_terminal_as_it_was() {
     top.sees("job/a");
     top.signal(Signal::TERM);
     assert_eq!(top.ended(), 128 + 15);
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    let world = World::new();
+    let _holder = world.hold(&["job/a"]);
+    let plain = world.command::<&str>(&[]);
+    let mut script = Command::new("script");
+    let inner = format!("echo $$ > pid; exec {} top", env!("CARGO_BIN_EXE_holdline"));
+    script.args(["-q", "-f", "-c", &inner, "log"]).current_dir(world.path(""));
+    script.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.env("TERM", "xterm-256color");
+    let terminal = world.start_command(&mut script);
+    eventually("the screen", || {
+        std::fs::read(world.path("log"))
+            .is_ok_and(|log| String::from_utf8_lossy(&log).contains("job/a"))
+    });
+    let pid = std::fs::read_to_string(world.path("pid")).expect("its process id");
+    let pid = pid.trim().parse().expect("a number");
+    assert!(is_alive(pid));
+    drop(terminal);
+    eventually("it has ended", || !is_alive(pid));
 }
 
 #[test]

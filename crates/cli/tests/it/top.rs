@@ -170,8 +170,12 @@ fn a_terminal_that_is_gone_ends_it() {
     let _holder = world.hold(&["job/a"]);
     let plain = world.command::<&str>(&[]);
     let mut script = Command::new("script");
-    let inner = format!("echo $$ > pid; exec {} top", env!("CARGO_BIN_EXE_holdline"));
-    script.args(["-q", "-f", "-c", &inner, "log"]).current_dir(world.path(""));
+    let inner = concat!(
+        "stty rows 24 cols 80; echo $$ > pid; exec ",
+        env!("CARGO_BIN_EXE_holdline"),
+        " top"
+    );
+    script.args(["-q", "-f", "-c", inner, "log"]).current_dir(world.path(""));
     script.env_clear().envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
     script.env("TERM", "xterm-256color");
     let terminal = world.start_command(&mut script);

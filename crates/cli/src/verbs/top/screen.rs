@@ -19,7 +19,7 @@ use ratatui::crossterm::terminal::{
 };
 use ratatui::crossterm::{execute, style};
 use ratatui::{DefaultTerminal, Terminal};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::Signal;
 
 use super::app::{App, Command, Event};
 use super::draw::{Theme, draw};
@@ -151,7 +151,8 @@ impl Screen {
     /// Gives the terminal back, and stops until a shell continues this process.
     fn suspend(&mut self) -> io::Result<()> {
         restore()?;
-        kill_process(getpid(), Signal::TSTP)?;
+        // To this thread: another one could take a signal to the process, and this one go on.
+        signal_hook::low_level::raise(Signal::TSTP.as_raw())?;
         enter()?;
         // `clear` would ask the terminal where the cursor is, and the thread that reads keys could
         // receive the answer. A new one knows nothing of the screen, so it draws everything.

@@ -9,7 +9,7 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_p
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::world::{DEADLINE, World};
+use crate::world::{DEADLINE, World, eventually};
 
 /// What the terminal shows, and that it has changed.
 struct Shown {
@@ -167,7 +167,12 @@ impl Pty {
     /// Waits for the end; checks that the terminal is as it was. Returns the code that a shell
     /// shows.
     pub(crate) fn ended(&self) -> u32 {
-        let status = self.child.lock().expect("no panic").wait().expect("our child");
+        let status = std::cell::OnceCell::new();
+        eventually("the end", || {
+            let ended = self.child.lock().expect("no panic").try_wait().expect("our child");
+            ended.is_some_and(|ended| status.set(ended).is_ok())
+        });
+        let status = status.into_inner().expect("it has ended");
         self.wait("the alternate screen is left and the cursor is visible", |parser| {
             let screen = parser.screen();
             (!screen.alternate_screen() && !screen.hide_cursor()).then_some(())

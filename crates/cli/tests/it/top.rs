@@ -199,6 +199,7 @@ fn it_is_suspended_and_continued_by_a_shell() {
     shell.env_clear();
     shell.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     shell.env("TERM", "xterm-256color");
+    shell.env("PS1", "ready> ");
     shell.env("HOLDLINE_URL", world.url());
     let top = Pty::spawn(shell, (24, 80));
     top.keys(&format!("{} top --interval 100ms\n", env!("CARGO_BIN_EXE_holdline")));
@@ -213,7 +214,10 @@ fn it_is_suspended_and_continued_by_a_shell() {
             .then_some(())
     });
     top.keys("q");
-    top.sees("usable 42");
+    // What is typed before it has ended is read by it.
+    top.expect("the prompt of the shell", |screen| {
+        (screen.contains("usable 42") && screen.trim_end().ends_with("\nready>")).then_some(())
+    });
     assert_eq!(top.quit("exit 0\n"), 0);
 }
 

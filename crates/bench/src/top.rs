@@ -1,5 +1,5 @@
-//! `holdline top` with 10,000 locks on one Redis: the part of a core that its process uses, with its
-//! rounds, while each frame shows other rows. There is no floor: nothing else draws the same.
+//! `holdline top` with 10,000 locks on one Redis: the part of a core that its process uses, with
+//! its rounds, while each frame shows other rows. There is no floor: nothing else draws the same.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;

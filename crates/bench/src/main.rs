@@ -21,6 +21,7 @@ mod redlock;
 mod rounds;
 mod run;
 mod server;
+mod top;
 mod waiters;
 mod zookeeper;
 
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         ["server"] => server::section(),
+        ["top"] => top::section(),
         [word] if word.starts_with(CROWD) => {
             let counts = word[CROWD.len()..].strip_prefix('=');
             server::crowd(counts.unwrap_or(USUAL_CROWD))
@@ -62,7 +64,7 @@ fn main() -> ExitCode {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
                 redis-scripts | redisson | redlock | sentinel | server | \
-                server-crowd[=WAITERSxSTREAMS]";
+                server-crowd[=WAITERSxSTREAMS] | top";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -87,5 +89,6 @@ fn all() -> Result<(), rounds::Failure> {
     postgres::section()?;
     redis::section()?;
     server::section()?;
+    top::section()?;
     server::crowd(USUAL_CROWD)
 }

@@ -43,7 +43,7 @@ fn once(command: &mut Command) -> Result<f64, Failure> {
 }
 
 /// The binary as it is shipped, built beside this one.
-fn binary() -> Result<PathBuf, Failure> {
+pub(crate) fn binary() -> Result<PathBuf, Failure> {
     let mut path = std::env::current_exe()?;
     path.set_file_name("holdline");
     if path.exists() {

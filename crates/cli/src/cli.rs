@@ -96,6 +96,9 @@ pub(crate) enum Verb {
     Ls(verbs::ls::LsArgs),
     /// Print what changes: grants, ends, waits, freezes
     Watch(verbs::watch::WatchArgs),
+    /// Show what is held and waited for, who blocks whom, and what changes, on one screen
+    #[cfg(feature = "top")]
+    Top(verbs::top::TopArgs),
     /// Wait until NAME is free, without taking it
     Wait(verbs::wait::WaitVerbArgs),
     /// Set the count-down latch NAME, count it down, wait for zero, or show its count
@@ -196,6 +199,9 @@ fn fix(error: &clap::Error) -> &'static str {
         }
         _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
             "this build lacks the verb: build it with `--features server`"
+        }
+        _ if absent == Some(&ContextValue::String("top".to_owned())) => {
+            "this build lacks the verb: build it with `--features top`"
         }
         _ if absent == Some(&ContextValue::String("torture".to_owned())) => {
             "this build lacks the verb: build it with `--features torture`"

@@ -61,6 +61,24 @@ impl Level {
     }
 }
 
+/// Where messages about an action go.
+pub(crate) trait Messages: Sync {
+    /// Takes a message that nothing is wrong with.
+    fn info(&self, message: &str);
+    /// Takes a warning.
+    fn warn(&self, message: &str);
+}
+
+impl Messages for Console {
+    fn info(&self, message: &str) {
+        Console::info(self, message);
+    }
+
+    fn warn(&self, message: &str) {
+        Console::warn(self, message);
+    }
+}
+
 impl Console {
     /// Makes a console.
     pub(crate) fn new(json: bool, quiet: bool, verbose: bool, color: Color) -> Console {
@@ -209,7 +227,8 @@ impl Console {
         }
     }
 
-    fn colors(&self, stream: &impl IsTerminal) -> bool {
+    /// Returns whether a stream gets colours.
+    pub(crate) fn colors(&self, stream: &impl IsTerminal) -> bool {
         match self.color {
             Color::Always => true,
             Color::Never => false,

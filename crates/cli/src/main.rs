@@ -104,6 +104,11 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
                     console,
                 );
             }
+            // The screen is this thread's, so that no store can block a key.
+            #[cfg(feature = "top")]
+            if let Verb::Top(arguments) = verb {
+                return verbs::top::run(arguments, address, console);
+            }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
             // A store that does not answer must not delay the exit: requests that wait for it are
@@ -205,6 +210,8 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Watch(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
+        #[cfg(feature = "top")]
+        Verb::Top(_) => Err(Failure::internal("top has a runtime of its own")),
         #[cfg(feature = "server")]
         Verb::Serve(_) => Err(Failure::internal("serve has a runtime of its own")),
         #[cfg(feature = "torture")]
@@ -231,7 +238,7 @@ fn without_store(
         Verb::Release(arguments) => verbs::release::without_store(arguments),
         Verb::Check(arguments) => verbs::check::without_store(arguments),
         Verb::Revoke(arguments) => Err(verbs::revoke::not_held(arguments)),
-        Verb::Unfreeze(arguments) => Err(verbs::freeze::not_frozen(arguments)),
+        Verb::Unfreeze(arguments) => Err(verbs::freeze::without_store(arguments)),
         _ => Ok(Exit::Success),
     };
     let is_usage = outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Usage);

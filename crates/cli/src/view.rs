@@ -140,6 +140,12 @@ pub(crate) fn unix_millis(left: Duration) -> u64 {
     millis(now.saturating_add(left))
 }
 
+/// Returns a time of day in UTC.
+pub(crate) fn time_of_day(at: SystemTime) -> String {
+    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
+    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
 /// Returns a snapshot for people.
 pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
     let mut text = format!("{}: {}\n", snapshot.name, summary(snapshot));
@@ -273,4 +279,15 @@ fn waiters(waiters: &[WaiterView]) -> Table {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_day_are_of_utc() {
+        let at = UNIX_EPOCH + Duration::from_secs(86_400 * 3 + 3_600 * 13 + 60 * 5 + 9);
+        assert_eq!(time_of_day(at), "13:05:09Z");
+    }
 }

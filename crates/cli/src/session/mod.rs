@@ -27,8 +27,9 @@ pub(crate) use no_store::NoStore;
 
 use crate::child::Signals;
 use crate::config::Address;
-use crate::console::Console;
+use crate::console::{Console, Messages};
 use crate::duration;
+use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::{self, Holder, cut};
 use crate::idle::Idle;
@@ -47,6 +48,13 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a single request waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause after the first failed attempt of a verb that waits for its store. It doubles up to
+/// [`MAX_OPEN_PAUSE`].
+const OPEN_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause between two attempts to open a store.
+const MAX_OPEN_PAUSE: Duration = Duration::from_secs(10);
 
 /// The wait that remains when the connection used up all of it: enough for one attempt.
 const MIN_WAIT: Duration = Duration::from_millis(1);
@@ -118,6 +126,24 @@ impl Session {
         let client = connect::connect(&address, client_options, &options).await;
         let client = client.map_err(|error| failure::of_connect(error, &address))?;
         Ok(Session { client, address, local: None, since, ends_by: Cell::default() })
+    }
+
+    /// Opens the engine to read only, and waits while its store cannot be reached. `failed` is
+    /// called for each attempt that failed.
+    pub(crate) async fn open_when_up(
+        address: &Address,
+        mut failed: impl FnMut(&Failure),
+    ) -> Result<Session, Failure> {
+        let mut pause = OPEN_PAUSE;
+        loop {
+            let options = SessionOptions { read_only: true, ..SessionOptions::default() };
+            match Session::open(address.clone(), options).await {
+                Err(failure) if failure.exit == Exit::Unavailable => failed(&failure),
+                outcome => return outcome,
+            }
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(MAX_OPEN_PAUSE);
+        }
     }
 
     /// Opens the engine, unless a signal comes first that ends the verb.
@@ -318,25 +344,25 @@ impl Session {
     pub(crate) async fn operate(
         &self,
         operation: &Operation,
-        console: &Console,
+        messages: &dyn Messages,
     ) -> Result<OperationReply, LockError> {
         let reply = self.client.operate(operation).await;
         if let Some(record) = operation.audit_record(&record::operator(), &reply) {
-            self.record(record, console).await;
+            self.record(record, messages).await;
         }
         reply
     }
 
     /// Records an action. If that fails, the action and its outcome stay as they are.
-    async fn record(&self, record: AuditRecord, console: &Console) {
+    async fn record(&self, record: AuditRecord, messages: &dyn Messages) {
         match self.capabilities().audit {
             AuditTrail::Server => {}
-            AuditTrail::None => record::in_file(&record, &self.address.url, console),
+            AuditTrail::None => record::in_file(&record, &self.address.url, messages),
             AuditTrail::Store => {
                 if let Err(error) = self.client.append_audit(record.clone()).await {
                     let action = Escaped(&record.action);
-                    console.warn(&format!("{action}: not recorded in the audit trail: {error}"));
-                    record::in_file(&record, &self.address.url, console);
+                    messages.warn(&format!("{action}: not recorded in the audit trail: {error}"));
+                    record::in_file(&record, &self.address.url, messages);
                 }
             }
         }

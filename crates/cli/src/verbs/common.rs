@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline::LockOptions;
+use holdline::watch::{NamePattern, WatchOptions};
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{Escaped, LeaseId, LockName, Mode};
 
@@ -167,6 +168,34 @@ impl LeaseIdArgs {
             Failure::usage("--lease-id: is missing")
                 .fix(format_args!("give the id that `acquire` printed, or set {LEASE_ID}"))
         })
+    }
+}
+
+/// Which names `watch` and `top` list, and how often.
+#[derive(Debug, Args)]
+pub(crate) struct RoundArgs {
+    /// Only names that match: `*` stands for any text, `?` for one character, after `\` a
+    /// character for itself; without a wildcard exactly this name
+    #[arg(default_value = "*", hide_default_value = true)]
+    pattern: String,
+    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    #[arg(default_value = "1s", value_parser = duration::any)]
+    interval: Duration,
+    /// How many names a round covers at most, in byte order
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    max_names: usize,
+}
+
+impl RoundArgs {
+    /// Returns the pattern and the options of the rounds.
+    pub(crate) fn checked(&self) -> Result<(NamePattern, WatchOptions), Failure> {
+        let pattern = NamePattern::new(&self.pattern)?;
+        let options =
+            WatchOptions::default().with_interval(self.interval).with_max_names(self.max_names);
+        let fix = "give another --interval or --max-names";
+        options.validate().map_err(|error| Failure::usage(error).fix(fix))?;
+        Ok((pattern, options))
     }
 }
 

@@ -7,7 +7,7 @@ use holdline_core::{LockName, Operation, OperationReply};
 use serde_json::json;
 
 use super::common;
-use crate::console::Console;
+use crate::console::{Console, Messages};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -46,11 +46,7 @@ pub(crate) async fn freeze(
     console: &Console,
 ) -> Outcome {
     let FreezeArgs { name, duration, reason } = arguments;
-    let operation =
-        Operation::Freeze { name: name.clone(), duration: *duration, reason: reason.clone() };
-    session.operate(&operation, console).await?;
-    let snapshot = session.inspect(name).await?;
-    let active = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
+    let active = set(session, name, *duration, reason, console).await?;
     if console.is_json() {
         console.object(&json!({ "name": name, "frozen": true, "active": active }))?;
     } else if active {
@@ -61,6 +57,20 @@ pub(crate) async fn freeze(
     Ok(Exit::Success)
 }
 
+/// Freezes a name; returns whether that has begun.
+pub(crate) async fn set(
+    session: &Session,
+    name: &LockName,
+    duration: Duration,
+    reason: &str,
+    messages: &dyn Messages,
+) -> Result<bool, Failure> {
+    let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.to_owned() };
+    session.operate(&operation, messages).await?;
+    let snapshot = session.inspect(name).await?;
+    Ok(snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active))
+}
+
 /// Ends the freeze.
 pub(crate) async fn unfreeze(
     arguments: &UnfreezeArgs,
@@ -68,20 +78,35 @@ pub(crate) async fn unfreeze(
     console: &Console,
 ) -> Outcome {
     let name = &arguments.name;
-    match session.operate(&Operation::Unfreeze { name: name.clone() }, console).await? {
-        OperationReply::NothingThere => Err(not_frozen(arguments)),
-        _ => {
-            if console.is_json() {
-                console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
-            } else {
-                console.info(&format!("{name}: no longer frozen"));
-            }
-            Ok(Exit::Success)
-        }
+    end(session, name, console).await?;
+    if console.is_json() {
+        console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
+    } else {
+        console.info(&format!("{name}: no longer frozen"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Ends the freeze of a name.
+///
+/// # Errors
+/// Among others: there is none.
+pub(crate) async fn end(
+    session: &Session,
+    name: &LockName,
+    messages: &dyn Messages,
+) -> Result<(), Failure> {
+    match session.operate(&Operation::Unfreeze { name: name.clone() }, messages).await? {
+        OperationReply::NothingThere => Err(not_frozen(name)),
+        _ => Ok(()),
     }
 }
 
-/// Reports that there is no freeze.
-pub(crate) fn not_frozen(arguments: &UnfreezeArgs) -> Failure {
-    Failure::nothing(format_args!("{}: is not frozen", arguments.name))
+/// Reports that there is no freeze to end.
+pub(crate) fn without_store(arguments: &UnfreezeArgs) -> Failure {
+    not_frozen(&arguments.name)
+}
+
+fn not_frozen(name: &LockName) -> Failure {
+    Failure::nothing(format_args!("{name}: is not frozen"))
 }

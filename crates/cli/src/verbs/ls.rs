@@ -34,7 +34,9 @@ pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console
                 console.object(&view::object(snapshot))?;
             }
         } else if !page.names.is_empty() {
-            print(&page.names, first, console)?;
+            let (head, rows) = table(&page.names).lines("");
+            let head = if first { console.heading(&head) } else { String::new() };
+            console.data(&(head + &rows))?;
         }
         first = false;
         match page.after {
@@ -47,11 +49,8 @@ pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console
     }
 }
 
-fn print(
-    names: &[Snapshot],
-    heading: bool,
-    console: &Console,
-) -> Result<(), crate::failure::Failure> {
+/// Returns a table with a row for each name.
+pub(crate) fn table(names: &[Snapshot]) -> Table {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
         ("STATE", Align::Left),
@@ -85,7 +84,5 @@ fn print(
             freeze.map_or(&fields.reason, |freeze| &freeze.reason),
         ]);
     }
-    let (head, rows) = table.lines("");
-    let head = if heading { console.heading(&head) } else { String::new() };
-    console.data(&(head + &rows))
+    table
 }

@@ -19,6 +19,8 @@ pub(crate) mod revoke;
 pub(crate) mod run;
 #[cfg(feature = "server")]
 pub(crate) mod serve;
+#[cfg(feature = "top")]
+pub(crate) mod top;
 #[cfg(feature = "torture")]
 pub(crate) mod torture;
 pub(crate) mod wait;

@@ -77,6 +77,9 @@ pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Con
     }
 }
 
+#[cfg(all(feature = "redis", feature = "top"))]
+pub(crate) use set::{admin, table};
+
 #[cfg(feature = "redis")]
 mod set {
     use std::fmt::Write as _;
@@ -277,9 +280,19 @@ mod set {
         status.problem.is_none() && !status.works() && status.votes + waiting >= status.majority
     }
 
-    fn options(address: &Address) -> Result<QuorumOptions, Failure> {
+    /// Returns an operator's interface to the set; `None` if the engine is no quorum.
+    #[cfg(feature = "top")]
+    pub(crate) fn admin(address: &Address) -> Result<Option<QuorumAdmin>, Failure> {
+        is_quorum(address).then(|| Ok(admin_with(&options(address)?)?)).transpose()
+    }
+
+    fn is_quorum(address: &Address) -> bool {
         let scheme = address.url.split("://").next().unwrap_or_default();
-        if matches!(scheme, "redlock" | "redlocks") {
+        matches!(scheme, "redlock" | "redlocks")
+    }
+
+    fn options(address: &Address) -> Result<QuorumOptions, Failure> {
+        if is_quorum(address) {
             return QuorumOptions::from_url(&address.url).map_err(url_failure);
         }
         let shown = holdline::redact_url(&address.url);
@@ -351,7 +364,8 @@ mod set {
         text
     }
 
-    fn table(nodes: &[NodeStatus]) -> Table {
+    /// Returns a table with a row for each server.
+    pub(crate) fn table(nodes: &[NodeStatus]) -> Table {
         let mut table = Table::new(&[
             ("NODE", Align::Left),
             ("STATE", Align::Left),

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{common, fence};
-use crate::console::Console;
+use crate::console::{Console, Messages};
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -56,51 +56,14 @@ pub(crate) struct RevokeArgs {
 
 /// Revokes the grant and waits until it is gone.
 pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
-    let RevokeArgs { name, if_fencing_token: token, reason, now, .. } = arguments;
-    let operation =
-        Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
-    let left = match session.operate(&operation, console).await? {
-        OperationReply::NothingThere => return Err(not_held(arguments)),
-        OperationReply::Done
-        | OperationReply::Latch(_)
-        | OperationReply::Counting(_)
-        | OperationReply::Audit(_) => {
-            return done(arguments, console);
-        }
-        OperationReply::Notified { left } => left,
+    let RevokeArgs { name, if_fencing_token: token, reason, now, grace } = arguments;
+    let revocation = Revocation { name, token: *token, reason, now: *now, grace: *grace };
+    let notified = || {
+        console.info(&format!("{name}: the holder is notified, waiting until it stops"));
     };
-    console.info(&format!("{name}: the holder is notified, waiting until it stops"));
-    let grace = Instant::now() + arguments.grace;
-    let end = match left {
-        // The lease ends by itself: refused renewals make that certain.
-        Some(left) => Instant::now() + left.min(arguments.grace) + session.capabilities().lag,
-        None => grace + KILL_LIMIT,
-    };
-    let mut signalled = Signalled::default();
-    loop {
-        let Some(holder) = holder(arguments, session).await? else {
-            return done(arguments, console);
-        };
-        if Instant::now() >= end {
-            return Err(still_held(arguments, &holder));
-        }
-        if holder.live {
-            signalled
-                .signal(&holder, if Instant::now() >= grace { Signal::KILL } else { Signal::TERM });
-        }
-        tokio::time::sleep(POLL_PAUSE).await;
+    if !revocation.carry_out(session, notified, console).await? {
+        return Err(not_held(arguments));
     }
-}
-
-/// Reports that there is no such grant.
-pub(crate) fn not_held(arguments: &RevokeArgs) -> Failure {
-    let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
-    Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
-        .fix(format_args!("see who holds it: holdline who {name}"))
-}
-
-fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
-    let RevokeArgs { name, if_fencing_token: token, now, .. } = arguments;
     if *now {
         console.warn(&format!(
             "{name}: freed at once; the job that had it may still run and write, unless its \
@@ -115,24 +78,89 @@ fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
     Ok(Exit::Success)
 }
 
-async fn holder(arguments: &RevokeArgs, session: &Session) -> Result<Option<HolderView>, Failure> {
-    let snapshot = session.inspect(&arguments.name).await?;
-    let ours = |holder: &HolderView| holder.summary.token == Some(arguments.if_fencing_token);
-    Ok(snapshot.holders.into_iter().find(ours))
+/// Reports that there is no such grant.
+pub(crate) fn not_held(arguments: &RevokeArgs) -> Failure {
+    let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
+    Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
+        .fix(format_args!("see who holds it: holdline who {name}"))
 }
 
-fn still_held(arguments: &RevokeArgs, holder: &HolderView) -> Failure {
-    let name = &arguments.name;
-    let who = match (holder.pids.is_empty(), holder.summary.left) {
-        (false, _) => format!("processes {} keep it", join_pids(&holder.pids)),
-        (true, Some(left)) => {
-            format!("it ends in {} at the latest", holdline_core::snapshot::coarse(left))
+/// What is revoked, and how.
+pub(crate) struct Revocation<'a> {
+    /// The lock name.
+    pub(crate) name: &'a LockName,
+    /// The token of the grant; no other grant is affected.
+    pub(crate) token: FencingToken,
+    /// Why, for the holder.
+    pub(crate) reason: &'a str,
+    /// Free the name at once.
+    pub(crate) now: bool,
+    /// How long the holder may take to stop.
+    pub(crate) grace: Duration,
+}
+
+impl Revocation<'_> {
+    /// Revokes the grant and waits until it is gone; false if there is no such grant. `notified` is
+    /// called when the wait begins.
+    pub(crate) async fn carry_out(
+        &self,
+        session: &Session,
+        notified: impl FnOnce(),
+        messages: &dyn Messages,
+    ) -> Result<bool, Failure> {
+        let Revocation { name, token, reason, now, .. } = *self;
+        let operation =
+            Operation::Revoke { name: name.clone(), token, reason: reason.to_owned(), now };
+        let left = match session.operate(&operation, messages).await? {
+            OperationReply::NothingThere => return Ok(false),
+            OperationReply::Done
+            | OperationReply::Latch(_)
+            | OperationReply::Counting(_)
+            | OperationReply::Audit(_) => {
+                return Ok(true);
+            }
+            OperationReply::Notified { left } => left,
+        };
+        notified();
+        let grace = Instant::now() + self.grace;
+        let end = match left {
+            // The lease ends by itself: refused renewals make that certain.
+            Some(left) => Instant::now() + left.min(self.grace) + session.capabilities().lag,
+            None => grace + KILL_LIMIT,
+        };
+        let mut signalled = Signalled::default();
+        loop {
+            let Some(holder) = self.holder(session).await? else { return Ok(true) };
+            if Instant::now() >= end {
+                return Err(self.still_held(&holder));
+            }
+            if holder.live {
+                let is_over = Instant::now() >= grace;
+                signalled.signal(&holder, if is_over { Signal::KILL } else { Signal::TERM });
+            }
+            tokio::time::sleep(POLL_PAUSE).await;
         }
-        (true, None) => "its processes cannot be seen from here".into(),
-    };
-    let message =
-        format!("{name}: revoked, but still held by {}: {who}", Holder::inspected(holder));
-    Failure::busy(message).fix("wait for it, or free it with --now at the risk of two at work")
+    }
+
+    async fn holder(&self, session: &Session) -> Result<Option<HolderView>, Failure> {
+        let snapshot = session.inspect(self.name).await?;
+        let ours = |holder: &HolderView| holder.summary.token == Some(self.token);
+        Ok(snapshot.holders.into_iter().find(ours))
+    }
+
+    fn still_held(&self, holder: &HolderView) -> Failure {
+        let name = self.name;
+        let who = match (holder.pids.is_empty(), holder.summary.left) {
+            (false, _) => format!("processes {} keep it", join_pids(&holder.pids)),
+            (true, Some(left)) => {
+                format!("it ends in {} at the latest", holdline_core::snapshot::coarse(left))
+            }
+            (true, None) => "its processes cannot be seen from here".into(),
+        };
+        let message =
+            format!("{name}: revoked, but still held by {}: {who}", Holder::inspected(holder));
+        Failure::busy(message).fix("wait for it, or free it with --now at the risk of two at work")
+    }
 }
 
 /// The processes that were signalled, and with which signal: each only once.

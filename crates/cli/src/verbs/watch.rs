@@ -6,18 +6,17 @@ use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use holdline::watch::{Change, Coverage, EndedWhen, LockEvent, NamePattern, Round};
-use holdline::watch::{StoreWatch, WatchOptions};
+use holdline::watch::{Change, Coverage, EndedWhen, LockEvent, Round, StoreWatch};
 use holdline_core::snapshot::coarse;
 use holdline_core::{Escaped, GrantState, HolderView, WaiterView};
 use serde_json::{Value, json};
 
+use super::common::RoundArgs;
 use crate::config::Address;
 use crate::console::Console;
-use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::session::{NoStore, Session};
 use crate::view;
 
 /// How often to check whether the reader has gone, and whether there is a store by now.
@@ -32,24 +31,16 @@ const PAUSE: Duration = Duration::from_millis(500);
     holdline watch 'deploy/*' --json"
 )]
 pub(crate) struct WatchArgs {
-    /// Only names that match: `*` stands for any text, `?` for one character, after `\` a
-    /// character for itself; without a wildcard exactly this name
-    #[arg(default_value = "*", hide_default_value = true)]
-    pattern: String,
+    #[command(flatten)]
+    rounds: RoundArgs,
     /// Print renewals of leases too
     #[arg(long)]
     renewals: bool,
-    /// How long to pause between two rounds, from 100ms to 1h; longer if the store is slow
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "1s", value_parser = duration::any)]
-    every: Duration,
 }
 
 /// Prints changes until the reader of stdout has gone.
 pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Console) -> Outcome {
-    let pattern = NamePattern::new(&arguments.pattern)?;
-    let options = WatchOptions::default().with_interval(arguments.every);
-    options.validate().map_err(|error| Failure::usage(error).fix("give another --every"))?;
+    let (pattern, options) = arguments.rounds.checked()?;
     let mut said = false;
     // A store that is not there yet is not made: a misspelt directory would look like a good one.
     while let Some(no_store) = NoStore::at(&address)? {
@@ -61,49 +52,53 @@ pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Conso
             return Ok(Exit::Success);
         }
     }
-    let session_options = SessionOptions { read_only: true, ..SessionOptions::default() };
-    let session = Session::open(address, session_options).await?;
-    let mut watch = StoreWatch::new(session.client().clone(), pattern, options)?;
     let mut printer =
-        Printer { renewals: arguments.renewals, console, failing: false, coverage: None };
-    loop {
-        let round = {
-            let mut next = pin!(watch.next_round());
-            loop {
-                tokio::select! {
-                    biased;
-                    round = &mut next => break round,
-                    () = tokio::time::sleep(PAUSE) => {}
-                }
-                if console.reader_is_gone() {
-                    return Ok(Exit::Success);
-                }
-            }
-        };
+        Printer { renewals: arguments.renewals, console, down_since: None, coverage: None };
+    let mut unprinted = Ok(());
+    let opening = Session::open_when_up(&address, |failure| {
+        if printer.down_since.is_none() {
+            console.info("waiting for the store");
+            unprinted = printer.down(SystemTime::now(), &failure.message);
+        }
+    });
+    let Some(session) = unless_gone(opening, console).await else { return Ok(Exit::Success) };
+    unprinted?;
+    let mut watch = StoreWatch::new(session?.client().clone(), pattern, options)?;
+    while let Some(round) = unless_gone(watch.next_round(), console).await {
         printer.round(&round)?;
-        if console.reader_is_gone() {
-            return Ok(Exit::Success);
+    }
+    Ok(Exit::Success)
+}
+
+/// Waits for what `work` comes to; `None` if the reader of stdout has gone before.
+async fn unless_gone<T>(work: impl Future<Output = T>, console: &Console) -> Option<T> {
+    let mut work = pin!(work);
+    while !console.reader_is_gone() {
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            () = tokio::time::sleep(PAUSE) => {}
         }
     }
+    None
 }
 
 /// Prints rounds.
 struct Printer<'a> {
     renewals: bool,
     console: &'a Console,
-    failing: bool,
+    /// Since when the store does not answer.
+    down_since: Option<SystemTime>,
     coverage: Option<Coverage>,
 }
 
 impl Printer<'_> {
     fn round(&mut self, round: &Round) -> Result<(), Failure> {
-        match &round.failing {
-            Some(failing) if !std::mem::replace(&mut self.failing, true) => {
-                let message = failing.error.to_string();
-                self.about_store(round.at, "store_down", &message)?;
-            }
-            None if std::mem::replace(&mut self.failing, false) => {
-                let away = round.recovered_after.unwrap_or_default();
+        match (&round.failing, self.down_since) {
+            (Some(failing), None) => self.down(round.at, &failing.error.to_string())?,
+            (None, Some(since)) => {
+                self.down_since = None;
+                let away = round.at.duration_since(since).unwrap_or_default();
                 self.about_store(round.at, "store_up", &format!("after {}", coarse(away)))?;
             }
             _ => {}
@@ -125,8 +120,15 @@ impl Printer<'_> {
             }
             return Ok(());
         }
-        let lines = round.changes.iter().filter(is_shown).map(|change| line(change, round.at));
+        let time = view::time_of_day(round.at);
+        let line = |change: &Change| format!("{time} {}\n", text(change));
+        let lines = round.changes.iter().filter(is_shown).map(line);
         self.console.data(&lines.collect::<String>())
+    }
+
+    fn down(&mut self, at: SystemTime, message: &str) -> Result<(), Failure> {
+        self.down_since = Some(at);
+        self.about_store(at, "store_down", message)
     }
 
     fn about_store(&self, at: SystemTime, event: &str, message: &str) -> Result<(), Failure> {
@@ -136,7 +138,7 @@ impl Printer<'_> {
             return self.console.object(&object);
         }
         let event = event.replace('_', " ");
-        self.console.data(&format!("{} {event}: {}\n", time_of_day(at), Escaped(message)))
+        self.console.data(&format!("{} {event}: {}\n", view::time_of_day(at), Escaped(message)))
     }
 }
 
@@ -191,8 +193,8 @@ fn object(change: &Change, at: SystemTime) -> Value {
     object
 }
 
-/// Returns a change as one line.
-fn line(change: &Change, at: SystemTime) -> String {
+/// Returns a change in words, escaped.
+pub(crate) fn text(change: &Change) -> String {
     let Change { name, event, found, .. } = change;
     let text = match event {
         LockEvent::Granted { holder, .. } if *found => format!("held by {}", who(holder)),
@@ -231,7 +233,7 @@ fn line(change: &Change, at: SystemTime) -> String {
             format!("no longer frozen: {:.200}", Escaped(&freeze.reason))
         }
     };
-    format!("{} {name} {text}\n", time_of_day(at))
+    format!("{name} {text}")
 }
 
 fn who(holder: &HolderView) -> String {
@@ -244,21 +246,4 @@ fn contender(waiter: &WaiterView) -> String {
     let program = if fields.program.is_empty() { "another" } else { &fields.program };
     let pid = fields.pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default();
     format!("lease {}, {:.80}{pid}", waiter.lease_id, Escaped(program))
-}
-
-/// Returns a time of day in UTC.
-fn time_of_day(at: SystemTime) -> String {
-    let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
-    format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_of_day_are_of_utc() {
-        let at = UNIX_EPOCH + Duration::from_secs(86_400 * 3 + 3_600 * 13 + 60 * 5 + 9);
-        assert_eq!(time_of_day(at), "13:05:09Z");
-    }
 }

@@ -85,10 +85,27 @@ fn every_verb_has_the_documented_fields() {
     assert_eq!(fields(&json(&world, &revoke)), of_verb("revoke"));
     assert_eq!(fields(&json(&world, &["explain"])), of_verb("explain"));
     assert_eq!(fields(&json(&world, &["latch", "a"])), of_verb("latch"));
+    #[cfg(feature = "top")]
+    the_object_of_top(&world);
     let seal = json(&world, &["fence", "seal", "mark", "--token", "1"]);
     assert_eq!(fields(&seal), of_verb("fence seal"));
     assert_eq!(fields(&json(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));
     assert_eq!(fields(&json(&world, &["audit", "--limit", "1"])), of_verb("audit"));
+}
+
+#[cfg(feature = "top")]
+fn the_object_of_top(world: &World) {
+    let _holder = world.hold(&["t"]);
+    let _waiter = world.start(&["run", "t", "--", "true"]);
+    world.queued("t", 1);
+    let object = json(world, &["top", "--once", "t"]);
+    assert_eq!(fields(&object), of_verb("top --once"));
+    assert_eq!(fields(&object), documented("## The object of `top`"));
+    assert_eq!(fields(&object["names"][0]), documented("## A name: `who`"));
+    let (_, blocking) = DOCUMENT.split_once("Each of `blocking` is `{").expect("a sentence");
+    let blocking = blocking.split_once('}').expect("braces").0;
+    let blocking = blocking.split(", ").map(Into::into).collect();
+    assert_eq!(fields(&object["blocking"][0]), blocking);
 }
 
 #[cfg(feature = "torture")]

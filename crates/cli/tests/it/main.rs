@@ -68,6 +68,8 @@ mod stalls;
     feature = "zookeeper"
 ))]
 mod stores;
+#[cfg(all(feature = "redis", feature = "top"))]
+mod top;
 #[cfg(feature = "torture")]
 mod torture;
 mod transcript;

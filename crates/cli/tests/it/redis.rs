@@ -3,6 +3,7 @@
 mod faults;
 mod limits;
 mod secrets;
+mod watching;
 
 use std::process::Command;
 

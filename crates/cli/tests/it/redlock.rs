@@ -69,9 +69,13 @@ impl Redlock {
         output(&mut self.command(arguments))
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[&["--json"], arguments].concat());
         serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    }
+
+    pub(crate) fn kill(&self, server: usize) {
+        self.servers[server].kill();
     }
 
     fn states(&self) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 mod balanced;
 mod clients;
+mod watching;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::world::World;
 
 /// Reads events until one of this kind.
-fn event(watch: &crate::world::Running, kind: &str) -> Value {
+pub(crate) fn event(watch: &crate::world::Running, kind: &str) -> Value {
     for _ in 0..100 {
         let line = watch.line();
         let event: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -24,7 +24,7 @@ fn each_change_is_one_object() {
     let world = World::new();
     let mut holder = world.hold(&["--reason", "nightly", "job/a"]);
     let _other = world.hold(&["other"]);
-    let watch = world.start(&["watch", "job/*", "--json", "--every", "100ms"]);
+    let watch = world.start(&["watch", "job/*", "--json", "--interval", "100ms"]);
     let held = event(&watch, "granted");
     assert_eq!((&held["name"], &held["found"]), (&"job/a".into(), &true.into()));
     assert_eq!(held["holder"]["reason"], "nightly");
@@ -68,7 +68,7 @@ fn lines_for_people_are_escaped_and_a_signal_ends_it() {
 fn a_reader_that_has_gone_ends_it_silently() {
     let world = World::new();
     let _holder = world.hold(&["a"]);
-    let output = world.shell("holdline watch --every 100ms 2>err | head -n 1; cat err");
+    let output = world.shell("holdline watch --interval 100ms 2>err | head -n 1; cat err");
     assert!(output.stdout.contains(" a held by "), "{output:?}");
     assert_eq!(output.stdout.lines().count(), 1, "{output:?}");
 }
@@ -77,7 +77,12 @@ fn a_reader_that_has_gone_ends_it_silently() {
 fn wrong_patterns_and_pauses_are_refused() {
     let world = World::new();
     let _holder = world.hold(&["a"]);
-    for wrong in [&["watch", "a\\"][..], &["watch", "--every", "1ms"], &["watch", "a\u{7}*"]] {
+    for wrong in [
+        &["watch", "a\\"][..],
+        &["watch", "--interval", "1ms"],
+        &["watch", "--max-names", "0"],
+        &["watch", "a\u{7}*"],
+    ] {
         let output = world.run(wrong);
         assert_eq!(output.code, 64, "{wrong:?} {output:?}");
         assert_eq!(output.stdout, "");

@@ -1,0 +1,250 @@
+//! The pages that cover the tables: a name in detail, the servers, the forms and the help.
+
+use holdline_core::snapshot::coarse;
+use holdline_core::{Escaped, GrantState, HolderFields, HolderView, Snapshot};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
+
+use super::app::{App, NoNames, StoreState};
+use super::draw::{BOLD, Theme, contender, plain};
+use super::form::{Form, FormKind};
+use crate::table::cut;
+use crate::view;
+
+/// How many holders and waiters are shown in detail; all are counted.
+const SHOWN: usize = 50;
+
+const KEYS: [(&str, &str); 14] = [
+    ("1 .. 5, Tab", "held, waiting, blocking, nodes, events"),
+    ("Up Down j k", "select; PgUp PgDn Home End"),
+    ("Enter", "the selected name in detail; Enter or Esc closes it"),
+    ("/", "show rows that contain a text; Esc removes the filter"),
+    ("n t l w", "sort by name, time, lease left, waiters; again: reversed"),
+    ("Space", "pause: no rounds, and nothing changes on the screen"),
+    ("B", "revoke the selected grant, by its fencing token"),
+    ("f", "freeze the selected name"),
+    ("u", "end the freeze of the selected name"),
+    ("q, ^C", "quit"),
+    ("^Z", "suspend"),
+    ("", ""),
+    ("", "times and counts are those of the last round; what begins"),
+    ("", "and ends between two rounds is not seen"),
+];
+
+/// The name in detail.
+pub(super) fn name(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
+    let Some(detail) = &app.detail else { return };
+    let lines = match app.detailed() {
+        Some(snapshot) => lines(snapshot, theme),
+        None => vec![Line::from(vec![
+            Span::styled(plain(detail.name.as_str(), 600), BOLD),
+            Span::raw(": free, as of the last round"),
+        ])],
+    };
+    // Long lines are wrapped, so the number of rows depends on the width.
+    let width = usize::from(area.width.max(1));
+    let rows: usize = lines.iter().map(|line| line.width().div_ceil(width).max(1)).sum();
+    app.page = usize::from(area.height).max(1);
+    let last = rows.saturating_sub(app.page);
+    let Some(detail) = &mut app.detail else { return };
+    detail.scroll = detail.scroll.min(last);
+    let scroll = u16::try_from(detail.scroll).unwrap_or(u16::MAX);
+    let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false }).scroll((scroll, 0));
+    frame.render_widget(paragraph, area);
+}
+
+fn lines(snapshot: &Snapshot, theme: Theme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::from(vec![
+        Span::styled(Escaped(snapshot.name.as_str()).to_string(), BOLD),
+        Span::raw(format!(": {}", view::summary(snapshot))),
+    ])];
+    if let Some(freeze) = &snapshot.freeze {
+        let what = if freeze.active { "frozen" } else { "to be frozen after its holders" };
+        let left = coarse(freeze.left);
+        let text = format!("{what}, {left} left: {}", Escaped(&freeze.reason));
+        lines.push(Line::styled(text, theme.bad()));
+    }
+    lines.push(Line::default());
+    lines.push(Line::styled(format!("{} holding", snapshot.holder_count), BOLD));
+    for holder in snapshot.holders.iter().take(SHOWN) {
+        lines.extend(holder_lines(holder, theme));
+    }
+    more(&mut lines, snapshot.holder_count);
+    lines.push(Line::default());
+    lines.push(Line::styled(format!("{} waiting", snapshot.queue_length), BOLD));
+    for (at, waiter) in snapshot.queue.iter().take(SHOWN).enumerate() {
+        let fields = waiter.metadata.fields();
+        let waited = waiter.waited.map_or_else(|| "?".into(), coarse);
+        let who = Escaped(&contender(&waiter.metadata)).to_string();
+        let reason = reason(&fields);
+        lines.push(format!("  {} {waited} {} {who}{reason}", at + 1, waiter.mode).into());
+    }
+    more(&mut lines, snapshot.queue_length);
+    lines
+}
+
+fn more(lines: &mut Vec<Line<'static>>, count: usize) {
+    if count > SHOWN {
+        lines.push(format!("  and {} more", count - SHOWN).into());
+    }
+}
+
+fn reason(fields: &HolderFields) -> String {
+    let reason = Escaped(&fields.reason);
+    if fields.reason.is_empty() { String::new() } else { format!(": {reason}") }
+}
+
+fn holder_lines(holder: &HolderView, theme: Theme) -> Vec<Line<'static>> {
+    let HolderView { summary, state, .. } = holder;
+    let fields = summary.metadata.fields();
+    let token = summary.token.map_or_else(|| "none".into(), |token| token.to_string());
+    let since = summary.held_for.map_or_else(|| "?".into(), coarse);
+    let left = match summary.left {
+        Some(left) => format!("{} left", coarse(left)),
+        None => "live: as long as its processes".to_owned(),
+    };
+    let mut lines = vec![
+        format!("  token {token}  lease {}  {}", summary.lease_id, summary.mode).into(),
+        format!("  held {since}  {left}").into(),
+        format!("  {}{}", Escaped(&contender(&summary.metadata)), reason(&fields)).into(),
+    ];
+    if !fields.user.is_empty() {
+        lines.push(format!("  user {}", Escaped(&fields.user)).into());
+    }
+    if !holder.pids.is_empty() {
+        lines.push(format!("  kept by {}", crate::holder::join_pids(&holder.pids)).into());
+    }
+    for (key, value) in &fields.labels {
+        lines.push(format!("  label {}={}", Escaped(key), Escaped(value)).into());
+    }
+    match state {
+        GrantState::Held => {}
+        GrantState::Handed => lines.push("  handed over, not claimed yet".into()),
+        GrantState::Revoked(reason) => {
+            let text = format!("  revoked: {}", Escaped(reason));
+            lines.push(Line::styled(text, theme.bad()));
+        }
+    }
+    lines
+}
+
+/// The servers of a quorum, or the store.
+pub(super) fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let width = usize::from(area.width);
+    #[cfg(feature = "redis")]
+    if let Some(status) = &app.quorum {
+        let (heading, rows) = crate::verbs::quorum::table(&status.nodes).lines("");
+        let mut lines = vec![Line::styled(cut(heading.trim_end(), width), BOLD)];
+        lines.extend(rows.lines().map(|row| Line::from(cut(row, width))));
+        lines.push(Line::default());
+        lines.push(plain(&status.summary(), width).into());
+        for node in status.nodes.iter().filter(|node| node.problem.is_some()) {
+            let problem = node.problem.as_deref().unwrap_or_default();
+            let text = format!("{}: {}", plain(&node.address, 40), Escaped(problem));
+            lines.push(Line::styled(text, theme.bad()));
+            if let Some(fix) = &node.fix {
+                lines.push(format!("  to do: {}", Escaped(fix)).into());
+            }
+        }
+        return frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    }
+    let (state, style) = match &app.store {
+        StoreState::Opening => ("connecting".to_owned(), Style::new()),
+        StoreState::Up => ("up".to_owned(), Style::new()),
+        StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message)) => {
+            (plain(message, 300), Style::new())
+        }
+        StoreState::Down { message, .. } => (format!("down: {}", plain(message, 300)), theme.bad()),
+    };
+    let mut lines = vec![Line::styled(cut(&app.url, width), BOLD), Line::styled(state, style)];
+    if let Some(seen) = &app.seen {
+        lines.push(format!("the last complete round took {}", coarse(seen.took)).into());
+    }
+    lines.push(Line::default());
+    lines.push("`holdline doctor` checks its servers and their settings".into());
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+}
+
+/// A box in the middle.
+fn window(frame: &mut Frame<'_>, area: Rect, title: &str, lines: Vec<Line<'static>>) -> Rect {
+    let width = area.width.min(76);
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let x = area.x + (area.width - width) / 2;
+    let y = area.y + (area.height - height) / 2;
+    let area = Rect { x, y, width, height };
+    let block = Block::bordered().title(format!(" {title} "));
+    let inner = block.inner(area);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).block(block), area);
+    inner
+}
+
+/// The keys.
+pub(super) fn help(frame: &mut Frame<'_>, area: Rect) {
+    let line = |(key, does): (&str, &str)| {
+        Line::from(vec![Span::styled(format!(" {key:<12} "), BOLD), Span::raw(does.to_owned())])
+    };
+    window(frame, area, "keys", KEYS.map(line).to_vec());
+}
+
+/// A form, with the cursor in its field.
+pub(super) fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, theme: Theme) {
+    let room = usize::from(area.width.min(76)).saturating_sub(4);
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    let title = match &form.kind {
+        FormKind::Filter => "filter",
+        FormKind::Revoke { name, token, holder } => {
+            lines.push(plain(name.as_str(), room).into());
+            lines.push(format!("token {token}").into());
+            lines.push(cut(holder, room).into());
+            lines.push("The holder is notified and its job stopped with TERM.".into());
+            "revoke"
+        }
+        FormKind::Freeze { name } => {
+            lines.push(plain(name.as_str(), room).into());
+            lines.push("Nobody acquires it; its present holder keeps it.".into());
+            "freeze"
+        }
+        FormKind::Unfreeze { name } => {
+            lines.push(plain(name.as_str(), room).into());
+            lines.push("Enter ends the freeze.".into());
+            "unfreeze"
+        }
+    };
+    let first_field = lines.len();
+    let mut cursor = 0;
+    for (at, (label, text)) in form.fields.iter().enumerate() {
+        let shown = Escaped(text).to_string();
+        // The end of the text is shown, where it is typed.
+        let mut shown = shown.as_str();
+        while Span::raw(shown).width() + label.len() + 3 > room {
+            let mut rest = shown.chars();
+            rest.next();
+            shown = rest.as_str();
+        }
+        let line = format!("{label}: {shown}");
+        if at == form.at {
+            cursor = Span::raw(&line).width();
+        }
+        lines.push(Line::styled(line, if at == form.at { BOLD } else { Style::new() }));
+    }
+    match &form.error {
+        Some(error) => lines.push(Line::styled(cut(error, room), theme.bad())),
+        None => {
+            let keys = if form.fields.len() > 1 { "Tab next  " } else { "" };
+            lines.push(Line::styled(format!("{keys}Enter do it  Esc cancel"), theme.dim()));
+        }
+    }
+    let inner = window(frame, area, title, lines);
+    if !form.fields.is_empty() {
+        let row = u16::try_from(first_field + form.at).unwrap_or(0);
+        let column = u16::try_from(cursor).unwrap_or(0);
+        frame.set_cursor_position((
+            (inner.x + column).min(inner.right().saturating_sub(1)),
+            (inner.y + row).min(inner.bottom().saturating_sub(1)),
+        ));
+    }
+}

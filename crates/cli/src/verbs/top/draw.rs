@@ -1,0 +1,447 @@
+//! Draws the state on a terminal of any size; 80 columns and 24 rows show all that matters.
+//!
+//! - Invariant W1: text from outside is escaped and cut to its cell before it is drawn.
+//! - Invariant W2: only the rows on the screen are laid out, however many there are.
+//! - Invariant W3: colours only repeat what words say, so that nothing is lost without them.
+//!
+//! Read next: `detail`, the pages that cover the tables.
+
+use std::time::{Duration, SystemTime};
+
+use holdline_core::snapshot::coarse;
+use holdline_core::{Escaped, GrantState, HolderView, Metadata, Snapshot};
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Sparkline, Table};
+
+use super::app::{App, NoNames, Panel, StoreState};
+use super::blocking::{self, Node};
+use super::detail;
+use super::rows::{Row, Seen, Sort, SortKey};
+use crate::duration;
+use crate::table::cut;
+use crate::view;
+
+/// The smallest terminal that the screen is drawn on.
+const MIN_SIZE: (u16, u16) = (30, 6);
+
+/// The longest text of a cell, in characters: many characters can share one column.
+const MAX_CELL: usize = 600;
+
+/// The style of what is shown, with or without colours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Theme {
+    /// Whether colours are used.
+    pub(crate) color: bool,
+}
+
+impl Theme {
+    fn paint(self, color: Color) -> Style {
+        if self.color { Style::new().fg(color) } else { Style::new() }
+    }
+
+    pub(super) fn bad(self) -> Style {
+        self.paint(Color::Red).add_modifier(Modifier::BOLD)
+    }
+
+    fn note(self) -> Style {
+        self.paint(Color::Yellow)
+    }
+
+    pub(super) fn dim(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+}
+
+pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
+const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
+
+/// Returns text from outside for one line: escaped and cut.
+pub(super) fn plain(text: &str, width: usize) -> String {
+    let shown: String = Escaped(text).to_string().chars().take(MAX_CELL).collect();
+    cut(&shown, width)
+}
+
+/// Draws everything, and stores in the state how many rows fit.
+pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme, now: SystemTime) {
+    let area = frame.area();
+    if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
+        frame.render_widget("the terminal is too small; q quits", area);
+        return;
+    }
+    let [head, counts, tabs, body, foot] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    header(frame, head, app, theme, now);
+    draw_counts(frame, counts, app, theme);
+    draw_tabs(frame, tabs, app, theme);
+    if app.detail.is_some() {
+        detail::name(frame, body, app, theme);
+    } else {
+        page(frame, body, app, theme);
+    }
+    footer(frame, foot, app, theme);
+    if app.help {
+        detail::help(frame, body);
+    }
+    if let Some(form) = &app.form {
+        detail::form(frame, body, form, theme);
+    }
+}
+
+/// What the store is and does, and how old the rows are.
+fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: SystemTime) {
+    let age = |at: SystemTime| coarse(now.duration_since(at).unwrap_or_default());
+    let (state, style) = match &app.store {
+        StoreState::Opening => ("connecting".to_owned(), theme.note()),
+        StoreState::Up => ("up".to_owned(), theme.paint(Color::Green)),
+        StoreState::NoNames(NoNames::Unlisted(_)) => {
+            ("names cannot be listed".to_owned(), theme.note())
+        }
+        StoreState::NoNames(NoNames::NoStore(_)) => ("no store yet".to_owned(), theme.note()),
+        StoreState::Down { message, since } => {
+            (format!("DOWN for {}: {}", age(*since), plain(message, 200)), theme.bad())
+        }
+    };
+    let seen = match &app.seen {
+        Some(seen) if app.store == StoreState::Up && !app.paused => {
+            format!("round {}, every {}", coarse(seen.took), duration::written(app.interval))
+        }
+        Some(seen) => format!("as of {}, {} ago", view::time_of_day(seen.at), age(seen.at)),
+        None => "nothing seen yet".to_owned(),
+    };
+    let right = if app.paused { format!("PAUSED {seen} ") } else { format!("{seen} ") };
+    let room = usize::from(area.width).saturating_sub(right.len() + 2);
+    // The state comes first if there is not room for both.
+    let url = cut(&app.url, room.saturating_sub(state.chars().count().min(room / 2) + 2));
+    let left = cut(&format!("{url}  {state}"), room);
+    let state = left.get(url.len()..).unwrap_or_default().to_owned();
+    let line = Line::from(vec![Span::styled(url, BOLD), Span::styled(state, style)]);
+    frame.render_widget(line, area);
+    frame.render_widget(Paragraph::new(right).alignment(Alignment::Right), {
+        let width = u16::try_from(area.width as usize - room).unwrap_or(area.width);
+        Rect { x: area.x + area.width - width, width, ..area }
+    });
+}
+
+/// How many there are, and how fast they change.
+fn draw_counts(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let counts = app.seen.as_ref().map(Seen::counts).unwrap_or_default();
+    let mut text =
+        format!("held {}  waiting {}  frozen {}", counts.held, counts.waiting, counts.frozen);
+    if let Some(last) = app.seen.as_ref().and_then(|seen| seen.left_out_after.as_ref()) {
+        text += &format!("  MORE after {}", plain(last.as_str(), 30));
+    }
+    let mut bars = Vec::new();
+    if let Some((flow, span)) = app.rates() {
+        let rate = |count: usize| format!("{:.1}", count as f64 / span.as_secs_f64());
+        text += &format!(
+            "  grants {}/s ends {}/s queued {}/s in {} ",
+            rate(flow.granted),
+            rate(flow.ended),
+            rate(flow.queued),
+            coarse(span),
+        );
+        bars = app.grants(20);
+    }
+    let text = cut(&text, usize::from(area.width));
+    let width = u16::try_from(Span::raw(&text).width()).unwrap_or(area.width);
+    frame.render_widget(text, area);
+    let rest = Rect { x: area.x + width, width: area.width.saturating_sub(width), ..area };
+    if rest.width > 8 {
+        frame.render_widget(Sparkline::default().data(bars).style(theme.paint(Color::Cyan)), rest);
+    }
+}
+
+fn draw_tabs(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let mut spans = Vec::new();
+    for (at, panel) in Panel::ALL.into_iter().enumerate() {
+        let style = if panel == app.panel { SELECTED } else { Style::new() };
+        spans.push(Span::styled(format!(" {} {} ", at + 1, panel.title()), style));
+    }
+    let sorts = matches!(app.panel, Panel::Held | Panel::Waiting);
+    if sorts {
+        let Sort { key, reversed } = app.sort;
+        let arrow = if reversed { ", reversed" } else { "" };
+        spans.push(Span::styled(format!("  sort: {}{arrow}", key.word()), theme.dim()));
+    }
+    if !app.filter.is_empty() {
+        spans.push(Span::styled(format!("  filter: {}", plain(&app.filter, 40)), theme.note()));
+    }
+    frame.render_widget(Line::from(spans), area);
+}
+
+fn footer(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let width = usize::from(area.width);
+    let (text, style) = match (&app.doing, &app.notice) {
+        (Some(doing), _) => (format!("{doing} ..."), theme.note()),
+        (None, Some(notice)) => {
+            (notice.text.clone(), if notice.is_error { theme.bad() } else { theme.note() })
+        }
+        (None, None) => (
+            "? help  / filter  Enter detail  Space pause  f freeze  B revoke  q quit".to_owned(),
+            theme.dim(),
+        ),
+    };
+    frame.render_widget(Span::styled(cut(&text, width), style), area);
+}
+
+fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
+    let has_heading = matches!(app.panel, Panel::Held | Panel::Waiting);
+    app.page = usize::from(area.height.saturating_sub(u16::from(has_heading))).max(1);
+    let len = app.len();
+    // The selected row is on the screen, and the last page is full.
+    app.first = app.first.min(app.selected).max((app.selected + 1).saturating_sub(app.page));
+    app.first = app.first.min(len.saturating_sub(app.page));
+    match app.panel {
+        Panel::Nodes => return detail::nodes(frame, area, app, theme),
+        _ if len == 0 => {
+            let text = cut(&nothing(app), usize::from(area.width));
+            return frame.render_widget(Span::styled(text, theme.dim()), area);
+        }
+        Panel::Held | Panel::Waiting => return table(frame, area, app, theme),
+        Panel::Blocking | Panel::Events => {}
+    }
+    let width = usize::from(area.width);
+    let mut lines = Vec::new();
+    if app.panel == Panel::Events {
+        let shown = app.shown_events().skip(app.first).take(app.page);
+        lines.extend(shown.map(|event| Line::from(cut(&event.text, width))));
+    } else if let Some(seen) = &app.seen {
+        let shown = app.lines.iter().skip(app.first).take(app.page);
+        lines.extend(shown.map(|line| tree_line(seen, line, width, theme)));
+    }
+    if let Some(line) = lines.get_mut(app.selected - app.first) {
+        *line = std::mem::take(line).style(SELECTED);
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Returns what an empty page says.
+fn nothing(app: &App) -> String {
+    let text = match (app.panel, &app.seen, &app.store) {
+        (_, _, StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message))) => {
+            return plain(message, 200);
+        }
+        (Panel::Events, ..) if app.filter.is_empty() => "nothing has changed yet",
+        (_, None, _) => "no names were seen yet",
+        _ if !app.filter.is_empty() => "nothing matches the filter; Esc removes it",
+        (Panel::Held, ..) => "no name is held",
+        _ => "nobody waits",
+    };
+    text.to_owned()
+}
+
+/// A table of holders or waiters, with the rows that fit.
+fn table(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let Some(seen) = &app.seen else { return };
+    let shown = &app.rows[app.first..(app.first + app.page).min(app.rows.len())];
+    let columns = columns(app.panel, usize::from(area.width));
+    let texts: Vec<Vec<String>> = shown
+        .iter()
+        .map(|row| columns.iter().map(|column| cell(app.panel, seen, *row, column.title)).collect())
+        .collect();
+    let widths = widths(&columns, &texts, usize::from(area.width));
+    let heading = columns.iter().map(|column| {
+        let style = if column.key == Some(app.sort.key) { BOLD.underlined() } else { BOLD };
+        Cell::from(Line::styled(column.title, style).alignment(column.alignment))
+    });
+    let rows = shown.iter().zip(&texts).enumerate().map(|(at, (row, texts))| {
+        let cells = columns.iter().zip(texts).zip(&widths).map(|((column, text), width)| {
+            Cell::from(Line::from(cut(text, *width)).alignment(column.alignment))
+        });
+        let is_selected = at + app.first == app.selected;
+        let style = match (is_selected, needs_attention(app.panel, seen, *row)) {
+            (true, _) => SELECTED,
+            (false, true) => theme.note(),
+            (false, false) => Style::new(),
+        };
+        TableRow::new(cells.collect::<Vec<_>>()).style(style)
+    });
+    let constraint = |width: &usize| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX));
+    let table = Table::new(rows.collect::<Vec<_>>(), widths.iter().map(constraint))
+        .header(TableRow::new(heading.collect::<Vec<_>>()))
+        .column_spacing(1);
+    frame.render_widget(table, area);
+}
+
+/// A column of a table.
+struct Column {
+    title: &'static str,
+    alignment: Alignment,
+    key: Option<SortKey>,
+}
+
+/// Returns the columns for a width; a narrow screen leaves out what matters least.
+fn columns(panel: Panel, width: usize) -> Vec<Column> {
+    let number = |title, key| Column { title, alignment: Alignment::Right, key };
+    let text = |title, key| Column { title, alignment: Alignment::Left, key };
+    let mut columns = match panel {
+        Panel::Waiting => vec![
+            text("NAME", Some(SortKey::Name)),
+            number("POS", None),
+            number("WAITED", Some(SortKey::Since)),
+            text("WAITER", None),
+            text("BLOCKED BY", None),
+        ],
+        _ => vec![
+            text("NAME", Some(SortKey::Name)),
+            number("HELD", Some(SortKey::Since)),
+            number("TOKEN", None),
+            number("LEFT", Some(SortKey::Left)),
+            number("WAIT", Some(SortKey::Waiters)),
+            text("HOLDER", None),
+            text("REASON", None),
+        ],
+    };
+    if width < 50 {
+        columns.truncate(3);
+    }
+    columns
+}
+
+/// Divides the width. Numbers are shown in full, since a token that is cut is another; texts share
+/// the rest, and none gets more than it needs.
+fn widths(columns: &[Column], texts: &[Vec<String>], width: usize) -> Vec<usize> {
+    let need = |at: usize| {
+        let cells = texts.iter().map(|row| Span::raw(&row[at]).width());
+        cells.chain([columns[at].title.len()]).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns.len()).map(need).collect();
+    let is_text = |at: &usize| columns[*at].alignment == Alignment::Left;
+    let mut shared: Vec<usize> = (0..columns.len()).filter(is_text).collect();
+    let fixed: usize = (0..columns.len()).filter(|at| !is_text(at)).map(|at| widths[at]).sum();
+    let mut rest = width.saturating_sub(fixed + columns.len().saturating_sub(1));
+    shared.sort_by_key(|&at| widths[at]);
+    let mut left = shared.len();
+    for at in shared {
+        widths[at] = widths[at].min(rest / left);
+        rest -= widths[at];
+        left -= 1;
+    }
+    widths
+}
+
+/// Returns the text of a cell, escaped.
+fn cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
+    plain(&raw_cell(panel, seen, row, column), MAX_CELL)
+}
+
+fn raw_cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
+    let snapshot = &seen.names[row.name];
+    let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), coarse);
+    match column {
+        "NAME" => return snapshot.name.as_str().to_owned(),
+        "WAIT" => return snapshot.queue_length.to_string(),
+        _ => {}
+    }
+    if panel == Panel::Waiting {
+        let Some((at, waiter)) =
+            row.entry.and_then(|entry| Some((entry, snapshot.queue.get(entry)?)))
+        else {
+            return String::new();
+        };
+        return match column {
+            "POS" => (at + 1).to_string(),
+            "WAITED" => time(waiter.waited),
+            "WAITER" => contender(&waiter.metadata),
+            _ => blocked_by(snapshot),
+        };
+    }
+    let Some(holder) = row.entry.and_then(|entry| snapshot.holders.get(entry)) else {
+        let freeze = snapshot.freeze.as_ref();
+        return match column {
+            "LEFT" => time(freeze.map(|freeze| freeze.left)),
+            "HOLDER" => "frozen".to_owned(),
+            "REASON" => freeze.map(|freeze| freeze.reason.clone()).unwrap_or_default(),
+            _ => String::new(),
+        };
+    };
+    match column {
+        "HELD" => time(holder.summary.held_for),
+        "LEFT" if holder.live => "live".to_owned(),
+        "LEFT" => time(holder.summary.left),
+        "TOKEN" => holder.summary.token.map(|token| token.to_string()).unwrap_or_default(),
+        "HOLDER" => contender(&holder.summary.metadata),
+        _ => match &holder.state {
+            GrantState::Revoked(reason) => format!("revoked: {reason}"),
+            GrantState::Handed => "handed over, not claimed yet".to_owned(),
+            GrantState::Held => match &snapshot.freeze {
+                Some(freeze) => format!("to be frozen: {}", freeze.reason),
+                None => holder.summary.metadata.fields().reason,
+            },
+        },
+    }
+}
+
+fn needs_attention(panel: Panel, seen: &Seen, row: Row) -> bool {
+    let snapshot = &seen.names[row.name];
+    let revoked = |holder: &HolderView| matches!(holder.state, GrantState::Revoked(_));
+    let holder = row.entry.and_then(|entry| snapshot.holders.get(entry));
+    snapshot.freeze.is_some() || (panel == Panel::Held && holder.is_some_and(revoked))
+}
+
+/// Returns a contender in a few words.
+pub(super) fn contender(metadata: &Metadata) -> String {
+    let fields = metadata.fields();
+    let program = if fields.program.is_empty() { "another" } else { &fields.program };
+    match (fields.pid, fields.host.is_empty()) {
+        (Some(pid), false) => format!("{program} ({pid} on {})", fields.host),
+        (Some(pid), true) => format!("{program} ({pid})"),
+        (None, false) => format!("{program} (on {})", fields.host),
+        (None, true) => program.to_owned(),
+    }
+}
+
+/// Returns who holds a name, in a few words.
+fn blocked_by(snapshot: &Snapshot) -> String {
+    if let Some(freeze) = snapshot.freeze.as_ref().filter(|freeze| freeze.active) {
+        return format!("frozen: {}", freeze.reason);
+    }
+    match (snapshot.holders.first(), snapshot.holder_count) {
+        (None, _) => "nobody: it is handed over next".to_owned(),
+        (Some(holder), 1) => contender(&holder.summary.metadata),
+        (Some(holder), count) => {
+            format!("{} and {} more", contender(&holder.summary.metadata), count - 1)
+        }
+    }
+}
+
+fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
+    let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), coarse);
+    let name = |at: usize| plain(seen.names[at].name.as_str(), 40);
+    let (text, style) = match line.node {
+        Node::Name { name: at, deadlock } => {
+            let snapshot = &seen.names[at];
+            let since = snapshot.holders.first().and_then(|holder| holder.summary.held_for);
+            let mark = if deadlock { "DEADLOCK " } else { "" };
+            let text = format!(
+                "{mark}{} blocks {}: held {} by {}",
+                name(at),
+                snapshot.queue_length,
+                time(since),
+                plain(&blocked_by(snapshot), 60),
+            );
+            (text, if deadlock { theme.bad() } else { BOLD })
+        }
+        Node::Waiter { name: at, waiter } => {
+            let waiter = &seen.names[at].queue[waiter];
+            let who = plain(&contender(&waiter.metadata), 60);
+            (format!("waits {} {who}", time(waiter.waited)), Style::new())
+        }
+        Node::Again { name: at } => (format!("holds {}, see there", name(at)), theme.dim()),
+        Node::More { waiters, .. } => (format!("and {waiters} more"), theme.dim()),
+    };
+    let indent = "  ".repeat(line.depth.min(width / 4));
+    Line::from(Span::styled(cut(&format!("{indent}{text}"), width), style))
+}
+
+#[cfg(test)]
+mod tests;

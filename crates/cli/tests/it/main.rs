@@ -5,6 +5,8 @@ mod alerts;
 mod any_of;
 mod child;
 mod clock;
+#[cfg(all(feature = "postgres", feature = "redis", feature = "server"))]
+mod demo;
 mod elect;
 #[cfg(all(
     feature = "etcd",

@@ -39,6 +39,8 @@ usage: cargo xtask VERB
   services sentinel | postgres | mariadb | etcd | etcd-cluster | zookeeper |
            zookeeper-ensemble [--count N]
                     real servers, until the end of the input or ^C
+  demo [--for SECONDS]
+                    the dashboard with contenders, a paused holder and a killed server, until ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     mysql, postgres, redis, redisson, and redis-leases, which takes a minute
   interop prepare   the other libraries that the interop tests run, from their registries";
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         }
         ["check", steps @ ..] => check::run(steps),
         ["services", words @ ..] => services::run(words),
+        ["demo", options @ ..] => services::demo(options),
         ["bench", sections @ ..] => bench::run(sections),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["guarantees"] => evidence::write(),

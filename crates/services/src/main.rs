@@ -4,7 +4,7 @@
 //! what it started.
 
 use holdline_services::{
-    ClusterConfig, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
+    ClusterConfig, Demo, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
     MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer, RedisCluster, RedisConfig,
     RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
@@ -12,7 +12,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 const USAGE: &str = "\
 usage: services redis [--count N] [--flavour debian|valkey|redis6|redis8]
@@ -24,25 +25,34 @@ usage: services redis [--count N] [--flavour debian|valkey|redis6|redis8]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
        services zookeeper [--count N]
        services zookeeper-ensemble [--count N]
+       services demo [--for SECONDS]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster
   or ensemble is three members, one of Redis three masters with a replica each, and its URL
-  names them all; `sentinel` is a master, two replicas and three sentinels, which grants at once.";
+  names them all; `sentinel` is a master, two replicas and three sentinels, which grants at once.
+  `demo` is a scene for the dashboard, with the program `holdline` that lies beside this one.";
 
 const MOST: usize = 100;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (count, kind) = match parse(&words) {
-        Ok(wanted) => wanted,
-        Err(says) => {
-            eprintln!("{says}\n{USAGE}");
-            return ExitCode::from(64);
-        }
+    let wrong = |says: String| {
+        eprintln!("{says}\n{USAGE}");
+        ExitCode::from(64)
     };
-    match serve(count, kind) {
+    let done = match words.as_slice() {
+        ["demo", options @ ..] => match parse_demo(options) {
+            Ok(limit) => demo(limit),
+            Err(says) => return wrong(says),
+        },
+        words => match parse(words) {
+            Ok((count, kind)) => serve(count, kind),
+            Err(says) => return wrong(says),
+        },
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(says) => {
             eprintln!("services: {says}");
@@ -182,9 +192,44 @@ fn parse(words: &[&str]) -> Result<(usize, Kind), String> {
     Ok((count, kind))
 }
 
-fn serve(count: usize, kind: Kind) -> Result<(), String> {
+/// For how long the demonstration goes on; none: until a signal.
+fn parse_demo(options: &[&str]) -> Result<Option<Duration>, String> {
+    match options {
+        [] => Ok(None),
+        ["--for", text] => {
+            let seconds = text.strip_suffix('s').unwrap_or(text).parse();
+            let says = |_| format!("--for takes seconds, such as 90s, not `{text}`");
+            seconds.map(|seconds| Some(Duration::from_secs(seconds))).map_err(says)
+        }
+        _ => Err(format!("what is `{}`?", options.join(" "))),
+    }
+}
+
+/// How often the demonstration looks whether something is due.
+const LOOK: Duration = Duration::from_millis(200);
+
+fn demo(limit: Option<Duration>) -> Result<(), String> {
+    let (_end, ended) = end_by_signal()?;
+    let here = std::env::current_exe().map_err(|why| format!("cannot find itself: {why}"))?;
+    eprintln!("demo: starting five Redis servers, a PostgreSQL and the dashboard");
+    let mut demo = Demo::start(&here.with_file_name("holdline")).map_err(|f| f.to_string())?;
+    println!("The dashboard: {}\n\nWhat to look at:\n{}", demo.url(), demo.script());
+    eprintln!("demo: running; ^C stops everything");
+    let start = Instant::now();
+    while limit.is_none_or(|limit| start.elapsed() < limit) {
+        if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+        demo.keep_going().map_err(|failure| failure.to_string())?;
+    }
+    eprintln!("demo: stopping");
+    drop(demo);
+    Ok(())
+}
+
+/// Reports the first signal that asks us to end, so that it does not kill us before the cleanup.
+fn end_by_signal() -> Result<(SyncSender<()>, Receiver<()>), String> {
     let cannot = |why: io::Error| format!("cannot wait for the end: {why}");
-    // From here on a signal is handled, so that it does not kill us before the cleanup.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (end, ended) = sync_channel(2);
     let by_signal = end.clone();
@@ -192,6 +237,11 @@ fn serve(count: usize, kind: Kind) -> Result<(), String> {
         signals.forever().next();
         let _ = by_signal.send(());
     });
+    Ok((end, ended))
+}
+
+fn serve(count: usize, kind: Kind) -> Result<(), String> {
+    let (end, ended) = end_by_signal()?;
     let servers = (0..count).map(|_| Server::start(kind)).collect::<Result<Vec<_>, _>>()?;
     let urls: String = servers.iter().map(|server| server.url() + "\n").collect();
     // A reader that has gone is the end as well.
@@ -210,6 +260,16 @@ fn serve(count: usize, kind: Kind) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_demonstration_has_a_limit_or_none() {
+        assert_eq!(parse_demo(&[]), Ok(None));
+        assert_eq!(parse_demo(&["--for", "5s"]), Ok(Some(Duration::from_secs(5))));
+        assert_eq!(parse_demo(&["--for", "5"]), Ok(Some(Duration::from_secs(5))));
+        for bad in [&["--for"][..], &["--for", "soon"], &["--for", "5h"], &["5s"]] {
+            assert!(parse_demo(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn arguments_are_understood_or_refused() {

@@ -6,6 +6,8 @@ mod any_of;
 mod audit;
 mod child;
 mod clock;
+#[cfg(all(feature = "postgres", feature = "redis", feature = "server"))]
+mod demo;
 mod elect;
 #[cfg(all(
     feature = "etcd",

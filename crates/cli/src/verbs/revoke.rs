@@ -5,10 +5,11 @@
 //! TERM at once, KILL after the grace. If a process still keeps the name then, the verb says so.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::{FencingToken, HolderView, LockName, Operation, OperationReply};
+use holdline_core::{Escaped, FencingToken, HolderView, LockName, Operation, OperationReply};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
@@ -39,9 +40,8 @@ pub(crate) struct RevokeArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
     name: LockName,
-    /// Only the grant with this token: a later holder is not affected
-    #[arg(long, value_name = "N", value_parser = fence::token)]
-    if_fencing_token: FencingToken,
+    #[command(flatten)]
+    grant: Grant,
     /// Why, for the holder
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -54,12 +54,50 @@ pub(crate) struct RevokeArgs {
     grace: Duration,
 }
 
+/// Which grant is meant.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Grant {
+    /// Only the grant with this token: a later holder is not affected
+    #[arg(long, value_name = "N", value_parser = fence::token)]
+    if_fencing_token: Option<FencingToken>,
+    /// Only this holder, by the id that `who` shows, or UUID:THREAD of a Redisson client: for
+    /// grants without a token, with `dialect=redisson` only
+    #[arg(long, value_name = "ID", requires = "now")]
+    if_holder: Option<String>,
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.if_fencing_token, &self.if_holder) {
+            (Some(token), _) => write!(f, "token {token}"),
+            (None, holder) => {
+                write!(f, "the id {}", Escaped(holder.as_deref().unwrap_or_default()))
+            }
+        }
+    }
+}
+
+impl RevokeArgs {
+    fn operation(&self) -> Operation {
+        let (name, reason) = (self.name.clone(), self.reason.clone());
+        match (self.grant.if_fencing_token, &self.grant.if_holder) {
+            (None, Some(holder)) => {
+                Operation::RevokeHolder { name, holder: holder.clone(), reason }
+            }
+            (token, _) => {
+                // One of the two is required.
+                let token = token.unwrap_or(FencingToken::MIN);
+                Operation::Revoke { name, token, reason, now: self.now }
+            }
+        }
+    }
+}
+
 /// Revokes the grant and waits until it is gone.
 pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
-    let RevokeArgs { name, if_fencing_token: token, reason, now, .. } = arguments;
-    let operation =
-        Operation::Revoke { name: name.clone(), token: *token, reason: reason.clone(), now: *now };
-    let left = match session.operate(&operation, console).await? {
+    let name = &arguments.name;
+    let left = match session.operate(&arguments.operation(), console).await? {
         OperationReply::NothingThere => return Err(not_held(arguments)),
         OperationReply::Done
         | OperationReply::Latch(_)
@@ -94,20 +132,24 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
 
 /// Reports that there is no such grant.
 pub(crate) fn not_held(arguments: &RevokeArgs) -> Failure {
-    let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
-    Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
+    let RevokeArgs { name, grant, .. } = arguments;
+    Failure::nothing(format_args!("{name}: nobody holds it with {grant}"))
         .fix(format_args!("see who holds it: holdline who {name}"))
 }
 
 fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
-    let RevokeArgs { name, if_fencing_token: token, now, .. } = arguments;
+    let RevokeArgs { name, grant, now, .. } = arguments;
     if *now {
+        let unless = match grant.if_fencing_token {
+            Some(token) => format!(", unless its resource refuses token {token}"),
+            None => String::new(),
+        };
         console.warn(&format!(
-            "{name}: freed at once; the job that had it may still run and write, unless its \
-             resource refuses token {token}"
+            "{name}: freed at once; the job that had it may still run and write{unless}"
         ));
     }
     if console.is_json() {
+        let token = grant.if_fencing_token;
         console.object(&json!({ "name": name, "fencing_token": token, "revoked": true }))?;
     } else {
         console.info(&format!("{name}: revoked"));
@@ -117,7 +159,7 @@ fn done(arguments: &RevokeArgs, console: &Console) -> Outcome {
 
 async fn holder(arguments: &RevokeArgs, session: &Session) -> Result<Option<HolderView>, Failure> {
     let snapshot = session.inspect(&arguments.name).await?;
-    let ours = |holder: &HolderView| holder.summary.token == Some(arguments.if_fencing_token);
+    let ours = |holder: &HolderView| holder.summary.token == arguments.grant.if_fencing_token;
     Ok(snapshot.holders.into_iter().find(ours))
 }
 

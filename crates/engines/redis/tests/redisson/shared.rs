@@ -367,13 +367,9 @@ async fn a_grant_without_a_token_is_revoked_by_the_id_of_its_holder() {
         let engine = engine(&server, parameters).await;
         behind(&server, &["HSET", "a", JAVA, "2"]);
         behind(&server, &["PEXPIRE", "a", "60000"]);
-        for other in ["", "4f1d2c3b-0000-4000-8000-00000000beef:32", JAVA.split_at(8).0, "*"] {
+        for other in ["", "4f1d2c3b-0000-4000-8000-00000000beef:32", "4f1d2c3", "*"] {
             let reply = Engine::operate(&engine, &revoke(other)).await.expect("answered");
-            let shown = engine.inspect(&name("a")).await.expect("answered").holders[0].clone();
-            if reply == OperationReply::Done {
-                assert_eq!(other, shown.summary.lease_id.to_string(), "the id that `who` shows");
-                behind(&server, &["HSET", "a", JAVA, "2"]);
-            }
+            assert_eq!(reply, OperationReply::NothingThere, "{other}");
         }
         let before = calls(&server, "publish");
         let reply = Engine::operate(&engine, &revoke(JAVA)).await.expect("answered");

@@ -261,7 +261,7 @@ pub(crate) async fn we_revoke_java(world: &World<'_>, name: &str) -> Case {
     release(guard).await
 }
 
-/// An operator of ours revokes a plain lock of Java's, which has no token, by its client and thread.
+/// An operator of ours revokes a plain lock of Java's by its client and thread: it has no token.
 pub(crate) async fn we_revoke_java_by_its_id(world: &World<'_>, name: &str) -> Case {
     let object = format!("lock {name}");
     let mut java = world.thread(name, "a");

@@ -211,6 +211,7 @@ impl Engine for TableEngine {
         };
         let name = match operation {
             Operation::Revoke { name, .. }
+            | Operation::RevokeHolder { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }

@@ -95,6 +95,8 @@ pub struct Capabilities {
     pub revoke: bool,
     /// Polite revoke: the holder is notified, and keeps the name for the rest of its lease.
     pub polite_revoke: bool,
+    /// Revoke of a holder by its id, forced.
+    pub revoke_holder: bool,
     /// Freeze and unfreeze.
     pub freeze: bool,
     /// Listing of names.
@@ -135,7 +137,8 @@ pub struct Capabilities {
 
 impl Capabilities {
     /// Returns the capabilities of the reference: the lock table with every feature. Latches,
-    /// counting semaphores and the audit trail are no part of it, and it is always fair.
+    /// counting semaphores, the audit trail and revoke by a holder's id are no part of it, and it
+    /// is always fair.
     pub fn reference(engine: &'static str, identity: impl Into<String>) -> Capabilities {
         Capabilities {
             engine,
@@ -148,6 +151,7 @@ impl Capabilities {
             queue: true,
             revoke: true,
             polite_revoke: true,
+            revoke_holder: false,
             freeze: true,
             list: true,
             live: false,

@@ -296,6 +296,16 @@ pub enum Operation {
         /// holder is notified and its renewals are refused.
         now: bool,
     },
+    /// Ends at once the hold of a holder that the store shows under this id, such as one of another
+    /// library, whose grants may have no token. The promise of exclusion does not cover that.
+    RevokeHolder {
+        /// The lock name.
+        name: LockName,
+        /// The holder's id, as [`Snapshot`](crate::Snapshot) shows it; another id changes nothing.
+        holder: String,
+        /// The operator's reason, at most 512 bytes.
+        reason: String,
+    },
     /// Takes the name before the queue as soon as it is free, so that no contender gets it.
     Freeze {
         /// The lock name.
@@ -350,6 +360,13 @@ impl Operation {
             Operation::Revoke { name, reason, now, .. } => {
                 check_revoke(capabilities, reason, *now).map_err(|error| error.with_name(name))
             }
+            Operation::RevokeHolder { name, reason, .. } => {
+                let checked = match capabilities.revoke_holder {
+                    true => check_reason(capabilities, reason),
+                    false => Err(self.unsupported(capabilities)),
+                };
+                checked.map_err(|error| error.with_name(name))
+            }
             Operation::Freeze { name, duration, reason } => {
                 let checked = check_freeze(capabilities, *duration, reason);
                 checked.map_err(|error| error.with_name(name))
@@ -381,6 +398,9 @@ impl Operation {
                 fencing_token: Some(*token),
                 ..record(if *now { "revoke_now" } else { "revoke" }).because(reason)
             },
+            Operation::RevokeHolder { holder, reason, .. } => {
+                record("revoke_now").because(&format!("holder {holder}: {reason}"))
+            }
             Operation::Freeze { reason, .. } => record("freeze").because(reason),
             Operation::Unfreeze { .. } => record("unfreeze"),
             Operation::RaiseFence { to } => {
@@ -404,12 +424,28 @@ impl Operation {
     pub fn name(&self) -> Option<&LockName> {
         match self {
             Operation::Revoke { name, .. }
+            | Operation::RevokeHolder { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }
             | Operation::Counting { name, .. } => Some(name),
             Operation::RaiseFence { .. } | Operation::Audit(_) => None,
         }
+    }
+
+    /// Makes the error of an engine that lacks the operation.
+    pub fn unsupported(&self, capabilities: &Capabilities) -> LockError {
+        capabilities.lacks(match self {
+            Operation::Revoke { .. } => "revoke",
+            Operation::RevokeHolder { .. } => {
+                "revoking a holder by its id: name its fencing token (`dialect=redisson` has it)"
+            }
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => "freeze",
+            Operation::RaiseFence { .. } => "an operation on all names at once",
+            Operation::Latch { .. } => "latches",
+            Operation::Counting { .. } => return capabilities.lacks_counting(),
+            Operation::Audit(_) => return capabilities.lacks_audit(),
+        })
     }
 }
 

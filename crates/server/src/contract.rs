@@ -171,6 +171,10 @@ pub(crate) async fn operate(
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Revoked, name).token(*token).reason(reason))
         }
+        Operation::RevokeHolder { name, reason, .. } => {
+            identity.may_on(Right::Operate, name.as_str())?;
+            Some(Event::of(What::Revoked, name).reason(reason))
+        }
         Operation::Freeze { name, reason, .. } => {
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Frozen, name).reason(reason))

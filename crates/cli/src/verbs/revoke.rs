@@ -5,10 +5,11 @@
 //! TERM at once, KILL after the grace. If a process still keeps the name then, the verb says so.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::{FencingToken, HolderView, LockName, Operation, OperationReply};
+use holdline_core::{Escaped, FencingToken, HolderView, LockName, Operation, OperationReply};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
@@ -39,9 +40,8 @@ pub(crate) struct RevokeArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
     name: LockName,
-    /// Only the grant with this token: a later holder is not affected
-    #[arg(long, value_name = "N", value_parser = fence::token)]
-    if_fencing_token: FencingToken,
+    #[command(flatten)]
+    grant: Grant,
     /// Why, for the holder
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -54,20 +54,55 @@ pub(crate) struct RevokeArgs {
     grace: Duration,
 }
 
+/// Which grant is meant: one of the two.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Grant {
+    /// Only the grant with this token: a later holder is not affected
+    #[arg(long, value_name = "N", value_parser = fence::token)]
+    if_fencing_token: Option<FencingToken>,
+    /// Only this holder, by the id that `who` shows, or UUID:THREAD of a Redisson client: for
+    /// grants without a token, with `dialect=redisson` only
+    #[arg(long, value_name = "ID", requires = "now")]
+    if_holder: Option<String>,
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(token) = self.if_fencing_token {
+            return write!(f, "token {token}");
+        }
+        write!(f, "the id {}", Escaped(self.if_holder.as_deref().unwrap_or_default()))
+    }
+}
+
 /// Revokes the grant and waits until it is gone.
 pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
-    let RevokeArgs { name, if_fencing_token: token, reason, now, grace } = arguments;
-    let revocation = Revocation { name, token: *token, reason, now: *now, grace: *grace };
+    let RevokeArgs { name, grant, reason, now, grace } = arguments;
     let notified = || {
         console.info(&format!("{name}: the holder is notified, waiting until it stops"));
     };
-    if !revocation.carry_out(session, notified, console).await? {
+    let was_held = match (grant.if_fencing_token, &grant.if_holder) {
+        (Some(token), _) => {
+            let revocation = Revocation { name, token, reason, now: *now, grace: *grace };
+            revocation.carry_out(session, notified, console).await?
+        }
+        (None, holder) => {
+            let holder = holder.clone().unwrap_or_default();
+            let (name, reason) = (name.clone(), reason.clone());
+            let operation = Operation::RevokeHolder { name, holder, reason };
+            session.operate(&operation, console).await? != OperationReply::NothingThere
+        }
+    };
+    if !was_held {
         return Err(not_held(arguments));
     }
+    let token = grant.if_fencing_token;
     if *now {
+        let unless = token.map(|token| format!(", unless its resource refuses token {token}"));
         console.warn(&format!(
-            "{name}: freed at once; the job that had it may still run and write, unless its \
-             resource refuses token {token}"
+            "{name}: freed at once; the job that had it may still run and write{}",
+            unless.unwrap_or_default()
         ));
     }
     if console.is_json() {
@@ -80,8 +115,8 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
 
 /// Reports that there is no such grant.
 pub(crate) fn not_held(arguments: &RevokeArgs) -> Failure {
-    let RevokeArgs { name, if_fencing_token: token, .. } = arguments;
-    Failure::nothing(format_args!("{name}: nobody holds it with token {token}"))
+    let RevokeArgs { name, grant, .. } = arguments;
+    Failure::nothing(format_args!("{name}: nobody holds it with {grant}"))
         .fix(format_args!("see who holds it: holdline who {name}"))
 }
 

@@ -84,9 +84,10 @@ fn run(
             Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
             Operation::Unfreeze { .. } => table.unfreeze()?,
             Operation::RaiseFence { .. } => Ok(OperationReply::Done),
-            Operation::Latch { .. } => Err(table.profile.lacks("latches")),
-            Operation::Counting { .. } => Err(table.profile.lacks_counting()),
-            Operation::Audit(_) => Err(table.profile.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&table.profile)),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -272,8 +272,8 @@ impl Engine for LocalEngine {
                 };
                 return self.shared.command(name, work, |reply| reply);
             }
-            Operation::Counting { .. } => {
-                return Answer::ready(Err(self.shared.capabilities.lacks_counting()));
+            Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
+                return Answer::ready(Err(operation.unsupported(&self.shared.capabilities)));
             }
             Operation::Audit(command) => {
                 let command = command.clone();
@@ -308,6 +308,7 @@ impl Engine for LocalEngine {
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
                 Operation::RaiseFence { .. }
+                | Operation::RevokeHolder { .. }
                 | Operation::Latch { .. }
                 | Operation::Counting { .. }
                 | Operation::Audit(_) => Ok(Ok(OperationReply::Done)),

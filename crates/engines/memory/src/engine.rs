@@ -258,7 +258,9 @@ impl Engine for MemoryEngine {
                 }
                 Ok(OperationReply::Latch(reply))
             }
-            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
+            Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
+                Err(operation.unsupported(&self.capabilities))
+            }
             Operation::Audit(command) => Ok(self.trail.lock().ask(command)),
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {

@@ -341,9 +341,10 @@ impl Inner {
             Operation::Unfreeze { name } => {
                 self.operated("unfreeze", &[Value::Bytes(&bytes(name))]).await
             }
-            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
-            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
-            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }

@@ -358,9 +358,10 @@ impl Inner {
                     .await;
                 replies::unfrozen(&rows?)
             }
-            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
-            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
-            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;

@@ -19,9 +19,10 @@ impl Store {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
-            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
-            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
-            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: the ensemble counts its transactions by itself, and anew \
                  after a restore",

@@ -40,6 +40,8 @@ pub struct Description {
     counting: bool,
     #[serde(default)]
     fair_on_request: bool,
+    #[serde(default)]
+    revoke_holder: bool,
     max_batch: usize,
 }
 
@@ -82,6 +84,7 @@ impl Description {
             latch: capabilities.latch,
             counting: capabilities.counting,
             fair_on_request: capabilities.fair_on_request,
+            revoke_holder: capabilities.revoke_holder,
             max_batch: capabilities.max_batch,
         }
     }
@@ -135,6 +138,7 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         latch: description.latch,
         counting: description.counting,
         fair_on_request: description.fair_on_request,
+        revoke_holder: description.revoke_holder,
         // The server records what it is asked to do, where its store or its file keeps that.
         audit: AuditTrail::Server,
         max_batch: description.max_batch.clamp(1, 128),
@@ -149,7 +153,7 @@ mod tests {
     fn all_but_name_identity_clock_audit_and_live_grants_cross_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
         (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
-        (inner.counting, inner.fair_on_request) = (true, true);
+        (inner.counting, inner.fair_on_request, inner.revoke_holder) = (true, true, true);
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = capabilities_of(serde_json::from_str(&text).expect("read")).expect("known");

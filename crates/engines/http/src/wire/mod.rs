@@ -353,6 +353,7 @@ pub fn hint_of(byte: u8) -> Option<Hint> {
 #[allow(missing_docs)]
 pub enum Operate {
     Revoke { name: LockName, token: FencingToken, reason: String, now: bool },
+    RevokeHolder { name: LockName, holder: String, reason: String },
     Freeze { name: LockName, duration: Duration, reason: String },
     Unfreeze { name: LockName },
     RaiseFence { to: FencingToken },
@@ -368,6 +369,9 @@ impl From<Operation> for Operate {
         match operation {
             Operation::Revoke { name, token, reason, now } => {
                 Operate::Revoke { name, token, reason, now }
+            }
+            Operation::RevokeHolder { name, holder, reason } => {
+                Operate::RevokeHolder { name, holder, reason }
             }
             Operation::Freeze { name, duration, reason } => {
                 Operate::Freeze { name, duration, reason }
@@ -393,6 +397,9 @@ impl From<Operate> for Operation {
         match operation {
             Operate::Revoke { name, token, reason, now } => {
                 Operation::Revoke { name, token, reason, now }
+            }
+            Operate::RevokeHolder { name, holder, reason } => {
+                Operation::RevokeHolder { name, holder, reason }
             }
             Operate::Freeze { name, duration, reason } => {
                 Operation::Freeze { name, duration, reason }

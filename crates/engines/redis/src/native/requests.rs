@@ -157,7 +157,9 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         Operation::RaiseFence { to } => return raise(context, *to),
         Operation::Latch { name, command } => return latch(context, name, *command),
         Operation::Audit(command) => return super::trail::call(context, command),
-        Operation::Counting { .. } => unreachable!("the capabilities of this dialect refuse it"),
+        Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
+            unreachable!("the capabilities of this dialect refuse it")
+        }
     };
     Call {
         script: &context.scripts.operate,

@@ -224,9 +224,10 @@ impl Inner {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
-            Operation::Latch { .. } => Err(self.capabilities.lacks("latches")),
-            Operation::Counting { .. } => Err(self.capabilities.lacks_counting()),
-            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
         }
     }
 

@@ -219,9 +219,10 @@ impl Verbs for QuorumEngine {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
-            Operation::Latch { .. } => Err(self.0.capabilities.lacks("latches")),
-            Operation::Counting { .. } => Err(self.0.capabilities.lacks_counting()),
-            Operation::Audit(_) => Err(self.0.capabilities.lacks_audit()),
+            other @ (Operation::RevokeHolder { .. }
+            | Operation::Latch { .. }
+            | Operation::Counting { .. }
+            | Operation::Audit(_)) => Err(other.unsupported(&self.0.capabilities)),
         }
     }
 

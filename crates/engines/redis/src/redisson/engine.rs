@@ -12,7 +12,7 @@ use holdline_core::{
 
 use super::counting;
 use super::names::Names;
-use super::replies::{self, State};
+use super::replies::{self, Held, State};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route, Sent};
 use super::wakes::{ChannelName, Wakes};
@@ -96,6 +96,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         revoke: fencing,
         // There is no way to notify a holder.
         polite_revoke: false,
+        revoke_holder: true,
         latch: true,
         counting: true,
         hand_off: HandOff::None,
@@ -271,7 +272,11 @@ impl Inner {
     ) -> Result<OperationReply, LockError> {
         match operation {
             Operation::Revoke { name, token, reason, .. } => {
-                self.revoke(name, *token, reason).await
+                let is_it = |held: &Held| held.view.summary.token == Some(*token);
+                self.revoke(name, is_it, Some(*token), reason).await
+            }
+            Operation::RevokeHolder { name, holder, reason } => {
+                self.revoke(name, |held| held.has_id(holder), None, reason).await
             }
             Operation::Latch { name, command } => {
                 let verbs = self.route.publish_verbs().await;
@@ -293,17 +298,22 @@ impl Inner {
         }
     }
 
-    /// Finds the grant with this token, and revokes it if it still has that.
+    /// Finds a grant, and revokes it if its holder still has it: with this token, if one is given.
     async fn revoke(
         &self,
         name: &LockName,
-        token: FencingToken,
+        is_it: impl Fn(&Held) -> bool,
+        token: Option<FencingToken>,
         reason: &str,
     ) -> Result<OperationReply, LockError> {
         let Some(state) = self.state(name).await? else { return Ok(OperationReply::NothingThere) };
-        let mut holders = state.holders.into_iter();
-        let found = holders.find(|held| held.view.summary.token == Some(token));
-        let Some(found) = found else { return Ok(OperationReply::NothingThere) };
+        let mut holders = state.holders.into_iter().filter(is_it);
+        let Some(found) = holders.next() else { return Ok(OperationReply::NothingThere) };
+        if holders.next().is_some() {
+            let message =
+                "several holders have this id: give the client and its thread, UUID:THREAD";
+            return Err(LockError::invalid(ENGINE, "holder", message));
+        }
         let verbs = self.route.publish_verbs().await;
         let left = found.view.summary.left;
         let call = || match found.lease_id {

@@ -172,6 +172,15 @@ fn held(
     Ok(Held { view, owner, lease_id: ours.then_some(id) })
 }
 
+impl Held {
+    /// Returns whether an operator means this holder: by the id that is shown of it, or as Redisson
+    /// writes it, `uuid:thread`.
+    pub(super) fn has_id(&self, id: &str) -> bool {
+        let owner = self.owner.strip_suffix(":write").unwrap_or(&self.owner);
+        !id.is_empty() && (owner == id || self.view.summary.lease_id.to_string() == id)
+    }
+}
+
 /// Returns what is known of a holder of Redisson's: its client, its thread, how often it holds.
 fn labels_of(field: &str, count: &str) -> BTreeMap<String, String> {
     let Some(owner) = JavaOwner::parse(field) else { return BTreeMap::new() };

@@ -186,7 +186,7 @@ impl RequestContext {
     ) -> Call {
         let mapped = self.names.map(name);
         let mut args = self.grant_args(found.lease_id);
-        args.push(token_digits(found.token));
+        args.push(found.token.map(token_digits).unwrap_or_default());
         args.push_number(millis(found.left.unwrap_or_default().max(MIN_TOMBSTONE)));
         args.push(found.reason);
         args.push(verbs);
@@ -194,11 +194,11 @@ impl RequestContext {
         self.call(&REVOKE, self.grant_keys(&mapped, found.lease_id), args)
     }
 
-    /// Ends the hold of a Redisson client, if it is still the one that drew this token.
+    /// Ends the hold of a Redisson client; if a token is given, only if the client has drawn it.
     pub(super) fn force(
         &self,
         name: &LockName,
-        (owner, token): (&str, FencingToken),
+        (owner, token): (&str, Option<FencingToken>),
         verbs: PublishVerbs,
     ) -> Call {
         let mapped = self.names.map(name);
@@ -208,7 +208,7 @@ impl RequestContext {
         self.names.push_fair_queue(&mut keys, &mapped);
         let mut args = Args::with_capacity(ROOM);
         args.push(owner);
-        args.push_number(token.get());
+        args.push(token.map(|token| token.to_string()).unwrap_or_default());
         args.push(verbs);
         args.push(&mapped.tag);
         self.call(&FORCE, keys, args)
@@ -253,7 +253,8 @@ impl RequestContext {
 /// A grant that an operator ends.
 pub(super) struct Revocation<'a> {
     pub(super) lease_id: LeaseId,
-    pub(super) token: FencingToken,
+    /// `None`: the lease id is enough.
+    pub(super) token: Option<FencingToken>,
     pub(super) left: Option<Duration>,
     pub(super) reason: &'a str,
 }

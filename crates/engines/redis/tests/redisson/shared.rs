@@ -354,3 +354,42 @@ async fn a_grant_is_revoked_by_its_token_and_wakes_those_that_wait() {
     );
     take(&engine, &request("a")).await;
 }
+
+#[tokio::test]
+async fn a_grant_without_a_token_is_revoked_by_the_id_of_its_holder() {
+    const JAVA: &str = "4f1d2c3b-0000-4000-8000-00000000beef:31";
+    let server = server();
+    let revoke = |holder: &str| {
+        let (name, holder) = (name("a"), holder.to_owned());
+        Operation::RevokeHolder { name, holder, reason: "why".into() }
+    };
+    for parameters in ["", "fencing=off"] {
+        let engine = engine(&server, parameters).await;
+        behind(&server, &["HSET", "a", JAVA, "2"]);
+        behind(&server, &["PEXPIRE", "a", "60000"]);
+        for other in ["", "4f1d2c3b-0000-4000-8000-00000000beef:32", "4f1d2c3", "*"] {
+            let reply = Engine::operate(&engine, &revoke(other)).await.expect("answered");
+            assert_eq!(reply, OperationReply::NothingThere, "{other}");
+        }
+        let before = calls(&server, "publish");
+        let reply = Engine::operate(&engine, &revoke(JAVA)).await.expect("answered");
+        assert_eq!((reply, calls(&server, "publish") - before), (OperationReply::Done, 1));
+
+        let held = request("a");
+        take(&engine, &held).await;
+        let shown = engine.inspect(&name("a")).await.expect("answered");
+        let id = shown.holders[0].summary.lease_id.to_string();
+        let reply = Engine::operate(&engine, &revoke(&id)).await.expect("answered");
+        assert_eq!(reply, OperationReply::Done, "one of ours");
+        let reply = asking::renew(&engine, &held, Purpose::Keep(held.hold)).await;
+        assert!(
+            matches!(&reply, Ok(RenewReply::Revoked { reason, .. }) if reason == "why"),
+            "{reply:?}"
+        );
+    }
+    behind(&server, &["HSET", "a", "mode", "write", &format!("{JAVA}:write"), "1"]);
+    let engine = engine(&server, "").await;
+    let error = Engine::operate(&engine, &revoke(JAVA)).await.expect_err("no lock of this kind");
+    assert!(error.to_string().contains("read/write"), "{error}");
+    assert_eq!(behind(&server, &["HLEN", "a"]), Reply::Integer(2), "nothing was changed");
+}

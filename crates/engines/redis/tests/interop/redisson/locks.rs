@@ -261,6 +261,34 @@ pub(crate) async fn we_revoke_java(world: &World<'_>, name: &str) -> Case {
     release(guard).await
 }
 
+/// An operator of ours revokes a plain lock of Java's by its client and thread: it has no token.
+pub(crate) async fn we_revoke_java_by_its_id(world: &World<'_>, name: &str) -> Case {
+    let object = format!("lock {name}");
+    let mut java = world.thread(name, "a");
+    java.take(&object, LONG).await?;
+    let lock_name = LockName::new(name).map_err(message_of)?;
+    let engine = &world.fenced.engine;
+    let shown = engine.inspect(&lock_name).await.map_err(message_of)?;
+    let fields = shown.holders.first().ok_or("no holder")?.summary.metadata.fields();
+    let label = |key: &str| fields.labels.get(key).cloned().unwrap_or_default();
+    let revoke = |thread: &str| {
+        let (name, reason) = (lock_name.clone(), "maintenance".to_owned());
+        let holder = format!("{}:{thread}", label("client"));
+        Operation::RevokeHolder { name, holder, reason }
+    };
+    let other = engine.operate(&revoke("0")).await.map_err(message_of)?;
+    ensure!(other == OperationReply::NothingThere, "another thread: {other:?}");
+    java.expect(&format!("mine {object}"), "true").await?;
+    let ours = waiting(&world.bare.client, name)?;
+    world.await_subscribers(name, CHANNEL, 1).await?;
+    let done = engine.operate(&revoke(&label("thread"))).await.map_err(message_of)?;
+    ensure!(done == OperationReply::Done, "its thread: {done:?}");
+    let guard = acquired(ours).await?;
+    java.expect(&format!("release {object}"), "not-held").await?;
+    ensure!(guard.is_valid(), "Java's late release changed our lock");
+    release(guard).await
+}
+
 /// The tokens of both are one rising history, with holders, re-entry and waiters of both.
 pub(crate) async fn one_history_of_tokens(world: &World<'_>, name: &str) -> Case {
     let object = format!("fenced {name}");

@@ -57,6 +57,7 @@ async fn objects(world: &World<'_>) -> Vec<(&'static str, Outcome)> {
         "renewals" => locks::renewals,
         "Java forces" => locks::java_forces_ours,
         "we revoke" => locks::we_revoke_java,
+        "we revoke by id" => locks::we_revoke_java_by_its_id,
         "tokens" => locks::one_history_of_tokens,
         "given up" => locks::waiters_give_up,
         "foreign" => locks::another_kind_is_foreign,

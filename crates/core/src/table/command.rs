@@ -87,7 +87,7 @@ fn run(
             other @ (Operation::RevokeHolder { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&table.profile)),
+            | Operation::Audit(_)) => Err(other.unsupported(table.profile)),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -112,8 +112,8 @@ impl Demo {
         actors.chain(redis).chain(own).collect()
     }
 
-    /// Does what is due: starts actors that have ended again, pauses the holder, and kills or starts
-    /// the server. To be called a few times a second.
+    /// Does what is due: starts actors that have ended again, pauses the holder, and kills or
+    /// starts the server. To be called a few times a second.
     ///
     /// # Errors
     /// The dashboard's server has ended, or an actor does not start.

@@ -86,7 +86,8 @@ pub(super) fn script(url: &str) -> String {
     let pages = pages.iter().map(|(path, shows)| format!("  {url}{path}\n      {shows}\n"));
     let quorum = format!(
         "  {server}/stores/quorum/dashboard/quorum\n      five Redis servers: one is killed, its \
-         locks go on; after 30 s it returns without\n      its memory, and votes when that is safe\n"
+         locks go on; after 30 s it returns without\n      its memory, and votes when that is \
+         safe\n"
     );
     pages.chain([quorum]).collect()
 }

@@ -3,6 +3,7 @@
 mod access;
 mod actions;
 mod audit;
+mod cost;
 mod ground;
 mod pages;
 mod past;

@@ -53,6 +53,9 @@ pub(super) const PAUSED_JOB: &[&str] = &[
     "run",
     "--lease",
     "5s",
+    // A short lease leaves time for a short grace only.
+    "--grace",
+    "1s",
     "--reason",
     "paused by the demo",
     "backup/orders",
@@ -85,7 +88,8 @@ pub(super) fn script(url: &str) -> String {
     ];
     let pages = pages.iter().map(|(path, shows)| format!("  {url}{path}\n      {shows}\n"));
     let quorum = format!(
-        "  {server}/stores/quorum/dashboard/quorum\n      five Redis servers: one is killed, its \
+        "  {server}/stores/quorum/dashboard/lock?name=cache%2Frebuild\n      a lock on the quorum; \
+         a quorum cannot list its names, so it has no table\n  {server}/stores/quorum/dashboard/quorum\n      five Redis servers: one is killed, its \
          locks go on; after 30 s it returns without\n      its memory, and votes when that is \
          safe\n"
     );

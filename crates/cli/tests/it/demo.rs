@@ -2,20 +2,26 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use holdline_services::Demo;
 
 use crate::world::output;
 
+/// Reached only by a failure.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// Lets the demonstration go on until a page shows all of this.
 fn shows(demo: &mut Demo, path: &str, all: &[&str]) {
     let server = demo.url().strip_suffix("/dashboard").expect("a page").to_owned();
+    let began = Instant::now();
     loop {
         demo.keep_going().expect("it goes on");
         let page = output(Command::new("curl").args(["-sS", &format!("{server}{path}")])).stdout;
         if all.iter().all(|text| page.contains(text)) {
             return;
         }
+        assert!(began.elapsed() < LIMIT, "{path} does not show {all:?}: {page}");
     }
 }
 
@@ -25,7 +31,7 @@ fn the_demo_shows_a_queue_a_killed_server_and_a_lost_lease_and_then_ends() {
     shows(&mut demo, "/dashboard/lock?name=deploy%2Fproduction", &["3 waiters", "3 of 3"]);
     shows(&mut demo, "/dashboard", &["is frozen for", "the audit has not signed"]);
     shows(&mut demo, "/stores/quorum/dashboard/quorum", &[">down<", "1 more may fail"]);
-    shows(&mut demo, "/stores/quorum/dashboard/locks", &["cache/rebuild", "cold cache"]);
+    shows(&mut demo, "/stores/quorum/dashboard/lock?name=cache%2Frebuild", &["cold cache"]);
     shows(&mut demo, "/dashboard/lock?name=backup%2Forders", &["perhaps expired"]);
     shows(&mut demo, "/dashboard/timeline?lost=yes", &["backup/orders", "perhaps expired"]);
     for page in demo.script().lines().filter_map(|line| line.trim().strip_prefix("http")) {

@@ -6,11 +6,14 @@ use crate::{Failure, Scratch, spawner};
 use rustix::process::Signal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// How long an actor may take to end: a job that ignores the signal is killed after 5 s.
 pub(super) const END: Duration = Duration::from_secs(15);
+
+/// The exit code of a command line that cannot be carried out.
+const USAGE_ERROR: i32 = 64;
 
 /// The program `holdline` and the URLs of the stores, the database's first.
 #[derive(Clone, Debug)]
@@ -93,8 +96,18 @@ impl Actor {
         self.process.child().as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
+    /// # Errors
+    /// It does not start, or its command is refused: it would be for ever.
     pub(super) fn start_again(&mut self) -> Result<(), Failure> {
         if self.has_ended() {
+            let status = self.process.child().as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = status
+                && status.code() == Some(USAGE_ERROR)
+            {
+                let shown = self.arguments.join(" ");
+                let refused = format!("`holdline {shown}` is refused");
+                return Err(Failure::because(refused, self.process.log()));
+            }
             self.held_since = None;
             // What one run says is enough to explain a failure.
             let _ = std::fs::remove_file(self.process.directory().join("server.log"));

@@ -53,6 +53,9 @@ pub(super) const PAUSED_JOB: &[&str] = &[
     "run",
     "--lease",
     "5s",
+    // A short lease leaves time for a short grace only.
+    "--grace",
+    "1s",
     "--reason",
     "paused by the demo",
     "backup/orders",
@@ -84,10 +87,17 @@ pub(super) fn script(url: &str) -> String {
         ("/contention", "which names and holders make others wait"),
     ];
     let pages = pages.iter().map(|(path, shows)| format!("  {url}{path}\n      {shows}\n"));
-    let quorum = format!(
-        "  {server}/stores/quorum/dashboard/quorum\n      five Redis servers: one is killed, its \
-         locks go on; after 30 s it returns without\n      its memory, and votes when that is \
-         safe\n"
-    );
-    pages.chain([quorum]).collect()
+    let quorum = [
+        (
+            "lock?name=cache%2Frebuild",
+            "a lock on five Redis servers, which cannot list their names",
+        ),
+        (
+            "quorum",
+            "one server is killed, the locks go on; after 30 s it is back without its memory",
+        ),
+    ];
+    let quorum = quorum
+        .map(|(page, shows)| format!("  {server}/stores/quorum/dashboard/{page}\n      {shows}\n"));
+    pages.chain(quorum).collect()
 }

@@ -44,7 +44,7 @@ impl Page {
             @if shared.stores.len() > 1 {
                 nav aria-label="Stores" {
                     ul {
-                        @for StoreEntry { store, base, .. } in &shared.stores {
+                        @for StoreEntry { store, base, .. } in viewer.stores() {
                             @let name = store.name();
                             @let current = (name == viewer.site.store.name()).then_some("true");
                             @let path = format!("{base}/dashboard{}", self.section);

@@ -3,7 +3,8 @@
 //! - L1: the browser has an id of 128 random bits in a cookie that scripts cannot read and other
 //!   sites cannot send. The server keeps a digest of the id, and a digest of the token.
 //! - L2: a session ends after [`LASTS`], at a logout, and with its token.
-//! - L3: at most [`MOST`] sessions are kept; one more ends the oldest.
+//! - L3: at most [`MOST`] sessions are kept, and [`MOST_OF_TOKEN`] of one token; one more ends the
+//!   oldest, of the same token if that has too many.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,6 +17,8 @@ use sha2::{Digest, Sha256};
 pub(crate) const LASTS: Duration = Duration::from_secs(12 * 60 * 60);
 /// How many sessions are kept.
 const MOST: usize = 1_000;
+/// How many sessions of one token are kept, so that no token ends the sessions of all others.
+const MOST_OF_TOKEN: usize = 50;
 
 type Key = [u8; 32];
 
@@ -37,11 +40,15 @@ impl Sessions {
     pub(crate) fn begin(&self, id: &str, token: TokenDigest, now: Instant) {
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| now.duration_since(session.began) < LASTS);
-        if sessions.len() >= MOST {
-            let oldest = sessions.iter().min_by_key(|(_, session)| session.began);
-            if let Some(oldest) = oldest.map(|(key, _)| *key) {
-                sessions.remove(&oldest);
-            }
+        let of_token = sessions.values().filter(|session| session.token == token).count();
+        let is_full = |session: &Session| match of_token >= MOST_OF_TOKEN {
+            true => session.token == token,
+            false => sessions.len() >= MOST,
+        };
+        let ends = sessions.iter().filter(|(_, session)| is_full(session));
+        let oldest = ends.min_by_key(|(_, session)| session.began).map(|(key, _)| *key);
+        if let Some(oldest) = oldest {
+            sessions.remove(&oldest);
         }
         sessions.insert(key(id), Session { token, began: now });
     }
@@ -56,5 +63,25 @@ impl Sessions {
     /// Ends a session.
     pub(crate) fn end(&self, id: &str) {
         self.0.lock().remove(&key(id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_logins_of_one_token_end_no_session_of_another() {
+        let (sessions, now) = (Sessions::default(), Instant::now());
+        let [ours, theirs] = ["a", "b"].map(TokenDigest::of);
+        let after = |ms| now + Duration::from_millis(ms);
+        sessions.begin("ours", ours, now);
+        for number in 0..2 * MOST as u64 {
+            sessions.begin(&format!("theirs-{number}"), theirs, after(number));
+        }
+        assert!(sessions.token("ours", after(5_000)).is_some(), "it goes on");
+        assert_eq!(sessions.0.lock().len(), 1 + MOST_OF_TOKEN);
+        assert!(sessions.token("theirs-0", after(5_000)).is_none(), "the oldest one has ended");
+        assert!(sessions.token("theirs-1999", after(5_000)).is_some());
     }
 }

@@ -188,6 +188,12 @@ impl Viewer {
         format!("{}/dashboard{path}", self.site.base())
     }
 
+    /// Returns the stores that they may use. The others have no name here.
+    pub(crate) fn stores(&self) -> impl Iterator<Item = &StoreEntry> {
+        let may_use = |entry: &&StoreEntry| entry.store.may_be_used_by(&self.identity).is_ok();
+        self.site.shared.stores.iter().filter(may_use)
+    }
+
     /// Returns whether they may revoke and freeze this name.
     pub(crate) fn may_operate(&self, name: &str) -> bool {
         self.identity.may_on(Right::Operate, name).is_ok()

@@ -166,7 +166,7 @@ impl Caller {
     }
 }
 
-/// The digest of a token that the server knew when it was made. It proves nothing to anybody else.
+/// The digest of a token. It proves nothing: whether the server knows the token is asked anew.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenDigest([u8; 32]);
 
@@ -281,7 +281,8 @@ impl Access {
 }
 
 impl TokenDigest {
-    pub(crate) fn of(token: &str) -> TokenDigest {
+    /// Computes the digest of a token, whether the server knows it or not.
+    pub fn of(token: &str) -> TokenDigest {
         TokenDigest(Sha256::digest(token.as_bytes()).into())
     }
 }

@@ -21,16 +21,14 @@ fn routes() -> Router<Site> {
 async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
     viewer.may_see_servers()?;
-    let shared = &viewer.site.shared;
-    let may_use = |entry: &&StoreEntry| entry.store.may_be_used_by(&viewer.identity).is_ok();
-    let stores = shared.stores.iter().filter(may_use);
-    let checked = stores.enumerate().map(async |(at, StoreEntry { store, checks, .. })| {
-        let result = match checks {
-            Some(checks) => checks.checkup.result().await,
-            None => None,
-        };
-        one(at, store.name(), checks.as_ref(), result.as_deref())
-    });
+    let checked =
+        viewer.stores().enumerate().map(async |(at, StoreEntry { store, checks, .. })| {
+            let result = match checks {
+                Some(checks) => checks.checkup.result().await,
+                None => None,
+            };
+            one(at, store.name(), checks.as_ref(), result.as_deref())
+        });
     let checked = join_all(checked).await;
     let main = html! {
         h1 { "Stores" }

@@ -95,6 +95,8 @@ async fn a_token_is_good_for_its_stores() {
     let (first, eu) = (crate::ground::store().await, crate::ground::store().await);
     let ground = Ground::of(first, vec![("eu", eu)], &config).await;
     let cookie = log_in(&ground, "s3cret").await;
-    assert_eq!(ground.get_with("/stores/eu/dashboard", &cookie).await.status, 200);
+    let page = ground.get_with("/stores/eu/dashboard", &cookie).await;
+    assert_eq!(page.status, 200);
+    assert!(!page.body.contains(">default<"), "no name of a store that is not theirs: {page:?}");
     assert_eq!(ground.get_with("/dashboard", &cookie).await.status, 403);
 }

@@ -68,9 +68,13 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
     let terms = terms(&wanted.text)?;
     let view = viewer.site.seen.fresh_view().await;
-    let mut rows: Vec<&Row> = view.rows.iter().filter(|row| wanted.has(row, &terms)).collect();
-    rows.retain(|row| viewer.identity.covers(row.lock.name.as_str()));
-    rows.sort_by(|one, other| compare(wanted.sort, one, other));
+    let rows = view.rows.iter().filter(|row| viewer.identity.covers(row.lock.name.as_str()));
+    let rows = rows.filter(|row| wanted.has(row, &terms));
+    // To read the fields of a holder costs more than to compare them: once for each row.
+    let mut rows: Vec<_> = rows.map(|row| (text_of(wanted.sort, row), row)).collect();
+    rows.sort_by(|(text, row), (other_text, other)| {
+        text.cmp(other_text).then_with(|| compare(wanted.sort, row, other))
+    });
     if wanted.descending {
         rows.reverse();
     }
@@ -96,7 +100,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                 div #locks-table.scroll tabindex="0" role="region" aria-label="Locks" {
                     table {
                         thead { tr { (heads(&viewer, &wanted)) } }
-                        tbody { @for row in shown { (table_row(&viewer, row)) } }
+                        tbody { @for (_, row) in shown { (table_row(&viewer, row)) } }
                     }
                 }
             }
@@ -178,18 +182,23 @@ fn occurs(row: &Row, field: Option<&str>, word: &str) -> bool {
         || row.lock.holders.iter().any(|holder| in_fields(&holder.summary.metadata.fields()))
 }
 
-fn compare(sort: &str, one: &Row, other: &Row) -> Ordering {
-    let text = |row: &Row, of: fn(HolderFields) -> String| {
-        row.first().map(|(holder, _)| of(holder.summary.metadata.fields()))
+/// Returns the text of a column of texts.
+fn text_of(sort: &str, row: &Row) -> Option<String> {
+    let of: fn(HolderFields) -> String = match sort {
+        "program" => |fields| fields.program,
+        "host" => |fields| fields.host,
+        "user" => |fields| fields.user,
+        _ => return None,
     };
-    let by_text = |of| text(one, of).cmp(&text(other, of));
+    row.first().map(|(holder, _)| of(holder.summary.metadata.fields()))
+}
+
+/// Compares by a column of no texts, then by name.
+fn compare(sort: &str, one: &Row, other: &Row) -> Ordering {
     let held_for = |row: &Row| row.first().and_then(|(holder, _)| holder.summary.held_for);
     let slack = |row: &Row| row.first().and_then(|(_, slack)| slack);
     let token = |row: &Row| row.first().and_then(|(h, _)| h.summary.token).map(FencingToken::get);
     let by_column = match sort {
-        "program" => by_text(|fields| fields.program),
-        "host" => by_text(|fields| fields.host),
-        "user" => by_text(|fields| fields.user),
         "since" => held_for(other).cmp(&held_for(one)),
         "slack" => slack(one).cmp(&slack(other)),
         "token" => token(one).cmp(&token(other)),

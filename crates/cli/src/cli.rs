@@ -193,7 +193,7 @@ fn fix(error: &clap::Error) -> &'static str {
     let absent = error.get(ContextKind::InvalidSubcommand);
     match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(missing))
-            if missing.iter().any(|argument| argument.starts_with("--if-fencing-token")) =>
+            if missing.iter().any(|argument| argument.contains("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
         }

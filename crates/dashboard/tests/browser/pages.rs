@@ -139,7 +139,7 @@ async fn each_page_reads_the_same_without_scripts() {
         let without = screen.eval(outline);
         screen.set_scripts(true);
         assert_eq!(without, with, "{page}");
-        assert!(without.as_str().is_some_and(|text| text.len() > 5), "{page}: {without}");
+        assert!(without.as_str().is_some_and(|text| text.len() >= 5), "{page}: {without}");
     }
 }
 

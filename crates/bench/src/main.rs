@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         ["server"] => server::section(),
+        ["dashboard"] => server::pages(),
         ["top"] => top::section(),
         [word] if word.starts_with(CROWD) => {
             let counts = word[CROWD.len()..].strip_prefix('=');
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
-                redis-scripts | redisson | redlock | sentinel | server | \
+                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS] | top";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
@@ -89,6 +90,7 @@ fn all() -> Result<(), rounds::Failure> {
     postgres::section()?;
     redis::section()?;
     server::section()?;
+    server::pages()?;
     top::section()?;
     server::crowd(USUAL_CROWD)
 }

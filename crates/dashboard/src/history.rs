@@ -23,9 +23,9 @@ const MOST_WAITS: usize = 20_000;
 /// How many overlaps and late renewals are kept.
 const MOST_NOTES: usize = 1_000;
 /// For how many names waiting is summed up.
-const MOST_NAMES: usize = 5_000;
+const MOST_NAMES: usize = 2_000;
 /// For how many holders of a name waiting is summed up.
-const MOST_HOLDERS: usize = 50;
+const MOST_HOLDERS: usize = 20;
 /// The longest pause between two rounds that counts as waiting.
 const LONGEST_STEP: Duration = Duration::from_secs(60);
 /// A renewal is late when less than this part of the lease was left.

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream;
-use holdline_server::OpenStream;
+use holdline_server::Counted;
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -28,7 +28,7 @@ pub(crate) fn routes() -> Router<Site> {
 }
 
 async fn follow(viewer: Viewer) -> Result<Response, Fault> {
-    let open = viewer.site.shared.server.open_stream()?;
+    let open = viewer.site.shared.server.open_stream(&viewer.identity)?;
     let follower = Follower {
         rounds: viewer.site.seen.rounds(),
         site: viewer.site,
@@ -49,7 +49,7 @@ struct Follower {
     rounds: tokio::sync::watch::Receiver<u64>,
     ends: Instant,
     began: bool,
-    _open: OpenStream,
+    _open: Counted,
 }
 
 impl Follower {

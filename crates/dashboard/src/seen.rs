@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use holdline::Client;
 use holdline::watch::{Coverage, NamePattern, Round, StoreWatch, WatchOptions};
 use holdline_server::Problem;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -34,7 +34,7 @@ pub(crate) struct Seen(Arc<Inner>);
 
 struct Inner {
     view: RwLock<Arc<View>>,
-    history: Mutex<History>,
+    history: RwLock<History>,
     looked: Mutex<Instant>,
     wake: Notify,
     hurry: Notify,
@@ -60,7 +60,7 @@ impl Seen {
     pub(crate) fn new(client: Client) -> (Seen, impl Future<Output = ()> + Send + 'static) {
         let seen = Seen(Arc::new(Inner {
             view: RwLock::default(),
-            history: Mutex::default(),
+            history: RwLock::default(),
             looked: Mutex::new(Instant::now()),
             wake: Notify::new(),
             hurry: Notify::new(),
@@ -116,7 +116,7 @@ impl Seen {
             return;
         }
         let rows: Vec<Row> = watch.names().map(row).collect();
-        self.0.history.lock().record(round.at, &round.changes, &rows);
+        self.0.history.write().record(round.at, &round.changes, &rows);
         let view = View {
             at: Some(round.at),
             took: round.took,
@@ -150,9 +150,9 @@ impl Seen {
         self.view()
     }
 
-    /// Returns the history; short uses only.
-    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
-        self.0.history.lock()
+    /// Returns the history. A page reads it while it is written, and keeps no other page waiting.
+    pub(crate) fn history(&self) -> RwLockReadGuard<'_, History> {
+        self.0.history.read()
     }
 
     /// Returns the number of the last round, and its changes.

@@ -4,7 +4,7 @@
 //!   engine protocol have one record for each action.
 //! - T2: an action goes on, and is recorded, when its client has left.
 //! - T3: a record that the store does not keep goes to the file `audit_file`. If that fails too,
-//!   the log says so; the action's answer never changes.
+//!   the log says so and a metric counts it; the action's answer never changes.
 //! - T4: a request that lacks the right is no action. It is not recorded: a client that may do
 //!   nothing must not be able to fill the trail.
 
@@ -41,7 +41,9 @@ impl App {
         let carried_out = tokio::spawn(async move {
             let reply = app.client.operate(&operation).await;
             if let Some(record) = operation.audit_record(&operator, &reply) {
-                app.record(record).await;
+                if !app.record(record).await {
+                    app.metrics.unrecorded(&app.store);
+                }
             }
             reply
         });
@@ -52,11 +54,12 @@ impl App {
         })
     }
 
-    async fn record(&self, record: AuditRecord) {
+    /// Returns whether the store or the file keeps the record.
+    async fn record(&self, record: AuditRecord) -> bool {
         let trail = self.client.capabilities().audit;
         if trail == AuditTrail::Store {
             match self.client.append_audit(record.clone()).await {
-                Ok(()) => return,
+                Ok(()) => return true,
                 Err(error) => tracing::warn!(%error, ?record, "the store has not kept a record"),
             }
         }
@@ -64,7 +67,7 @@ impl App {
             if trail == AuditTrail::None {
                 tracing::warn!(?record, "neither the store nor a file keeps this record");
             }
-            return;
+            return false;
         };
         let store = self.store.clone();
         let written = tokio::task::spawn_blocking(move || {
@@ -74,7 +77,7 @@ impl App {
             })
         });
         // The failure is in the log, and a panic is there too.
-        let _ = written.await;
+        matches!(written.await, Ok(Ok(())))
     }
 
     /// Returns records about names that somebody may operate on, the newest first.

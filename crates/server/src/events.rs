@@ -25,7 +25,7 @@ use utoipa::IntoParams;
 use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::input::Parameters;
-use crate::limits::OpenStream;
+use crate::limits::Counted;
 use crate::problem::{Problem, ProblemBody};
 
 /// How many events are kept.
@@ -267,7 +267,7 @@ pub(crate) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     identity.may_on(Right::View, &parameters.prefix)?;
-    let open = app.limits.stream()?;
+    let open = app.limits.stream(identity.name())?;
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     let (from, gap) = app.events.start(last);
     let changed = app.events.next.subscribe();
@@ -302,7 +302,7 @@ struct Reader {
     begins: Option<bool>,
     changed: watch::Receiver<u64>,
     ended: bool,
-    _open: OpenStream,
+    _open: Counted,
 }
 
 const GAP: &str = "event: gap\ndata: {}\n\n";

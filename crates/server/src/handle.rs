@@ -9,7 +9,7 @@ use http::request::Parts;
 
 use crate::access::{Caller, Identity, Right, TokenDigest};
 use crate::app::App;
-use crate::limits::OpenStream;
+use crate::limits::Counted;
 use crate::problem::Problem;
 
 /// A server, for pages that are served beside the API. Clones are the same one.
@@ -84,12 +84,12 @@ impl ServerHandle {
         self.app.draw_id().to_hex()
     }
 
-    /// Counts one more event stream, until the value is dropped.
+    /// Counts one more event stream of somebody, until the value is dropped.
     ///
     /// # Errors
-    /// The limit of the server is reached.
-    pub fn open_stream(&self) -> Result<OpenStream, Problem> {
-        self.app.limits.stream()
+    /// Their limit, or that of the server, is reached.
+    pub fn open_stream(&self, identity: &Identity) -> Result<Counted, Problem> {
+        self.app.limits.stream(identity.name())
     }
 
     /// Becomes ready when the server is to stop.

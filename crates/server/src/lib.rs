@@ -43,7 +43,7 @@ pub use access::{Identity, Right, TokenDigest};
 pub use app::DEFAULT_STORE;
 pub use config::{ConfigError, ServerConfig};
 pub use handle::{Login, ServerHandle, StoreHandle};
-pub use limits::OpenStream;
+pub use limits::Counted;
 pub use openapi::document;
 pub use problem::Problem;
 pub use serve::{Reloader, Server, ServerError};

@@ -21,6 +21,7 @@ pub(crate) struct Metrics {
     wait: Histogram,
     request_time: Histogram,
     lost: Family<Labels<1>, Counter>,
+    unrecorded: Family<Labels<1>, Counter>,
     waiting: Gauge,
     streams: Gauge,
     sessions: Gauge,
@@ -38,6 +39,7 @@ impl Metrics {
             wait: times(),
             request_time: times(),
             lost: Family::default(),
+            unrecorded: Family::default(),
             waiting: Gauge::default(),
             streams: Gauge::default(),
             sessions: Gauge::default(),
@@ -67,6 +69,11 @@ impl Metrics {
             self.wait.clone(),
         );
         registry.register("lost", "Leases that were lost", self.lost.clone());
+        registry.register(
+            "audit_unrecorded",
+            "Actions of operators of which neither the store nor the audit file has a record",
+            self.unrecorded.clone(),
+        );
         registry.register("waiting", "Requests that wait for a lock", self.waiting.clone());
         registry.register("event_streams", "Open event streams", self.streams.clone());
         registry.register("sessions", "Open sessions", self.sessions.clone());
@@ -88,6 +95,7 @@ impl Metrics {
     /// Begins the metrics of a store, which is taken to answer.
     pub(crate) fn store(&self, store: &str) {
         drop(self.lost.get_or_create(&of(store)));
+        drop(self.unrecorded.get_or_create(&of(store)));
         self.store_up(store, true);
     }
 
@@ -101,6 +109,11 @@ impl Metrics {
     /// Counts a lease that was lost.
     pub(crate) fn lost(&self, store: &str) {
         self.lost.get_or_create(&of(store)).inc();
+    }
+
+    /// Counts an operator's action of which there is no record.
+    pub(crate) fn unrecorded(&self, store: &str) {
+        self.unrecorded.get_or_create(&of(store)).inc();
     }
 
     /// Notes whether the store answers.

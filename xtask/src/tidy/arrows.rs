@@ -73,7 +73,7 @@ fn normal(from: Layer) -> &'static [Layer] {
         Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
         Layer::Conformance => &[Core, Library, Torture],
-        Layer::Bench => &[Core, Library, Server, Services],
+        Layer::Bench => &[Core, Library, Server, Dashboard, Services],
         Layer::Sim => &[Core, Library, Conformance],
         Layer::Cli => &[Core, Library, Memory, Engine, Server, Dashboard, Torture],
         Layer::Server => &[Core, Library, Memory, Engine],

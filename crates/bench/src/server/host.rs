@@ -1,12 +1,14 @@
 //! The processes that serve: a Holdline server, or the bare floor.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::routing::{delete, post};
+use axum::extract::Path;
+use axum::routing::{delete, get, post};
 use axum::serve::ListenerExt;
 use holdline::Client;
 use holdline_server::{Server, ServerConfig};
@@ -103,12 +105,14 @@ pub(crate) fn worker(words: &[&str]) -> Result<(), Failure> {
         match words {
             ["serve", store, waiters, streams] => {
                 let limits = format!(
-                    "[server.limits]\nwaiters_per_client = {waiters}\nevent_streams = {streams}\n"
+                    "[server.limits]\nwaiters_per_client = {waiters}\nevent_streams = {streams}\n\
+                     event_streams_per_client = {streams}\n"
                 );
                 let config = ServerConfig::from_toml(&limits)?;
                 let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
                 let client = Client::connect(store).await?;
                 let server = Server::bind(client.engine().clone(), &config).await?;
+                let server = holdline_dashboard::mount(server, &BTreeMap::new());
                 println!("{}", server.address());
                 server.run(stopped).await;
                 Ok(())
@@ -123,7 +127,8 @@ async fn floor(stopped: impl Future<Output = ()> + Send + 'static) -> Result<(),
     let json = [("content-type", "application/json")];
     let router = Router::new()
         .route("/v1/locks/{name}", post(async move |_: Bytes| (json, LEASE)))
-        .route("/v1/locks/{name}/leases/{id}", delete(async move |_: Bytes| (json, RELEASED)));
+        .route("/v1/locks/{name}/leases/{id}", delete(async move |_: Bytes| (json, RELEASED)))
+        .route("/text/{length}", get(async |Path(length): Path<usize>| "x".repeat(length)));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
     let listener = listener.tap_io(|stream| {

@@ -7,8 +7,10 @@
 mod crowd;
 mod cycles;
 mod host;
+mod pages;
 mod raw;
 
 pub(crate) use crowd::section as crowd;
 pub(crate) use cycles::section;
 pub(crate) use host::worker;
+pub(crate) use pages::section as pages;

@@ -51,27 +51,56 @@ fn a_lease_id_is_shown_to_its_holder_only() {
     assert!(world.run(&["who", "a"]).stdout.contains("00112233"));
 }
 
+/// What no output for people may have: control characters, and those that hide or reorder others.
+fn hides(text: &str) -> bool {
+    let is_hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}');
+    text.chars().any(|c| c != '\n' && (c.is_control() || is_hidden(c)))
+}
+
 #[test]
-fn names_and_reasons_cannot_reach_the_terminal() {
+fn hostile_texts_reach_no_terminal_and_break_no_line() {
     let world = World::new();
-    let name = "a\u{202e}b \u{200b}c 鎖";
-    let shown = "a\\u{202e}b \\u{200b}c 鎖";
-    let reason = "\u{1b}]0;owned\u{7}\u{1b}[2J\nholdline: all is well";
-    let mut holder = world.hold(&["--reason", reason, name]);
-    let wide = "x".repeat(512);
-    let _other = world.hold(&[&wide]);
-    for output in [
-        world.run(&["who", name]),
-        world.run(&["ls"]),
-        world.run(&["run", "--try", name, "true"]),
-        world.run(&["wait", name, "--wait", "10ms"]),
-    ] {
-        let seen = format!("{}{}", output.stdout, output.stderr);
-        assert!(seen.contains(shown), "{seen}");
-        assert!(!seen.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}']), "{seen:?}");
-        assert!(!seen.lines().any(|line| line == "holdline: all is well"), "{seen}");
+    for (number, hostile) in [
+        "a\u{202e}b \u{200b}c 鎖",
+        "\u{1b}]0;owned\u{7}\u{1b}[2J\nholdline: all is well",
+        "<script>alert(1)</script>\"'\\",
+        "\r\t\u{7f}\u{85}\u{9b}31m",
+        &"x".repeat(500),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // A name has no control characters; what else it has is for the holder to say.
+        let name: String = hostile.chars().filter(|c| !c.is_control()).collect();
+        let name = format!("{number} {name}");
+        let label = format!("team={}", hostile.replace('=', ""));
+        let mut holder = world.hold(&["--reason", hostile, "--label", &label, &name]);
+        let freeze = ["freeze", &name, "--for", "1h", "--reason", hostile];
+        for arguments in [
+            &["who", &name][..],
+            &["-v", "who", &name],
+            &["ls"],
+            &["run", "--try", &name, "true"],
+            &["wait", &name, "--wait", "10ms"],
+            &freeze,
+            &["run", "--try", &name, "true"],
+            &["audit"],
+            &["revoke", &name, "--if-fencing-token", "999999", "--reason", hostile],
+            &["check", &name, "--lease-id", hostile],
+            &["who", hostile],
+        ] {
+            let output = world.run(arguments);
+            let seen = format!("{}{}", output.stdout, output.stderr);
+            assert!(!hides(&seen), "{arguments:?}: {seen:?}");
+            assert!(!seen.lines().any(|line| line == "holdline: all is well"), "{seen}");
+        }
+        let shown = world.run(&["who", &name]).stdout;
+        let escaped = name.replace('\\', "\\\\");
+        let escaped = escaped.replace('\u{202e}', "\\u{202e}").replace('\u{200b}', "\\u{200b}");
+        assert!(shown.contains(&escaped), "{shown}");
+        let seen = world.who(&name);
+        assert_eq!(seen["holders"][0]["reason"], hostile, "JSON is exact");
+        holder.let_go();
+        assert_eq!(holder.code(), 3);
     }
-    assert_eq!(world.who(name)["holders"][0]["reason"], reason, "JSON is exact");
-    holder.let_go();
-    assert_eq!(holder.code(), 3);
 }

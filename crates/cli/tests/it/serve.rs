@@ -67,6 +67,45 @@ fn an_action_through_a_server_is_recorded_once_and_shown_through_it() {
     }
 }
 
+/// Names and reasons come from clients. Neither a line of the log nor an event can be made by one.
+#[test]
+fn hostile_texts_make_no_line_of_the_log_and_no_event() {
+    let world = World::new();
+    let server = Served::start(&world, "127.0.0.1:0", &["-v"]);
+    let mut curl = Command::new("curl");
+    let mut events = world.start_command(curl.args(["-sN", &format!("{}/v1/events", server.1)]));
+    assert_eq!(events.line(), ": open");
+    let hostile = "x\u{1b}[2J\u{202e}\n\ndata: {}\r\n\r\nholdline: all is well";
+    let name = "n\u{202e}<b>";
+    let through = ["--url", &server.1];
+    let run = |arguments: &[&str]| world.run(&[&through, arguments].concat());
+    assert_eq!(run(&["freeze", name, "--for", "1h", "--reason", hostile]).code, 0);
+    assert_eq!(run(&["run", "--try", name, "--reason", hostile, "--", "true"]).code, 75);
+    assert_eq!(run(&["unfreeze", name]).code, 0);
+    // Not one of the server's paths, so its log may have it.
+    let path = format!("{}/%1b%5b2J%0aholdline:%20all%20is%20well", server.1);
+    output(Command::new("curl").args(["-s", &path]));
+    let mut lines = Vec::new();
+    while !lines.iter().any(|line: &String| line.starts_with("event: unfrozen")) {
+        lines.push(events.line());
+    }
+    for line in &lines {
+        let known = ["", "id: ", "event: ", "data: {\"", ": "];
+        assert!(
+            known[1..].iter().any(|begin| line.starts_with(begin)) || line.is_empty(),
+            "{line:?}"
+        );
+        assert!(!line.contains(['\u{1b}', '\r']), "{line:?}");
+    }
+    server.0.signal(Signal::TERM);
+    let mut server = server.0;
+    while let Some(line) = server.next_said() {
+        assert!(!line.contains(['\u{1b}', '\r', '\u{202e}']), "{line:?}");
+        assert!(!line.starts_with("holdline: all is well"), "{line:?}");
+    }
+    assert_eq!(server.code(), 0);
+}
+
 const WALKED: [&str; 5] =
     ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
 

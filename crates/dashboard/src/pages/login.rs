@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::post;
-use http::header::SET_COOKIE;
+use http::header::{ORIGIN, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 
 use crate::fault::Fault;
@@ -20,6 +20,7 @@ pub(crate) fn routes() -> Router<Site> {
 
 async fn log_in(State(site): State<Site>, request: Request) -> Result<Response, Fault> {
     let shared = &site.shared;
+    let is_encrypted = shared.server.has_tls() || came_by_tls(request.headers());
     let mut fields = read_form(request.into_body()).await?;
     let token = fields.need("token")?;
     let next = fields.take("next").filter(|next| is_ours(next));
@@ -32,7 +33,7 @@ async fn log_in(State(site): State<Site>, request: Request) -> Result<Response, 
     };
     let id = shared.server.draw_secret();
     shared.sessions.begin(&id, login.digest, Instant::now());
-    Ok(with_cookie(&site, &id, LASTS.as_secs(), &next))
+    Ok(with_cookie(&site, (&id, is_encrypted), LASTS.as_secs(), &next))
 }
 
 async fn log_out(headers: HeaderMap, Form(viewer, fields): Form) -> Result<Response, Fault> {
@@ -41,11 +42,23 @@ async fn log_out(headers: HeaderMap, Form(viewer, fields): Form) -> Result<Respo
     if let Some(id) = shared.session(&headers) {
         shared.sessions.end(id);
     }
-    Ok(with_cookie(&viewer.site, "", 0, "/dashboard"))
+    let is_encrypted = shared.server.has_tls() || came_by_tls(&headers);
+    Ok(with_cookie(&viewer.site, ("", is_encrypted), 0, "/dashboard"))
 }
 
-fn with_cookie(site: &Site, id: &str, seconds: u64, next: &str) -> Response {
-    let secure = if site.shared.server.has_tls() { "; Secure" } else { "" };
+/// Whether the browser came by TLS. Behind a proxy that ends TLS only the browser knows, and says
+/// so in the `Origin` of a form. The server has checked that it is its own.
+fn came_by_tls(headers: &HeaderMap) -> bool {
+    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+}
+
+fn with_cookie(
+    site: &Site,
+    (id, is_encrypted): (&str, bool),
+    seconds: u64,
+    next: &str,
+) -> Response {
+    let secure = if is_encrypted { "; Secure" } else { "" };
     let cookie = format!(
         "{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
         site.shared.cookie

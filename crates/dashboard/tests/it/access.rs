@@ -45,6 +45,20 @@ async fn a_page_asks_for_a_token_and_a_session_replaces_it() {
 }
 
 #[tokio::test]
+async fn a_cookie_goes_over_tls_only_if_the_browser_came_by_tls() {
+    let ground = Ground::with(&token("ana", S3CRET, r#"["view"]"#, "")).await;
+    for (origin, is_secure) in [
+        ("", false),
+        ("Origin: http://localhost\r\n", false),
+        ("Origin: https://localhost\r\n", true),
+    ] {
+        let response = ground.post("/dashboard/login", origin, "token=s3cret").await;
+        let cookie = response.header("set-cookie").expect("a cookie");
+        assert_eq!(cookie.ends_with("; Secure"), is_secure, "{origin}{cookie}");
+    }
+}
+
+#[tokio::test]
 async fn a_login_leads_nowhere_else() {
     let ground = Ground::with(&token("ana", S3CRET, r#"["view"]"#, "")).await;
     for next in ["https%3A%2F%2Fevil.example", "%2F%2Fevil.example", "%2Fdashboard%5C.."] {

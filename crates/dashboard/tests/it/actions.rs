@@ -1,6 +1,6 @@
 //! Revoke, freeze and unfreeze by forms.
 
-use holdline::{LockName, Mutex};
+use holdline::{LockName, Mutex, RiskReason};
 
 use crate::ground::Ground;
 
@@ -28,7 +28,7 @@ async fn a_revoke_compares_the_token_that_was_shown() {
     let done = ground.post("/dashboard/lock/revoke", "", &form(&token, "")).await;
     let to = done.header("location").expect("a page").to_owned();
     assert_eq!((done.status, to.as_str()), (303, "/dashboard/lock?name=deploy&done=notified"));
-    guard.lost().await;
+    assert!(matches!(guard.at_risk().await, RiskReason::Revoked { .. }));
     let after = ground.get(&to).await.body;
     assert!(after.contains("The holder is notified"), "{after}");
 }

@@ -10,6 +10,7 @@ use holdline_server::{Server, ServerConfig};
 use holdline_services::RedisServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -43,6 +44,7 @@ pub(crate) struct Ground {
     pub(crate) client: Client,
     pub(crate) address: SocketAddr,
     running: JoinHandle<()>,
+    stop: Option<oneshot::Sender<()>>,
 }
 
 /// What the server has answered.
@@ -115,8 +117,17 @@ impl Ground {
         let server = Server::bind_stores(client.engine().clone(), others, &config).await;
         let server = holdline_dashboard::mount(server.expect("listens"), urls);
         let address = server.address();
-        let running = tokio::spawn(server.run(std::future::pending()));
-        Ground { client, address, running }
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        Ground { client, address, running, stop: Some(stop) }
+    }
+
+    /// Stops the server, and waits for its end.
+    pub(crate) async fn stop(&mut self) {
+        self.stop.take();
+        timeout(DEADLINE, &mut self.running).await.expect("it ends").expect("no panic");
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {
@@ -154,6 +165,11 @@ impl Ground {
 
     /// Reads the beginning of a stream until it contains a text.
     pub(crate) async fn follow(&self, path: &str, until: &str) -> String {
+        self.open(path, until).await.0
+    }
+
+    /// The same; the stream stays open.
+    pub(crate) async fn open(&self, path: &str, until: &str) -> (String, TcpStream) {
         let mut stream = TcpStream::connect(self.address).await.expect("connects");
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
@@ -167,7 +183,7 @@ impl Ground {
             }
         };
         timeout(DEADLINE, reads).await.expect("in time");
-        text
+        (text, stream)
     }
 
     /// Loads a page until it shows a text: the next look at the store shows it.

@@ -3,7 +3,10 @@
 use holdline::{Client, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
 
-use crate::ground::{Ground, store};
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
+
+use crate::ground::{DEADLINE, Ground, store};
 
 const PAGES: [&str; 8] = [
     "/dashboard",
@@ -207,4 +210,22 @@ async fn the_stream_says_that_a_page_is_out_of_date_and_no_more() {
     assert!(text.to_ascii_lowercase().contains("content-type: text/event-stream"), "{text}");
     assert!(!text.contains("secret-name"), "{text}");
     guard.release().await;
+}
+
+#[tokio::test]
+async fn an_open_page_keeps_no_server_from_its_end_and_one_client_cannot_have_all_streams() {
+    let limits = "[server.limits]\nevent_streams_per_client = 2\n";
+    let mut ground = Ground::with(limits).await;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        open.push(ground.open("/dashboard/live", "event: changed").await.1);
+    }
+    let refused = ground.get("/dashboard/live").await;
+    assert_eq!(refused.status, 429, "{refused:?}");
+    ground.stop().await;
+    for mut stream in open {
+        let mut rest = Vec::new();
+        timeout(DEADLINE, stream.read_to_end(&mut rest)).await.expect("in time").expect("ends");
+        assert!(rest.ends_with(b"0\r\n\r\n"), "the stream ends in order");
+    }
 }

@@ -142,4 +142,12 @@ async fn what_the_store_does_not_keep_goes_to_the_file_which_a_reload_opens_anew
     let wrong = ServerConfig::from_toml(&directory).expect("read");
     let error = ground.reloader.reload(&wrong).expect_err("no file").to_string();
     assert!(error.contains("audit_file"), "{error}");
+    let metrics = ground.ask("GET", "/metrics", "").await.body;
+    assert!(metrics.contains("holdline_audit_unrecorded_total{store=\"default\"} 0"), "{metrics}");
+
+    let without = ground.reloader.reload(&ServerConfig::from_toml("").expect("read"));
+    without.expect("good");
+    ground.ask("DELETE", "/v1/locks/a/freeze", "").await;
+    let metrics = ground.ask("GET", "/metrics", "").await.body;
+    assert!(metrics.contains("holdline_audit_unrecorded_total{store=\"default\"} 1"), "{metrics}");
 }

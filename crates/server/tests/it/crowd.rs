@@ -64,7 +64,10 @@ async fn take(
 async fn every_waiter_of_a_crowd_ends_rightly_and_nothing_is_left() {
     raise_file_limit();
     let most = NAMES * FOR_ONE_NAME;
-    let limits = format!("waiters_per_client = {most}\nevent_streams = {STREAMS}\n");
+    let limits = format!(
+        "waiters_per_client = {most}\nevent_streams = {STREAMS}\n\
+         event_streams_per_client = {STREAMS}\n"
+    );
     let ground = Ground::with(&format!("[server.limits]\n{limits}")).await;
     let mut held = Vec::new();
     for name in 0..NAMES {

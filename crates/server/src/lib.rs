@@ -18,6 +18,7 @@
 
 mod access;
 mod app;
+mod attempt;
 mod audit;
 mod config;
 mod contract;

@@ -12,6 +12,8 @@ const MAX_FIELD: usize = 200;
 /// A form with one or two fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
+    /// The store that it is about; that of the filter means nothing.
+    pub(crate) store: usize,
     /// What it is for.
     pub(crate) kind: FormKind,
     /// The labels and texts of its fields.
@@ -49,28 +51,33 @@ pub(crate) enum Typed {
 impl Form {
     /// Makes a form for the filter.
     pub(crate) fn filter(text: &str) -> Form {
-        Form::new(FormKind::Filter, vec![("filter", text.to_owned())])
+        Form::new(0, FormKind::Filter, vec![("filter", text.to_owned())])
     }
 
     /// Makes a form that asks why a grant is revoked.
-    pub(crate) fn revoke(name: LockName, token: FencingToken, holder: String) -> Form {
+    pub(crate) fn revoke(
+        store: usize,
+        name: LockName,
+        token: FencingToken,
+        holder: String,
+    ) -> Form {
         let kind = FormKind::Revoke { name, token, holder };
-        Form::new(kind, vec![("reason", String::new())])
+        Form::new(store, kind, vec![("reason", String::new())])
     }
 
     /// Makes a form that asks for how long a name is frozen, and why.
-    pub(crate) fn freeze(name: LockName) -> Form {
+    pub(crate) fn freeze(store: usize, name: LockName) -> Form {
         let fields = vec![("for", "10m".to_owned()), ("reason", String::new())];
-        Form { at: 1, ..Form::new(FormKind::Freeze { name }, fields) }
+        Form { at: 1, ..Form::new(store, FormKind::Freeze { name }, fields) }
     }
 
     /// Makes a form that asks whether to end a freeze.
-    pub(crate) fn unfreeze(name: LockName) -> Form {
-        Form::new(FormKind::Unfreeze { name }, Vec::new())
+    pub(crate) fn unfreeze(store: usize, name: LockName) -> Form {
+        Form::new(store, FormKind::Unfreeze { name }, Vec::new())
     }
 
-    fn new(kind: FormKind, fields: Vec<(&'static str, String)>) -> Form {
-        Form { kind, fields, at: 0, error: None }
+    fn new(store: usize, kind: FormKind, fields: Vec<(&'static str, String)>) -> Form {
+        Form { store, kind, fields, at: 0, error: None }
     }
 
     /// Returns the text of a field.

@@ -104,6 +104,8 @@ pub(crate) enum Action {
         token: FencingToken,
         /// Why.
         reason: String,
+        /// Free the name at once, without a word to its holder.
+        now: bool,
     },
     /// Freeze the name.
     Freeze {
@@ -125,7 +127,10 @@ impl Action {
     /// Returns what is being done.
     fn doing(&self) -> String {
         match self {
-            Action::Revoke { name, token, .. } => format!("revoking {name}, token {token}"),
+            Action::Revoke { name, token, now, .. } => {
+                let how = if *now { " now" } else { "" };
+                format!("revoking {name}, token {token}{how}")
+            }
             Action::Freeze { name, .. } => format!("freezing {name}"),
             Action::Unfreeze { name } => format!("ending the freeze of {name}"),
         }

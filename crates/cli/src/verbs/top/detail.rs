@@ -26,7 +26,7 @@ const KEYS: [(&str, &str); 15] = [
     ("n t l w", "sort by name, time, lease left, waiters; again: reversed"),
     ("s", "sort by store, if there are several"),
     ("Space", "pause: no rounds, and nothing changes on the screen"),
-    ("B", "revoke the selected grant, by its fencing token"),
+    ("B", "revoke the selected grant by its token: politely, or now"),
     ("f", "freeze the selected name"),
     ("u", "end the freeze of the selected name"),
     ("q, ^C", "quit"),
@@ -223,7 +223,10 @@ pub(super) fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, stores: &Stor
             lines.push(named(name));
             lines.push(format!("token {token}").into());
             lines.push(cut(holder, room).into());
-            lines.push("The holder is notified and its job stopped with TERM.".into());
+            lines.push("polite: the holder is notified, and its job is stopped with TERM".into());
+            lines.push("now: the name is free at once; its job may still run and write".into());
+            lines.push("   Only a resource that compares tokens refuses such a job.".into());
+            lines.push("   To choose it, press Tab and ^U, and type it in full.".into());
             "revoke"
         }
         FormKind::Freeze { name } => {

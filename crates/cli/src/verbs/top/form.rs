@@ -9,6 +9,9 @@ use crate::duration;
 /// The longest text that a field takes, in characters.
 const MAX_FIELD: usize = 200;
 
+/// What the field `how` of a revocation takes: the first one unless it is changed.
+const HOW: [&str; 2] = ["polite", "now"];
+
 /// A form with one or two fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
@@ -54,7 +57,8 @@ impl Form {
         Form::new(0, FormKind::Filter, vec![("filter", text.to_owned())])
     }
 
-    /// Makes a form that asks why a grant is revoked.
+    /// Makes a form that asks why a grant is revoked, and how. `now` must be typed in full, because
+    /// two may be at work then.
     pub(crate) fn revoke(
         store: usize,
         name: LockName,
@@ -62,7 +66,8 @@ impl Form {
         holder: String,
     ) -> Form {
         let kind = FormKind::Revoke { name, token, holder };
-        Form::new(store, kind, vec![("reason", String::new())])
+        let fields = vec![("reason", String::new()), ("how", HOW[0].to_owned())];
+        Form::new(store, kind, fields)
     }
 
     /// Makes a form that asks for how long a name is frozen, and why.
@@ -115,6 +120,9 @@ impl Form {
     fn accept(&mut self) -> Typed {
         let wrong = match self.kind {
             FormKind::Revoke { .. } if self.text(0).trim().is_empty() => Some(NO_REASON.to_owned()),
+            FormKind::Revoke { .. } if !HOW.contains(&self.text(1).trim()) => {
+                Some(format!("how: must be {} or {}", HOW[0], HOW[1]))
+            }
             FormKind::Filter | FormKind::Unfreeze { .. } | FormKind::Revoke { .. } => None,
             FormKind::Freeze { .. } => match duration::positive(self.text(0).trim()) {
                 Err(error) => Some(format!("for: {error}")),
@@ -133,7 +141,7 @@ impl Form {
         match self.kind {
             FormKind::Filter => None,
             FormKind::Revoke { name, token, .. } => {
-                Some(Action::Revoke { name, token, reason: first })
+                Some(Action::Revoke { name, token, reason: first, now: second == HOW[1] })
             }
             FormKind::Freeze { name } => {
                 let duration = duration::positive(&first).ok()?;

@@ -210,15 +210,18 @@ async fn act(address: &Address, action: Action) -> Result<String, Failure> {
     let session = Session::open(address.clone(), options).await?;
     let notes = Notes::default();
     let done = match action {
-        Action::Revoke { name, token, reason } => {
+        Action::Revoke { name, token, reason, now } => {
             let revocation = revoke::Revocation {
                 name: &name,
                 token,
                 reason: &reason,
-                now: false,
+                now,
                 grace: REVOKE_GRACE,
             };
             match revocation.carry_out(&session, || {}, &notes).await {
+                Ok(true) if now => Ok(format!(
+                    "{name}: freed at once, token {token}; its job may still run and write"
+                )),
                 Ok(true) => Ok(format!("{name}: revoked, token {token}")),
                 Ok(false) => Err(Failure::nothing(not_revoked(&session, &name, token).await)),
                 Err(failure) => Err(failure),

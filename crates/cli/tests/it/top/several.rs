@@ -60,7 +60,7 @@ fn the_locks_of_all_stores_are_shown_and_acted_on_where_they_are() {
         (screen.contains("\ndefault:") && screen.contains("\nbilling:")).then_some(())
     });
     top.keys("5");
-    top.sees("billing: job/a released, or its processes have ended");
+    top.sees("billing: job/a: revoked, token ");
     default.let_go();
     top.sees("default: job/a released, or its processes have ended");
     assert_eq!(top.quit("q"), 0);

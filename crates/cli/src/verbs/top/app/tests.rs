@@ -44,6 +44,8 @@ fn press(app: &mut App, keys: &str) -> Vec<Command> {
             '\n' => (KeyCode::Enter, KeyModifiers::NONE),
             '\u{1b}' => (KeyCode::Esc, KeyModifiers::NONE),
             '\u{3}' => (KeyCode::Char('c'), KeyModifiers::CONTROL),
+            '\u{15}' => (KeyCode::Char('u'), KeyModifiers::CONTROL),
+            '\t' => (KeyCode::Tab, KeyModifiers::NONE),
             character => (KeyCode::Char(character), KeyModifiers::NONE),
         };
         app.handle(Event::Key(KeyEvent::new(code, modifiers)), at(0))
@@ -53,7 +55,7 @@ fn press(app: &mut App, keys: &str) -> Vec<Command> {
 
 fn revoked(commands: Vec<Command>) -> (String, u64, String) {
     match <[Command; 1]>::try_from(commands) {
-        Ok([Command::Act(_, Action::Revoke { name, token, reason })]) => {
+        Ok([Command::Act(_, Action::Revoke { name, token, reason, now: false })]) => {
             (name.as_str().to_owned(), token.get(), reason)
         }
         other => panic!("{other:?}"),
@@ -73,6 +75,23 @@ fn the_token_that_was_shown_is_revoked_whatever_rounds_show_meanwhile() {
     app.handle(event(0, StoreEvent::Done(Err("no answer".to_owned()))), at(2));
     assert!(app.notice.as_ref().is_some_and(|notice| notice.is_error));
     assert!(press(&mut app, "B").is_empty() && app.form.is_some());
+}
+
+#[test]
+fn a_grant_is_revoked_now_only_if_that_is_typed_in_full() {
+    let mut app = app(one("a", 7));
+    press(&mut app, "Bback\t");
+    // The field has `polite` already.
+    assert!(press(&mut app, "now\n").is_empty());
+    let error = app.form.as_ref().and_then(|form| form.error.clone());
+    assert_eq!(error.as_deref(), Some("how: must be polite or now"));
+    let commands = press(&mut app, "\u{15}now\n");
+    let [Command::Act(0, action @ Action::Revoke { token, reason, now: true, .. })] = &commands[..]
+    else {
+        panic!("{commands:?}");
+    };
+    assert_eq!((token.get(), reason.as_str()), (7, "back"));
+    assert_eq!(action.doing(), "revoking a, token 7 now");
 }
 
 #[test]

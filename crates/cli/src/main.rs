@@ -16,6 +16,8 @@ mod failure;
 mod groups;
 mod holder;
 mod idle;
+#[cfg(any(feature = "server", feature = "top"))]
+mod named_urls;
 mod outer_locks;
 mod record;
 mod session;
@@ -107,7 +109,7 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
             // The screen is this thread's, so that no store can block a key.
             #[cfg(feature = "top")]
             if let Verb::Top(arguments) = verb {
-                return verbs::top::run(arguments, address, console);
+                return verbs::top::run(arguments, &cli.global.url, address, console);
             }
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(Box::pin(on_engine(verb, address, console)));
@@ -124,9 +126,11 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
         Verb::Explain(arguments) if arguments.url.is_some() => arguments.url.clone(),
         Verb::Doctor(arguments) if arguments.url.is_some() => arguments.url.clone(),
         #[cfg(feature = "server")]
-        Verb::Serve(_) => verbs::serve::default_url(&global.url),
+        Verb::Serve(_) => named_urls::default_url(&global.url),
+        #[cfg(feature = "top")]
+        Verb::Top(_) => named_urls::default_url(&global.url),
         _ if global.url.len() > 1 => {
-            let message = "--url: only `serve` has more than one engine";
+            let message = "--url: only `serve` and `top` have more than one engine";
             return Err(Failure::usage(message).fix("give --url once"));
         }
         _ => global.url.first().cloned(),

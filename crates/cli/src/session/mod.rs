@@ -15,8 +15,8 @@ use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutco
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
     AuditEntry, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities, Certainty,
-    ErrorKind, Escaped, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest, LockError,
-    LockName, Mode, Operation, OperationReply, Purpose, RenewReply, RenewRequest, Snapshot,
+    ErrorKind, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest, LockError, LockName,
+    Mode, Operation, OperationReply, Purpose, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 use rustix::process::Signal;
@@ -360,8 +360,8 @@ impl Session {
             AuditTrail::None => record::in_file(&record, &self.address.url, messages),
             AuditTrail::Store => {
                 if let Err(error) = self.client.append_audit(record.clone()).await {
-                    let action = Escaped(&record.action);
-                    messages.warn(&format!("{action}: not recorded in the audit trail: {error}"));
+                    let why = format!(" in the audit trail: {error}");
+                    messages.warn(&record::not_recorded(&record, why));
                     record::in_file(&record, &self.address.url, messages);
                 }
             }

@@ -188,6 +188,12 @@ pub(crate) struct RoundArgs {
 }
 
 impl RoundArgs {
+    /// Returns the pause between two rounds.
+    #[cfg(feature = "top")]
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval
+    }
+
     /// Returns the pattern and the options of the rounds.
     pub(crate) fn checked(&self) -> Result<(NamePattern, WatchOptions), Failure> {
         let pattern = NamePattern::new(&self.pattern)?;

@@ -34,7 +34,8 @@ pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console
                 console.object(&view::object(snapshot))?;
             }
         } else if !page.names.is_empty() {
-            let (head, rows) = table(&page.names).lines("");
+            let names = page.names.iter().map(|snapshot| ("", snapshot));
+            let (head, rows) = table(names).lines("");
             let head = if first { console.heading(&head) } else { String::new() };
             console.data(&(head + &rows))?;
         }
@@ -49,9 +50,10 @@ pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console
     }
 }
 
-/// Returns a table with a row for each name.
-pub(crate) fn table(names: &[Snapshot]) -> Table {
+/// Returns a table with a row for each name, behind the name of its store if that is not empty.
+pub(crate) fn table<'a>(names: impl Iterator<Item = (&'a str, &'a Snapshot)>) -> Table {
     let mut table = Table::new(&[
+        ("STORE", Align::Left),
         ("NAME", Align::Left),
         ("STATE", Align::Left),
         ("SINCE", Align::Right),
@@ -60,7 +62,7 @@ pub(crate) fn table(names: &[Snapshot]) -> Table {
         ("HOLDER", Align::Left),
         ("REASON", Align::Left),
     ]);
-    for snapshot in names {
+    for (store, snapshot) in names {
         let eldest = snapshot.holders.first().map(|holder| &holder.summary);
         let fields = eldest.map(|holder| holder.metadata.fields()).unwrap_or_default();
         let freeze = snapshot.freeze.as_ref().filter(|freeze| freeze.active);
@@ -75,6 +77,7 @@ pub(crate) fn table(names: &[Snapshot]) -> Table {
             .map(|pid| format!(" (pid {pid})"))
             .unwrap_or_default();
         table.row(&[
+            store,
             snapshot.name.as_str(),
             &view::summary(snapshot),
             &eldest.and_then(|holder| holder.held_for).map(coarse).unwrap_or_default(),

@@ -21,6 +21,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::named_urls;
 use crate::session::url_failure;
 
 /// The largest configuration file that is read.
@@ -84,32 +85,14 @@ fn scheme(config: &ServerConfig) -> &'static str {
     if config.has_tls() { "https" } else { "http" }
 }
 
-/// Returns the URL of the default store: the one without a name, or else the first one.
-pub(crate) fn default_url(urls: &[String]) -> Option<String> {
-    let nameless = urls.iter().find(|url| named(url).is_none());
-    let first = || urls.first().and_then(|url| named(url)).map(|(_, url)| url);
-    nameless.map(String::as_str).or_else(first).map(str::to_owned)
-}
-
-/// Splits `NAME=URL`. Before the `=` of a URL's parameter stands a scheme with its colon.
-fn named(url: &str) -> Option<(&str, &str)> {
-    url.split_once('=').filter(|(name, _)| !name.contains([':', '/', '?']))
-}
-
 /// Adds the stores of the command line.
 fn with_stores(config: ServerConfig, urls: &[String]) -> Result<ServerConfig, Failure> {
-    if urls.iter().filter(|url| named(url).is_none()).count() > 1 {
-        let message = "--url: only one store can be the one without a name";
-        return Err(Failure::usage(message).fix("name the others: --url NAME=URL"));
-    }
-    let config = urls.iter().filter_map(|url| named(url)).try_fold(config, |config, store| {
-        let (name, url) = store;
-        if has_password(url) {
-            let message = "--url: the URL holds a password, which every user of this machine can \
-                           read in the list of processes";
-            let fix = "put the URL into `[server.stores]` of a configuration file of mode 0600";
-            return Err(Failure::usage(message).fix(fix));
-        }
+    named_urls::check(
+        urls,
+        "put the URL into `[server.stores]` of a configuration file of mode 0600",
+    )?;
+    let named = urls.iter().filter_map(|url| named_urls::split(url));
+    let config = named.into_iter().try_fold(config, |config, (name, url)| {
         if config.stores().any(|(known, _)| known == name) {
             return Err(Failure::usage(format_args!("--url: there are two stores `{name}`")));
         }

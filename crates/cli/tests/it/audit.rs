@@ -87,7 +87,7 @@ fn an_action_that_no_store_records_goes_to_the_file_or_is_said_to_be_in_none() {
     let without = bump(None);
     assert!(without.code != 0, "{without:?}");
     let init = world.run(&["--url", url, "quorum", "init"]);
-    assert!(init.stderr.contains("quorum_init: not recorded"), "{init:?}");
+    assert!(init.stderr.contains("quorum init: not recorded"), "{init:?}");
     let file = world.path("audit.jsonl");
     let mut command = world.command(&["--url", url, "quorum", "init"]);
     let init = output(command.env("HOLDLINE_AUDIT_FILE", &file));
@@ -98,5 +98,25 @@ fn an_action_that_no_store_records_goes_to_the_file_or_is_said_to_be_in_none() {
     assert!(line["outcome"] == "refused" || line["outcome"] == "unknown", "{line}");
     assert_eq!(std::fs::metadata(&file).expect("a file").mode() & 0o777, 0o600);
     let init = output(command.env("HOLDLINE_AUDIT_FILE", world.path("")));
-    assert!(init.stderr.contains("warning: quorum_init: not recorded in"), "{init:?}");
+    assert!(init.stderr.contains("warning: quorum init: not recorded in"), "{init:?}");
+}
+
+#[test]
+#[cfg(feature = "redis")]
+fn an_action_without_the_right_to_the_trail_is_done_and_reported_as_it_was_typed() {
+    let world = World::new();
+    let server = holdline_services::RedisServer::start(holdline_services::RedisConfig::default());
+    let rule = "ACL SETUSER plain on >canary ~* &* +@all -xadd";
+    assert_eq!(server.raw().say(rule).expect("a reply").error(), None);
+    let url = format!("redis://plain:canary@{}", server.address());
+    let on_server = |line: &[&str]| output(world.command(line).env("HOLDLINE_URL", &url));
+    assert_eq!(on_server(&["acquire", "a", "--lease", "1h"]).code, 0);
+    let who: Value =
+        serde_json::from_str(&on_server(&["--json", "who", "a"]).stdout).expect("JSON");
+    let token = who["holders"][0]["fencing_token"].to_string();
+    let revoke = ["revoke", "a", "--now", "--if-fencing-token", &token, "--reason", "x"];
+    let revoked = on_server(&revoke);
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    let says = "warning: revoke --now: not recorded in the audit trail: ";
+    assert!(revoked.stderr.contains(says), "{revoked:?}");
 }

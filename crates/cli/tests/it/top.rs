@@ -2,6 +2,7 @@
 
 mod actions;
 mod pty;
+mod several;
 mod stores;
 
 use std::process::Command;
@@ -246,6 +247,10 @@ fn without_a_terminal_it_names_the_fix() {
         (&["top", "--json"], "add --once"),
         (&["top", "--once", "--interval", "1ms"], "give another --interval"),
         (&["top", "--once", "a\\"], "escapes nothing"),
+        (&["top", "--once", "--url", "local:", "--url", "memory:"], "only one store"),
+        (&["top", "--once", "--url", "a=local:", "--url", "a=memory:"], "two stores `a`"),
+        (&["top", "--once", "--url", "default=local:", "--url", "memory:"], "two stores `default`"),
+        (&["top", "--once", "--url", "a=redis://u:p@h", "--url", "memory:"], "password_file"),
     ] {
         let output = world.run(arguments);
         assert_eq!((output.code, output.stdout.as_str()), (64, ""), "{output:?}");

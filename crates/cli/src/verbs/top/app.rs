@@ -2,12 +2,14 @@
 //!
 //! `(state, event, now)` gives the next state and commands; `now` is for display only.
 //!
-//! - Invariant A1: what is revoked is the grant whose token was on the screen when `B` was pressed.
-//!   Rounds that arrive while its form is open change nothing about that.
+//! - Invariant A1: what is revoked is the grant whose token was on the screen when `B` was pressed,
+//!   in the store of its row. Rounds that arrive while its form is open change nothing about that.
 //! - Invariant A2: one command of an operator at a time.
 //! - Invariant A3: while it is paused, no round changes what is shown.
-//! - Invariant A4: a round that fails changes only the state of the store; the rows stay those of
+//! - Invariant A4: a round that fails changes only the state of its store; its rows stay those of
 //!   the last complete round, and the header says how old they are.
+//!
+//! Read next: `stores`, which has what each store does and has shown.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -18,19 +20,14 @@ use rustix::process::Signal;
 
 use super::blocking::{self, Node};
 use super::form::{Form, FormKind, Typed};
-use super::rows::{self, Row, Seen, Sort, SortKey};
+use super::rows::{self, Row, Sort, SortKey};
+use super::stores::{Flow, NamePosition, NoNames, Now, Seen, StoreState, StoreView, Stores};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::Holder;
 
 /// How many events are kept.
 const MAX_EVENTS: usize = 1_000;
-
-/// Over how much time rates are counted.
-pub(crate) const RATE_WINDOW: Duration = Duration::from_secs(60);
-
-/// How many rounds the rates keep: those of the window at the shortest interval.
-const MAX_ROUNDS: usize = 600;
 
 /// What happens to the screen.
 #[derive(Debug)]
@@ -39,15 +36,26 @@ pub(crate) enum Event {
     Key(KeyEvent),
     /// The terminal has another size, or time has passed: draw again.
     Redraw,
+    /// Something about a store.
+    Store {
+        /// Which.
+        store: usize,
+        /// What.
+        event: StoreEvent,
+    },
+    /// This program has failed.
+    Failed(Box<Failure>),
+    /// A signal asks this process to end.
+    Signal(Signal),
+}
+
+/// What happens to a store.
+#[derive(Debug)]
+pub(crate) enum StoreEvent {
     /// A round was complete.
     Round(Box<RoundSeen>),
     /// A round failed, or the store could not be opened.
-    Down {
-        /// Why.
-        message: String,
-        /// Since when.
-        since: SystemTime,
-    },
+    Down(String),
     /// There are no names to show.
     NoNames(NoNames),
     /// The state of the servers of a quorum.
@@ -55,10 +63,8 @@ pub(crate) enum Event {
     Quorum(Box<holdline::redlock::QuorumStatus>),
     /// An operator's command has ended.
     Done(Result<String, String>),
-    /// The store can never be used, or this program has failed.
-    Failed(Box<Failure>),
-    /// A signal asks this process to end.
-    Signal(Signal),
+    /// The store can never be used.
+    Unusable(Box<Failure>),
 }
 
 /// A complete round.
@@ -72,17 +78,6 @@ pub(crate) struct RoundSeen {
     pub(crate) flow: Flow,
 }
 
-/// How many changes of each kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Flow {
-    /// Grants.
-    pub(crate) granted: usize,
-    /// Ends of grants.
-    pub(crate) ended: usize,
-    /// New waiters.
-    pub(crate) queued: usize,
-}
-
 /// What the state machine wants done.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -92,10 +87,10 @@ pub(crate) enum Command {
     Suspend,
     /// Make no rounds, or go on.
     Pause(bool),
-    /// Make a round now.
-    Refresh,
-    /// Carry out an operator's command, which is answered by [`Event::Done`].
-    Act(Action),
+    /// Make a round of this store now.
+    Refresh(usize),
+    /// Carry out an operator's command in this store, which is answered by [`StoreEvent::Done`].
+    Act(usize, Action),
 }
 
 /// An operator's command.
@@ -109,6 +104,8 @@ pub(crate) enum Action {
         token: FencingToken,
         /// Why.
         reason: String,
+        /// Free the name at once, without a word to its holder.
+        now: bool,
     },
     /// Freeze the name.
     Freeze {
@@ -130,7 +127,10 @@ impl Action {
     /// Returns what is being done.
     fn doing(&self) -> String {
         match self {
-            Action::Revoke { name, token, .. } => format!("revoking {name}, token {token}"),
+            Action::Revoke { name, token, now, .. } => {
+                let how = if *now { " now" } else { "" };
+                format!("revoking {name}, token {token}{how}")
+            }
             Action::Freeze { name, .. } => format!("freezing {name}"),
             Action::Unfreeze { name } => format!("ending the freeze of {name}"),
         }
@@ -170,33 +170,6 @@ impl Panel {
     }
 }
 
-/// What the store does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreState {
-    /// It was not asked yet.
-    Opening,
-    /// The last round was complete.
-    Up,
-    /// Rounds fail.
-    Down {
-        /// Why.
-        message: String,
-        /// Since when.
-        since: SystemTime,
-    },
-    /// There are no names to show.
-    NoNames(NoNames),
-}
-
-/// Why there are no names to show, although nothing has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NoNames {
-    /// The local store does not exist yet.
-    NoStore(String),
-    /// The engine cannot list.
-    Unlisted(String),
-}
-
 /// What was done last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Notice {
@@ -209,6 +182,8 @@ pub(crate) struct Notice {
 /// The name in detail, and the holder that was selected with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Detail {
+    /// Its store.
+    pub(crate) store: usize,
     /// The name.
     pub(crate) name: LockName,
     /// The first line that is shown.
@@ -219,26 +194,23 @@ pub(crate) struct Detail {
 /// A line of the page of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PastEvent {
+    /// The store that it is about.
+    store: usize,
     /// The name that it is about, if it is about one.
-    pub(crate) name: Option<LockName>,
+    name: Option<LockName>,
     /// The text, escaped.
     pub(crate) text: String,
 }
 
 /// The selected row, by what it shows: rows move from round to round.
-type Identity = (LockName, Option<ShortLeaseId>);
+type Identity = (usize, LockName, Option<ShortLeaseId>);
 
 /// The state of the screen.
 #[derive(Debug)]
 pub(crate) struct App {
-    /// The engine's URL, without a password and escaped.
-    pub(crate) url: String,
+    pub(crate) stores: Stores,
     /// The pause between two rounds.
     pub(crate) interval: Duration,
-    pub(crate) store: StoreState,
-    pub(crate) seen: Option<Seen>,
-    #[cfg(feature = "redis")]
-    pub(crate) quorum: Option<holdline::redlock::QuorumStatus>,
     pub(crate) panel: Panel,
     pub(crate) sort: Sort,
     pub(crate) filter: String,
@@ -259,19 +231,16 @@ pub(crate) struct App {
     /// The first row that is shown, and how many are; drawing keeps them up to date.
     pub(crate) first: usize,
     pub(crate) page: usize,
-    flows: VecDeque<(SystemTime, Flow)>,
+    /// How many lines the page of the nodes can be scrolled; drawing keeps it up to date.
+    pub(crate) scrolls: usize,
 }
 
 impl App {
     /// Makes the state before the first round.
-    pub(crate) fn new(url: String, interval: Duration) -> App {
+    pub(crate) fn new(stores: Stores, interval: Duration) -> App {
         App {
-            url,
+            stores,
             interval,
-            store: StoreState::Opening,
-            seen: None,
-            #[cfg(feature = "redis")]
-            quorum: None,
             panel: Panel::default(),
             sort: Sort::default(),
             filter: String::new(),
@@ -287,39 +256,17 @@ impl App {
             selected: 0,
             first: 0,
             page: 1,
-            flows: VecDeque::new(),
+            scrolls: 0,
         }
     }
 
     /// Handles one event.
-    pub(crate) fn handle(&mut self, event: Event, now: SystemTime) -> Vec<Command> {
+    pub(crate) fn handle(&mut self, event: Event, now: Now) -> Vec<Command> {
         match event {
             Event::Key(key) if key.kind == KeyEventKind::Release => {}
             Event::Key(key) => return self.key(key),
             Event::Redraw => {}
-            Event::Round(round) if !self.paused => self.round(*round),
-            Event::Round(_) => {}
-            Event::Down { message, since } => {
-                if !matches!(self.store, StoreState::Down { .. }) {
-                    self.past(None, &format!("store down: {message}"), now);
-                }
-                self.store = StoreState::Down { message, since };
-            }
-            Event::NoNames(why) => self.store = StoreState::NoNames(why),
-            #[cfg(feature = "redis")]
-            Event::Quorum(status) => {
-                if !self.paused {
-                    self.quorum = Some(*status);
-                }
-            }
-            Event::Done(outcome) => {
-                self.doing = None;
-                let is_error = outcome.is_err();
-                let text = outcome.unwrap_or_else(|error| error);
-                self.past(None, &text, now);
-                self.notice = Some(Notice { text, is_error });
-                return vec![Command::Refresh];
-            }
+            Event::Store { store, event } => return self.event_of(store, event, now),
             Event::Failed(failure) => return vec![Command::Leave(Err(failure))],
             Event::Signal(signal) => {
                 let exit = Exit::Job(crate::child::Exit::before_start(signal));
@@ -329,28 +276,69 @@ impl App {
         Vec::new()
     }
 
-    fn round(&mut self, round: RoundSeen) {
-        let RoundSeen { seen, changes, flow } = round;
-        if matches!(self.store, StoreState::Down { .. }) {
-            self.past(None, "store up", seen.at);
+    fn event_of(&mut self, store: usize, event: StoreEvent, now: Now) -> Vec<Command> {
+        match event {
+            StoreEvent::Round(round) if !self.paused => self.round(store, *round, now),
+            StoreEvent::Round(_) => {}
+            StoreEvent::Down(message) => self.down(store, message, now),
+            StoreEvent::NoNames(why) => self.view(store).state = StoreState::NoNames(why),
+            #[cfg(feature = "redis")]
+            StoreEvent::Quorum(status) => {
+                if !self.paused {
+                    self.view(store).quorum = Some(*status);
+                }
+            }
+            StoreEvent::Done(outcome) => {
+                self.doing = None;
+                let is_error = outcome.is_err();
+                let text = outcome.unwrap_or_else(|error| error);
+                self.past(store, None, &text, now.time);
+                let text = self.stores.labelled(store, &text);
+                self.notice = Some(Notice { text, is_error });
+                return vec![Command::Refresh(store)];
+            }
+            // The others are worth a screen.
+            StoreEvent::Unusable(failure) if self.stores.are_several() => {
+                self.past(store, None, &failure.message, now.time);
+                self.view(store).state = StoreState::Unusable(failure.message);
+            }
+            StoreEvent::Unusable(failure) => return vec![Command::Leave(Err(failure))],
         }
-        self.store = StoreState::Up;
-        self.flows.push_back((seen.at, flow));
-        let old = |at: &SystemTime| seen.at.duration_since(*at).is_ok_and(|age| age > RATE_WINDOW);
-        while self.flows.len() > MAX_ROUNDS || self.flows.front().is_some_and(|(at, _)| old(at)) {
-            self.flows.pop_front();
+        Vec::new()
+    }
+
+    fn view(&mut self, store: usize) -> &mut StoreView {
+        &mut self.stores.0[store]
+    }
+
+    fn down(&mut self, store: usize, message: String, now: Now) {
+        let since = match self.view(store).state {
+            StoreState::Down { since, .. } => since,
+            _ => {
+                self.past(store, None, &format!("store down: {message}"), now.time);
+                now.instant
+            }
+        };
+        self.view(store).state = StoreState::Down { message, since };
+    }
+
+    fn round(&mut self, store: usize, round: RoundSeen, now: Now) {
+        let RoundSeen { seen, changes, flow } = round;
+        if matches!(self.view(store).state, StoreState::Down { .. }) {
+            self.past(store, None, "store up", seen.at);
         }
         for (name, text) in changes {
-            self.past(Some(name), &text, seen.at);
+            self.past(store, Some(name), &text, seen.at);
         }
         let selected = self.selected_identity();
-        self.seen = Some(seen);
+        self.view(store).round(seen, flow, now);
         self.lay_out(selected.as_ref());
     }
 
-    fn past(&mut self, name: Option<LockName>, text: &str, at: SystemTime) {
+    fn past(&mut self, store: usize, name: Option<LockName>, text: &str, at: SystemTime) {
+        let text = self.stores.labelled(store, text);
         let text = format!("{} {text}", crate::view::time_of_day(at));
-        self.events.push_front(PastEvent { name, text });
+        self.events.push_front(PastEvent { store, name, text });
         self.events.truncate(MAX_EVENTS);
         // What is selected stays selected when lines come in above it.
         if self.panel == Panel::Events && self.selected > 0 {
@@ -358,36 +346,14 @@ impl App {
         }
     }
 
-    /// Returns the changes in the window, and over how much time they were counted.
-    pub(crate) fn rates(&self) -> Option<(Flow, Duration)> {
-        let (first, _) = self.flows.front()?;
-        let (last, _) = self.flows.back()?;
-        let span = last.duration_since(*first).ok().filter(|span| !span.is_zero())?;
-        // What the first round shows happened before the time that is counted.
-        let sum = self.flows.iter().skip(1).fold(Flow::default(), |sum, (_, flow)| Flow {
-            granted: sum.granted + flow.granted,
-            ended: sum.ended + flow.ended,
-            queued: sum.queued + flow.queued,
-        });
-        Some((sum, span))
-    }
-
-    /// Returns the grants of each of the last rounds, the newest last.
-    pub(crate) fn grants(&self, rounds: usize) -> Vec<u64> {
-        let skipped = self.flows.len().saturating_sub(rounds);
-        self.flows.iter().skip(skipped).map(|(_, flow)| flow.granted as u64).collect()
-    }
-
     /// Computes the rows of the present page, and finds the selected one again.
     fn lay_out(&mut self, selected: Option<&Identity>) {
         (self.rows, self.lines) = (Vec::new(), Vec::new());
-        if let Some(seen) = &self.seen {
-            match self.panel {
-                Panel::Held => self.rows = rows::held(seen, &self.filter, self.sort),
-                Panel::Waiting => self.rows = rows::waiting(seen, &self.filter, self.sort),
-                Panel::Blocking => self.lines = blocking::tree(seen, &self.filter),
-                Panel::Nodes | Panel::Events => {}
-            }
+        match self.panel {
+            Panel::Held => self.rows = rows::held(&self.stores, &self.filter, self.sort),
+            Panel::Waiting => self.rows = rows::waiting(&self.stores, &self.filter, self.sort),
+            Panel::Blocking => self.lines = blocking::tree(&self.stores, &self.filter),
+            Panel::Nodes | Panel::Events => {}
         }
         if let Some(identity) = selected
             && self.identity_at(self.selected).as_ref() != Some(identity)
@@ -403,7 +369,7 @@ impl App {
         match self.panel {
             Panel::Held | Panel::Waiting => self.rows.len(),
             Panel::Blocking => self.lines.len(),
-            Panel::Nodes => 0,
+            Panel::Nodes => self.scrolls + 1,
             Panel::Events => self.shown_events().count(),
         }
     }
@@ -419,12 +385,12 @@ impl App {
     }
 
     fn identity_at(&self, at: usize) -> Option<Identity> {
-        let seen = self.seen.as_ref()?;
-        let queue = |name: usize, entry: usize| seen.names[name].queue[entry].lease_id;
+        let name_of = |position: NamePosition| &self.stores.at(position).name;
+        let queue = |name, entry: usize| self.stores.at(name).queue[entry].lease_id;
         let (name, lease_id) = match self.panel {
             Panel::Held => {
                 let Row { name, entry } = *self.rows.get(at)?;
-                let holder = |entry: usize| seen.names[name].holders[entry].summary.lease_id;
+                let holder = |entry: usize| self.stores.at(name).holders[entry].summary.lease_id;
                 (name, entry.map(holder))
             }
             Panel::Waiting => {
@@ -437,23 +403,27 @@ impl App {
                     (name, None)
                 }
             },
-            Panel::Events => return Some((self.shown_events().nth(at)?.name.clone()?, None)),
+            Panel::Events => {
+                let event = self.shown_events().nth(at)?;
+                return Some((event.store, event.name.clone()?, None));
+            }
             Panel::Nodes => return None,
         };
-        Some((seen.names[name].name.clone(), lease_id))
+        Some((name.store, name_of(name).clone(), lease_id))
     }
 
     /// Returns the name that is in detail or selected, and the lease of its row.
     fn target(&self) -> Option<Identity> {
         match &self.detail {
-            Some(detail) => Some((detail.name.clone(), detail.lease_id)),
+            Some(detail) => Some((detail.store, detail.name.clone(), detail.lease_id)),
             None => self.selected_identity(),
         }
     }
 
     /// Returns the name that is shown in detail; `None` if the last round has not shown it.
     pub(crate) fn detailed(&self) -> Option<&Snapshot> {
-        self.seen.as_ref()?.name(&self.detail.as_ref()?.name)
+        let detail = self.detail.as_ref()?;
+        self.stores.0[detail.store].name(&detail.name)
     }
 }
 
@@ -506,9 +476,10 @@ impl App {
                 }
             }
             Typed::Accepted => {
+                let store = form.store;
                 let Some(action) = form.action() else { return Vec::new() };
-                self.doing = Some(action.doing());
-                return vec![Command::Act(action)];
+                self.doing = Some(self.stores.labelled(store, &action.doing()));
+                return vec![Command::Act(store, action)];
             }
         }
         Vec::new()
@@ -538,6 +509,7 @@ impl App {
             KeyCode::Tab | KeyCode::Right => self.turn(1),
             KeyCode::BackTab | KeyCode::Left => self.turn(Panel::ALL.len() - 1),
             KeyCode::Char('n') => self.sort_by(SortKey::Name),
+            KeyCode::Char('s') if self.stores.are_several() => self.sort_by(SortKey::Store),
             KeyCode::Char('t') => self.sort_by(SortKey::Since),
             KeyCode::Char('l') => self.sort_by(SortKey::Left),
             KeyCode::Char('w') => self.sort_by(SortKey::Waiters),
@@ -548,7 +520,12 @@ impl App {
             }
             KeyCode::Enter => {
                 let target = self.selected_identity();
-                self.detail = target.map(|(name, lease_id)| Detail { name, lease_id, scroll: 0 });
+                self.detail = target.map(|(store, name, lease_id)| Detail {
+                    store,
+                    name,
+                    lease_id,
+                    scroll: 0,
+                });
             }
             KeyCode::Down | KeyCode::Char('j') => self.selected = (self.selected + 1).min(last),
             KeyCode::Up | KeyCode::Char('k') => self.selected = self.selected.saturating_sub(1),
@@ -598,18 +575,18 @@ impl App {
 
     /// Opens a form for the selected name. `unless_frozen` is what to say if it must be frozen and
     /// is not.
-    fn ask(&mut self, form: fn(LockName) -> Form, unless_frozen: Option<&str>) {
+    fn ask(&mut self, form: fn(usize, LockName) -> Form, unless_frozen: Option<&str>) {
         if self.is_busy() {
             return;
         }
-        let Some((name, _)) = self.target() else {
+        let Some((store, name, _)) = self.target() else {
             return self.refuse("select a name first".to_owned());
         };
-        let snapshot = self.seen.as_ref().and_then(|seen| seen.name(&name));
+        let snapshot = self.stores.0[store].name(&name);
         let freeze: Option<&FreezeView> = snapshot.and_then(|snapshot| snapshot.freeze.as_ref());
         match unless_frozen {
             Some(says) if freeze.is_none() => self.refuse(format!("{name}: {says}")),
-            _ => self.form = Some(form(name)),
+            _ => self.form = Some(form(store, name)),
         }
     }
 
@@ -617,10 +594,10 @@ impl App {
         if self.is_busy() {
             return;
         }
-        let Some((name, lease_id)) = self.target() else {
+        let Some((store, name, lease_id)) = self.target() else {
             return self.refuse("select a holder first".to_owned());
         };
-        let snapshot = self.seen.as_ref().and_then(|seen| seen.name(&name));
+        let snapshot = self.stores.0[store].name(&name);
         let holders = snapshot.map_or(&[][..], |snapshot| &snapshot.holders);
         let of_row = |holder: &&HolderView| Some(holder.summary.lease_id) == lease_id;
         let holder = match holders {
@@ -632,7 +609,7 @@ impl App {
             (Some(holder), _) => match holder.summary.token {
                 Some(token) => {
                     let holder = Holder::inspected(holder).to_string();
-                    self.form = Some(Form::revoke(name, token, holder));
+                    self.form = Some(Form::revoke(store, name, token, holder));
                     return;
                 }
                 None => format!(

@@ -1,30 +1,32 @@
 //! The pages that cover the tables: a name in detail, the servers, the forms and the help.
 
 use holdline_core::snapshot::coarse;
-use holdline_core::{Escaped, GrantState, HolderFields, HolderView, Snapshot};
+use holdline_core::{Escaped, GrantState, HolderFields, HolderView, LockName, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::app::{App, NoNames, StoreState};
+use super::app::App;
 use super::draw::{BOLD, Theme, contender, plain};
 use super::form::{Form, FormKind};
+use super::stores::{NoNames, StoreState, StoreView, Stores};
 use crate::table::cut;
 use crate::view;
 
 /// How many holders and waiters are shown in detail; all are counted.
 const SHOWN: usize = 50;
 
-const KEYS: [(&str, &str); 14] = [
+const KEYS: [(&str, &str); 15] = [
     ("1 .. 5, Tab", "held, waiting, blocking, nodes, events"),
     ("Up Down j k", "select; PgUp PgDn Home End"),
     ("Enter", "the selected name in detail; Enter or Esc closes it"),
     ("/", "show rows that contain a text; Esc removes the filter"),
     ("n t l w", "sort by name, time, lease left, waiters; again: reversed"),
+    ("s", "sort by store, if there are several"),
     ("Space", "pause: no rounds, and nothing changes on the screen"),
-    ("B", "revoke the selected grant, by its fencing token"),
+    ("B", "revoke the selected grant by its token: politely, or now"),
     ("f", "freeze the selected name"),
     ("u", "end the freeze of the selected name"),
     ("q, ^C", "quit"),
@@ -37,10 +39,11 @@ const KEYS: [(&str, &str); 14] = [
 /// The name in detail.
 pub(super) fn name(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
     let Some(detail) = &app.detail else { return };
+    let title = app.stores.labelled(detail.store, &plain(detail.name.as_str(), 600));
     let lines = match app.detailed() {
-        Some(snapshot) => lines(snapshot, theme),
+        Some(snapshot) => lines(title, snapshot, theme),
         None => vec![Line::from(vec![
-            Span::styled(plain(detail.name.as_str(), 600), BOLD),
+            Span::styled(title, BOLD),
             Span::raw(": free, as of the last round"),
         ])],
     };
@@ -56,9 +59,9 @@ pub(super) fn name(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Them
     frame.render_widget(paragraph, area);
 }
 
-fn lines(snapshot: &Snapshot, theme: Theme) -> Vec<Line<'static>> {
+fn lines(title: String, snapshot: &Snapshot, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from(vec![
-        Span::styled(Escaped(snapshot.name.as_str()).to_string(), BOLD),
+        Span::styled(title, BOLD),
         Span::raw(format!(": {}", view::summary(snapshot))),
     ])];
     if let Some(freeze) = &snapshot.freeze {
@@ -131,11 +134,29 @@ fn holder_lines(holder: &HolderView, theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-/// The servers of a quorum, or the store.
-pub(super) fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+/// Each store: its servers if it is a quorum, or else what it does.
+pub(super) fn nodes(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
     let width = usize::from(area.width);
+    let mut lines = Vec::new();
+    for store in &app.stores.0 {
+        if app.stores.are_several() {
+            lines.push(Line::styled(cut(&format!("{}:", plain(&store.name, width)), width), BOLD));
+        }
+        lines.extend(nodes_of(store, width, theme));
+        lines.push(Line::default());
+    }
+    lines.push("`holdline doctor` checks the servers of a store and their settings".into());
+    let rows: usize = lines.iter().map(|line| line.width().div_ceil(width.max(1)).max(1)).sum();
+    app.scrolls = rows.saturating_sub(usize::from(area.height));
+    app.selected = app.selected.min(app.scrolls);
+    let scroll = u16::try_from(app.selected).unwrap_or(u16::MAX);
+    let paragraph = Paragraph::new(lines).wrap(Wrap { trim: false }).scroll((scroll, 0));
+    frame.render_widget(paragraph, area);
+}
+
+fn nodes_of(store: &StoreView, width: usize, theme: Theme) -> Vec<Line<'static>> {
     #[cfg(feature = "redis")]
-    if let Some(status) = &app.quorum {
+    if let Some(status) = &store.quorum {
         let (heading, rows) = crate::verbs::quorum::table(&status.nodes).lines("");
         let mut lines = vec![Line::styled(cut(heading.trim_end(), width), BOLD)];
         lines.extend(rows.lines().map(|row| Line::from(cut(row, width))));
@@ -149,23 +170,22 @@ pub(super) fn nodes(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) 
                 lines.push(format!("  to do: {}", Escaped(fix)).into());
             }
         }
-        return frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+        return lines;
     }
-    let (state, style) = match &app.store {
+    let (state, style) = match &store.state {
         StoreState::Opening => ("connecting".to_owned(), Style::new()),
         StoreState::Up => ("up".to_owned(), Style::new()),
         StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message)) => {
             (plain(message, 300), Style::new())
         }
         StoreState::Down { message, .. } => (format!("down: {}", plain(message, 300)), theme.bad()),
+        StoreState::Unusable(message) => (plain(message, 300), theme.bad()),
     };
-    let mut lines = vec![Line::styled(cut(&app.url, width), BOLD), Line::styled(state, style)];
-    if let Some(seen) = &app.seen {
+    let mut lines = vec![Line::styled(cut(&store.url, width), BOLD), Line::styled(state, style)];
+    if let Some(seen) = &store.seen {
         lines.push(format!("the last complete round took {}", coarse(seen.took)).into());
     }
-    lines.push(Line::default());
-    lines.push("`holdline doctor` checks its servers and their settings".into());
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }), area);
+    lines
 }
 
 /// A box in the middle.
@@ -191,25 +211,31 @@ pub(super) fn help(frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// A form, with the cursor in its field.
-pub(super) fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, theme: Theme) {
+pub(super) fn form(frame: &mut Frame<'_>, area: Rect, form: &Form, stores: &Stores, theme: Theme) {
     let room = usize::from(area.width.min(76)).saturating_sub(4);
     let mut lines: Vec<Line<'static>> = Vec::new();
+    let named = |name: &LockName| {
+        cut(&stores.labelled(form.store, &plain(name.as_str(), room)), room).into()
+    };
     let title = match &form.kind {
         FormKind::Filter => "filter",
         FormKind::Revoke { name, token, holder } => {
-            lines.push(plain(name.as_str(), room).into());
+            lines.push(named(name));
             lines.push(format!("token {token}").into());
             lines.push(cut(holder, room).into());
-            lines.push("The holder is notified and its job stopped with TERM.".into());
+            lines.push("polite: the holder is notified, and its job is stopped with TERM".into());
+            lines.push("now: the name is free at once; its job may still run and write".into());
+            lines.push("   Only a resource that compares tokens refuses such a job.".into());
+            lines.push("   To choose it, press Tab and ^U, and type it in full.".into());
             "revoke"
         }
         FormKind::Freeze { name } => {
-            lines.push(plain(name.as_str(), room).into());
+            lines.push(named(name));
             lines.push("Nobody acquires it; its present holder keeps it.".into());
             "freeze"
         }
         FormKind::Unfreeze { name } => {
-            lines.push(plain(name.as_str(), room).into());
+            lines.push(named(name));
             lines.push("Enter ends the freeze.".into());
             "unfreeze"
         }

@@ -4,9 +4,9 @@
 //! - Invariant W2: only the rows on the screen are laid out, however many there are.
 //! - Invariant W3: colours only repeat what words say, so that nothing is lost without them.
 //!
-//! Read next: `detail`, the pages that cover the tables.
+//! Read next: `head`, the lines about the stores; `detail`, the pages that cover the tables.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use holdline_core::snapshot::coarse;
 use holdline_core::{Escaped, GrantState, HolderView, Metadata, Snapshot};
@@ -14,15 +14,14 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Sparkline, Table};
+use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
-use super::app::{App, NoNames, Panel, StoreState};
+use super::app::{App, Panel};
 use super::blocking::{self, Node};
-use super::detail;
-use super::rows::{Row, Seen, Sort, SortKey};
-use crate::duration;
+use super::rows::{Row, Sort, SortKey};
+use super::stores::{NamePosition, NoNames, Now, StoreState, Stores};
+use super::{detail, head};
 use crate::table::cut;
-use crate::view;
 
 /// The smallest terminal that the screen is drawn on.
 const MIN_SIZE: (u16, u16) = (30, 6);
@@ -38,7 +37,7 @@ pub(crate) struct Theme {
 }
 
 impl Theme {
-    fn paint(self, color: Color) -> Style {
+    pub(super) fn paint(self, color: Color) -> Style {
         if self.color { Style::new().fg(color) } else { Style::new() }
     }
 
@@ -46,7 +45,7 @@ impl Theme {
         self.paint(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    fn note(self) -> Style {
+    pub(super) fn note(self) -> Style {
         self.paint(Color::Yellow)
     }
 
@@ -65,22 +64,20 @@ pub(super) fn plain(text: &str, width: usize) -> String {
 }
 
 /// Draws everything, and stores in the state how many rows fit.
-pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme, now: SystemTime) {
+pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme, now: Now) {
     let area = frame.area();
     if area.width < MIN_SIZE.0 || area.height < MIN_SIZE.1 {
         frame.render_widget("the terminal is too small; q quits", area);
         return;
     }
-    let [head, counts, tabs, body, foot] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(1),
+    let [head, tabs, body, foot] = Layout::vertical([
+        Constraint::Length(head::height(app, area.height)),
         Constraint::Length(1),
         Constraint::Min(1),
         Constraint::Length(1),
     ])
     .areas(area);
-    header(frame, head, app, theme, now);
-    draw_counts(frame, counts, app, theme);
+    head::draw(frame, head, app, theme, now);
     draw_tabs(frame, tabs, app, theme);
     if app.detail.is_some() {
         detail::name(frame, body, app, theme);
@@ -92,71 +89,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme, now: Syst
         detail::help(frame, body);
     }
     if let Some(form) = &app.form {
-        detail::form(frame, body, form, theme);
-    }
-}
-
-/// What the store is and does, and how old the rows are.
-fn header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: SystemTime) {
-    let age = |at: SystemTime| coarse(now.duration_since(at).unwrap_or_default());
-    let (state, style) = match &app.store {
-        StoreState::Opening => ("connecting".to_owned(), theme.note()),
-        StoreState::Up => ("up".to_owned(), theme.paint(Color::Green)),
-        StoreState::NoNames(NoNames::Unlisted(_)) => {
-            ("names cannot be listed".to_owned(), theme.note())
-        }
-        StoreState::NoNames(NoNames::NoStore(_)) => ("no store yet".to_owned(), theme.note()),
-        StoreState::Down { message, since } => {
-            (format!("DOWN for {}: {}", age(*since), plain(message, 200)), theme.bad())
-        }
-    };
-    let seen = match &app.seen {
-        Some(seen) if app.store == StoreState::Up && !app.paused => {
-            format!("round {}, every {}", coarse(seen.took), duration::written(app.interval))
-        }
-        Some(seen) => format!("as of {}, {} ago", view::time_of_day(seen.at), age(seen.at)),
-        None => "nothing seen yet".to_owned(),
-    };
-    let right = if app.paused { format!("PAUSED {seen} ") } else { format!("{seen} ") };
-    let room = usize::from(area.width).saturating_sub(right.len() + 2);
-    // The state comes first if there is not room for both.
-    let url = cut(&app.url, room.saturating_sub(state.chars().count().min(room / 2) + 2));
-    let left = cut(&format!("{url}  {state}"), room);
-    let state = left.get(url.len()..).unwrap_or_default().to_owned();
-    let line = Line::from(vec![Span::styled(url, BOLD), Span::styled(state, style)]);
-    frame.render_widget(line, area);
-    frame.render_widget(Paragraph::new(right).alignment(Alignment::Right), {
-        let width = u16::try_from(area.width as usize - room).unwrap_or(area.width);
-        Rect { x: area.x + area.width - width, width, ..area }
-    });
-}
-
-/// How many there are, and how fast they change.
-fn draw_counts(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
-    let counts = app.seen.as_ref().map(Seen::counts).unwrap_or_default();
-    let mut text =
-        format!("held {}  waiting {}  frozen {}", counts.held, counts.waiting, counts.frozen);
-    if let Some(last) = app.seen.as_ref().and_then(|seen| seen.left_out_after.as_ref()) {
-        text += &format!("  MORE after {}", plain(last.as_str(), 30));
-    }
-    let mut bars = Vec::new();
-    if let Some((flow, span)) = app.rates() {
-        let rate = |count: usize| format!("{:.1}", count as f64 / span.as_secs_f64());
-        text += &format!(
-            "  grants {}/s ends {}/s queued {}/s in {} ",
-            rate(flow.granted),
-            rate(flow.ended),
-            rate(flow.queued),
-            coarse(span),
-        );
-        bars = app.grants(20);
-    }
-    let text = cut(&text, usize::from(area.width));
-    let width = u16::try_from(Span::raw(&text).width()).unwrap_or(area.width);
-    frame.render_widget(text, area);
-    let rest = Rect { x: area.x + width, width: area.width.saturating_sub(width), ..area };
-    if rest.width > 8 {
-        frame.render_widget(Sparkline::default().data(bars).style(theme.paint(Color::Cyan)), rest);
+        detail::form(frame, body, form, &app.stores, theme);
     }
 }
 
@@ -214,9 +147,9 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
     if app.panel == Panel::Events {
         let shown = app.shown_events().skip(app.first).take(app.page);
         lines.extend(shown.map(|event| Line::from(cut(&event.text, width))));
-    } else if let Some(seen) = &app.seen {
+    } else {
         let shown = app.lines.iter().skip(app.first).take(app.page);
-        lines.extend(shown.map(|line| tree_line(seen, line, width, theme)));
+        lines.extend(shown.map(|line| tree_line(&app.stores, line, width, theme)));
     }
     if let Some(line) = lines.get_mut(app.selected - app.first) {
         *line = std::mem::take(line).style(SELECTED);
@@ -226,14 +159,16 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
 
 /// Returns what an empty page says.
 fn nothing(app: &App) -> String {
-    let text = match (app.panel, &app.seen, &app.store) {
-        (_, _, StoreState::NoNames(NoNames::Unlisted(message) | NoNames::NoStore(message))) => {
-            return plain(message, 200);
+    let only = app.stores.0.first().filter(|_| !app.stores.are_several());
+    let is_seen = app.stores.0.iter().any(|store| store.seen.is_some());
+    let text = match (app.panel, only.map(|store| &store.state)) {
+        (_, Some(StoreState::NoNames(NoNames::Unlisted(text) | NoNames::NoStore(text)))) => {
+            return plain(text, 200);
         }
-        (Panel::Events, ..) if app.filter.is_empty() => "nothing has changed yet",
-        (_, None, _) => "no names were seen yet",
+        (Panel::Events, _) if app.filter.is_empty() => "nothing has changed yet",
+        _ if !is_seen => "no names were seen yet",
         _ if !app.filter.is_empty() => "nothing matches the filter; Esc removes it",
-        (Panel::Held, ..) => "no name is held",
+        (Panel::Held, _) => "no name is held",
         _ => "nobody waits",
     };
     text.to_owned()
@@ -241,12 +176,14 @@ fn nothing(app: &App) -> String {
 
 /// A table of holders or waiters, with the rows that fit.
 fn table(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
-    let Some(seen) = &app.seen else { return };
+    let stores = &app.stores;
     let shown = &app.rows[app.first..(app.first + app.page).min(app.rows.len())];
-    let columns = columns(app.panel, usize::from(area.width));
+    let columns = columns(app.panel, stores.are_several(), usize::from(area.width));
     let texts: Vec<Vec<String>> = shown
         .iter()
-        .map(|row| columns.iter().map(|column| cell(app.panel, seen, *row, column.title)).collect())
+        .map(|row| {
+            columns.iter().map(|column| cell(app.panel, stores, *row, column.title)).collect()
+        })
         .collect();
     let widths = widths(&columns, &texts, usize::from(area.width));
     let heading = columns.iter().map(|column| {
@@ -258,7 +195,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
             Cell::from(Line::from(cut(text, *width)).alignment(column.alignment))
         });
         let is_selected = at + app.first == app.selected;
-        let style = match (is_selected, needs_attention(app.panel, seen, *row)) {
+        let style = match (is_selected, needs_attention(app.panel, stores, *row)) {
             (true, _) => SELECTED,
             (false, true) => theme.note(),
             (false, false) => Style::new(),
@@ -280,7 +217,7 @@ struct Column {
 }
 
 /// Returns the columns for a width; a narrow screen leaves out what matters least.
-fn columns(panel: Panel, width: usize) -> Vec<Column> {
+fn columns(panel: Panel, several_stores: bool, width: usize) -> Vec<Column> {
     let number = |title, key| Column { title, alignment: Alignment::Right, key };
     let text = |title, key| Column { title, alignment: Alignment::Left, key };
     let mut columns = match panel {
@@ -303,6 +240,9 @@ fn columns(panel: Panel, width: usize) -> Vec<Column> {
     };
     if width < 50 {
         columns.truncate(3);
+    }
+    if several_stores {
+        columns.insert(0, text("STORE", Some(SortKey::Store)));
     }
     columns
 }
@@ -330,14 +270,15 @@ fn widths(columns: &[Column], texts: &[Vec<String>], width: usize) -> Vec<usize>
 }
 
 /// Returns the text of a cell, escaped.
-fn cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
-    plain(&raw_cell(panel, seen, row, column), MAX_CELL)
+fn cell(panel: Panel, stores: &Stores, row: Row, column: &str) -> String {
+    plain(&raw_cell(panel, stores, row, column), MAX_CELL)
 }
 
-fn raw_cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
-    let snapshot = &seen.names[row.name];
+fn raw_cell(panel: Panel, stores: &Stores, row: Row, column: &str) -> String {
+    let snapshot = stores.at(row.name);
     let time = |time: Option<Duration>| time.map_or_else(|| "-".into(), coarse);
     match column {
+        "STORE" => return stores.label(row.name.store).to_owned(),
         "NAME" => return snapshot.name.as_str().to_owned(),
         "WAIT" => return snapshot.queue_length.to_string(),
         _ => {}
@@ -381,8 +322,8 @@ fn raw_cell(panel: Panel, seen: &Seen, row: Row, column: &str) -> String {
     }
 }
 
-fn needs_attention(panel: Panel, seen: &Seen, row: Row) -> bool {
-    let snapshot = &seen.names[row.name];
+fn needs_attention(panel: Panel, stores: &Stores, row: Row) -> bool {
+    let snapshot = stores.at(row.name);
     let revoked = |holder: &HolderView| matches!(holder.state, GrantState::Revoked(_));
     let holder = row.entry.and_then(|entry| snapshot.holders.get(entry));
     snapshot.freeze.is_some() || (panel == Panel::Held && holder.is_some_and(revoked))
@@ -414,12 +355,16 @@ fn blocked_by(snapshot: &Snapshot) -> String {
     }
 }
 
-fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
+fn tree_line(stores: &Stores, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
     let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), coarse);
-    let name = |at: usize| plain(seen.names[at].name.as_str(), 40);
+    let name = |at: NamePosition| {
+        plain(stores.label(at.store), 20)
+            + if stores.are_several() { ": " } else { "" }
+            + &plain(stores.at(at).name.as_str(), 40)
+    };
     let (text, style) = match line.node {
         Node::Name { name: at, deadlock } => {
-            let snapshot = &seen.names[at];
+            let snapshot = stores.at(at);
             let since = snapshot.holders.first().and_then(|holder| holder.summary.held_for);
             let mark = if deadlock { "DEADLOCK " } else { "" };
             let text = format!(
@@ -432,7 +377,7 @@ fn tree_line(seen: &Seen, line: &blocking::Line, width: usize, theme: Theme) -> 
             (text, if deadlock { theme.bad() } else { BOLD })
         }
         Node::Waiter { name: at, waiter } => {
-            let waiter = &seen.names[at].queue[waiter];
+            let waiter = &stores.at(at).queue[waiter];
             let who = plain(&contender(&waiter.metadata), 60);
             (format!("waits {} {who}", time(waiter.waited)), Style::new())
         }

@@ -9,9 +9,14 @@ use crate::duration;
 /// The longest text that a field takes, in characters.
 const MAX_FIELD: usize = 200;
 
+/// What the field `how` of a revocation takes: the first one unless it is changed.
+const HOW: [&str; 2] = ["polite", "now"];
+
 /// A form with one or two fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
+    /// The store that it is about; that of the filter means nothing.
+    pub(crate) store: usize,
     /// What it is for.
     pub(crate) kind: FormKind,
     /// The labels and texts of its fields.
@@ -49,28 +54,35 @@ pub(crate) enum Typed {
 impl Form {
     /// Makes a form for the filter.
     pub(crate) fn filter(text: &str) -> Form {
-        Form::new(FormKind::Filter, vec![("filter", text.to_owned())])
+        Form::new(0, FormKind::Filter, vec![("filter", text.to_owned())])
     }
 
-    /// Makes a form that asks why a grant is revoked.
-    pub(crate) fn revoke(name: LockName, token: FencingToken, holder: String) -> Form {
+    /// Makes a form that asks why a grant is revoked, and how. `now` must be typed in full, because
+    /// two may be at work then.
+    pub(crate) fn revoke(
+        store: usize,
+        name: LockName,
+        token: FencingToken,
+        holder: String,
+    ) -> Form {
         let kind = FormKind::Revoke { name, token, holder };
-        Form::new(kind, vec![("reason", String::new())])
+        let fields = vec![("reason", String::new()), ("how", HOW[0].to_owned())];
+        Form::new(store, kind, fields)
     }
 
     /// Makes a form that asks for how long a name is frozen, and why.
-    pub(crate) fn freeze(name: LockName) -> Form {
+    pub(crate) fn freeze(store: usize, name: LockName) -> Form {
         let fields = vec![("for", "10m".to_owned()), ("reason", String::new())];
-        Form { at: 1, ..Form::new(FormKind::Freeze { name }, fields) }
+        Form { at: 1, ..Form::new(store, FormKind::Freeze { name }, fields) }
     }
 
     /// Makes a form that asks whether to end a freeze.
-    pub(crate) fn unfreeze(name: LockName) -> Form {
-        Form::new(FormKind::Unfreeze { name }, Vec::new())
+    pub(crate) fn unfreeze(store: usize, name: LockName) -> Form {
+        Form::new(store, FormKind::Unfreeze { name }, Vec::new())
     }
 
-    fn new(kind: FormKind, fields: Vec<(&'static str, String)>) -> Form {
-        Form { kind, fields, at: 0, error: None }
+    fn new(store: usize, kind: FormKind, fields: Vec<(&'static str, String)>) -> Form {
+        Form { store, kind, fields, at: 0, error: None }
     }
 
     /// Returns the text of a field.
@@ -108,6 +120,9 @@ impl Form {
     fn accept(&mut self) -> Typed {
         let wrong = match self.kind {
             FormKind::Revoke { .. } if self.text(0).trim().is_empty() => Some(NO_REASON.to_owned()),
+            FormKind::Revoke { .. } if !HOW.contains(&self.text(1).trim()) => {
+                Some(format!("how: must be {} or {}", HOW[0], HOW[1]))
+            }
             FormKind::Filter | FormKind::Unfreeze { .. } | FormKind::Revoke { .. } => None,
             FormKind::Freeze { .. } => match duration::positive(self.text(0).trim()) {
                 Err(error) => Some(format!("for: {error}")),
@@ -126,7 +141,7 @@ impl Form {
         match self.kind {
             FormKind::Filter => None,
             FormKind::Revoke { name, token, .. } => {
-                Some(Action::Revoke { name, token, reason: first })
+                Some(Action::Revoke { name, token, reason: first, now: second == HOW[1] })
             }
             FormKind::Freeze { name } => {
                 let duration = duration::positive(&first).ok()?;

@@ -1,50 +1,11 @@
 //! Which rows the tables show: filtered and sorted. Pure.
 
 use std::cmp::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use holdline_core::{HolderFields, HolderView, LockName, Metadata, Snapshot, WaiterView};
+use holdline_core::{HolderFields, HolderView, Metadata, Snapshot, WaiterView};
 
-/// What one complete round has shown.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// When the round was complete; for display only.
-    pub(crate) at: SystemTime,
-    /// How long the store took for it.
-    pub(crate) took: Duration,
-    /// The last name that it covers, if there are more.
-    pub(crate) left_out_after: Option<LockName>,
-    /// The names that are held, waited for or frozen, in byte order.
-    pub(crate) names: Vec<Snapshot>,
-}
-
-/// How many names and contenders a round has shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// The names that are held; those that are frozen count.
-    pub(crate) held: usize,
-    /// The waiters of all names.
-    pub(crate) waiting: usize,
-    /// The names with a freeze.
-    pub(crate) frozen: usize,
-}
-
-impl Seen {
-    /// Counts what was seen.
-    pub(crate) fn counts(&self) -> Counts {
-        self.names.iter().fold(Counts::default(), |counts, name| Counts {
-            held: counts.held + usize::from(name.is_held()),
-            waiting: counts.waiting + name.queue_length,
-            frozen: counts.frozen + usize::from(name.freeze.is_some()),
-        })
-    }
-
-    /// Finds a name.
-    pub(crate) fn name(&self, name: &LockName) -> Option<&Snapshot> {
-        let found = self.names.binary_search_by(|snapshot| snapshot.name.cmp(name));
-        found.ok().map(|at| &self.names[at])
-    }
-}
+use super::stores::{NamePosition, Stores};
 
 /// The key that a table is sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +13,8 @@ pub(crate) enum SortKey {
     /// The lock name, in byte order.
     #[default]
     Name,
+    /// The store, in the order of the command line.
+    Store,
     /// The longest held, or the longest waiting, first.
     Since,
     /// The least left of the lease first; grants without a lease last.
@@ -65,6 +28,7 @@ impl SortKey {
     pub(crate) fn word(self) -> &'static str {
         match self {
             SortKey::Name => "name",
+            SortKey::Store => "store",
             SortKey::Since => "time",
             SortKey::Left => "left",
             SortKey::Waiters => "waiters",
@@ -81,21 +45,22 @@ pub(crate) struct Sort {
     pub(crate) reversed: bool,
 }
 
-/// A row: a name, and one of its holders or waiters. Both are positions in [`Seen::names`] and in
-/// the lists of the snapshot. A frozen name without holders has a row of its own.
+/// A row: a name, and one of its holders or waiters, by its position in the list of the snapshot. A
+/// frozen name without holders has a row of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     /// Which name.
-    pub(crate) name: usize,
+    pub(crate) name: NamePosition,
     /// Which holder or waiter of it.
     pub(crate) entry: Option<usize>,
 }
 
 /// Returns the rows of the table of holders.
-pub(crate) fn held(seen: &Seen, filter: &str, sort: Sort) -> Vec<Row> {
-    let filter = Filter::new(filter);
+pub(crate) fn held(stores: &Stores, filter: &str, sort: Sort) -> Vec<Row> {
+    let filters = Filter::of_stores(filter, stores);
     let mut rows = Vec::new();
-    for (name, snapshot) in seen.names.iter().enumerate() {
+    for (name, snapshot) in stores.names() {
+        let filter = &filters[name.store];
         let matched = |holder: &HolderView| filter.matches(snapshot, &holder.summary.metadata);
         let holders = snapshot.holders.iter().enumerate().filter(|(_, holder)| matched(holder));
         rows.extend(holders.map(|(entry, _)| Row { name, entry: Some(entry) }));
@@ -104,8 +69,8 @@ pub(crate) fn held(seen: &Seen, filter: &str, sort: Sort) -> Vec<Row> {
             rows.push(Row { name, entry: None });
         }
     }
-    let holder = |row: &Row| row.entry.map(|entry| &seen.names[row.name].holders[entry].summary);
-    sorted(&mut rows, seen, sort, |key, one, other| match key {
+    let holder = |row: &Row| row.entry.map(|entry| &stores.at(row.name).holders[entry].summary);
+    sorted(&mut rows, stores, sort, |key, one, other| match key {
         SortKey::Since => {
             let since = |row| holder(row).and_then(|holder| holder.held_for);
             since(other).cmp(&since(one))
@@ -114,40 +79,49 @@ pub(crate) fn held(seen: &Seen, filter: &str, sort: Sort) -> Vec<Row> {
             let left = |row| holder(row).and_then(|holder| holder.left).unwrap_or(Duration::MAX);
             left(one).cmp(&left(other))
         }
-        SortKey::Name | SortKey::Waiters => Ordering::Equal,
+        SortKey::Name | SortKey::Store | SortKey::Waiters => Ordering::Equal,
     });
     rows
 }
 
 /// Returns the rows of the table of waiters.
-pub(crate) fn waiting(seen: &Seen, filter: &str, sort: Sort) -> Vec<Row> {
-    let filter = Filter::new(filter);
+pub(crate) fn waiting(stores: &Stores, filter: &str, sort: Sort) -> Vec<Row> {
+    let filters = Filter::of_stores(filter, stores);
     let mut rows = Vec::new();
-    for (name, snapshot) in seen.names.iter().enumerate() {
+    for (name, snapshot) in stores.names() {
+        let filter = &filters[name.store];
         let matched = |waiter: &WaiterView| filter.matches(snapshot, &waiter.metadata);
         let waiters = snapshot.queue.iter().enumerate().filter(|(_, waiter)| matched(waiter));
         rows.extend(waiters.map(|(entry, _)| Row { name, entry: Some(entry) }));
     }
-    let waited = |row: &Row| row.entry.and_then(|entry| seen.names[row.name].queue[entry].waited);
-    sorted(&mut rows, seen, sort, |key, one, other| match key {
+    let waited = |row: &Row| row.entry.and_then(|entry| stores.at(row.name).queue[entry].waited);
+    sorted(&mut rows, stores, sort, |key, one, other| match key {
         SortKey::Since => waited(other).cmp(&waited(one)),
-        SortKey::Name | SortKey::Left | SortKey::Waiters => Ordering::Equal,
+        SortKey::Name | SortKey::Store | SortKey::Left | SortKey::Waiters => Ordering::Equal,
     });
     rows
 }
 
-/// Sorts by the key; rows that are equal are in the order of names and entries, so that they do not
-/// move from round to round.
-fn sorted(rows: &mut [Row], seen: &Seen, sort: Sort, by: impl Fn(SortKey, &Row, &Row) -> Ordering) {
+/// Sorts by the key; rows that are equal are in the order of names, stores and entries, so that
+/// they do not move from round to round.
+fn sorted(
+    rows: &mut [Row],
+    stores: &Stores,
+    sort: Sort,
+    by: impl Fn(SortKey, &Row, &Row) -> Ordering,
+) {
+    let name = |row: &Row| &stores.at(row.name).name;
     rows.sort_by(|one, other| {
-        let queue = |row: &Row| seen.names[row.name].queue_length;
+        let queue = |row: &Row| stores.at(row.name).queue_length;
         let order = match sort.key {
-            SortKey::Name => one.name.cmp(&other.name),
+            SortKey::Name => name(one).cmp(name(other)),
+            SortKey::Store => one.name.store.cmp(&other.name.store),
             SortKey::Waiters => queue(other).cmp(&queue(one)),
             key => by(key, one, other),
         };
         let order = if sort.reversed { order.reverse() } else { order };
-        order.then((one.name, one.entry).cmp(&(other.name, other.entry)))
+        let rest = || (one.name.store, one.entry).cmp(&(other.name.store, other.entry));
+        order.then_with(|| name(one).cmp(name(other))).then_with(rest)
     });
 }
 
@@ -158,6 +132,13 @@ impl Filter {
     /// Makes a filter; the empty text matches everything.
     pub(crate) fn new(text: &str) -> Filter {
         Filter(text.to_lowercase())
+    }
+
+    /// Makes the filter of each store: the name of a store is a column of its rows.
+    pub(crate) fn of_stores(text: &str, stores: &Stores) -> Vec<Filter> {
+        let all = |store| Filter::new(text).is_in(stores.label(store));
+        let of = |store| Filter::new(if all(store) { "" } else { text });
+        (0..stores.0.len()).map(of).collect()
     }
 
     /// Returns whether a name matches by itself.
@@ -184,11 +165,16 @@ impl Filter {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{holder, seen, snapshot, waiter};
+    use super::super::samples::{holder, snapshot, stores, waiter};
+    use super::super::stores::Counts;
     use super::*;
 
-    fn names(seen: &Seen, rows: &[Row]) -> Vec<String> {
-        rows.iter().map(|row| seen.names[row.name].name.as_str().to_owned()).collect()
+    fn names(stores: &Stores, rows: &[Row]) -> Vec<String> {
+        let name = |row: &Row| {
+            let name = stores.at(row.name).name.as_str();
+            stores.labelled(row.name.store, name)
+        };
+        rows.iter().map(name).collect()
     }
 
     #[test]
@@ -200,41 +186,41 @@ mod tests {
         let mut c = snapshot("c", vec![holder(4, "cc", 20)], vec![waiter(5, "x", 1)]);
         c.holders[0].summary.left = Some(Duration::from_secs(3));
         c.queue_length = 7;
-        let seen = seen(vec![a, b, c]);
+        let stores = stores(vec![vec![a, b, c]]);
         for (key, expected) in [
             (SortKey::Name, ["a", "b", "c"]),
             (SortKey::Since, ["b", "c", "a"]),
             (SortKey::Left, ["c", "a", "b"]),
             (SortKey::Waiters, ["c", "a", "b"]),
         ] {
-            let rows = held(&seen, "", Sort { key, reversed: false });
-            assert_eq!(names(&seen, &rows), expected, "{key:?}");
+            let rows = held(&stores, "", Sort { key, reversed: false });
+            assert_eq!(names(&stores, &rows), expected, "{key:?}");
             let mut reversed = expected;
             reversed.reverse();
-            let rows = held(&seen, "", Sort { key, reversed: true });
-            assert_eq!(names(&seen, &rows), reversed, "{key:?} reversed");
+            let rows = held(&stores, "", Sort { key, reversed: true });
+            assert_eq!(names(&stores, &rows), reversed, "{key:?} reversed");
         }
         let longest = Sort { key: SortKey::Since, reversed: false };
-        assert_eq!(names(&seen, &waiting(&seen, "", longest)), ["a", "c"]);
+        assert_eq!(names(&stores, &waiting(&stores, "", longest)), ["a", "c"]);
     }
 
     #[test]
     fn a_filter_matches_any_column_in_any_case() {
-        let seen = seen(vec![
+        let stores = stores(vec![vec![
             snapshot("Deploy/eu", vec![holder(1, "make", 5)], vec![]),
             snapshot("other", vec![holder(2, "terraform", 5)], vec![waiter(71, "x", 1)]),
-        ]);
+        ]]);
         for (filter, expected) in [
             ("", &["Deploy/eu", "other"][..]),
             ("deploy", &["Deploy/eu"]),
             ("TERRA", &["other"]),
             ("nothing", &[]),
         ] {
-            let rows = held(&seen, filter, Sort::default());
-            assert_eq!(names(&seen, &rows), expected, "{filter}");
+            let rows = held(&stores, filter, Sort::default());
+            assert_eq!(names(&stores, &rows), expected, "{filter}");
         }
-        assert_eq!(waiting(&seen, "71", Sort::default()).len(), 1, "a process id in full");
-        assert_eq!(waiting(&seen, "7", Sort::default()).len(), 0);
+        assert_eq!(waiting(&stores, "71", Sort::default()).len(), 1, "a process id in full");
+        assert_eq!(waiting(&stores, "7", Sort::default()).len(), 0);
     }
 
     #[test]
@@ -246,8 +232,29 @@ mod tests {
             active: true,
             token: None,
         });
-        let seen = seen(vec![frozen]);
-        assert_eq!(held(&seen, "moving", Sort::default()), [Row { name: 0, entry: None }]);
-        assert_eq!(seen.counts(), Counts { held: 1, waiting: 0, frozen: 1 });
+        let stores = stores(vec![vec![frozen]]);
+        assert_eq!(
+            held(&stores, "moving", Sort::default()),
+            [Row { name: NamePosition { store: 0, name: 0 }, entry: None }]
+        );
+        assert_eq!(stores.counts(), Counts { held: 1, waiting: 0, frozen: 1 });
+    }
+
+    #[test]
+    fn rows_of_several_stores_are_sorted_and_filtered_together() {
+        let one = |name: &str, held| snapshot(name, vec![holder(1, "make", held)], vec![]);
+        let stores = stores(vec![vec![one("a", 5), one("c", 7)], vec![one("a", 6), one("b", 9)]]);
+        for (key, filter, expected) in [
+            (SortKey::Name, "", &["0: a", "1: a", "1: b", "0: c"][..]),
+            (SortKey::Store, "", &["0: a", "0: c", "1: a", "1: b"]),
+            (SortKey::Since, "", &["1: b", "0: c", "1: a", "0: a"]),
+            (SortKey::Name, "b", &["1: b"]),
+            (SortKey::Name, "MAKE", &["0: a", "1: a", "1: b", "0: c"]),
+            // A store's name is a column of its rows.
+            (SortKey::Name, "0", &["0: a", "0: c"]),
+        ] {
+            let rows = held(&stores, filter, Sort { key, reversed: false });
+            assert_eq!(names(&stores, &rows), expected, "{key:?} {filter}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, stdout};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Once};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -24,6 +24,7 @@ use rustix::process::Signal;
 use super::app::{App, Command, Event};
 use super::draw::{Theme, draw};
 use super::store::{self, Requests, Task};
+use super::stores::Now;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 
@@ -37,7 +38,7 @@ const TICK: Duration = Duration::from_millis(250);
 const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
 /// Shows the screen until it is left.
-pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
+pub(super) fn run(mut app: App, tasks: Vec<Task>, theme: Theme) -> Outcome {
     let signal = Arc::new(AtomicUsize::new(0));
     for ending in ENDING {
         let number = ending.as_raw();
@@ -47,13 +48,14 @@ pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
     style::force_color_output(theme.color);
     let mut screen = Screen::enter()?;
     let (events, incoming) = mpsc::sync_channel(MAX_EVENTS);
-    let requests = store::start(task, events.clone())?;
+    let start = |(store, task)| store::start(store, task, events.clone());
+    let requests = tasks.into_iter().enumerate().map(start).collect::<Result<Vec<_>, _>>()?;
     std::thread::Builder::new().name("keys".into()).spawn(move || read_keys(&events))?;
     loop {
         if !IS_ENTERED.load(Ordering::Relaxed) {
             return Err(Failure::internal("a thread has panicked"));
         }
-        screen.terminal.draw(|frame| draw(frame, &mut app, theme, SystemTime::now()))?;
+        screen.terminal.draw(|frame| draw(frame, &mut app, theme, Now::read()))?;
         let first = match incoming.recv_timeout(TICK) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => Event::Redraw,
@@ -65,7 +67,7 @@ pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
         let caught = i32::try_from(caught).ok().and_then(Signal::from_named_raw);
         let waiting = incoming.try_iter().take(MAX_EVENTS);
         for event in caught.map(Event::Signal).into_iter().chain([first]).chain(waiting) {
-            for command in app.handle(event, SystemTime::now()) {
+            for command in app.handle(event, Now::read()) {
                 match command {
                     Command::Leave(outcome) => {
                         drop(screen);
@@ -79,15 +81,17 @@ pub(super) fn run(mut app: App, task: Task, theme: Theme) -> Outcome {
     }
 }
 
-fn pass_on(command: Command, requests: &Requests, app: &mut App) {
+fn pass_on(command: Command, requests: &[Requests], app: &mut App) {
     match command {
-        // The thread ends with an event, so that nothing is lost if it has gone.
+        // A thread ends with an event, so that nothing is lost if it has gone.
         Command::Pause(paused) => {
-            let _ = requests.paused.send(paused);
+            for store in requests {
+                let _ = store.paused.send(paused);
+            }
         }
-        Command::Refresh => requests.refresh.notify_one(),
-        Command::Act(action) => {
-            if requests.actions.try_send(action).is_err() {
+        Command::Refresh(store) => requests[store].refresh.notify_one(),
+        Command::Act(store, action) => {
+            if requests[store].actions.try_send(action).is_err() {
                 app.doing = None;
             }
         }

@@ -1,18 +1,19 @@
-//! The thread that talks to the store: rounds, the servers of a quorum, operators' commands.
+//! The thread that talks to a store: rounds, the servers of a quorum, operators' commands.
 //!
-//! It has a runtime of its own, so that a store that blocks its thread, such as a disk that hangs,
-//! never blocks a key. It sends what it finds, and waits while the screen takes nothing.
+//! Each store has a thread with a runtime of its own, so that a store that blocks its thread, such
+//! as a disk that hangs, blocks no key and no other store. The thread sends what it finds, and
+//! waits while the screen takes nothing.
 
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use holdline::watch::{Change, Coverage, LockEvent, NamePattern, Round, StoreWatch, WatchOptions};
 use holdline_core::{ErrorKind, LockName, Snapshot};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Action, Event, Flow, NoNames, RoundSeen};
-use super::rows::Seen;
+use super::app::{Action, Event, RoundSeen, StoreEvent};
+use super::stores::{Flow, NoNames, Seen};
 use crate::config::Address;
 use crate::console::Messages;
 use crate::failure::Failure;
@@ -32,14 +33,23 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a holder whose grant is revoked may take to stop, as `revoke` has it by default.
 const REVOKE_GRACE: Duration = Duration::from_secs(10);
 
-/// What the store is asked for.
+/// What a store is asked for.
 pub(super) struct Task {
+    /// Its name on the command line.
+    pub(super) name: String,
     /// Where it is.
     pub(super) address: Address,
     /// Which names.
     pub(super) pattern: NamePattern,
     /// How often.
     pub(super) options: WatchOptions,
+}
+
+impl Task {
+    /// Returns the URL for display, without a password.
+    pub(super) fn url(&self) -> String {
+        holdline::redact_url(&self.address.url)
+    }
 }
 
 /// The other end of the thread.
@@ -49,15 +59,19 @@ pub(super) struct Requests {
     pub(super) actions: mpsc::Sender<Action>,
 }
 
-/// Starts the thread. It ends with the process.
-pub(super) fn start(task: Task, events: SyncSender<Event>) -> Result<Requests, Failure> {
+/// Starts the thread of a store. It ends with the process.
+pub(super) fn start(
+    store: usize,
+    task: Task,
+    events: SyncSender<Event>,
+) -> Result<Requests, Failure> {
     let (paused, is_paused) = watch::channel(false);
     // One command at a time (`app`, A2).
     let (actions, orders) = mpsc::channel(1);
     let refresh = Arc::new(Notify::new());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let requests = Requests { paused, refresh: refresh.clone(), actions };
-    let worker = Worker { task, events, is_paused, refresh };
+    let worker = Worker { store, task, events, is_paused, refresh };
     std::thread::Builder::new().name("store".into()).spawn(move || {
         let _end = EndOfThread(worker.events.clone());
         runtime.block_on(worker.work(orders));
@@ -70,7 +84,7 @@ struct EndOfThread(SyncSender<Event>);
 
 impl Drop for EndOfThread {
     fn drop(&mut self) {
-        let failure = Failure::internal("the thread that talks to the store has ended");
+        let failure = Failure::internal("a thread that talks to a store has ended");
         // Nobody receives it once the screen is gone.
         let _ = self.0.send(Event::Failed(Box::new(failure)));
     }
@@ -80,6 +94,7 @@ impl Drop for EndOfThread {
 struct Gone;
 
 struct Worker {
+    store: usize,
     task: Task,
     events: SyncSender<Event>,
     is_paused: watch::Receiver<bool>,
@@ -96,13 +111,12 @@ impl Worker {
         }
     }
 
-    fn send(&self, event: Event) -> Result<(), Gone> {
-        self.events.send(event).map_err(|_| Gone)
+    fn send(&self, event: StoreEvent) -> Result<(), Gone> {
+        self.events.send(Event::Store { store: self.store, event }).map_err(|_| Gone)
     }
 
     async fn rounds(&self) -> Result<(), Gone> {
-        let since = SystemTime::now();
-        let opened = self.open(since).await?;
+        let opened = self.open().await?;
         let session = match opened {
             Ok(session) => session,
             Err(failure) => return self.fail(failure).await,
@@ -113,7 +127,7 @@ impl Worker {
             Ok(watch) => watch,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => {
                 let message = Failure::from(error).message;
-                self.send(Event::NoNames(NoNames::Unlisted(message)))?;
+                self.send(StoreEvent::NoNames(NoNames::Unlisted(message)))?;
                 return std::future::pending().await;
             }
             Err(error) => return self.fail(error.into()).await,
@@ -138,28 +152,28 @@ impl Worker {
     }
 
     /// Opens the store read-only, and waits until there is one.
-    async fn open(&self, since: SystemTime) -> Result<Result<Session, Failure>, Gone> {
+    async fn open(&self) -> Result<Result<Session, Failure>, Gone> {
         let address = &self.task.address;
         loop {
             match NoStore::at(address) {
                 Err(failure) => return Ok(Err(failure)),
                 Ok(None) => break,
                 Ok(Some(none)) => {
-                    self.send(Event::NoNames(NoNames::NoStore(none.to_string())))?;
+                    self.send(StoreEvent::NoNames(NoNames::NoStore(none.to_string())))?;
                 }
             }
             tokio::time::sleep(STORE_PAUSE).await;
         }
         let mut gone = Ok(());
         let session = Session::open_when_up(address, |failure| {
-            gone = self.send(Event::Down { message: failure.message.clone(), since });
+            gone = self.send(StoreEvent::Down(failure.message.clone()));
         });
         let session = session.await;
         gone.map(|()| session)
     }
 
     async fn fail(&self, failure: Failure) -> Result<(), Gone> {
-        self.send(Event::Failed(Box::new(failure)))?;
+        self.send(StoreEvent::Unusable(Box::new(failure)))?;
         std::future::pending().await
     }
 
@@ -172,7 +186,7 @@ impl Worker {
             Ok(Some(admin)) => {
                 let mut is_paused = self.is_paused.clone();
                 while is_paused.wait_for(|paused| !paused).await.is_ok() {
-                    self.send(Event::Quorum(Box::new(admin.status().await)))?;
+                    self.send(StoreEvent::Quorum(Box::new(admin.status().await)))?;
                     tokio::time::sleep(self.task.options.interval().max(NODES_PAUSE)).await;
                 }
             }
@@ -183,7 +197,7 @@ impl Worker {
     async fn act(&self, mut orders: mpsc::Receiver<Action>) -> Result<(), Gone> {
         while let Some(action) = orders.recv().await {
             let done = act(&self.task.address, action).await;
-            self.send(Event::Done(done.map_err(|failure| failure.message)))?;
+            self.send(StoreEvent::Done(done.map_err(|failure| failure.message)))?;
         }
         Err(Gone)
     }
@@ -196,15 +210,18 @@ async fn act(address: &Address, action: Action) -> Result<String, Failure> {
     let session = Session::open(address.clone(), options).await?;
     let notes = Notes::default();
     let done = match action {
-        Action::Revoke { name, token, reason } => {
+        Action::Revoke { name, token, reason, now } => {
             let revocation = revoke::Revocation {
                 name: &name,
                 token,
                 reason: &reason,
-                now: false,
+                now,
                 grace: REVOKE_GRACE,
             };
             match revocation.carry_out(&session, || {}, &notes).await {
+                Ok(true) if now => Ok(format!(
+                    "{name}: freed at once, token {token}; its job may still run and write"
+                )),
                 Ok(true) => Ok(format!("{name}: revoked, token {token}")),
                 Ok(false) => Err(Failure::nothing(not_revoked(&session, &name, token).await)),
                 Err(failure) => Err(failure),
@@ -262,11 +279,10 @@ async fn not_revoked(
 }
 
 /// Returns what the screen needs of a round.
-fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> Event {
+fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> StoreEvent {
     let Round { at, took, changes, coverage, failing, .. } = round;
     if let Some(failing) = failing {
-        let message = Failure::of(&failing.error, None).message;
-        return Event::Down { message, since: failing.since };
+        return StoreEvent::Down(Failure::of(&failing.error, None).message);
     }
     let seen = Seen { at, took, left_out_after: left_out(coverage), names: names() };
     let mut flow = Flow::default();
@@ -286,7 +302,7 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> Event {
         .filter(shown)
         .map(|change| (change.name.clone(), crate::verbs::watch::text(change)))
         .collect();
-    Event::Round(Box::new(RoundSeen { seen, changes, flow }))
+    StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow }))
 }
 
 /// Returns the last name that a round covers, if there are more.

@@ -1,7 +1,7 @@
 //! Operators' commands on the screen.
 
 use super::pty::Pty;
-use crate::world::{World, eventually};
+use crate::world::{World, eventually, is_alive};
 
 #[test]
 fn a_grant_is_revoked_for_a_reason_that_must_be_given() {
@@ -21,6 +21,32 @@ fn a_grant_is_revoked_for_a_reason_that_must_be_given() {
     assert_eq!(holder.code(), 79);
     assert!(holder.rest().contains("rollback"), "the holder reads why");
     top.sees("no name is held");
+    assert_eq!(top.quit("q"), 0);
+}
+
+#[test]
+fn a_grant_is_revoked_now_while_its_job_still_runs() {
+    let world = World::new();
+    // It takes no notice of TERM, so that it can only be revoked now.
+    let job = ["--", "sh", "-c", "trap '' TERM; echo up $$; read line; exit 3"];
+    let holder = world.start(&[&["run", "--grace", "1h", "job/a"][..], &job].concat());
+    assert!(holder.line().starts_with("up "));
+    let token = world.token("job/a");
+    let top = Pty::start(&world, &["top", "--interval", "100ms"], (24, 80));
+    top.sees("job/a");
+    top.keys("B");
+    top.sees("how: polite");
+    top.sees("now: the name is free at once; its job may still run and write");
+    top.keys("outage\t\u{15}no\r");
+    top.sees("how: must be polite or now");
+    assert_eq!(world.token("job/a"), token);
+    top.keys("w\r");
+    top.sees(&format!("job/a: freed at once, token {token}; its job may still run"));
+    world.free("job/a");
+    assert!(is_alive(holder.job.get()), "the job runs on, as the form has said");
+    let audit = world.run(&["--json", "audit"]);
+    assert!(audit.stdout.contains("\"action\":\"revoke_now\""), "{audit:?}");
+    assert!(audit.stdout.contains("\"reason\":\"outage\""), "{audit:?}");
     assert_eq!(top.quit("q"), 0);
 }
 

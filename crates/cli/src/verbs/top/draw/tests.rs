@@ -1,29 +1,56 @@
 //! What stands where, on a terminal in memory.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use holdline_core::{FreezeView, HolderFields, Metadata, Snapshot};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::app::{App, Event, Flow, RoundSeen};
-use super::super::rows::Seen;
+use super::super::app::{App, Event, RoundSeen, StoreEvent};
 use super::super::samples::{holder, seen, snapshot, waiter};
+use super::super::stores::{Flow, Now, Seen, StoreView, Stores};
 use super::{Theme, draw};
 
-fn start() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_000_000)
+fn start() -> Now {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let time = UNIX_EPOCH + Duration::from_secs(1_000_000);
+    Now { time, instant: *START.get_or_init(Instant::now) }
+}
+
+fn later(seconds: u64) -> Now {
+    let (now, pause) = (start(), Duration::from_secs(seconds));
+    Now { time: now.time + pause, instant: now.instant + pause }
 }
 
 fn app(names: Vec<Snapshot>) -> App {
-    let mut app = App::new("redis://host".to_owned(), Duration::from_secs(1));
+    let store = StoreView::new(String::new(), "redis://host".to_owned());
+    let mut app = App::new(Stores(vec![store]), Duration::from_secs(1));
     app.handle(round(seen(names)), start());
     app
 }
 
+/// Stores with these names, of which none was asked yet.
+fn app_of(names: &[&str]) -> App {
+    let store = |name: &&str| StoreView::new((*name).to_owned(), format!("redis://{name}"));
+    App::new(Stores(names.iter().map(store).collect()), Duration::from_secs(1))
+}
+
+fn event(store: usize, event: StoreEvent) -> Event {
+    Event::Store { store, event }
+}
+
+fn round_of(store: usize, seen: Seen) -> Event {
+    let (changes, flow) = (Vec::new(), Flow::default());
+    event(store, StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow })))
+}
+
 fn round(seen: Seen) -> Event {
-    Event::Round(Box::new(RoundSeen { seen, changes: Vec::new(), flow: Flow::default() }))
+    round_of(0, seen)
+}
+
+fn down(store: usize) -> Event {
+    event(store, StoreEvent::Down("no\u{1b}[31m answer".to_owned()))
 }
 
 fn press(app: &mut App, keys: &str) {
@@ -38,7 +65,7 @@ fn press(app: &mut App, keys: &str) {
 }
 
 /// The lines of the screen.
-fn screen(app: &mut App, (width, height): (u16, u16), now: SystemTime) -> Vec<String> {
+fn screen(app: &mut App, (width, height): (u16, u16), now: Now) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("in memory");
     let theme = Theme { color: false };
     terminal.draw(|frame| draw(frame, app, theme, now)).expect("in memory");
@@ -74,17 +101,13 @@ fn the_page_of_holders_fits_80_columns() {
 #[test]
 fn a_store_that_is_down_is_said_with_the_age_of_what_is_shown() {
     let mut app = app(vec![snapshot("deploy", vec![holder(7, "make", 61)], vec![])]);
-    let down = || Event::Down {
-        message: "no\u{1b}[31m answer".to_owned(),
-        since: start() + Duration::from_secs(2),
-    };
-    app.handle(down(), start());
-    let lines = screen(&mut app, SMALL, start() + Duration::from_secs(12));
+    app.handle(down(0), later(2));
+    let lines = screen(&mut app, SMALL, later(12));
     assert!(lines[0].contains("DOWN for 10s: no\\u{1b}"), "{}", lines[0]);
     assert!(lines[0].trim_end().ends_with("as of 13:46:40Z, 12s ago"), "{}", lines[0]);
     assert!(lines[4].starts_with("deploy "), "what was seen stays: {}", lines[4]);
     // It is an event once, however many rounds fail.
-    app.handle(down(), start());
+    app.handle(down(0), later(13));
     press(&mut app, "5");
     let lines = screen(&mut app, SMALL, start());
     assert_eq!(lines.iter().filter(|line| line.contains("store down")).count(), 1);
@@ -180,13 +203,79 @@ fn ten_thousand_names_are_drawn_in_frames() {
     }
     println!("a frame of 10,000 names: {:?}", begin.elapsed() / u32::try_from(frames).unwrap_or(1));
     let begin = Instant::now();
-    app.handle(
-        round(seen(app.seen.as_ref().map(|seen| seen.names.clone()).unwrap_or_default())),
-        start(),
-    );
+    app.handle(round(seen(app.stores.0[0].names().to_vec())), start());
     println!("a round of 10,000 names: {:?}", begin.elapsed());
     let last = format!("name-{:05}", (frames - 1) * 99);
     let buffer = terminal.backend().buffer();
     let shown: String = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
     assert!(shown.contains(&last), "{shown}");
+}
+
+#[test]
+fn several_stores_have_a_line_each_and_a_column() {
+    let mut app = app_of(&["eu", "billing", "us"]);
+    let names = |name, number| vec![snapshot(name, vec![holder(number, "make", 61)], vec![])];
+    app.handle(round_of(0, seen(names("deploy", 7))), start());
+    app.handle(round_of(1, seen(names("invoice", 8))), start());
+    app.handle(round_of(1, seen(names("invoice", 8))), later(2));
+    app.handle(down(0), later(2));
+    let lines = screen(&mut app, SMALL, later(5));
+    assert!(lines[0].starts_with("3 stores, 1 up  held 2  waiting 0  frozen 0 "), "{}", lines[0]);
+    assert!(lines[0].trim_end().ends_with("every 1s"), "{}", lines[0]);
+    assert!(lines[1].starts_with("eu       DOWN for 3s: no\\u{1b}[31m answer"), "{}", lines[1]);
+    assert!(lines[1].trim_end().ends_with("as of 13:46:40Z, 5s ago"), "{}", lines[1]);
+    let up = "billing  up  held 1  waiting 0  frozen 0  grants 0.0/s ends 0.0/s queued 0.0/";
+    assert!(lines[2].starts_with(up), "{}", lines[2]);
+    assert!(lines[3].starts_with("us       connecting"), "{}", lines[3]);
+    assert!(lines[4].starts_with(" 1 held "), "{}", lines[4]);
+    assert!(lines[5].starts_with("STORE   NAME "), "{}", lines[5]);
+    assert!(lines[6].starts_with("eu      deploy "), "{}", lines[6]);
+    assert!(lines[7].starts_with("billing invoice "), "{}", lines[7]);
+    // A form says which store it is about.
+    press(&mut app, "jB");
+    assert!(
+        screen(&mut app, SMALL, later(5)).iter().any(|line| line.contains("│billing: invoice"))
+    );
+    press(&mut app, "\u{1b}/BILL\n");
+    let lines = screen(&mut app, SMALL, later(5));
+    assert!(lines[6].starts_with("billing invoice ") && lines[7].trim().is_empty(), "{lines:?}");
+    // A pause stops no clock: how old each row is stays on the screen.
+    press(&mut app, "\u{1b} ");
+    assert!(screen(&mut app, SMALL, later(5))[0].trim_end().ends_with("PAUSED"));
+}
+
+#[test]
+fn a_store_without_a_round_in_time_is_late() {
+    let mut app = app_of(&["eu", "us"]);
+    app.handle(round_of(0, seen(vec![])), start());
+    app.handle(round_of(1, seen(vec![])), later(60));
+    let lines = screen(&mut app, SMALL, later(60));
+    assert!(lines[1].starts_with("eu  LATE: no round for 1m00s"), "{}", lines[1]);
+    assert!(lines[2].starts_with("us  up "), "{}", lines[2]);
+}
+
+#[test]
+fn more_stores_than_rows_show_those_that_need_attention() {
+    let names: Vec<String> = (0..20).map(|number| format!("s{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut app = app_of(&names);
+    for store in 0..20 {
+        app.handle(round_of(store, seen(vec![])), start());
+    }
+    app.handle(down(17), start());
+    let lines = screen(&mut app, SMALL, start());
+    assert!(lines[0].starts_with("20 stores, 19 up"), "{}", lines[0]);
+    assert!(lines[1].starts_with("s17  DOWN "), "{}", lines[1]);
+    assert!(lines[6].starts_with("and 15 more: see page 4"), "{}", lines[6]);
+    press(&mut app, "4");
+    assert!(screen(&mut app, SMALL, start())[8].starts_with("s0:"));
+    for _ in 0..200 {
+        press(&mut app, "j");
+    }
+    let lines = screen(&mut app, SMALL, start());
+    assert!(lines[22].starts_with("`holdline doctor`"), "{lines:?}");
+    assert!(lines[23].starts_with("? help"), "{lines:?}");
+    for size in [(1, 1), (30, 6), (31, 7), (300, 80)] {
+        screen(&mut app, size, start());
+    }
 }

@@ -14,6 +14,9 @@ use crate::support::{ending, name, request, take};
 /// By how much each renewal of these tests is longer than the one before: no renewal takes so long.
 const STEP: Duration = Duration::from_secs(60);
 
+/// Makes the requests of a case, which are granted together.
+type Requests = fn(&str) -> Vec<AcquireRequest>;
+
 fn two_readers(text: &str) -> Vec<AcquireRequest> {
     let read = || AcquireRequest { mode: Mode::Shared, kind: LockKind::ReadWrite, ..request(text) };
     vec![read(), read()]
@@ -61,7 +64,7 @@ async fn all_renewed(engine: &RedissonEngine, held: &[AcquireRequest], rounds: &
 async fn renewed_at_each_step(
     cluster: &RedisCluster,
     engine: &RedissonEngine,
-    (text, of, last_first): (&str, fn(&str) -> Vec<AcquireRequest>, bool),
+    (text, of, last_first): (&str, Requests, bool),
 ) {
     let held = of(text);
     for request in &held {
@@ -95,7 +98,7 @@ async fn renewed_at_each_step(
     }
 }
 
-async fn renewed_in_both_orders(of: fn(&str) -> Vec<AcquireRequest>) {
+async fn renewed_in_both_orders(of: Requests) {
     let cluster = masters(Flavour::Debian);
     let engine = engine(&cluster, "").await;
     renewed_at_each_step(&cluster, &engine, ("first-first", of, false)).await;

@@ -4,26 +4,11 @@
 local WIDTH = 5
 local replies = {}
 
-local function extend_permits(keys, id, record, ms)
-  local now, least = math.floor(microseconds() / 1000), nil
-  for number = 0, permits_of(record) - 1 do
-    local permit = permit_id(id, number)
-    local ends = tonumber(call('ZSCORE', keys.permits, permit) or 0)
-    if ends <= now then return nil end
-    if ends < now + ms then
-      ends = now + ms
-      call('ZADD', keys.permits, 'XX', format('%.0f', ends), permit)
-    end
-    least = math.min(least or ends, ends)
-  end
-  return least - now
-end
-
 -- Makes a grant last for at least this many ms, and returns how many it has left.
 local function keep(kind, keys, id, record, ms)
   if kind == 'lock' then return extend(keys.lock, ms) end
   extend(keys.records, ms + MARGIN)
-  if kind == 'permits' then return extend_permits(keys, id, record, ms) end
+  if kind == 'permits' then return extend_permits(keys.permits, id, permits_of(record), ms) end
   local left = extend(keys.lock, ms)
   return kind == 'read' and extend(keys.hold, ms) or left
 end

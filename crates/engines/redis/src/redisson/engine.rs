@@ -175,7 +175,8 @@ impl Inner {
         self.send_or_lock_key_only(name, purpose, call, || None).await
     }
 
-    async fn send_or_lock_key_only(
+    /// The same; while the slot of the name migrates, a call that needs the lock key only.
+    pub(super) async fn send_or_lock_key_only(
         &self,
         name: &LockName,
         purpose: Purpose,
@@ -243,7 +244,7 @@ impl Inner {
         let lock_key_only = || self.context.renew_lock(renewals);
         let purpose = Purpose::Keep;
         let sent = self.send_or_lock_key_only(&first.name, purpose, call, lock_key_only).await?;
-        let replies = native::renewed(&sent.value, renewals.len())?;
+        let replies = self.renewed(renewals, &sent.value).await?;
         self.route.confirm(&sent).await?;
         Ok(replies)
     }

@@ -20,6 +20,7 @@
 mod counting;
 mod engine;
 mod fair;
+mod moving;
 mod names;
 mod node;
 mod owner;
@@ -89,12 +90,19 @@ static RENEW: Script = script!(
     "redisson_common",
     "redisson_fair_queue",
     "redisson_grants",
+    "redisson_extend_permits",
     "redisson_renew"
 );
 /// The same by the lock's own key, while its slot migrates.
 static RELEASE_LOCK: Script = script!("redisson_release_lock", "redisson_release_fast");
 static RENEW_LOCK: Script =
     script!("redisson_renew_lock", "redisson_common", "redisson_renew_lock");
+static RENEW_KEY: Script = script!(
+    "redisson_renew_key",
+    "redisson_common",
+    "redisson_extend_permits",
+    "redisson_renew_key"
+);
 static REVOKE: Script = script!(
     "redisson_revoke",
     fair,

@@ -11,8 +11,7 @@ use holdline_core::{
 use super::names::{Mapped, Names};
 use super::owner::owner_of;
 use super::{
-    FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RELEASE_LOCK, RENEW, RENEW_LOCK,
-    REVOKE,
+    FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RELEASE_LOCK, RENEW, REVOKE,
 };
 use crate::args::Args;
 use crate::engine::MAX_SHOWN;
@@ -38,7 +37,7 @@ pub(super) struct RequestContext {
 pub(super) type PublishVerbs = &'static str;
 
 impl RequestContext {
-    fn call(&self, script: &'static Script, keys: Args, arguments: Args) -> Call {
+    pub(super) fn call(&self, script: &'static Script, keys: Args, arguments: Args) -> Call {
         Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: self.deadline }
     }
 
@@ -127,18 +126,6 @@ impl RequestContext {
         let full = self.release(request, verbs);
         let keys = Args::from([self.names.map(&request.name).key]);
         Some(Call { script: &RELEASE_LOCK, keys, ..full })
-    }
-
-    /// Renews a mutex by its own key; `None` for a request that needs more keys.
-    pub(super) fn renew_lock(&self, renewals: &[&RenewRequest]) -> Option<Call> {
-        let [RenewRequest { name, lease_id, purpose: Purpose::Keep(hold), .. }] = renewals else {
-            return None;
-        };
-        let mut args = Args::with_capacity(ROOM);
-        args.push(owner_of(*lease_id));
-        args.push_number(hold.duration().map(millis).unwrap_or_default());
-        args.push(kind_of(*hold));
-        Some(self.call(&RENEW_LOCK, Args::from([self.names.map(name).key]), args))
     }
 
     /// Makes one call that renews many grants; in a cluster all are of one name.

@@ -16,13 +16,13 @@ use crate::support::{connect, ending, name, request, take};
 /// Longer than any fault that must not cause a failover.
 const LONG: Duration = Duration::from_secs(90);
 
-fn masters(flavour: Flavour) -> RedisCluster {
+pub(crate) fn masters(flavour: Flavour) -> RedisCluster {
     let servers = RedisConfig::default().with_flavour(flavour);
     let config = ClusterConfig::default().with_node_timeout(LONG).with_size(3, 0);
     RedisCluster::start(&config.with_servers(servers))
 }
 
-async fn engine(cluster: &RedisCluster, parameters: &str) -> RedissonEngine {
+pub(crate) async fn engine(cluster: &RedisCluster, parameters: &str) -> RedissonEngine {
     connect(&cluster.url(), parameters).await.expect("connected")
 }
 

@@ -6,6 +6,7 @@ mod counting;
 mod doctor;
 mod fair;
 mod library;
+mod moving;
 mod one_kind;
 mod redlock;
 mod shared;

@@ -12,6 +12,12 @@ use crate::rounds::Failure;
 /// What the plain locks of other libraries do to release.
 pub(crate) const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+/// The least that Redisson's `RLock` needs: a hash that expires, and a message when it is free.
+const REDISSON: [&str; 2] = [
+    "redis.call('HSET', KEYS[1], ARGV[1], '1') return redis.call('PEXPIRE', KEYS[1], ARGV[2])",
+    "redis.call('DEL', KEYS[1]) \
+     return redis.call('PUBLISH', 'redisson_lock__channel:{' .. KEYS[1] .. '}', '0')",
+];
 pub(crate) const VALUE: &str = "0123456789abcdef0123456789abcdef";
 pub(crate) const LEASE_MS: &str = "30000";
 
@@ -20,19 +26,38 @@ pub(crate) struct Raw {
     stream: TcpStream,
     read: Vec<u8>,
     chunk: Box<[u8]>,
-    sha: String,
+    /// The name of the script that takes a key; `None`: `SET NX PX` does.
+    take: Option<String>,
+    /// The name of the script that gives a key back.
+    give: String,
 }
 
 impl Raw {
     pub(crate) async fn connect(address: SocketAddr) -> Result<Raw, Failure> {
+        Raw::with(address, None, COMPARE_AND_DELETE).await
+    }
+
+    /// A connection whose cycles write the keys of Redisson.
+    pub(crate) async fn redisson(address: SocketAddr) -> Result<Raw, Failure> {
+        let [take, give] = REDISSON;
+        Raw::with(address, Some(take), give).await
+    }
+
+    async fn with(address: SocketAddr, take: Option<&str>, give: &str) -> Result<Raw, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let mut raw =
-            Raw { stream, read: Vec::new(), chunk: vec![0; 16 * 1024].into(), sha: String::new() };
-        let loaded = raw.ask(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await?;
-        let text = String::from_utf8(loaded)?;
-        raw.sha = text.lines().nth(1).ok_or("no name of the script")?.to_owned();
+        let (read, chunk) = (Vec::new(), vec![0; 16 * 1024].into());
+        let mut raw = Raw { stream, read, chunk, take: None, give: String::new() };
+        if let Some(take) = take {
+            raw.take = Some(raw.load(take).await?);
+        }
+        raw.give = raw.load(give).await?;
         Ok(raw)
+    }
+
+    async fn load(&mut self, script: &str) -> Result<String, Failure> {
+        let text = String::from_utf8(self.ask(&["SCRIPT", "LOAD", script]).await?)?;
+        Ok(text.lines().nth(1).ok_or("no name of the script")?.to_owned())
     }
 
     /// Sends a command and returns the bytes of its reply.
@@ -58,11 +83,18 @@ impl Raw {
         }
     }
 
+    fn take<'a>(&'a self, key: &'a str) -> [&'a str; 6] {
+        match &self.take {
+            None => ["SET", key, VALUE, "NX", "PX", LEASE_MS],
+            Some(script) => ["EVALSHA", script, "1", key, VALUE, LEASE_MS],
+        }
+    }
+
     /// Takes and gives back a key.
     pub(crate) async fn cycle(&mut self, key: &str) -> Result<(), Failure> {
         self.ask(&["SET", key, VALUE, "NX", "PX", LEASE_MS]).await?;
-        let sha = self.sha.clone();
-        self.ask(&["EVALSHA", &sha, "1", key, VALUE]).await?;
+        let give = self.give.clone();
+        self.ask(&["EVALSHA", &give, "1", key, VALUE]).await?;
         Ok(())
     }
 
@@ -76,7 +108,7 @@ impl Raw {
         let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(keys.len());
         let mut bytes = Vec::new();
         for (task, key) in keys.iter().enumerate() {
-            write(&mut bytes, &["SET", key, VALUE, "NX", "PX", LEASE_MS]);
+            write(&mut bytes, &self.take(key));
             under_way.push_back((task, true));
         }
         let (mut ended, deadline) = (0, Instant::now() + time);
@@ -89,10 +121,10 @@ impl Raw {
                 at += length;
                 let Some((task, taken)) = under_way.pop_front() else { break };
                 match taken {
-                    true => write(&mut bytes, &["EVALSHA", &self.sha, "1", &keys[task], VALUE]),
+                    true => write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]),
                     false => {
                         ended += 1;
-                        write(&mut bytes, &["SET", &keys[task], VALUE, "NX", "PX", LEASE_MS]);
+                        write(&mut bytes, &self.take(&keys[task]));
                     }
                 }
                 under_way.push_back((task, !taken));

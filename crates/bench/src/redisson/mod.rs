@@ -15,6 +15,7 @@ use std::time::Duration;
 use holdline::Client;
 use holdline_services::{RedisConfig, RedisServer};
 
+use crate::redis::raw::Raw;
 use crate::rounds::{Failure, median, time};
 use java::Java;
 use turns::{Turn, hand_offs, middle, per_second, percentile};
@@ -78,9 +79,17 @@ impl World {
         })
     }
 
+    /// Cycles on a bare connection that write Redisson's keys and check nothing.
+    fn floor(&self) -> Result<usize, Failure> {
+        self.runtime.block_on(async {
+            let mut raw = Raw::redisson(self.server.address()).await?;
+            raw.cycles(&crate::redis::raw::keys(MANY), TIME).await
+        })
+    }
+
     fn pair(&mut self, pair: &Pair) -> Result<(), Failure> {
         let (mut one, mut many, mut contended) = <(Figures, Figures, Figures)>::default();
-        let mut grants = Figures::default();
+        let (mut grants, mut floor) = <(Figures, Figures)>::default();
         for _ in 0..ROUNDS {
             let java = self.java.run(pair.kind, (1, true), TIME)?;
             let ours = self.ours(pair, (1, true), TIME)?;
@@ -88,6 +97,7 @@ impl World {
             let java = self.java.run(pair.kind, (MANY, true), TIME)?.len();
             let ours = self.ours(pair, (MANY, true), TIME)?.len();
             many.add(per_second(ours, TIME), per_second(java, TIME));
+            floor.add(per_second(self.floor()?, TIME), per_second(java, TIME));
             let mut java = self.java.run(pair.kind, (CONTENDERS, false), TIME)?;
             let mut ours = self.ours(pair, (CONTENDERS, false), TIME)?;
             grants.add(per_second(ours.len(), TIME), per_second(java.len(), TIME));
@@ -97,6 +107,7 @@ impl World {
         let title = |what: &str| format!("{}: {what}", pair.title);
         one.report(&title("lock + release, one task, p50"), time, "at most 0.6");
         many.report(&title("cycles/s of 64 tasks"), count, "at least 6");
+        floor.report(&title("  the least scripts for that, bare"), count, "reported");
         contended.report(&title("hand-offs/s among 16"), count, "at least 3");
         grants.report(&title("  grants/s, to the same contender too"), count, "reported");
         self.commands(pair)?;

@@ -5,11 +5,10 @@ if ARGV[5] == '-' and redis.call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) == 0 then
   local is_number = type(token) == 'number'
   if is_number and token >= 1 and token <= MAX_TOKEN then
     local time = redis.call('TIME')
-    token = string.format('%016.0f', token)
-    local record = string.format('%s:%010d%06d:%s:%s', token, time[1], time[2], ARGV[3], ARGV[4])
+    local record = string.format('%016.0f:%010d%06d:%s:%s', token, time[1], time[2], ARGV[3], ARGV[4])
     redis.call('HSET', KEYS[1], ARGV[1], '1', 'holdline', record)
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return token
+    return string.sub(record, 1, 16)
   end
   if is_number then redis.call('DECR', KEYS[6]) end
 end

@@ -43,7 +43,7 @@ async fn a_mutex_is_a_fenced_lock() {
     // What Redisson draws comes between ours.
     behind(&server, &["INCR", "redisson_lock_token:{a}"]);
     let released = engine.release(&ending(&held, false)).await.expect("released");
-    assert!(matches!(released, ReleaseReply::Released { held_for: Some(_) }), "{released:?}");
+    assert!(matches!(released, ReleaseReply::Released { .. }), "{released:?}");
     assert_eq!(keys(&server), ["redisson_lock_token:{a}"]);
     assert_eq!(take(&engine, &request("a")).await.get(), 3);
 }

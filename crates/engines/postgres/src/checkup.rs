@@ -36,6 +36,7 @@ const CLOCK: &str = "leases end by the server's clock: a step forward ends them 
                      late";
 const SCHEMA: &str = "the locks stand in a schema of their own, which must be there and be ours";
 const SEQUENCE: &str = "a sequence with a cache gives an earlier session larger fencing tokens";
+const AUDIT: &str = "what a role without the audit trail revokes or freezes is recorded nowhere";
 const NAMES: &str = "many rows slow the listing of names down";
 
 /// How far the server's clock may be from ours without a warning: leases do not compare the two.
@@ -82,6 +83,7 @@ pub async fn checkup(
     checkup.add(finding);
     if usable {
         checkup.add(sequence(&link, options.schema()).await);
+        checkup.add(audit(&link, options.schema()).await);
         checkup.add(names(&link, options.schema()).await);
         checkup.add(snapshots(&link, options.schema()).await);
     }
@@ -266,6 +268,35 @@ async fn sequence(link: &Link, schema: &str) -> Finding {
             .fail(format!("ALTER SEQUENCE {}.fence CACHE 1", quoted(schema))),
         None => Finding::ok("sequence", SEQUENCE, "cannot be looked at")
             .warn("let this role read pg_sequences"),
+    }
+}
+
+/// Whether this role may append to the audit trail and read it.
+async fn audit(link: &Link, schema: &str) -> Finding {
+    let ask = "select p.proname::pg_catalog.text from pg_catalog.pg_proc p \
+        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) p.pronamespace \
+        where n.nspname operator(pg_catalog.=) $1::pg_catalog.name \
+        and p.proname operator(pg_catalog.=) \
+            any (array['audit_append_1', 'audit_read_1']::pg_catalog.name[]) \
+        and not pg_catalog.has_function_privilege(p.oid, 'EXECUTE'::pg_catalog.text) \
+        order by 1";
+    let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
+    let name = |row: &tokio_postgres::Row| row.try_get::<_, String>(0).ok();
+    let lacks = rows.ok().and_then(|rows| rows.iter().map(name).collect::<Option<Vec<_>>>());
+    match lacks {
+        Some(lacks) if lacks.is_empty() => {
+            Finding::ok("audit", AUDIT, "this role may append and read")
+        }
+        Some(lacks) => {
+            let lacks: Vec<String> =
+                lacks.iter().map(|name| format!("{}.{name}", quoted(schema))).collect();
+            let lacks = lacks.join(", ");
+            Finding::ok("audit", AUDIT, format!("this role may not execute {lacks}"))
+                .warn(format!("GRANT EXECUTE ON FUNCTION {lacks} TO the roles of operators"))
+        }
+        None => {
+            Finding::ok("audit", AUDIT, "cannot be looked at").warn("let this role read pg_proc")
+        }
     }
 }
 

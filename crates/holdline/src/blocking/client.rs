@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    Engine, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    Snapshot,
+    AuditEntry, AuditPage, AuditRecord, AuditRequest, Engine, LeaseId, ListPage, ListRequest,
+    LockError, LockName, Operation, OperationReply, Snapshot,
 };
 
 use super::guard::{Guard, Guards};
@@ -317,6 +317,26 @@ impl Client {
     /// As [`crate::Client::operate`].
     pub fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         block_on(self.0.operate(operation))
+    }
+
+    /// As [`crate::Client::append_audit`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::append_audit`].
+    pub fn append_audit(&self, record: AuditRecord) -> Result<(), LockError> {
+        block_on(self.0.append_audit(record))
+    }
+
+    /// As [`crate::Client::audit`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::audit`].
+    pub fn audit(
+        &self,
+        request: &AuditRequest,
+        wanted: impl Fn(&AuditEntry) -> bool,
+    ) -> Result<AuditPage, LockError> {
+        block_on(self.0.audit(request, wanted))
     }
 
     /// As [`crate::Client::shutdown`].

@@ -4,7 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use holdline::blocking::{Begun, Client};
-use holdline::{LockOptions, OnceOptions, OnceOutcome, Slot};
+use holdline::{
+    AuditEntry, AuditRecord, AuditRequest, LockOptions, OnceOptions, OnceOutcome, Operator, Slot,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -107,4 +109,21 @@ fn a_latch_opens_at_zero() {
     assert_eq!(latch.count_down(1).expect("counted"), 1);
     assert_eq!((latch.count_down(1).expect("counted"), latch.count().expect("counted")), (0, 0));
     waits.join().expect("no panic").expect("open");
+}
+
+#[test]
+fn operators_actions_are_recorded_and_read() {
+    let client = client("audit");
+    let operator = Operator { who: "ann".to_owned(), from: "a test".to_owned() };
+    for action in ["freeze", "unfreeze", "freeze"] {
+        client.append_audit(AuditRecord::new(action, &operator)).expect("a trail");
+    }
+    let request = AuditRequest { limit: 1, ..AuditRequest::default() };
+    let is_freeze = |entry: &AuditEntry| entry.record.action == "freeze";
+    let newest = client.audit(&request, is_freeze).expect("a trail");
+    assert_eq!((newest.entries.len(), newest.entries[0].record.who.as_str()), (1, "ann"));
+    let older = AuditRequest { before: newest.before, ..AuditRequest::default() };
+    let older = client.audit(&older, is_freeze).expect("a trail");
+    assert_eq!((older.entries.len(), older.before), (1, None));
+    assert!(older.entries[0].id < newest.entries[0].id);
 }

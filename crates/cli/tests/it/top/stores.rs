@@ -1,5 +1,7 @@
 //! Stores that are away, and those of several servers.
 
+use std::time::Duration;
+
 use holdline_services::{RedisConfig, RedisServer};
 use serde_json::Value;
 
@@ -57,6 +59,38 @@ fn a_store_that_is_away_at_the_start_is_awaited() {
     server.kill();
     let once = world.run(&["--url", &url, "top", "--once", "--json"]);
     assert_eq!((once.code, once.stdout.as_str()), (69, ""), "{once:?}");
+}
+
+/// The times on the screen are the store's; rounds and keys depend on no time of day.
+#[test]
+fn a_stepped_clock_of_the_store_delays_no_round_and_no_key() {
+    let world = World::new();
+    let server = RedisServer::start(RedisConfig::default().with_clock());
+    let url = server.url();
+    let acquire = |name: &str| {
+        let line = ["--url", &url, "acquire", name, "--lease", "5h"];
+        assert_eq!(world.run(&line).code, 0);
+    };
+    acquire("a");
+    let top = Pty::start(&world, &["top", "--url", &url, "--interval", "100ms"], (24, 80));
+    let shows = |what: &str, name: &'static str, left: &'static str| {
+        top.expect(what, |screen| {
+            let row = screen.lines().find(|line| line.starts_with(name))?;
+            (row.contains(left) && screen.contains("  up  ")).then_some(())
+        });
+    };
+    shows("almost the whole lease", "a ", " 4h5");
+    server.clock().step_forward(Duration::from_secs(2 * 3_600));
+    shows("less is left, and it is still held", "a ", " 2h5");
+    acquire("b");
+    shows("a round after the step", "b ", " 4h5");
+    server.clock().step_back(Duration::from_secs(10 * 3_600));
+    shows("more is left than was asked for", "a ", " 12h");
+    acquire("c");
+    shows("a round after the step back", "c ", " 4h5");
+    top.keys("n");
+    top.sees("sort: name, reversed");
+    assert_eq!(top.quit("q"), 0);
 }
 
 #[test]

@@ -37,6 +37,7 @@ async fn a_good_server_has_no_findings() {
         "clock",
         "schema",
         "sequence",
+        "audit",
         "names",
         "snapshots",
     ];
@@ -94,6 +95,30 @@ async fn an_old_transaction_is_reported() {
     let says = finding.expect("looked at").found();
     assert!(says.contains("the age of 1 transactions of other roles is not shown"), "{says}");
     drop(reads);
+}
+
+/// The statements are those of `docs/postgres.md`.
+#[tokio::test]
+async fn a_role_without_the_audit_trail_is_reported() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    take(&engine(&server).await, &request("made")).await;
+    server.sql(
+        "create role app login; create role operators; create role ann login in role operators; \
+         grant usage on schema holdline to app, operators",
+    );
+    let audit = async |role: &str| {
+        let found = look(&server.url_of(role, "postgres")).await;
+        let finding = found.findings().iter().find(|finding| finding.check() == "audit");
+        finding.cloned().unwrap_or_else(|| panic!("not looked at: {found:?}"))
+    };
+    assert_eq!(audit("app").await.health(), Health::Ok);
+    let functions = "holdline.audit_append_1, holdline.audit_read_1";
+    server.sql(&format!("revoke execute on function {functions} from public"));
+    server.sql(&format!("grant execute on function {functions} to operators"));
+    assert_eq!(audit("ann").await.health(), Health::Ok);
+    let found = audit("app").await;
+    assert_eq!(found.health(), Health::Warning, "{found:?}");
+    assert!(found.found().contains("audit_append_1") && found.fix().is_some(), "{found:?}");
 }
 
 #[tokio::test]

@@ -178,6 +178,9 @@ const NEEDED_GROUP: [&str; 4] = ["HMGET R f", "HSET R f v", "INFO", "ROLE"];
 const NEEDED_COPIES: &str = "WAIT 1 1";
 /// What `ls` needs in addition.
 const FOR_LISTS: &str = "SCAN 0";
+/// What an operator needs in addition, with `A` for the audit trail.
+const FOR_AUDIT: [&str; 3] =
+    ["EVALSHA 0000000000000000000000000000000000000000 1 A", "XADD A * r v", "XREVRANGE A + -"];
 
 /// Checks the user's rights.
 pub(super) async fn findings(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
@@ -206,7 +209,7 @@ async fn of(probe: &Probe, options: &RedisOptions, needed: Needed) -> [Finding; 
 /// What a user needs.
 struct Needed {
     forms: Vec<&'static str>,
-    /// Names can be listed, which takes another command.
+    /// Names can be listed and actions recorded, which takes other commands.
     lists: bool,
     /// The page that lists the rights.
     document: &'static str,
@@ -230,6 +233,7 @@ struct Places {
     node: Vec<u8>,
     master_term: Vec<u8>,
     wake: Vec<u8>,
+    audit: Vec<u8>,
     /// The list of those that wait for a fair lock of Redisson's, their scores, our heartbeats.
     fair: [Vec<u8>; 3],
 }
@@ -245,6 +249,7 @@ impl Places {
             node: layout.node(),
             master_term: layout.master_term(),
             wake: layout.wake(name),
+            audit: layout.audit(),
             fair: Default::default(),
         };
         if options.dialect() == Dialect::Redisson {
@@ -341,8 +346,31 @@ async fn rights(probe: &Probe, user: &str, options: &RedisOptions, needed: Neede
     let finding = Finding::ok("rights", RIGHTS, format!("user {user} may do all that is needed"));
     match may(probe, user, &places, FOR_LISTS).await {
         Ok(false) if lists => finding.warn("allow SCAN as well, or `holdline ls` is refused"),
+        _ if lists => audit(probe, user, &places, finding).await,
         _ => finding,
     }
+}
+
+/// Adds to the finding of a user who may lock whether its actions as an operator are recorded.
+async fn audit(probe: &Probe, user: &str, places: &Places, finding: Finding) -> Finding {
+    let mut lacks = Vec::new();
+    for command in FOR_AUDIT {
+        // The same question about a lock was answered.
+        if let Ok(false) = may(probe, user, places, command).await {
+            lacks.push(command.replace(" A", " <audit trail>"));
+        }
+    }
+    if lacks.is_empty() {
+        return finding;
+    }
+    let found = format!(
+        "user {user} may do all that locks need, and with the audit trail not: {}",
+        lacks.join(", ")
+    );
+    Finding::ok("rights", RIGHTS, found).warn(
+        "give operators the right to the audit trail that docs/redis.md lists: without it, what \
+         this user revokes or freezes is not recorded",
+    )
 }
 
 /// Asks the server whether the user may send a command, without executing it.
@@ -358,6 +386,7 @@ async fn may(probe: &Probe, user: &str, places: &Places, form: &str) -> Result<b
         "B" => places.fair[2].clone(),
         "R" => places.master_term.clone(),
         "W" => places.wake.clone(),
+        "A" => places.audit.clone(),
         plain => plain.as_bytes().to_vec(),
     });
     let asked = ["ACL", "DRYRUN", user].map(|word| word.as_bytes().to_vec());

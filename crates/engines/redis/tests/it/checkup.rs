@@ -226,6 +226,30 @@ async fn missing_rights_of_a_user_are_reported() {
     assert!(!format!("{found:?}").contains("canary"), "{found:?}");
 }
 
+/// Such a user locks, and what it does as an operator is recorded nowhere.
+#[tokio::test]
+async fn a_user_without_the_audit_trail_is_warned_of() {
+    let server = RedisServer::start(RedisConfig::default());
+    let mut raw = server.raw();
+    let url = format!("redis://plain:canary@{}", server.address());
+    for (rule, lacks) in [
+        ("~* +@all", &[][..]),
+        ("~* +@all -xadd", &["XADD <audit trail> * r v"]),
+        ("~holdline:* +@all", &["EVALSHA ", "XADD ", "XREVRANGE "]),
+        ("~holdline:* +@all (~holdline-audit:* +eval +evalsha +xadd +xrevrange)", &[]),
+    ] {
+        let set = format!("ACL SETUSER plain reset on >canary &* {rule}");
+        assert_eq!(raw.say(&set).expect("a reply").error(), None, "{rule}");
+        let found = run_checkup(&url).await;
+        let rights = of(&found, "rights");
+        let expected = if lacks.is_empty() { Health::Ok } else { Health::Warning };
+        assert_eq!(rights.health(), expected, "{rule}: {rights:?}");
+        for command in lacks {
+            assert!(rights.found().contains(command), "{rule}: {rights:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn data_under_our_keys_is_counted() {
     let server = RedisServer::start(RedisConfig::default());

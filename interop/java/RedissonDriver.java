@@ -440,8 +440,11 @@ public class RedissonDriver {
     }
 
     private static String text(Throwable failure) {
-        return (failure.getClass().getSimpleName() + " " + failure.getMessage())
-            .replace('\n', ' ').replace('\r', ' ');
+        String text = failure.getClass().getSimpleName() + " " + failure.getMessage();
+        if (failure.getCause() != null && failure.getCause() != failure) {
+            text += ", by " + failure.getCause();
+        }
+        return text.replace('\n', ' ').replace('\r', ' ');
     }
 
     private static synchronized void say(String lines) {

@@ -234,7 +234,10 @@ struct Attempt<'a> {
 /// What an attempt does next.
 enum Next {
     Ask,
+    /// After a pause since the last request.
     NewId,
+    /// Without a pause: a hint says that the answer may be another by now.
+    NewIdAtOnce,
     Fail(LockError),
     TimedOut,
 }
@@ -308,11 +311,9 @@ impl Attempt<'_> {
             };
             match next {
                 Next::Ask => {}
+                Next::NewIdAtOnce => self.restart()?,
                 Next::NewId => {
-                    match self.plan.keeps_id {
-                        true => self.restart_under_kept_id(),
-                        false => self.restart_with_new_id()?,
-                    }
+                    self.restart()?;
                     // A store that keeps losing its data must not be asked without a pause.
                     self.shared.clock.sleep_until(sent.after(MIN_RETRY)).await;
                 }
@@ -436,6 +437,15 @@ impl Attempt<'_> {
         if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
     }
 
+    /// Continues under a new lease id, or under the same if only the caller gives it up.
+    fn restart(&mut self) -> Result<(), Next> {
+        match self.plan.keeps_id {
+            true => self.restart_under_kept_id(),
+            false => self.restart_with_new_id()?,
+        }
+        Ok(())
+    }
+
     /// Gives the lease id up, so that nothing is granted under it, and continues with a new one.
     fn restart_with_new_id(&mut self) -> Result<(), Next> {
         if self.plan.lease_id.is_some() {
@@ -497,7 +507,7 @@ impl Attempt<'_> {
                 error
             }
             Next::Fail(error) => error,
-            Next::Ask | Next::NewId | Next::TimedOut => {
+            Next::Ask | Next::NewId | Next::NewIdAtOnce | Next::TimedOut => {
                 let holder = self.holder_now();
                 let given_up = self.ticket.give_up().await.is_some();
                 let certainty = if given_up { Certainty::NotApplied } else { Certainty::Unknown };

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::select;
+use futures_util::future::{Either, select};
 use holdline_core::{Certainty, ErrorKind, LockName, Mode, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -152,6 +152,11 @@ pub(super) fn held(turn: Option<Turn>, guard: Guard) -> Guard {
     }
 }
 
+/// Returns whether the second of two futures was ready first.
+fn is_second<A, B>(ready: &Either<A, B>) -> bool {
+    matches!(ready, Either::Right(_))
+}
+
 impl Attempt<'_> {
     /// Waits before the next request to an engine that has no queue, or that did not queue us.
     pub(super) async fn wait_unqueued(&mut self, next_look: Duration, held: bool) -> Next {
@@ -170,29 +175,37 @@ impl Attempt<'_> {
             self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
         }
-        match self.turn.take_if(|turn| !turn.is_first()) {
+        let woken = match self.turn.take_if(|turn| !turn.is_first()) {
             Some(turn) => {
-                let pause = now.after(POLL_PAUSE.1.min(next_look)).min(deadline);
-                select(self.shared.clock.sleep_until(pause), pin!(turn.wait_for_first())).await;
+                let end = now.after(POLL_PAUSE.1.min(next_look)).min(deadline);
+                let pause = self.shared.clock.sleep_until(end);
+                let is_first = is_second(&select(pause, pin!(turn.wait_for_first())).await);
                 self.turn = Some(turn);
+                is_first
             }
             None => self.listen(now, next_look, held).await,
+        };
+        // Others ask without a pause, too. Where votes are counted, that would split them.
+        let at_once = woken && !self.shared.engine.capabilities().splits;
+        match self.plan.lease_id {
+            Some(_) => Next::Ask,
+            None if at_once => Next::NewIdAtOnce,
+            None => Next::NewId,
         }
-        if self.plan.lease_id.is_some() { Next::Ask } else { Next::NewId }
     }
 
-    /// Waits for a hint of the engine, at most for a polling pause.
-    async fn listen(&mut self, now: Moment, next_look: Duration, held: bool) {
+    /// Waits for a hint of the engine, at most for a polling pause. Returns whether a hint came.
+    async fn listen(&mut self, now: Moment, next_look: Duration, held: bool) -> bool {
         let pause = self.poll_pause.next_pause(self.shared.entropy.number());
         let end = now.after(pause.min(next_look)).min(self.wait.deadline());
         let pause = self.shared.clock.sleep_until(end);
         // If several attempts have votes and none has a majority, each waits for a random pause. A
         // hint would make them collide again.
         if held {
-            select(pause, pin!(self.next_hint())).await;
-        } else {
-            pause.await;
+            return is_second(&select(pause, pin!(self.next_hint())).await);
         }
+        pause.await;
+        false
     }
 
     /// Waits for a hint that the name may be free, from an engine without a queue.

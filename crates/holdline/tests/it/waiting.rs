@@ -362,6 +362,27 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
     second.release().await;
 }
 
+/// A contender of another library does not pause either, and would get most of the grants.
+#[tokio::test]
+async fn without_a_queue_a_hint_is_followed_by_a_request_at_once() {
+    for splits in [false, true] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner)
+            .with_capabilities(move |can| (can.queue, can.splits) = (false, splits));
+        let (ours, others) =
+            (client(faulty.clone(), &clock, 14), client(faulty.clone(), &clock, 15));
+        let first = others.mutex("a").expect("good").lock().await.expect("free");
+        faulty.line.nagging.store(true, Ordering::Relaxed);
+        let waiter = tokio::spawn(ours.mutex("a").expect("good").lock_owned());
+        settle().await;
+        // Only where votes are counted does a pause keep contenders apart.
+        let asked = faulty.line.count(Call::Acquire);
+        assert_eq!(asked > 2, !splits, "{asked} requests, and no time has passed");
+        first.release().await;
+        drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free"));
+    }
+}
+
 /// Where votes are counted, waiters that all ask at once leave nobody enough of them.
 #[tokio::test]
 async fn without_a_queue_the_waiters_of_a_process_take_turns() {

@@ -155,6 +155,12 @@ async fn with_sentinels() {
     judge!(with_sentinels, Setup::group(Kind::ReadWrite));
 }
 
+/// Fair locks are among them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mutexes_with_sentinels() {
+    judge!(mutexes_with_sentinels, Setup::group(Kind::Mutex));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_on_a_cluster() {
     judge!(mutexes_on_a_cluster, Setup::cluster(Kind::Mutex));

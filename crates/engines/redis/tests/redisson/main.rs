@@ -5,6 +5,7 @@ mod conformance;
 mod counting;
 mod doctor;
 mod fair;
+mod faults;
 mod library;
 mod moving;
 mod one_kind;

@@ -1,13 +1,14 @@
 //! Faults: a server that forgets, a Java client with a wrong clock, waits that are dropped.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use holdline::{LockOptions, LostReason};
-use holdline_services::{RedisConfig, RedisServer, Reply};
+use holdline::{Client, LockOptions, LostReason};
+use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer, Reply};
 
-use crate::support::{PATIENCE, behind, client};
+use crate::support::{PATIENCE, behind, client, connect};
 
 const JAVA: &str = "b983c153-7421-469a-addb-44fb92259a1b:77";
 const LIST: &str = "redisson_lock_queue:{a}";
@@ -59,6 +60,39 @@ async fn a_server_that_restarts_without_its_data_loses_the_lock_and_the_tokens()
     let next = mutex.lock().await.expect("free");
     assert_eq!(next.fencing_token().get(), 1);
     assert!(next.release().await.is_released());
+}
+
+/// Each reply to one of two clients is late. It keeps its lease, and its place in the queue.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_answers_late_costs_neither_a_lease_nor_a_place() {
+    const LATE: Duration = Duration::from_millis(200);
+    let server = RedisServer::start(RedisConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let slow = connect(&format!("redis://{}", proxy.address()), "").await.expect("connected");
+    let (slow, quick) = (Client::new(Arc::new(slow)).expect("a client"), client(&server).await);
+    proxy.inject(Frames::replies(), Fault::Delay(LATE));
+    let renewed_often = fair().with_renew_interval(Duration::from_secs(1));
+    let held = slow.mutex_with("a", &renewed_often).expect("fair").lock().await.expect("free");
+    let mut waiting = Vec::new();
+    for (number, of) in [&slow, &quick].into_iter().enumerate() {
+        let mutex = of.mutex_with("a", &fair()).expect("fair");
+        waiting.push(tokio::spawn(async move { mutex.lock().await }));
+        until("it queues", || queue_of(&server).len() == number + 1).await;
+    }
+    // A lease that somebody has shortened is renewed at its whole length.
+    behind(&server, &["PEXPIRE", "a", "20000"]);
+    let left = || behind(&server, &["PTTL", "a"]).integer().expect("a number");
+    until("it is renewed", || left() > 25_000).await;
+    assert!(held.is_valid());
+    let mut token = held.fencing_token();
+    assert!(held.release().await.is_released());
+    for granted in waiting {
+        let guard = granted.await.expect("no panic").expect("granted");
+        assert!(guard.fencing_token() > token, "{token} before it");
+        token = guard.fencing_token();
+        assert!(guard.release().await.is_released());
+    }
+    assert!(keys_but_marks(&server), "{:?}", keys(&server));
 }
 
 /// Java compares the times in the queue by its own clock, and removes those that are over.

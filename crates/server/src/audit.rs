@@ -40,10 +40,10 @@ impl App {
         let (app, operator) = (self.clone(), identity.operator());
         let carried_out = tokio::spawn(async move {
             let reply = app.client.operate(&operation).await;
-            if let Some(record) = operation.audit_record(&operator, &reply) {
-                if !app.record(record).await {
-                    app.metrics.unrecorded(&app.store);
-                }
+            if let Some(record) = operation.audit_record(&operator, &reply)
+                && !app.record(record).await
+            {
+                app.metrics.unrecorded(&app.store);
             }
             reply
         });

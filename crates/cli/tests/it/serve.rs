@@ -73,7 +73,7 @@ fn hostile_texts_make_no_line_of_the_log_and_no_event() {
     let world = World::new();
     let server = Served::start(&world, "127.0.0.1:0", &["-v"]);
     let mut curl = Command::new("curl");
-    let mut events = world.start_command(curl.args(["-sN", &format!("{}/v1/events", server.1)]));
+    let events = world.start_command(curl.args(["-sN", &format!("{}/v1/events", server.1)]));
     assert_eq!(events.line(), ": open");
     let hostile = "x\u{1b}[2J\u{202e}\n\ndata: {}\r\n\r\nholdline: all is well";
     let name = "n\u{202e}<b>";

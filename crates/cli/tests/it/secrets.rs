@@ -65,7 +65,7 @@ fn hostile_texts_reach_no_terminal_and_break_no_line() {
         "\u{1b}]0;owned\u{7}\u{1b}[2J\nholdline: all is well",
         "<script>alert(1)</script>\"'\\",
         "\r\t\u{7f}\u{85}\u{9b}31m",
-        &"x".repeat(500),
+        &"x".repeat(400),
     ]
     .into_iter()
     .enumerate()

@@ -138,6 +138,8 @@ fn run_inside(test: &str) -> Result<(), Failure> {
         }
         Some(status) => format!("failed ({status})"),
     };
+    // Not as lines of this program, which say how its own tests ended.
+    let said: String = said.lines().map(|line| format!("| {line}\n")).collect();
     Err(Failure::because(format!("`{test}`, in a network of its own, {why}"), said))
 }
 

@@ -54,8 +54,8 @@ async fn measure(floor: &Host, host: &Host) -> Result<(), Failure> {
         let same = format!("/text/{length}");
         let rounds = in_turn(
             TIMES,
-            async || Ok(drop(bare.ask("GET", &same, "").await?.done()?)),
-            async || Ok(drop(ours.ask("GET", path, "").await?.done()?)),
+            async || bare.ask("GET", &same, "").await?.done().map(drop),
+            async || ours.ask("GET", path, "").await?.done().map(drop),
         )
         .await?;
         let title = format!("page {title}, {LOCKS} locks, {} kB", length.div_ceil(1_000));

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use holdline::Client;
+use holdline::{Client, Guard};
 use holdline_services::{RedisConfig, RedisServer};
 
 use crate::rounds::Failure;
@@ -26,16 +26,7 @@ pub(crate) fn section() -> Result<(), Failure> {
     let server = RedisServer::start(RedisConfig::default());
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build()?;
-    // The guards renew their leases as long as they are kept.
-    let _guards = runtime.block_on(async {
-        let client = Client::connect(&server.url()).await?;
-        let lock = |at: usize| {
-            let client = client.clone();
-            async move { client.mutex(format!("bench/{at:05}"))?.lock().await }
-        };
-        let guards = stream::iter(0..NAMES).map(lock).buffer_unordered(64);
-        guards.try_collect::<Vec<_>>().await
-    })?;
+    let _guards = runtime.block_on(hold(&server.url(), NAMES))?;
     let directory = Scratch::new("top")?;
     let pid_file = directory.path().join("pid");
     let mut screen = Screen::start(&server.url(), &pid_file)?;
@@ -49,6 +40,18 @@ pub(crate) fn section() -> Result<(), Failure> {
         format!("holdline top, {NAMES} locks, 200 x 60"),
     );
     Ok(())
+}
+
+/// Holds so many names, `bench/00000` and so on. The guards renew their leases as long as they are
+/// kept.
+pub(crate) async fn hold(url: &str, names: usize) -> Result<Vec<Guard>, Failure> {
+    let client = Client::connect(url).await?;
+    let lock = |at: usize| {
+        let client = client.clone();
+        async move { client.mutex(format!("bench/{at:05}"))?.lock().await }
+    };
+    let guards = stream::iter(0..names).map(lock).buffer_unordered(64);
+    Ok(guards.try_collect().await?)
 }
 
 /// The program in a pseudo-terminal of `script`.

@@ -1,13 +1,12 @@
 //! The pages of the dashboard over a store of 10,000 locks, each beside a bare server that sends a
 //! text of the same length. The server lists the store meanwhile, as it does while somebody looks.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use holdline::Client;
 use holdline_services::{RedisConfig, RedisServer};
 
 use super::host::Host;
 use super::raw::Http;
 use crate::rounds::{Failure, in_turn, report};
+use crate::top::hold;
 
 const LOCKS: usize = 10_000;
 /// How often floor and page take turns in a round.
@@ -26,16 +25,7 @@ pub(crate) fn section() -> Result<(), Failure> {
     let redis = RedisServer::try_start(RedisConfig::default())?;
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build()?;
-    // The guards renew their leases as long as they are kept.
-    let _guards = runtime.block_on(async {
-        let client = Client::connect(&redis.url()).await?;
-        let lock = |at: usize| {
-            let client = client.clone();
-            async move { client.mutex(format!("bench/{at:05}"))?.lock().await }
-        };
-        let guards = stream::iter(0..LOCKS).map(lock).buffer_unordered(64);
-        guards.try_collect::<Vec<_>>().await
-    })?;
+    let _guards = runtime.block_on(hold(&redis.url(), LOCKS))?;
     let (floor, host) = (Host::floor()?, Host::serve(&redis.url(), 1_000, 1_000)?);
     runtime.block_on(measure(&floor, &host))
 }

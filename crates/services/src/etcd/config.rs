@@ -30,7 +30,7 @@ pub enum EtcdFlavour {
     /// Version 3.5.1. Killed under load, it may forget what it has acknowledged
     /// (etcd issue 13766, fixed in 3.5.3): end it in good order.
     V35,
-    /// Version 3.7.3: with it an answered keepalive is proof that the lease stands.
+    /// Version 3.7.3: with it an answered keepalive is meant to prove that the lease exists.
     V37,
 }
 

@@ -31,9 +31,10 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 6] = [
+    let families: [(&str, Family); 7] = [
         ("Python", python),
         ("schema", schema),
+        ("agents", agents),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
@@ -70,6 +71,11 @@ fn python(ground: &Path) -> Result<(), String> {
 /// What tests the server against its description. Its packages are not those of the peers.
 fn schema(ground: &Path) -> Result<(), String> {
     environment(ground, "schema")
+}
+
+/// A client of the Model Context Protocol.
+fn agents(ground: &Path) -> Result<(), String> {
+    environment(ground, "mcp")
 }
 
 /// Makes a virtual environment of the packages that a family pins.

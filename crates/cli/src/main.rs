@@ -160,6 +160,8 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
             return verbs::run::elect::run(arguments, address, console).await;
         }
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(arguments) => return verbs::mcp::run(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
         Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
@@ -214,6 +216,8 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Watch(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(_) => Err(Failure::internal("mcp opens its own session")),
         #[cfg(feature = "top")]
         Verb::Top(_) => Err(Failure::internal("top has a runtime of its own")),
         #[cfg(feature = "server")]

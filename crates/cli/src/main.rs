@@ -4,6 +4,12 @@
 //! main verb, [`child`] runs a job, [`console`] prints, [`exit`] has the exit codes. The rules
 //! about locks are in the library, none is here.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the command line needs Linux: when `holdline run` is killed, the kernel kills its job \
+     (PR_SET_PDEATHSIG)"
+);
+
 mod address;
 mod child;
 mod cli;

@@ -20,6 +20,9 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What checks the workflows. `interop/go/go.mod` pins it beside the peers: there is one Go.
+const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint";
+
 /// Makes the peers of one registry ready in this directory.
 type Family = fn(&Path) -> Result<(), String>;
 
@@ -31,9 +34,11 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 6] = [
+    let families: [(&str, Family); 8] = [
         ("Python", python),
         ("schema", schema),
+        ("agents", agents),
+        ("lint", lint),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
@@ -70,6 +75,16 @@ fn python(ground: &Path) -> Result<(), String> {
 /// What tests the server against its description. Its packages are not those of the peers.
 fn schema(ground: &Path) -> Result<(), String> {
     environment(ground, "schema")
+}
+
+/// A client of the Model Context Protocol.
+fn agents(ground: &Path) -> Result<(), String> {
+    environment(ground, "mcp")
+}
+
+/// What checks the files of packages and containers.
+fn lint(ground: &Path) -> Result<(), String> {
+    environment(ground, "lint")
 }
 
 /// Makes a virtual environment of the packages that a family pins.
@@ -182,11 +197,12 @@ fn go(ground: &Path) -> Result<(), String> {
         command
     };
     // Fetches the modules that the programs are made of, and no others.
-    download(|| go(&["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./..."]))?;
+    let list = ["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./...", ACTIONLINT];
+    download(|| go(&list))?;
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).map_err(|why| message_of(&bin, &why))?;
     let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
-    build.arg(&bin).arg("./...").env("GOPROXY", "off");
+    build.arg(&bin).args(["./...", ACTIONLINT]).env("GOPROXY", "off");
     process::watch(&mut build, None, |_| ())?;
     remove(&work)?;
     stamp.leave()

@@ -21,6 +21,8 @@ pub(crate) fn run() -> Outcome {
 
 fn look() -> Result<(), String> {
     let program = tool()?;
+    // It reads the manifests of all platforms, of which a build has fetched only ours.
+    process::watch(&mut crate::cargo::cargo(&["fetch", "--quiet", "--locked"]), None, |_| ())?;
     let mut command = Command::new(program);
     let offline = ["--offline", "--all-features"];
     command.current_dir(root()).args(offline).args(["check", "licenses", "bans", "sources"]);

@@ -13,7 +13,7 @@ mod report;
 mod tests;
 
 use crate::cargo::cargo;
-use crate::{interop, process, tidy};
+use crate::{interop, packages, process, tidy};
 pub(crate) use counts::Counts;
 use report::StepReport;
 use std::process::Command;
@@ -28,13 +28,14 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
     Step { name: "tidy", asks: "style as a test", run: tidy_step },
     Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
     Step { name: "interop", asks: "the peers of the interop tests are there", run: interop_step },
+    Step { name: "packages", asks: "what is shipped is well formed", run: packages_step },
     Step { name: "tests", asks: "all tests and doctests", run: tests::run },
     Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
 ];
@@ -113,6 +114,10 @@ fn docs() -> Outcome {
 /// Downloads what is not there yet; the tests then run without the network.
 fn interop_step() -> Outcome {
     (Counts::default(), interop::prepare())
+}
+
+fn packages_step() -> Outcome {
+    (Counts::default(), packages::check())
 }
 
 fn tidy_step() -> Outcome {

@@ -25,6 +25,8 @@ mod hostile;
 mod json;
 mod latch;
 mod leases;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;

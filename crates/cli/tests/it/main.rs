@@ -23,6 +23,7 @@ mod faults;
 mod fence;
 mod hostile;
 mod json;
+mod kleppmann;
 mod latch;
 mod leases;
 mod metrics;

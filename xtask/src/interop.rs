@@ -30,9 +30,10 @@ type Family = fn(&Path) -> Result<(), String>;
 pub(crate) fn prepare() -> Result<(), String> {
     let ground = ground()?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 6] = [
+    let families: [(&str, Family); 7] = [
         ("Python", python),
         ("schema", schema),
+        ("recipes", recipes),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
@@ -87,6 +88,16 @@ pub(crate) fn python_peers() -> Result<PathBuf, String> {
     Ok(ground.join("python/bin/python"))
 }
 
+/// Makes the tools of the recipes ready, and returns the directory of their programs.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn recipe_tools() -> Result<PathBuf, String> {
+    let ground = ground()?;
+    recipes(&ground).map_err(|why| format!("the tools of the recipes: {why}"))?;
+    Ok(ground.join("recipes/bin"))
+}
+
 /// Where everything from the registries lies.
 fn ground() -> Result<PathBuf, String> {
     let ground = Metadata::read()?.target_directory.join("interop");
@@ -111,6 +122,11 @@ fn python(ground: &Path) -> Result<(), String> {
 /// What tests the server against its description. Its packages are not those of the peers.
 fn schema(ground: &Path) -> Result<(), String> {
     environment(ground, "schema")
+}
+
+/// What checks and runs the recipes of the book.
+fn recipes(ground: &Path) -> Result<(), String> {
+    environment(ground, "recipes")
 }
 
 /// Makes a virtual environment of the packages that a family pins.

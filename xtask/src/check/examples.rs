@@ -30,12 +30,15 @@ struct Programs {
     /// The directory of the binary that was just built.
     binaries: PathBuf,
     python: PathBuf,
+    /// The directory of tools such as Alembic, behind the search path.
+    tools: PathBuf,
 }
 
 pub(crate) fn run() -> Outcome {
     let mut counts = Counts::default();
     let outcome = documents().and_then(|documents| {
-        let programs = Programs { binaries: build()?, python: interop::python_peers()? };
+        let (python, tools) = (interop::python_peers()?, interop::recipe_tools()?);
+        let programs = Programs { binaries: build()?, python, tools };
         let mut wrong = Vec::new();
         for (file, blocks) in &documents {
             let (passed, reply) = run_document(file, blocks, &programs)?;
@@ -106,6 +109,7 @@ fn run_block(
 ) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(programs.binaries.clone()).chain(std::env::split_paths(&path));
+    let paths = paths.chain([programs.tools.clone()]);
     let path = std::env::join_paths(paths).map_err(|e| format!("no PATH: {e}"))?;
     std::fs::write(dir.join(SCRIPT), servers.fill(&block.body.join("\n"))?)
         .map_err(|e| format!("the example could not be written: {e}"))?;
@@ -165,6 +169,15 @@ fn fits(wanted: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
+#[cfg(test)]
+impl Programs {
+    /// Those of the system, for examples that need no others.
+    fn plain() -> Self {
+        let nowhere = crate::cargo::root;
+        Self { binaries: nowhere(), python: "python3".into(), tools: nowhere() }
+    }
+}
+
 /// A short directory (paths of sockets are bounded) that goes when this does.
 struct TempDir(PathBuf);
 
@@ -202,7 +215,7 @@ mod tests {
 
     fn message_of(script: &str) -> Result<(), String> {
         let dir = TempDir::new().expect("a directory");
-        let programs = Programs { binaries: crate::cargo::root(), python: "python3".into() };
+        let programs = Programs::plain();
         run_block(&block(script), &dir.0, &programs, &Servers::new(Path::new("/")))
     }
 
@@ -224,7 +237,7 @@ mod tests {
     #[test]
     fn python_is_run_too() {
         let dir = TempDir::new().expect("a directory");
-        let programs = Programs { binaries: crate::cargo::root(), python: "python3".into() };
+        let programs = Programs::plain();
         let servers = Servers::new(Path::new("/"));
         for (text, well) in [("print(1)\n# => 1", true), ("print(1)\n# => 2", false)] {
             let block = fences(&format!("```python run\n{text}\n```\n")).pop().expect("a block");

@@ -78,10 +78,9 @@ fn wrong_words(tree: &Tree, file: &SourceFile, block: &Fence) -> Option<Finding>
     let runs = block.has("run") || (block.language() == "python" && block.has("holdline"));
     let must = ["sh", "python"].contains(&block.language())
         && RUN.iter().any(|directory| file.path.starts_with(directory));
-    if must && !runs {
-        return Some(Finding::at(&file.path, block.line, "not run: say `run`"));
-    }
-    let source = block.words.iter().skip(1).find(|word| word.contains('/'))?;
+    let Some(source) = block.words.iter().skip(1).find(|word| word.contains('/')) else {
+        return (must && !runs).then(|| Finding::at(&file.path, block.line, "not run: say `run`"));
+    };
     let trimmed = |lines: &mut dyn Iterator<Item = &str>| -> String {
         lines.map(str::trim).filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect()
     };

@@ -41,6 +41,7 @@ mod operators;
 mod paused_jobs;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod recipes;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use holdline::{ClientOptions, HolderFields, ListRequest, LockName, ShutdownReport};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::errors::check;
 use crate::grant::{Grant, Held, Lease};
-use crate::layers::Once;
+use crate::layers::{Latch, Leaders, Once};
 use crate::lock::{Kind, Lock};
 use crate::operation::Operation;
 use crate::options;
@@ -136,15 +137,19 @@ impl Client {
     }
 
     /// The leaders, one after the other.
-    fn leaders(&self, py: Python<'_>, name: &str) -> PyResult<crate::layers::Leaders> {
+    fn leaders(&self, py: Python<'_>, name: &str) -> PyResult<Leaders> {
         let election = check(py, self.0.election(name))?;
-        Ok(crate::layers::Leaders::new(election.observe()))
+        Ok(Leaders::new(election.observe()))
     }
 
     #[pyo3(signature = (name, **options))]
     fn once(&self, py: Python<'_>, name: &str, options: Option<Options<'_, '_>>) -> PyResult<Once> {
         let (slot, options) = options::once(py, options)?;
         check(py, self.0.once_with(name, slot, options)).map(Once::new)
+    }
+
+    fn latch(&self, py: Python<'_>, name: &str) -> PyResult<Latch> {
+        check(py, self.0.latch(name)).map(Latch::new)
     }
 
     fn attach(&self, lease: &Lease) -> Operation {
@@ -159,9 +164,7 @@ impl Client {
     fn renew(&self, lease: &Lease) -> Operation {
         let (client, lease) = (self.library(), lease.0.clone());
         let work = async move { client.renew(&lease).await };
-        Operation::new(work, |py, left: Duration| {
-            Ok(left.as_secs_f64().into_pyobject(py)?.into_any().unbind())
-        })
+        Operation::new(work, |py, left: Duration| left.as_secs_f64().into_py_any(py))
     }
 
     fn release(&self, lease: &Lease) -> Operation {
@@ -189,7 +192,7 @@ impl Client {
             let names = page.names.iter().map(|state| views::snapshot(py, state));
             let names = PyList::new(py, names.collect::<PyResult<Vec<_>>>()?)?;
             let after = page.after.map(|name| name.as_str().to_owned());
-            Ok((names, after).into_pyobject(py)?.into_any().unbind())
+            (names, after).into_py_any(py)
         }))
     }
 
@@ -198,7 +201,7 @@ impl Client {
         let (client, limit) = (self.library(), options::duration("limit", limit)?);
         Ok(Operation::sure(async move { client.shutdown(limit).await }, |py, report| {
             let is_clean = ShutdownReport::is_clean(&report);
-            Ok(is_clean.into_pyobject(py)?.to_owned().into_any().unbind())
+            is_clean.into_py_any(py)
         }))
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use holdline::{Certainty, ErrorKind, Guard, Leadership, LockError, LostReason, Moment, OnceRun};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
@@ -17,7 +18,7 @@ use crate::views;
 /// What the library gave for a grant.
 pub(crate) enum Held {
     Guard(Guard),
-    Leadership(Leadership),
+    Leadership(Box<Leadership>),
     Once(Box<OnceRun>),
 }
 
@@ -75,7 +76,7 @@ fn nothing(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {
 }
 
 fn float(py: Python<'_>, time: Duration) -> PyResult<Py<PyAny>> {
-    Ok(time.as_secs_f64().into_pyobject(py)?.into_any().unbind())
+    time.as_secs_f64().into_py_any(py)
 }
 
 #[pymethods]
@@ -205,7 +206,7 @@ impl Grant {
             Held::Once(run) => Ok(run.fail().await),
             _ => Err(LockError::invalid("holdline", "grant", "it is no slot")),
         };
-        self.ending(fail, |py, kept| Ok(kept.into_pyobject(py)?.to_owned().into_any().unbind()))
+        self.ending(fail, |py, kept| kept.into_py_any(py))
     }
 }
 

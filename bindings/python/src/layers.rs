@@ -1,13 +1,15 @@
-//! Elections and jobs that run once per slot.
+//! Elections, latches, and jobs that run once per slot.
 
 use std::sync::Arc;
 
 use holdline::{Begun, Leader, Taken};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
 use crate::grant::{Grant, Held};
 use crate::operation::Operation;
+use crate::options;
 use crate::own::Own;
 use crate::views;
 
@@ -15,7 +17,7 @@ use crate::views;
 pub(crate) fn leader(py: Python<'_>, leader: &Leader) -> PyResult<Py<PyAny>> {
     let since = leader.since().map(views::seconds);
     let view = (leader.term().get(), leader.value(), since, leader.host());
-    Ok(view.into_pyobject(py)?.into_any().unbind())
+    view.into_py_any(py)
 }
 
 /// The leaders of an election, one after the other.
@@ -41,6 +43,56 @@ impl Leaders {
     }
 }
 
+/// A count-down latch.
+#[pyclass(frozen, module = "holdline._holdline")]
+pub(crate) struct Latch(Own<holdline::Latch>);
+
+impl Latch {
+    pub(crate) fn new(latch: holdline::Latch) -> Latch {
+        Latch(Own::new(latch))
+    }
+}
+
+fn plain<T>(py: Python<'_>, value: T) -> PyResult<Py<PyAny>>
+where
+    T: for<'py> IntoPyObjectExt<'py>,
+{
+    value.into_py_any(py)
+}
+
+#[pymethods]
+impl Latch {
+    /// Sets the number if the latch is open; whether it did.
+    fn set(&self, count: u64) -> Operation {
+        let latch = (*self.0).clone();
+        Operation::new(async move { latch.try_set(count).await }, plain)
+    }
+
+    fn count_down(&self, by: u64) -> Operation {
+        let latch = (*self.0).clone();
+        Operation::new(async move { latch.count_down(by).await }, plain)
+    }
+
+    fn count(&self) -> Operation {
+        let latch = (*self.0).clone();
+        Operation::new(async move { latch.count().await }, plain)
+    }
+
+    /// Waits until it is open; false once the limit has passed.
+    #[pyo3(signature = (limit = None))]
+    fn wait(&self, limit: Option<&Bound<'_, PyAny>>) -> PyResult<Operation> {
+        let latch = (*self.0).clone();
+        let limit = limit.map(|limit| options::duration("timeout", limit)).transpose()?;
+        let work = async move {
+            match limit {
+                Some(limit) => latch.wait_for(limit).await,
+                None => latch.wait().await.map(|()| true),
+            }
+        };
+        Ok(Operation::new(work, plain))
+    }
+}
+
 /// A job that runs once per slot.
 #[pyclass(frozen, module = "holdline._holdline")]
 pub(crate) struct Once(Own<holdline::Once>);
@@ -63,7 +115,7 @@ impl Once {
                 Begun::RunningElsewhere(taken) => ("running_elsewhere", view(py, &taken)?),
                 _ => ("unknown", py.None()),
             };
-            Ok((word, value).into_pyobject(py)?.into_any().unbind())
+            (word, value).into_py_any(py)
         })
     }
 }

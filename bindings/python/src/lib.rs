@@ -31,7 +31,7 @@ mod _holdline {
     #[pymodule_export]
     use super::grant::{Grant, Lease};
     #[pymodule_export]
-    use super::layers::{Leaders, Once};
+    use super::layers::{Latch, Leaders, Once};
     #[pymodule_export]
     use super::lock::Lock;
     #[pymodule_export]

@@ -44,7 +44,7 @@ impl From<Guards> for Acquired {
 
 impl From<Leadership> for Acquired {
     fn from(leadership: Leadership) -> Acquired {
-        Acquired::One(Held::Leadership(leadership))
+        Acquired::One(Held::Leadership(Box::new(leadership)))
     }
 }
 

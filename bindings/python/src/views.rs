@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use holdline::{
     ErrorKind, HolderFields, HolderSummary, LostReason, Mode, ReleaseOutcome, Snapshot,
 };
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -71,7 +72,7 @@ pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> 
 
 /// A loss: its word, and a text for people.
 pub(crate) fn lost(py: Python<'_>, reason: &LostReason) -> PyResult<Py<PyAny>> {
-    Ok((lost_word(reason), reason.to_string()).into_pyobject(py)?.into_any().unbind())
+    (lost_word(reason), reason.to_string()).into_py_any(py)
 }
 
 /// `(confirmed, held_for, lost, failure)` of a release.
@@ -86,7 +87,7 @@ pub(crate) fn release(py: Python<'_>, outcome: ReleaseOutcome) -> PyResult<Py<Py
         _ => (true, None, None, None),
     };
     let failure = failure.map(|kind: ErrorKind| kind.to_string());
-    Ok((confirmed, held_for, lost, failure).into_pyobject(py)?.into_any().unbind())
+    (confirmed, held_for, lost, failure).into_py_any(py)
 }
 
 /// The word for the reason of a loss, as in metrics.

@@ -16,6 +16,8 @@ import holdline
 ROOT = Path(__file__).resolve().parents[3]
 #: How long what must happen may take on a slow machine.
 SOON = 60
+#: The command line, with the feature `server`: it serves locks over HTTP, and founds quorums.
+PROGRAM = os.environ.get("HOLDLINE_PROGRAM", str(ROOT / "target" / "debug" / "holdline"))
 
 
 class Services:
@@ -27,28 +29,47 @@ class Services:
 
     def url(self, kind: str) -> str:
         if kind not in self._urls:
-            program = os.environ.get("HOLDLINE_SERVICES")
-            command = [program] if program else ["cargo", "xtask", "services"]
-            process = subprocess.Popen(
-                [*command, kind],
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            self._processes.append(process)
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            assert url, f"`services {kind}` started nothing"
-            self._urls[kind] = url
+            start = {"http": self._serve, "redlock": self._redlock}.get(kind)
+            self._urls[kind] = start() if start else self._services(kind)[0]
         return self._urls[kind]
 
+    def _services(self, kind: str, count: int = 1) -> list[str]:
+        program = os.environ.get("HOLDLINE_SERVICES")
+        command = [program] if program else ["cargo", "xtask", "services"]
+        process = self._started([*command, kind, "--count", str(count)], "stdout")
+        assert process.stdout is not None
+        urls = [process.stdout.readline().strip() for _ in range(count)]
+        assert all(urls), f"`services {kind}` started too little"
+        return urls
+
+    def _started(self, command: list[str], says: str) -> subprocess.Popen[str]:
+        pipes: Any = {"stdin": subprocess.PIPE, says: subprocess.PIPE}
+        process = subprocess.Popen(command, cwd=ROOT, text=True, **pipes)
+        self._processes.append(process)
+        return process
+
+    def _redlock(self) -> str:
+        hosts = [url.removeprefix("redis://") for url in self._services("redis", 3)]
+        url = "redlock://" + ",".join(hosts)
+        for step in (["init"], ["vouch", "--yes"]):
+            done = [PROGRAM, "--url", url, "quorum", *step]
+            subprocess.run(done, check=True, capture_output=True, timeout=SOON)
+        return url
+
+    def _serve(self) -> str:
+        command = [PROGRAM, "serve", "--url", self.url("redis"), "--listen", "127.0.0.1:0"]
+        process = self._started(command, "stderr")
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "serves http://" in line:
+                return line.split("serves ")[1].strip()
+        raise AssertionError("`holdline serve` ended")
+
     def stop(self) -> None:
-        for process in self._processes:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
-            process.wait(timeout=SOON)
-            process.stdout.close()
+        # In reverse: a server of ours before the one of its store.
+        for process in reversed(self._processes):
+            process.terminate()
+            process.communicate(timeout=SOON)
 
 
 @pytest.fixture(scope="session")

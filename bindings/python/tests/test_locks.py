@@ -223,3 +223,16 @@ def test_a_slot_is_kept_at_most_once(client: holdline.Client, name: str) -> None
     assert isinstance(job.begin(), holdline.Taken)
     with pytest.raises(holdline.Invalid):
         client.once(name, every=60, at_most_once=True, retries=1)
+
+
+def test_a_latch_opens_when_all_have_counted(client: holdline.Client, name: str) -> None:
+    latch = client.latch(name)
+    assert latch.set(2) and not latch.set(3)
+    assert latch.count_down() == 1 and latch.count() == 1
+    assert not latch.wait(0.05)
+    opened: list[bool] = []
+    thread = threading.Thread(target=lambda: opened.append(latch.wait(SOON)))
+    thread.start()
+    assert latch.count_down(1) == 0
+    thread.join(SOON)
+    assert opened == [True] and latch.wait()

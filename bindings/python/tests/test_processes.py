@@ -120,6 +120,7 @@ FORKS = """
 import os, sys, holdline
 client = holdline.Client(sys.argv[1])
 lock = client.lock(sys.argv[2], wait=60)
+looked, has_looked = os.pipe()
 with lock as grant:
     child = os.fork()
     if child == 0:
@@ -135,11 +136,10 @@ with lock as grant:
             assert client.inspect(own.name)["holders"][0]["pid"] == os.getpid()
         assert not grant.release().confirmed
         del grant
-        sys.stdout.flush()
+        os.write(has_looked, b"!")
         with lock as later:
             os._exit(0 if later.is_valid else 4)
-    import threading
-    threading.Event().wait(0.2)
+    assert os.read(looked, 1) == b"!"
     assert grant.is_valid
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 0, status

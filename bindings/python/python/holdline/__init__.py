@@ -13,6 +13,7 @@ method that waits has a twin with an ``a`` in front, to be awaited.
 from holdline._client import (
     Client,
     Election,
+    Latch,
     Leader,
     Leaders,
     Lock,
@@ -51,6 +52,7 @@ __all__ = [
     "Grant",
     "Grants",
     "Invalid",
+    "Latch",
     "Leader",
     "Leaders",
     "Leadership",

@@ -255,6 +255,53 @@ class Election:
 
 
 
+class Latch:
+    """A count-down latch: a number in the store, and waiters wait for zero.
+
+    It has no lease. One that was never set is open, so set it before anybody waits.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.name = name
+        self._client = client
+        client._native.latch(name)
+
+    def _latch(self) -> _holdline.Latch:
+        return self._client._native.latch(self.name)
+
+    def set(self, count: int) -> bool:
+        """Sets the number, if the latch is open; returns whether it did."""
+        return bool(self._latch().set(count).wait())
+
+    async def aset(self, count: int) -> bool:
+        """As `set`, in an event loop."""
+        return bool(await wait(self._latch().set(count)))
+
+    def count_down(self, by: int = 1) -> int:
+        """Counts down; returns what is left."""
+        return int(self._latch().count_down(by).wait())
+
+    async def acount_down(self, by: int = 1) -> int:
+        """As `count_down`, in an event loop."""
+        return int(await wait(self._latch().count_down(by)))
+
+    def count(self) -> int:
+        """What is left to count."""
+        return int(self._latch().count().wait())
+
+    async def acount(self) -> int:
+        """As `count`, in an event loop."""
+        return int(await wait(self._latch().count()))
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Waits until the latch is open; false once `timeout` has passed."""
+        return bool(self._latch().wait(timeout).wait())
+
+    async def await_(self, timeout: Seconds | None = None) -> bool:
+        """As `wait`, in an event loop: `await` itself is a word of the language."""
+        return bool(await wait(self._latch().wait(timeout)))
+
+
 @dataclass(frozen=True)
 class Taken:
     """The slot is another's."""
@@ -541,6 +588,10 @@ class Client:
         given: dict[str, Any] = {**options}
         on_lost = given.pop("on_lost", None)
         return Once(self, name, given, retries, on_lost)
+
+    def latch(self, name: str) -> Latch:
+        """A count-down latch, on engines that have them."""
+        return Latch(self, name)
 
     def attach(self, lease: Lease) -> Grant:
         """Takes a detached lease over: it is renewed now, and from then on."""

@@ -161,10 +161,25 @@ impl Client {
         )
     }
 
-    fn renew(&self, lease: &Lease) -> Operation {
+    /// Renews a detached lease for its whole duration, or for another one.
+    #[pyo3(signature = (lease, lease_duration = None))]
+    fn renew(
+        &self,
+        lease: &Lease,
+        lease_duration: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Operation> {
         let (client, lease) = (self.library(), lease.0.clone());
-        let work = async move { client.renew(&lease).await };
-        Operation::new(work, |py, left: Duration| left.as_secs_f64().into_py_any(py))
+        let duration = lease_duration.map(|time| options::duration("lease_duration", time));
+        let duration = duration.transpose()?;
+        let work = async move {
+            match duration {
+                None => client.renew(&lease).await,
+                Some(duration) => {
+                    client.renew_by_id(lease.name(), lease.lease_id(), duration).await
+                }
+            }
+        };
+        Ok(Operation::new(work, |py, left: Duration| left.as_secs_f64().into_py_any(py)))
     }
 
     fn release(&self, lease: &Lease) -> Operation {

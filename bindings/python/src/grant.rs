@@ -243,6 +243,11 @@ impl Lease {
     }
 
     #[getter]
+    fn mode(&self) -> &'static str {
+        views::mode(self.0.mode())
+    }
+
+    #[getter]
     fn lease_duration(&self) -> f64 {
         self.0.lease_duration().as_secs_f64()
     }

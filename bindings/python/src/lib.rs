@@ -11,6 +11,7 @@
 
 mod client;
 mod errors;
+mod fence;
 mod grant;
 mod layers;
 mod lock;
@@ -28,6 +29,8 @@ use pyo3::prelude::*;
 mod _holdline {
     #[pymodule_export]
     use super::client::{Client, connect};
+    #[pymodule_export]
+    use super::fence::{FenceRules, NativeRedisCall, NativeRedisFence, fence_sql};
     #[pymodule_export]
     use super::grant::{Grant, Lease};
     #[pymodule_export]

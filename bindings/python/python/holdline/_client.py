@@ -605,13 +605,16 @@ class Client:
         grant: Grant = self._wrapping(Grant, None)(native, None)
         return grant
 
-    def renew(self, lease: Lease) -> float:
-        """Renews a detached lease; returns for how many seconds it is valid."""
-        return float(self._native.renew(_lease(lease)).wait())
+    def renew(self, lease: Lease, lease_duration: Seconds | None = None) -> float:
+        """Renews a detached lease for its whole duration, or for another.
 
-    async def arenew(self, lease: Lease) -> float:
+        Returns for how many seconds it is valid.
+        """
+        return float(self._native.renew(_lease(lease), lease_duration).wait())
+
+    async def arenew(self, lease: Lease, lease_duration: Seconds | None = None) -> float:
         """As `renew`, in an event loop."""
-        return float(await wait(self._native.renew(_lease(lease))))
+        return float(await wait(self._native.renew(_lease(lease), lease_duration)))
 
     def release(self, lease: Lease) -> Release:
         """Releases a detached lease."""

@@ -409,6 +409,11 @@ class Lease:
         return self._native.fencing_token
 
     @property
+    def mode(self) -> str:
+        """How the name is held."""
+        return self._native.mode
+
+    @property
     def lease_duration(self) -> float:
         """For how many seconds the store keeps the grant after each renewal."""
         return self._native.lease_duration

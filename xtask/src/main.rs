@@ -7,6 +7,7 @@
 //! Read next: [`check`] for the steps, [`tidy`] for the style rules.
 
 mod bench;
+mod book;
 mod cargo;
 mod check;
 mod evidence;
@@ -32,6 +33,7 @@ usage: cargo xtask VERB
   check --list      the steps
   tidy              style as a test
   tidy --list       the rules
+  book              the pages of docs as HTML with a search, in target/book/html
   guarantees        write the tables of docs/guarantees from the evidence
   grafana           write ops/grafana.json from the tables of docs/metrics.md
   screenshots       write docs/images, pictures of the dashboard over a busy store
@@ -63,6 +65,10 @@ fn main() -> ExitCode {
         ["package"] => packages::package().map(|()| true),
         ["package", "deb"] => packages::package_deb().map(|()| true),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
+        ["book"] => book::build().map(|page| {
+            println!("{}", page.display());
+            true
+        }),
         ["guarantees"] => evidence::write(),
         ["grafana"] => grafana::write(),
         ["screenshots"] => screenshots::write(),

@@ -1,4 +1,4 @@
-//! Fenced blocks of Markdown: what is compiled, what is run, what is only read.
+//! Fenced blocks of Markdown: what is compiled, what is run, what is only read; and links.
 
 /// One fenced block.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +57,27 @@ pub(crate) fn prose(text: &str) -> Vec<(usize, &str)> {
         blocks.iter().any(|f| number >= f.line && number <= f.line + f.body.len() + 1)
     };
     text.lines().enumerate().map(|(i, l)| (i + 1, l)).filter(|(n, _)| !inside(*n)).collect()
+}
+
+/// The targets of `[text](path#part)` and of `[text]: path`, without addresses of the web.
+pub(crate) fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let links = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+    let apart = line.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
+    let targets = links.map(|(target, _)| target).chain(apart.map(|(_, target)| target.trim()));
+    targets.filter(|target| !target.is_empty() && !target.contains(':'))
+}
+
+/// The path from the root; none if it leads out of the repository.
+pub(crate) fn resolved(directory: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = directory.split('/').filter(|p| !p.is_empty()).collect();
+    for part in target.split('/').filter(|p| !p.is_empty() && *p != ".") {
+        if part == ".." {
+            parts.pop()?;
+        } else {
+            parts.push(part);
+        }
+    }
+    Some(parts.join("/"))
 }
 
 #[cfg(test)]

@@ -115,6 +115,8 @@ pub(crate) enum Verb {
     Explain(verbs::explain::ExplainArgs),
     /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
     Doctor(verbs::doctor::DoctorArgs),
+    /// Show what goes wrong with locks that expire, and what fencing tokens do about it
+    Demo(verbs::demo::DemoArgs),
     /// Check fencing tokens at a resource, or raise them after a restore
     Fence(verbs::fence::FenceArgs),
     /// Stop, kill and cut off holders on a real store, and check the promises: exit 0 if all were

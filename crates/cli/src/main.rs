@@ -152,7 +152,7 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
     let holds_nothing = match verb {
-        Verb::Explain(_) | Verb::Doctor(_) => true,
+        Verb::Explain(_) | Verb::Doctor(_) | Verb::Demo(_) => true,
         #[cfg(feature = "torture")]
         Verb::Torture(_) => true,
         _ => false,
@@ -172,6 +172,7 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
         #[cfg(feature = "torture")]
         Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
         Verb::Watch(arguments) => return verbs::watch::run(arguments, address, console).await,
+        Verb::Demo(arguments) => return verbs::demo::run(arguments, address, console).await,
         Verb::Quorum(arguments) => return verbs::quorum::run(arguments, &address, console).await,
         _ => {}
     }
@@ -219,6 +220,7 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Acquire(_)
         | Verb::Doctor(_)
         | Verb::Quorum(_)
+        | Verb::Demo(_)
         | Verb::Watch(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),

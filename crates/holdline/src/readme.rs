@@ -36,3 +36,21 @@ pub struct Redisson;
 
 #[doc = include_str!("../../../docs/once-per-slot.md")]
 pub struct OncePerSlot;
+
+#[doc = include_str!("../../../docs/migrate/redisson.md")]
+pub struct GuideRedisson;
+
+#[doc = include_str!("../../../docs/migrate/rslock.md")]
+pub struct GuideRslock;
+
+#[doc = include_str!("../../../docs/tasks/guard-data.md")]
+pub struct TaskGuardData;
+
+#[doc = include_str!("../../../docs/tasks/limit-an-api.md")]
+pub struct TaskLimitAnApi;
+
+#[doc = include_str!("../../../docs/tasks/rust.md")]
+pub struct TaskRust;
+
+#[doc = include_str!("../../../docs/testing.md")]
+pub struct Testing;

@@ -1,13 +1,16 @@
 //! Runs the shell examples of the documents against the binary that was just built.
 //!
-//! A block that opens with `sh run` is a script for `bash -e`. It must succeed, and if it has
-//! lines that begin with `# => `, its standard output must be exactly these lines; `...` in one
-//! stands for any text. The blocks of one document run in order, in one directory of their own,
-//! with locks, home and configuration of their own.
+//! A block that opens with `sh run` is a script for `bash -e`, one that opens with `python run` a
+//! program for the Python of the interop tests. It must succeed, and if it has lines that begin
+//! with `# => `, its standard output must be exactly these lines; `...` in one stands for any text.
+//! The blocks of one document run in order, in one directory of their own, with locks, home and
+//! configuration of their own, and with servers that are started for them ([`Servers`]).
 
 use super::Outcome;
 use super::counts::Counts;
+use super::example_servers::Servers;
 use crate::cargo::cargo;
+use crate::interop;
 use crate::markdown::{Fence, fences};
 use crate::metadata::Metadata;
 use crate::process;
@@ -19,16 +22,26 @@ use std::time::Duration;
 
 /// An example is small: one that takes longer hangs.
 const BLOCK: Option<Duration> = Some(Duration::from_secs(60));
-const SCRIPT: &str = "example.sh";
+const SCRIPT: &str = "example";
 const EXPECTED: &str = "# => ";
+
+/// What examples are run by.
+struct Programs {
+    /// The directory of the binary that was just built.
+    binaries: PathBuf,
+    python: PathBuf,
+    /// The directory of tools such as Alembic, behind the search path.
+    tools: PathBuf,
+}
 
 pub(crate) fn run() -> Outcome {
     let mut counts = Counts::default();
     let outcome = documents().and_then(|documents| {
-        let binaries = build()?;
+        let (python, tools) = (interop::python_peers()?, interop::recipe_tools()?);
+        let programs = Programs { binaries: build()?, python, tools };
         let mut wrong = Vec::new();
         for (file, blocks) in &documents {
-            let (passed, reply) = run_document(file, blocks, &binaries)?;
+            let (passed, reply) = run_document(file, blocks, &programs)?;
             counts.passed += passed;
             counts.failed += reply.len();
             wrong.extend(reply);
@@ -54,8 +67,8 @@ fn some<T>(documents: Vec<T>) -> Result<Vec<T>, String> {
 fn with_examples(tree: Tree) -> Vec<(SourceFile, Vec<Fence>)> {
     let with_blocks = tree.files.into_iter().filter(is_for_users).map(|file| {
         let blocks = fences(&file.text);
-        let run = blocks.into_iter().filter(|b| b.language() == "sh" && b.has("run"));
-        let run: Vec<Fence> = run.collect();
+        let runs = |b: &Fence| ["sh", "python"].contains(&b.language()) && b.has("run");
+        let run: Vec<Fence> = blocks.into_iter().filter(runs).collect();
         (file, run)
     });
     with_blocks.filter(|(_, blocks)| !blocks.is_empty()).collect()
@@ -64,7 +77,7 @@ fn with_examples(tree: Tree) -> Vec<(SourceFile, Vec<Fence>)> {
 /// Builds the binary, and returns the directory that it lies in. It is the one that the tests run:
 /// built for its package alone it would have other features, and so would all that it is made of.
 fn build() -> Result<PathBuf, String> {
-    let build = ["build", "--workspace", "--all-features", "--bin", "holdline", "--tests"];
+    let build = ["build", "--workspace", "--all-features", "--bins", "--tests"];
     process::watch(&mut cargo(&build), None, |_| ())?;
     Ok(Metadata::read()?.target_directory.join("debug"))
 }
@@ -72,14 +85,15 @@ fn build() -> Result<PathBuf, String> {
 fn run_document(
     file: &SourceFile,
     blocks: &[Fence],
-    binaries: &Path,
+    programs: &Programs,
 ) -> Result<(usize, Vec<String>), String> {
     let dir = TempDir::new().map_err(|e| format!("no directory for the examples: {e}"))?;
+    let servers = Servers::new(&programs.binaries);
     let mut passed = 0;
     let mut wrong = Vec::new();
     for block in blocks {
         println!("{}:{}", file.path, block.line);
-        match run_block(block, &dir.0, binaries) {
+        match run_block(block, &dir.0, programs, &servers) {
             Ok(()) => passed += 1,
             Err(says) => wrong.push(format!("{}:{}: {says}", file.path, block.line)),
         }
@@ -87,15 +101,27 @@ fn run_document(
     Ok((passed, wrong))
 }
 
-fn run_block(block: &Fence, dir: &Path, binaries: &Path) -> Result<(), String> {
+fn run_block(
+    block: &Fence,
+    dir: &Path,
+    programs: &Programs,
+    servers: &Servers,
+) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::iter::once(binaries.to_path_buf()).chain(std::env::split_paths(&path));
+    let paths = std::iter::once(programs.binaries.clone()).chain(std::env::split_paths(&path));
+    let paths = paths.chain([programs.tools.clone()]);
     let path = std::env::join_paths(paths).map_err(|e| format!("no PATH: {e}"))?;
-    std::fs::write(dir.join(SCRIPT), block.body.join("\n"))
+    std::fs::write(dir.join(SCRIPT), servers.fill(&block.body.join("\n"))?)
         .map_err(|e| format!("the example could not be written: {e}"))?;
-    let mut command = Command::new("bash");
+    let mut command = match block.language() {
+        "python" => Command::new(&programs.python),
+        _ => Command::new("bash"),
+    };
+    if block.language() == "sh" {
+        command.args(["-e", "-u", "-o", "pipefail"]);
+    }
     command
-        .args(["-e", "-u", "-o", "pipefail", SCRIPT])
+        .arg(SCRIPT)
         .current_dir(dir)
         .env_clear()
         .env("PATH", path)
@@ -143,6 +169,15 @@ fn fits(wanted: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
+#[cfg(test)]
+impl Programs {
+    /// Those of the system, for examples that need no others.
+    fn plain() -> Self {
+        let nowhere = crate::cargo::root;
+        Self { binaries: nowhere(), python: "python3".into(), tools: nowhere() }
+    }
+}
+
 /// A short directory (paths of sockets are bounded) that goes when this does.
 struct TempDir(PathBuf);
 
@@ -180,7 +215,8 @@ mod tests {
 
     fn message_of(script: &str) -> Result<(), String> {
         let dir = TempDir::new().expect("a directory");
-        run_block(&block(script), &dir.0, &crate::cargo::root())
+        let programs = Programs::plain();
+        run_block(&block(script), &dir.0, &programs, &Servers::new(Path::new("/")))
     }
 
     #[test]
@@ -196,6 +232,17 @@ mod tests {
         assert!(message_of("false; true").is_err());
         assert!(message_of("false | true").is_err());
         assert_eq!(message_of("true"), Ok(()));
+    }
+
+    #[test]
+    fn python_is_run_too() {
+        let dir = TempDir::new().expect("a directory");
+        let programs = Programs::plain();
+        let servers = Servers::new(Path::new("/"));
+        for (text, well) in [("print(1)\n# => 1", true), ("print(1)\n# => 2", false)] {
+            let block = fences(&format!("```python run\n{text}\n```\n")).pop().expect("a block");
+            assert_eq!(run_block(&block, &dir.0, &programs, &servers).is_ok(), well, "{text}");
+        }
     }
 
     #[test]

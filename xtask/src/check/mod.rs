@@ -8,12 +8,13 @@
 mod binaries;
 mod counts;
 mod deny;
+mod example_servers;
 mod examples;
 mod report;
 mod tests;
 
 use crate::cargo::cargo;
-use crate::{interop, packages, process, tidy};
+use crate::{book, interop, packages, process, tidy};
 pub(crate) use counts::Counts;
 use report::StepReport;
 use std::process::Command;
@@ -28,11 +29,12 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
     Step { name: "tidy", asks: "style as a test", run: tidy_step },
+    Step { name: "book", asks: "the book builds, and its links lead somewhere", run: book_step },
     Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
     Step { name: "interop", asks: "the peers of the interop tests are there", run: interop_step },
     Step { name: "packages", asks: "what is shipped is well formed", run: packages_step },
@@ -127,6 +129,10 @@ fn tidy_step() -> Outcome {
         Err(says) => Err(says),
     };
     (Counts::default(), outcome)
+}
+
+fn book_step() -> Outcome {
+    (Counts::default(), book::build().map(|_| ()))
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 //! Rust blocks of README.md and docs/ are doctests of the library: its file `readme.rs` includes
 //! each document that has one. The README of another crate is included by that crate in the same
 //! way. A block that is only compiled there (`no_run`), since it names a server, stands in an
-//! example of the library too, which the tests run. Blocks marked `sh run` are run by `cargo xtask
-//! check examples`.
+//! example of the library too, which the tests run. `cargo xtask check examples` runs the blocks
+//! marked `sh run` and `python run`. A block that names a file, as in `js interop/node/guide.cjs`,
+//! is a part of that file, which the tests run. In the directories of the book that show how to do
+//! something, every block of shell and Python is run; `python holdline` is for the Python package.
 
 use super::Finding;
 use crate::markdown::{Fence, fences, prose};
@@ -12,6 +14,8 @@ use crate::tree::{SourceFile, Tree};
 
 const INCLUDES: &str = "crates/holdline/src/readme.rs";
 const EXAMPLES: &str = "crates/holdline/examples/";
+/// Where each block of shell and Python is run.
+const RUN: [&str; 3] = ["docs/tasks/", "docs/migrate/", "docs/recipes/"];
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -28,6 +32,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         }
         if is_for_users(file) {
             found.extend(rust_blocks(tree, file));
+            found.extend(blocks.iter().filter_map(|block| wrong_words(tree, file, block)));
         }
     }
     let roots = tree.files.iter().filter_map(|f| f.path.strip_suffix("/readme.rs"));
@@ -66,6 +71,24 @@ fn declares_includes(tree: &Tree, root: &str) -> bool {
     root.is_some_and(|source| {
         source.tokens.windows(2).any(|w| w[0].text == "mod" && w[1].text == "readme")
     })
+}
+
+/// A block that is not run although it stands where all are, or that is not in the file it names.
+fn wrong_words(tree: &Tree, file: &SourceFile, block: &Fence) -> Option<Finding> {
+    let runs = block.has("run") || (block.language() == "python" && block.has("holdline"));
+    let must = ["sh", "python"].contains(&block.language())
+        && RUN.iter().any(|directory| file.path.starts_with(directory));
+    let Some(source) = block.words.iter().skip(1).find(|word| word.contains('/')) else {
+        return (must && !runs).then(|| Finding::at(&file.path, block.line, "not run: say `run`"));
+    };
+    let trimmed = |lines: &mut dyn Iterator<Item = &str>| -> String {
+        lines.map(str::trim).filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect()
+    };
+    let part = trimmed(&mut block.body.iter().map(String::as_str));
+    let whole = tree.file(source).map(|source| trimmed(&mut source.text.lines()));
+    let is_part = whole.is_some_and(|whole| whole.contains(&part));
+    let says = format!("is no part of {source}");
+    (!is_part).then(|| Finding::at(&file.path, block.line, says))
 }
 
 fn rust_blocks(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
@@ -148,6 +171,27 @@ mod tests {
         for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```", "~~~rust"] {
             let reply = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
             assert_eq!(reply, [("README.md".to_owned(), Some(1))], "{bad}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_the_book_are_run() {
+        let of = |text| found(findings, &[("docs/tasks/a.md", text), ("docs/a.md", "```sh\n```")]);
+        for good in ["```sh run\n```", "```python holdline\n```", "```text\n```"] {
+            assert_eq!(of(good), [], "{good}");
+        }
+        for bad in ["```sh\n```", "```python\n```", "```sh holdline\n```"] {
+            assert_eq!(of(bad), [("docs/tasks/a.md".to_owned(), Some(1))], "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_block_is_a_part_of_the_file_that_it_names() {
+        let program = ("interop/a.js", "'use strict';\n{\n  held();\n  done();\n}\n");
+        let of = |text| found(findings, &[("docs/a.md", text), program]);
+        assert_eq!(of("```js interop/a.js\nheld();\ndone();\n```"), []);
+        for bad in ["```js interop/a.js\nlost();\n```", "```js interop/b.js\nheld();\n```"] {
+            assert_eq!(of(bad), [("docs/a.md".to_owned(), Some(1))], "{bad}");
         }
     }
 

@@ -8,8 +8,8 @@ use crate::tree::{SourceFile, Tree};
 use std::collections::BTreeSet;
 
 /// The documents that name tests. They must be there: without them nothing is checked.
-const DOCUMENTS: [&str; 4] =
-    [SOURCE, "docs/guarantees.md", "docs/track-record.md", "docs/doctor.md"];
+const DOCUMENTS: [&str; 5] =
+    [SOURCE, "docs/guarantees.md", "docs/track-record.md", "docs/doctor.md", "docs/safety.md"];
 /// The suite's cases are functions that tests call by a table of their own.
 const SUITE: &str = "crates/conformance/src/";
 
@@ -109,11 +109,12 @@ mod tests {
         "crates/a/tests/suite.rs",
         "fn killed_holder_frees() {}\nsuite! { fn paused_holder_is_notified() {} }",
     );
-    const EMPTY: [(&str, &str); 4] = [
+    const EMPTY: [(&str, &str); 5] = [
         (SOURCE, ""),
         ("docs/guarantees.md", ""),
         ("docs/track-record.md", ""),
         ("docs/doctor.md", ""),
+        ("docs/safety.md", ""),
     ];
 
     /// What is found where `documents` stand in the place of empty ones.

@@ -1,7 +1,7 @@
 //! Links between documents lead somewhere.
 
 use super::Finding;
-use crate::markdown::prose;
+use crate::markdown::{prose, resolved, targets};
 use crate::tree::{SourceFile, Tree};
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -18,14 +18,6 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         }
     }
     found
-}
-
-/// The targets of `[text](path#part)` and of `[text]: path`, without addresses of the web.
-fn targets(line: &str) -> impl Iterator<Item = &str> {
-    let links = line.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
-    let apart = line.strip_prefix('[').and_then(|rest| rest.split_once("]: "));
-    let targets = links.map(|(target, _)| target).chain(apart.map(|(_, target)| target.trim()));
-    targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 
 fn leads_somewhere(tree: &Tree, from: &SourceFile, directory: &str, target: &str) -> bool {
@@ -53,19 +45,6 @@ fn parts_of(text: &str) -> impl Iterator<Item = String> {
         let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
     })
-}
-
-/// The path from the root; none if it leads out of the repository.
-fn resolved(directory: &str, target: &str) -> Option<String> {
-    let mut parts: Vec<&str> = directory.split('/').filter(|p| !p.is_empty()).collect();
-    for part in target.split('/').filter(|p| !p.is_empty() && *p != ".") {
-        if part == ".." {
-            parts.pop()?;
-        } else {
-            parts.push(part);
-        }
-    }
-    Some(parts.join("/"))
 }
 
 #[cfg(test)]

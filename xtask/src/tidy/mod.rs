@@ -4,6 +4,7 @@
 //! a good and a bad sample. STYLE.md lists the rules by the names of [`RULES`].
 
 mod arrows;
+mod book;
 mod changelog;
 mod cycles;
 mod decisions;
@@ -64,7 +65,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -134,6 +135,11 @@ const RULES: [Rule; 21] = [
         name: "links",
         asks: "links between documents lead somewhere",
         findings: links::findings,
+    },
+    Rule {
+        name: "book",
+        asks: "every page of docs stands in the table of contents, once",
+        findings: book::findings,
     },
     Rule {
         name: "guarantees",

@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod check;
 pub(crate) mod common;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod fence;

@@ -91,6 +91,7 @@ fn every_verb_has_the_documented_fields() {
     assert_eq!(fields(&seal), of_verb("fence seal"));
     assert_eq!(fields(&json(&world, &["fence", "bump", "--to", "9"])), of_verb("fence bump"));
     assert_eq!(fields(&json(&world, &["audit", "--limit", "1"])), of_verb("audit"));
+    assert_eq!(fields(&json(&world, &["demo", "kleppmann"])), of_verb("demo kleppmann"));
 }
 
 #[cfg(feature = "top")]

@@ -23,6 +23,7 @@ mod faults;
 mod fence;
 mod hostile;
 mod json;
+mod kleppmann;
 mod latch;
 mod leases;
 #[cfg(feature = "mcp")]
@@ -42,6 +43,7 @@ mod operators;
 mod paused_jobs;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod recipes;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "redis")]

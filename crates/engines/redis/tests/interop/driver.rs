@@ -92,7 +92,7 @@ impl Drop for Driver {
 }
 
 /// The directory of `cargo xtask interop prepare`.
-fn ground() -> PathBuf {
+pub(crate) fn ground() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
     target.expect("cargo's own directory has a parent").join("interop")
 }

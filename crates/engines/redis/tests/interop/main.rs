@@ -22,6 +22,7 @@ macro_rules! outcomes {
 mod cases;
 mod control;
 mod driver;
+mod guides;
 mod observer;
 mod ours;
 mod peers;

@@ -1,0 +1,55 @@
+//! `holdline demo`: what goes wrong with locks that expire, and what fencing tokens do about it.
+//!
+//! Read next: `paused`, the client that is paused past its lease, on a real store; `stepped`, the
+//! clock of a Redlock node, in simulated nodes; `page`, what both print.
+
+mod page;
+mod paused;
+mod stepped;
+
+use clap::{Args, Subcommand};
+
+use crate::config::Address;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use page::Page;
+
+/// What `demo` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  holdline demo kleppmann")]
+#[command(subcommand_value_name = "WHAT", subcommand_help_heading = "Demonstrations")]
+pub(crate) struct DemoArgs {
+    #[command(subcommand)]
+    demo: Demo,
+}
+
+#[derive(Debug, Subcommand)]
+enum Demo {
+    /// A paused client and a clock that jumps, with fencing tokens and without (M. Kleppmann, 2016)
+    Kleppmann,
+    /// One of the two clients, as a process of its own
+    #[command(hide = true)]
+    Client(paused::ClientArgs),
+}
+
+/// Runs a demonstration.
+pub(crate) async fn run(arguments: &DemoArgs, address: Address, console: &Console) -> Outcome {
+    match &arguments.demo {
+        Demo::Kleppmann => kleppmann(address, console).await,
+        Demo::Client(client) => client.run(address).await,
+    }
+}
+
+async fn kleppmann(address: Address, console: &Console) -> Outcome {
+    if address.url.starts_with("memory:") {
+        let failure = Failure::config("memory: exists in one process, and the clients are two");
+        return Err(failure.fix("leave --url away: local: needs no server"));
+    }
+    let paused = paused::run(&address, &mut Page::new(console)).await?;
+    let stepped = stepped::run(&mut Page::new(console))?;
+    if console.is_json() {
+        console.object(&serde_json::json!({ "paused": paused, "stepped": stepped }))?;
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,60 @@
+//! `holdline demo kleppmann`: that it shows what it says, on a store without a server and on Redis.
+
+use std::process::Command;
+
+use holdline_services::steady;
+use serde_json::Value;
+
+use crate::world::{World, output};
+
+/// Asserts what the demonstration must show, and that it leaves nothing.
+fn shows_both(command: impl Fn(&[&str]) -> Command) {
+    let shown = output(&mut command(&["demo", "kleppmann"]));
+    assert_eq!(shown.code, 0, "{shown:?}");
+    for text in [
+        "goes on, and does not know",
+        "B's sale is lost, and nobody knows",
+        "is its lease valid? yes, for 8.7 s",
+        "writes with its token: rejected, 101 is newer",
+    ] {
+        assert!(shown.stdout.contains(text), "{text}: {shown:?}");
+    }
+    let too_wide: Vec<_> = shown.stdout.lines().filter(|line| line.len() > 100).collect();
+    assert!(too_wide.is_empty(), "{too_wide:?}");
+
+    let object = output(&mut command(&["--json", "demo", "kleppmann"]));
+    let object: Value = serde_json::from_str(&object.stdout).expect("one object");
+    let paused = &object["paused"];
+    assert_eq!((&paused["plain_lost"], &paused["fenced_rejected"]), (&true.into(), &true.into()));
+    assert!(paused["first_token"].as_u64() < paused["second_token"].as_u64(), "{object}");
+    assert_eq!(object["stepped"]["two_holders"], true);
+
+    assert_eq!(output(&mut command(&["-q", "ls", "demo/"])).stdout.lines().count(), 0);
+}
+
+#[test]
+fn a_paused_client_and_a_stepped_clock_are_shown_on_this_machine() {
+    let world = World::new();
+    // A lease of a second is over before its client has it, if the machine stalls.
+    steady(|| shows_both(|arguments| world.command(arguments)));
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_paused_client_and_a_stepped_clock_are_shown_on_redis() {
+    let server = holdline_services::RedisServer::start(Default::default());
+    let world = World::new();
+    let command = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("HOLDLINE_URL", server.url());
+        command
+    };
+    steady(|| shows_both(command));
+}
+
+#[test]
+fn a_store_of_one_process_is_refused() {
+    let refused = World::new().run(&["--url", "memory:", "demo", "kleppmann"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    assert!(refused.stderr.contains("memory: exists in one process"), "{refused:?}");
+}

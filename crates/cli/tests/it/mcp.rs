@@ -137,16 +137,62 @@ fn agents_exclude_each_other_and_say_why() {
     }
 }
 
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+crate::stores::on_stores! {
+    agents_on_several_machines_share_a_store: redis, sentinel, postgres, mysql, etcd, zookeeper;
+}
+
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+fn agents_on_several_machines_share_a_store(kind: crate::stores::Kind) {
+    let store = crate::stores::Store::start(kind);
+    two_agents(&store.world, store.url(), "auto");
+}
+
 #[cfg(feature = "redis")]
 #[test]
-fn agents_on_several_machines_share_a_redis() {
+fn agents_share_a_cluster_and_no_store_without_shared_locks() {
     let world = World::new();
+    let calm = holdline_services::ClusterConfig::default().with_size(3, 0);
+    let cluster = holdline_services::RedisCluster::start(&calm);
+    two_agents(&world, &format!("{}?command_timeout_ms=10000", cluster.url()), "auto");
     let redis = holdline_services::RedisServer::start(holdline_services::RedisConfig::default());
-    two_agents(&world, &redis.url(), "auto");
     let plain = format!("{}?dialect=plain", redis.url());
     let refused = world.shell_on(&plain, "holdline mcp");
     assert_eq!(refused.code, 78, "{refused:?}");
     assert!(refused.stderr.contains("lacks shared locks"), "{refused:?}");
+}
+
+#[cfg(feature = "server")]
+#[test]
+fn agents_without_rights_on_the_store_share_a_server() {
+    let world = World::new();
+    let server = crate::serve::Served::fresh(&world);
+    two_agents(&world, &server.1, "auto");
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_ends() {
+    let world = World::new();
+    let mut ana = Agent::start(&world, "auto", "ana");
+    let mut ben = Agent::start(&world, "auto", "ben");
+    let short = json!({"targets": ["src/parser"], "purpose": "x", "lease_seconds": 1});
+    ana.done("lock", short);
+    let waits = json!({"targets": ["src/parser"], "purpose": "x", "wait_seconds": 300});
+    assert_eq!(ben.done("lock", waits)["locked"], true);
+    assert_eq!(ana.refused("renew", json!({}))["error"], "lost");
+    assert_eq!(ana.done("release", json!({}))["released"], json!([]));
 }
 
 #[test]
@@ -255,8 +301,8 @@ fn bad_input_is_answered_and_harms_nothing() {
         (raw_call(9, "who", json!({"targets": ["/etc/passwd"]})), "outside of the repository"),
         (raw_call(10, "wait", json!({"targets": ["a"], "wait_seconds": 301})), "from 0 to 300"),
         (
-            raw_call(11, "lock", json!({"targets": ["a"], "purpose": "x", "lease_seconds": 9})),
-            "from 10 to 86400",
+            raw_call(11, "lock", json!({"targets": ["a"], "purpose": "x", "lease_seconds": 0})),
+            "from 1 to 86400",
         ),
         (raw_call(12, "lock", json!({"targets": ["a"], "purpose": " "})), "1 to 200 bytes"),
         (raw_call(13, "lock", json!({"targets": ["a"], "purpose": "\u{1b}[2J"})), "control"),

@@ -1,7 +1,7 @@
 //! Who holds what a target needs, as an agent reads it.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
 use holdline::{Client, ShortLeaseId};
@@ -16,6 +16,14 @@ use crate::view::time_of_day;
 
 /// The label by which a holder states its targets.
 pub(super) const TARGETS_LABEL: &str = "targets";
+
+/// The label by which a holder states how long it holds unless it renews. The store knows only its
+/// own lease, which the keeper renews.
+pub(super) const SECONDS_LABEL: &str = "lease_seconds";
+
+/// The label with the time of the request, in seconds since 1970, for stores that do not know since
+/// when a lock is held.
+pub(super) const ASKED_LABEL: &str = "asked_at";
 
 /// How many holders an answer shows.
 const SHOWN: usize = 50;
@@ -101,9 +109,9 @@ impl Blockers {
             self.first.get_or_insert_with(|| sentence(holder, &fields, &snapshot.name, &own));
             let mut object = fields_of(&fields, &snapshot.name);
             object["held_for_seconds"] = holder.summary.held_for.map(|held| held.as_secs()).into();
-            object["seconds_left"] = holder.summary.left.map(|left| left.as_secs()).into();
-            object["until"] =
-                holder.summary.left.map(|left| time_of_day(SystemTime::now() + left)).into();
+            let left = left(holder, &fields);
+            object["seconds_left"] = left.map(|left| left.as_secs()).into();
+            object["until"] = left.map(|left| time_of_day(SystemTime::now() + left)).into();
             if let Some(own) = own {
                 object["your_lease"] = own.into();
             }
@@ -141,6 +149,23 @@ fn fields_of(fields: &HolderFields, name: &LockName) -> Value {
     })
 }
 
+/// Returns for how long a holder holds unless it renews; `None` if it has renewed, or if that is
+/// not known.
+fn left(holder: &HolderView, fields: &HolderFields) -> Option<Duration> {
+    let label = |label| fields.labels.get(label).and_then(|text: &String| text.parse().ok());
+    if !fields.labels.contains_key(SECONDS_LABEL) {
+        return holder.summary.left;
+    }
+    let since_asked = || now().checked_sub(Duration::from_secs(label(ASKED_LABEL)?));
+    let held_for = holder.summary.held_for.or_else(since_asked)?;
+    Duration::from_secs(label(SECONDS_LABEL)?).checked_sub(held_for)
+}
+
+/// Returns the time of day, since 1970. No rule depends on it.
+pub(super) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
 fn sentence(
     holder: &HolderView,
     fields: &HolderFields,
@@ -153,7 +178,7 @@ fn sentence(
     if let Some(own) = own {
         text += &format!(" (this is your own {own})");
     }
-    if let Some(left) = holder.summary.left {
+    if let Some(left) = left(holder, fields) {
         let until = time_of_day(SystemTime::now() + left);
         text += &format!(" until {until}, in {}, unless renewed", coarse(left));
     }

@@ -1,7 +1,8 @@
 //! The leases of this server's agent.
 //!
-//! Invariant L1: a lease holds all locks of its targets or none. Invariant L2: a lock is renewed by
-//! the agent only, so that it ends soon after an agent that has stopped to work.
+//! Invariant L1: a lease holds all locks of its targets or none. Invariant L2: the keeper renews
+//! the locks only while this process lives, and the lease ends unless its agent renews it. So
+//! neither an agent that has ended nor one that has stopped to work holds anything for long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,9 @@ pub(super) struct Lease {
     /// What was asked for.
     pub(super) targets: Vec<String>,
     guards: Vec<Guard>,
+    duration: Duration,
+    /// When it ends unless the agent renews it.
+    ends: Instant,
 }
 
 /// The leases by their numbers.
@@ -27,8 +31,8 @@ pub(super) struct Leases {
 }
 
 impl Lease {
-    /// Acquires all locks or none, and returns for how long they are valid. `wait` is the limit for
-    /// all together; without it, each must be free at once.
+    /// Acquires all locks or none, for `duration`. `wait` is the limit for all together; without
+    /// it, each must be free at once.
     ///
     /// # Errors
     /// The first lock that could not be acquired. Nothing is held.
@@ -39,10 +43,11 @@ impl Lease {
         client: &Client,
         (targets, needs): (Vec<String>, &BTreeMap<LockName, Mode>),
         options: &LockOptions,
-        wait: Duration,
-    ) -> Result<(Lease, Duration), LockError> {
+        (duration, wait): (Duration, Duration),
+    ) -> Result<Lease, LockError> {
         let end = Instant::now() + wait;
-        let mut lease = Lease { targets, guards: Vec::with_capacity(needs.len()) };
+        let guards = Vec::with_capacity(needs.len());
+        let mut lease = Lease { targets, guards, duration, ends: end };
         for (name, mode) in needs {
             match one(client, (name, *mode), options, end).await {
                 Ok(guard) => lease.guards.push(guard),
@@ -52,9 +57,9 @@ impl Lease {
                 }
             }
         }
-        // A first grant is short, and the first locks of a set are older than the last.
+        // The first lock may have been lost during the wait for the last.
         match lease.renew().await {
-            Ok(left) => Ok((lease, left)),
+            Ok(()) => Ok(lease),
             Err(error) => {
                 lease.release().await;
                 Err(error)
@@ -62,14 +67,21 @@ impl Lease {
         }
     }
 
-    /// Renews all locks, and returns for how long all are valid.
+    /// Asks the store to confirm all locks, and lets the lease last for its whole duration again.
     ///
     /// # Errors
-    /// The first lock that was not renewed.
-    pub(super) async fn renew(&self) -> Result<Duration, LockError> {
-        let renewed = join_all(self.guards.iter().map(Guard::renew)).await;
-        let renewed: Vec<Duration> = renewed.into_iter().collect::<Result<_, _>>()?;
-        Ok(renewed.into_iter().min().unwrap_or_default())
+    /// The first lock that is not confirmed.
+    pub(super) async fn renew(&mut self) -> Result<(), LockError> {
+        for renewed in join_all(self.guards.iter().map(Guard::renew)).await {
+            renewed?;
+        }
+        self.ends = Instant::now() + self.duration;
+        Ok(())
+    }
+
+    /// Returns for how long the lease lasts unless it is renewed.
+    pub(super) fn left(&self) -> Duration {
+        self.ends.saturating_duration_since(Instant::now())
     }
 
     /// Releases all locks, and returns whether each was held until now.
@@ -79,7 +91,7 @@ impl Lease {
     }
 
     fn is_valid(&self) -> bool {
-        self.guards.iter().all(Guard::is_valid)
+        !self.left().is_zero() && self.guards.iter().all(Guard::is_valid)
     }
 }
 
@@ -130,12 +142,18 @@ impl Leases {
         taken.into_iter().map(|(number, lease)| (written(number), lease)).collect()
     }
 
+    /// Returns the end of a lease, if it has not ended.
+    pub(super) fn ends(&self, name: &str) -> Option<Instant> {
+        let mut held = self.held.iter();
+        held.find(|(number, _)| is(**number, Some(name))).map(|(_, lease)| lease.ends)
+    }
+
     /// Returns the leases that are named, all if none is.
     pub(super) fn named<'a>(
-        &'a self,
+        &'a mut self,
         named: Option<&'a str>,
-    ) -> impl Iterator<Item = (String, &'a Lease)> {
-        let held = self.held.iter().filter(move |(number, _)| is(**number, named));
+    ) -> impl Iterator<Item = (String, &'a mut Lease)> {
+        let held = self.held.iter_mut().filter(move |(number, _)| is(**number, named));
         held.map(|(number, lease)| (written(*number), lease))
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use holdline::{Client, LockOptions};
+use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{Backoff, HolderFields, LockError};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, JsonObject,
@@ -19,7 +20,7 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::holders::{Blockers, TARGETS_LABEL};
+use super::holders::{ASKED_LABEL, Blockers, SECONDS_LABEL, TARGETS_LABEL, now};
 use super::leases::{Lease, Leases};
 use super::repository::Repository;
 use super::targets::{Targets, prefix};
@@ -105,7 +106,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let state = &*self.0;
+        let state = &self.0;
         let Ok(_call) = state.calls.try_acquire() else {
             let message = format!("{MAX_CALLS} calls run already: wait for one of them");
             return Ok(answer(Err(json!({"error": "too_many", "message": message}))));
@@ -141,7 +142,7 @@ fn failed(error: LockError) -> Value {
 
 impl State {
     async fn call(
-        &self,
+        self: &Arc<State>,
         tool: &str,
         arguments: Arguments,
         agent: String,
@@ -159,31 +160,33 @@ impl State {
         }
     }
 
-    async fn lock(&self, arguments: Arguments, agent: String) -> Answer {
+    async fn lock(self: &Arc<State>, arguments: Arguments, agent: String) -> Answer {
         let arguments: LockArgs = tools::arguments(arguments).map_err(wrong)?;
         arguments.check().map_err(wrong)?;
         let wait = tools::wait_of(arguments.wait_seconds).map_err(wrong)?;
         let targets = Targets::read(&arguments.targets, &self.repository).map_err(wrong)?;
         self.drop_ended().await;
+        let duration = Duration::from_secs(arguments.lease_seconds);
         let longest = self.client.capabilities().lease.max;
-        let duration = Duration::from_secs(arguments.lease_seconds).min(longest);
         let program = self.agent.clone().unwrap_or(agent);
         let holder = HolderFields { program: cut(&program, 64), ..self.holder.clone() };
         let options = LockOptions::default()
-            .with_lease_duration(duration)
-            .with_keep(holdline::Keep::Fixed)
+            .with_lease_duration(DEFAULT_LEASE.min(longest))
             .with_holder(holder)
             .with_reason(&arguments.purpose)
+            .with_label(ASKED_LABEL, now().as_secs().to_string())
+            .with_label(SECONDS_LABEL, arguments.lease_seconds.to_string())
             .with_label(TARGETS_LABEL, cut(&targets.shown.join(", "), MAX_TARGETS_TEXT));
-        let shown = targets.shown.clone();
-        let acquired =
-            Lease::acquire(&self.client, (shown.clone(), &targets.needs), &options, wait).await;
-        match acquired {
-            Ok((lease, left)) => {
-                let lease = self.leases.lock().await.add(lease);
-                Ok(json!({"locked": true, "lease": lease, "targets": shown,
-                    "seconds_left": left.as_secs(), "until": until(left),
-                    "next": "Release the lease when you are done, or renew it before it ends."}))
+        let wanted = (targets.shown.clone(), &targets.needs);
+        match Lease::acquire(&self.client, wanted, &options, (duration, wait)).await {
+            Ok(lease) => {
+                let mut object = of_lease(&lease);
+                let name = self.leases.lock().await.add(lease);
+                tokio::spawn(self.clone().end_in_time(name.clone()));
+                object["locked"] = true.into();
+                object["lease"] = name.into();
+                object["next"] = "Release it when you are done, or renew it before it ends.".into();
+                Ok(object)
             }
             Err(error) if error.is_contended() => Err(self.refusal(&targets, &error).await),
             Err(error) => Err(failed(error)),
@@ -212,12 +215,13 @@ impl State {
     async fn renew(&self, arguments: Arguments) -> Answer {
         let arguments: LeaseArgs = tools::arguments(arguments).map_err(wrong)?;
         self.drop_ended().await;
-        let leases = self.leases.lock().await;
+        let mut leases = self.leases.lock().await;
         let mut renewed = Vec::new();
         for (name, lease) in leases.named(arguments.lease.as_deref()) {
-            let left = lease.renew().await.map_err(failed)?;
-            renewed.push(json!({"lease": name, "targets": lease.targets,
-                "seconds_left": left.as_secs(), "until": until(left)}));
+            lease.renew().await.map_err(failed)?;
+            let mut object = of_lease(lease);
+            object["lease"] = name.into();
+            renewed.push(object);
         }
         if renewed.is_empty() { Err(no_lease()) } else { Ok(json!({"renewed": renewed})) }
     }
@@ -279,6 +283,20 @@ impl State {
         Blockers::of(targets, &self.client, |id| own.get(&id).cloned()).await
     }
 
+    /// Releases a lease when it ends, unless it is renewed.
+    async fn end_in_time(self: Arc<State>, name: String) {
+        loop {
+            let Some(ends) = self.leases.lock().await.ends(&name) else { return };
+            tokio::select! {
+                () = self.gone.cancelled() => return,
+                () = tokio::time::sleep_until(ends) => {}
+            }
+            // As a call: the end of the server waits for it.
+            let Ok(_call) = self.calls.acquire().await else { return };
+            self.drop_ended().await;
+        }
+    }
+
     /// Forgets leases that have ended, and releases what remains of them.
     async fn drop_ended(&self) {
         let ended = self.leases.lock().await.take_ended();
@@ -300,6 +318,8 @@ fn no_lease() -> Value {
         "next": "Another agent may have changed the targets: call `lock` again, and read them."})
 }
 
-fn until(left: Duration) -> String {
-    time_of_day(SystemTime::now() + left)
+fn of_lease(lease: &Lease) -> Value {
+    let left = lease.left();
+    json!({"targets": lease.targets, "seconds_left": left.as_secs(),
+        "until": time_of_day(SystemTime::now() + left)})
 }

@@ -39,7 +39,7 @@ pub(super) struct LockArgs {
     pub(super) targets: Vec<String>,
     /// Why, in a few words, for the agents that you keep waiting. At most 200 bytes.
     pub(super) purpose: String,
-    /// How long to hold the targets unless you renew or release earlier: 10 to 86400 seconds.
+    /// How long to hold the targets unless you renew or release earlier: 1 to 86400 seconds.
     #[serde(default = "default_lease")]
     pub(super) lease_seconds: u64,
     /// How long to wait in the queue if the targets are not free: 0 to 300 seconds.
@@ -97,8 +97,8 @@ impl LockArgs {
         if purpose.contains(char::is_control) {
             return Err("purpose: control characters are not allowed".to_owned());
         }
-        if !(10..=MAX_LEASE_SECONDS).contains(&self.lease_seconds) {
-            return Err(format!("lease_seconds: must be from 10 to {MAX_LEASE_SECONDS}"));
+        if !(1..=MAX_LEASE_SECONDS).contains(&self.lease_seconds) {
+            return Err(format!("lease_seconds: must be from 1 to {MAX_LEASE_SECONDS}"));
         }
         wait_of(self.wait_seconds).map(|_| ())
     }

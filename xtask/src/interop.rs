@@ -5,6 +5,7 @@
 //! again: a stamp inside keeps what it was made of, so that it goes with what it stands for.
 //! Invariant I1: while a family is being made it has no stamp.
 
+pub(crate) mod cpython;
 mod java;
 
 use crate::cargo::{cargo, root};
@@ -31,13 +32,14 @@ pub(crate) fn prepare() -> Result<(), String> {
     let ground = Metadata::read()?.target_directory.join("interop");
     std::fs::create_dir_all(&ground).map_err(|why| format!("{}: {why}", ground.display()))?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 6] = [
+    let families: [(&str, Family); 7] = [
         ("Python", python),
         ("schema", schema),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
         ("Java", java::java),
+        ("CPython", cpython::cpython),
     ];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));

@@ -9,6 +9,7 @@ mod binaries;
 mod counts;
 mod deny;
 mod examples;
+mod python;
 mod report;
 mod tests;
 
@@ -28,7 +29,7 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
@@ -36,6 +37,7 @@ const STEPS: [Step; 8] = [
     Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
     Step { name: "interop", asks: "the peers of the interop tests are there", run: interop_step },
     Step { name: "tests", asks: "all tests and doctests", run: tests::run },
+    Step { name: "python", asks: "the Python package: wheel, types, tests", run: python::run },
     Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
 ];
 

@@ -5,6 +5,7 @@
 //! again: a stamp inside keeps what it was made of, so that it goes with what it stands for.
 //! Invariant I1: while a family is being made it has no stamp.
 
+pub(crate) mod cpython;
 mod java;
 
 use crate::cargo::{cargo, root};
@@ -33,7 +34,7 @@ type Family = fn(&Path) -> Result<(), String>;
 pub(crate) fn prepare() -> Result<(), String> {
     let ground = ground()?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 9] = [
+    let families: [(&str, Family); 10] = [
         ("Python", python),
         ("schema", schema),
         ("agents", agents),
@@ -43,6 +44,7 @@ pub(crate) fn prepare() -> Result<(), String> {
         ("Rust", rust),
         ("Go", go),
         ("Java", java::java),
+        ("CPython", cpython::cpython),
     ];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));

@@ -106,7 +106,7 @@ def test_a_cancelled_task_leaves_nothing_asyncio(client: holdline.Client, name: 
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-            with pytest.raises(TimeoutError):
+            with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(client.lock(name).aacquire(), 0.05)
         # It may be handed the name before it has given up its place.
         eventually(lambda: not client.inspect(name)["is_held"])

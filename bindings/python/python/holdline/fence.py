@@ -10,7 +10,6 @@ statements and the rules are those of the Rust library: programs in both guard t
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
@@ -185,7 +184,7 @@ def _sqlalchemy_run(connection: Any) -> Callable[[str, Sequence[Any]], list[Any]
 
 
 @contextmanager
-def _sqlite_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def _sqlite_transaction(connection: Any) -> Iterator[None]:
     nested = connection.in_transaction
     connection.execute("SAVEPOINT holdline_fence" if nested else "BEGIN IMMEDIATE")
     try:
@@ -229,7 +228,8 @@ def _implicit_transaction(connection: Any) -> Iterator[None]:
 
 def _database(connection: Any) -> _Database:
     """Recognises a connection: a driver's, Django's, or a connection or session of SQLAlchemy."""
-    if isinstance(connection, sqlite3.Connection):
+    packages = {kind.__module__.split(".")[0] for kind in type(connection).__mro__}
+    if "sqlite3" in packages:
         return _Database(
             "sqlite",
             _cursor_run(connection),
@@ -245,7 +245,6 @@ def _database(connection: Any) -> _Database:
             _cursor_run(connection),
             lambda: atomic(using=connection.alias),
         )
-    packages = {kind.__module__.split(".")[0] for kind in type(connection).__mro__}
     if "sqlalchemy" in packages and hasattr(connection, "execute"):
         engine = connection if hasattr(connection, "dialect") else connection.get_bind()
         return _Database(

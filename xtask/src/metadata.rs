@@ -21,6 +21,9 @@ pub(crate) struct Package {
     pub(crate) version: String,
     pub(crate) id: String,
     pub(crate) rust_version: Option<String>,
+    /// To which registries it may be published; all if there is no list, none if it is empty.
+    #[serde(default)]
+    pub(crate) publish: Option<Vec<String>>,
     pub(crate) manifest_path: PathBuf,
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]

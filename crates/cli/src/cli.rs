@@ -126,6 +126,9 @@ pub(crate) enum Verb {
     /// Serve the locks of the engine over HTTP
     #[cfg(feature = "server")]
     Serve(verbs::serve::ServeArgs),
+    /// Serve locks of files and branches to a coding agent, by the Model Context Protocol
+    #[cfg(feature = "mcp")]
+    Mcp(verbs::mcp::McpArgs),
     /// Set up, inspect or repair a quorum of Redis servers (redlock://)
     Quorum(verbs::quorum::QuorumArgs),
     /// Print a completion script for a shell
@@ -198,6 +201,9 @@ fn fix(error: &clap::Error) -> &'static str {
             if missing.iter().any(|argument| argument.contains("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
+        }
+        _ if absent == Some(&ContextValue::String("mcp".to_owned())) => {
+            "this build lacks the verb: build it with `--features mcp`"
         }
         _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
             "this build lacks the verb: build it with `--features server`"

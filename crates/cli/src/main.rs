@@ -4,6 +4,12 @@
 //! main verb, [`child`] runs a job, [`console`] prints, [`exit`] has the exit codes. The rules
 //! about locks are in the library, none is here.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the command line needs Linux: when `holdline run` is killed, the kernel kills its job \
+     (PR_SET_PDEATHSIG)"
+);
+
 mod address;
 mod child;
 mod cli;
@@ -160,6 +166,8 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
             return verbs::run::elect::run(arguments, address, console).await;
         }
         Verb::Acquire(arguments) => return acquire(arguments, address, console).await,
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(arguments) => return verbs::mcp::run(arguments, address, console).await,
         Verb::Doctor(_) => return verbs::doctor::run(&address, console).await,
         #[cfg(feature = "torture")]
         Verb::Torture(arguments) => return verbs::torture::run(arguments, &address, console).await,
@@ -216,6 +224,8 @@ async fn on_session(verb: &Verb, session: &Session, console: &Console) -> Outcom
         | Verb::Watch(_)
         | Verb::Completions(_)
         | Verb::Man(_) => Err(Failure::internal("this verb does not use a session")),
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(_) => Err(Failure::internal("mcp opens its own session")),
         #[cfg(feature = "top")]
         Verb::Top(_) => Err(Failure::internal("top has a runtime of its own")),
         #[cfg(feature = "server")]

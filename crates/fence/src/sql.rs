@@ -50,7 +50,7 @@ END $make$";
 pub const RAISE: &str = "INSERT INTO holdline_fence AS fence (resource, mark) VALUES ($1, $2)
 ON CONFLICT (resource) DO UPDATE SET mark = excluded.mark
 WHERE fence.mark BETWEEN 1 AND excluded.mark
-RETURNING fence.mark";
+RETURNING mark";
 
 /// Returns the mark of resource `$1`, if it has one.
 pub const LOOK: &str = "SELECT mark FROM holdline_fence WHERE resource = $1";

@@ -23,6 +23,12 @@
 //! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
 //! attempt).
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "holdline needs Linux: leases are measured by CLOCK_BOOTTIME, and its timers fire right after \
+     a suspend (timerfd). Programs on other systems can use `holdline serve` over HTTP"
+);
+
 mod acquire;
 mod all;
 mod any_of;

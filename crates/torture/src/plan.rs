@@ -64,8 +64,8 @@ pub struct Plan {
     pub workers: usize,
     /// The lease of a grant; longer where the engine knows none so short.
     pub lease: Duration,
-    /// The store's acknowledgement is no proof that a lease stands, as with etcd before 3.5.13:
-    /// exclusion is not judged.
+    /// The store may end a lease that it has just acknowledged, as etcd does after its leader was
+    /// paused: exclusion is not judged.
     pub soft_exclusion: bool,
     /// How much longer than its own limit a call of the library may take before it counts as hung.
     pub slack: Duration,

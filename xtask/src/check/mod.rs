@@ -10,11 +10,12 @@ mod counts;
 mod deny;
 mod example_servers;
 mod examples;
+mod python;
 mod report;
 mod tests;
 
 use crate::cargo::cargo;
-use crate::{book, interop, process, tidy};
+use crate::{book, interop, packages, process, tidy};
 pub(crate) use counts::Counts;
 use report::StepReport;
 use std::process::Command;
@@ -29,7 +30,7 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
@@ -37,7 +38,9 @@ const STEPS: [Step; 9] = [
     Step { name: "book", asks: "the book builds, and its links lead somewhere", run: book_step },
     Step { name: "deny", asks: "licences, banned crates, sources, duplicates", run: deny::run },
     Step { name: "interop", asks: "the peers of the interop tests are there", run: interop_step },
+    Step { name: "packages", asks: "what is shipped is well formed", run: packages_step },
     Step { name: "tests", asks: "all tests and doctests", run: tests::run },
+    Step { name: "python", asks: "the Python package: wheel, types, tests", run: python::run },
     Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
 ];
 
@@ -115,6 +118,10 @@ fn docs() -> Outcome {
 /// Downloads what is not there yet; the tests then run without the network.
 fn interop_step() -> Outcome {
     (Counts::default(), interop::prepare())
+}
+
+fn packages_step() -> Outcome {
+    (Counts::default(), packages::check())
 }
 
 fn tidy_step() -> Outcome {

@@ -1,7 +1,8 @@
 //! The allowed dependencies between crates.
 //!
 //! Arrows point one way: core ← net ← engines, and core ← fence ← library ← torture ← conformance
-//! ← sim; engines, library and torture ← server ← dashboard ← cli. The fences know no lock client.
+//! ← sim; engines, library and torture ← server ← dashboard ← cli; library ← bindings. The fences
+//! know no lock client.
 //! A concrete engine is named only by the library's features, the cli and the server. Tests see
 //! more: their arrows are stated apart. The test ground (`services`) is for tests and benchmarks
 //! alone. The repository's tasks depend on no crate of ours, so that they run while one does not
@@ -31,6 +32,7 @@ enum Layer {
     Server,
     Dashboard,
     Bench,
+    Bindings,
     Services,
     Tasks,
 }
@@ -51,6 +53,7 @@ fn layer_of(directory: &str) -> Option<Layer> {
         "crates/server" => Layer::Server,
         "crates/dashboard" => Layer::Dashboard,
         "crates/bench" => Layer::Bench,
+        "bindings/python" => Layer::Bindings,
         "crates/services" => Layer::Services,
         "xtask" => Layer::Tasks,
         engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
@@ -72,6 +75,7 @@ fn normal(from: Layer) -> &'static [Layer] {
         Layer::Engine => &[Core, Net],
         Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
+        Layer::Bindings => &[Library],
         Layer::Conformance => &[Core, Library, Torture],
         Layer::Bench => &[Core, Library, Server, Dashboard, Services],
         Layer::Sim => &[Core, Library, Conformance],
@@ -94,7 +98,7 @@ fn in_tests(from: Layer) -> &'static [Layer] {
         Layer::Sim | Layer::Model => &[Memory, Engine, Services],
         Layer::Torture => &[Engine, Services],
         Layer::Fence | Layer::Cli | Layer::Server | Layer::Dashboard => &[Services],
-        Layer::Net | Layer::Bench | Layer::Services | Layer::Tasks => &[],
+        Layer::Net | Layer::Bench | Layer::Bindings | Layer::Services | Layer::Tasks => &[],
     }
 }
 

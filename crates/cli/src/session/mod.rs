@@ -435,7 +435,7 @@ impl Session {
 }
 
 /// Returns what this process reports about itself.
-fn holder(program: Option<String>, detached: bool) -> HolderFields {
+pub(crate) fn holder(program: Option<String>, detached: bool) -> HolderFields {
     HolderFields {
         host: holder::host(),
         pid: (!detached).then(std::process::id),

@@ -19,17 +19,22 @@ pub(crate) struct CompletionsArgs {
 /// Prints the completion script.
 pub(crate) fn run(
     arguments: &CompletionsArgs,
-    mut command: clap::Command,
+    command: clap::Command,
     console: &Console,
 ) -> Outcome {
+    console.data(&script(arguments.shell, command))?;
+    Ok(Exit::Success)
+}
+
+/// Returns the completion script.
+pub(super) fn script(shell: Shell, mut command: clap::Command) -> String {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut command, "holdline", &mut script);
+    clap_complete::generate(shell, &mut command, "holdline", &mut script);
     let mut script = String::from_utf8_lossy(&script).into_owned();
-    if arguments.shell == Shell::Fish {
+    if shell == Shell::Fish {
         script += &names_for_fish(&command);
     }
-    console.data(&script)?;
-    Ok(Exit::Success)
+    script
 }
 
 /// Returns what the generator lacks for fish: it knows flags and verbs, and offers files for NAME.

@@ -1,21 +1,43 @@
 //! `holdline man`.
 
-use clap::Args;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use clap::{Args, ValueHint};
+use clap_complete::Shell;
+
+use super::completions;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 
+/// Where shells look for completions, below a directory such as `~/.local/share`.
+const COMPLETIONS: [(Shell, &str); 3] = [
+    (Shell::Bash, "bash-completion/completions/holdline"),
+    (Shell::Zsh, "zsh/site-functions/_holdline"),
+    (Shell::Fish, "fish/vendor_completions.d/holdline.fish"),
+];
+
 /// What `man` takes.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  holdline man | man -l -\n  holdline man run > holdline-run.1")]
+#[command(
+    after_help = "Example:\n  holdline man | man -l -\n  holdline man run > holdline-run.1\n  \
+    holdline man --all ~/.local/share"
+)]
 pub(crate) struct ManArgs {
     /// The verb to describe, such as `run` or `fence check` [default: the whole program]
     verb: Vec<String>,
+    /// Write all manual pages and completion scripts below DIR, where man and the shells look for
+    /// them if DIR is ~/.local/share or /usr/local/share
+    #[arg(long, value_name = "DIR", conflicts_with = "verb", value_hint = ValueHint::DirPath)]
+    all: Option<PathBuf>,
 }
 
 /// Prints the manual page.
 pub(crate) fn run(arguments: &ManArgs, mut page: clap::Command, console: &Console) -> Outcome {
+    if let Some(directory) = &arguments.all {
+        return write_all(directory, &page, console);
+    }
     page.build();
     for verb in &arguments.verb {
         page = page.find_subcommand(verb).cloned().ok_or_else(|| no_verb(&page, verb))?;
@@ -23,6 +45,24 @@ pub(crate) fn run(arguments: &ManArgs, mut page: clap::Command, console: &Consol
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text)?;
     console.data(&String::from_utf8_lossy(&text))?;
+    Ok(Exit::Success)
+}
+
+fn write_all(directory: &Path, command: &clap::Command, console: &Console) -> Outcome {
+    let failed = |error: std::io::Error| {
+        let place = holdline_core::Escaped(&directory.to_string_lossy()).to_string();
+        Failure::config(format_args!("--all {place}: {error}"))
+    };
+    let pages = directory.join("man/man1");
+    fs::create_dir_all(&pages).map_err(failed)?;
+    clap_mangen::generate_to(command.clone(), &pages).map_err(failed)?;
+    for (shell, path) in COMPLETIONS {
+        let path = directory.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(directory)).map_err(failed)?;
+        fs::write(&path, completions::script(shell, command.clone())).map_err(failed)?;
+    }
+    let shown = directory.to_string_lossy();
+    console.info(&format!("wrote pages and completions below {}", holdline_core::Escaped(&shown)));
     Ok(Exit::Success)
 }
 

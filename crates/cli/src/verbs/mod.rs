@@ -13,6 +13,8 @@ pub(crate) mod freeze;
 pub(crate) mod latch;
 pub(crate) mod ls;
 pub(crate) mod man;
+#[cfg(feature = "mcp")]
+pub(crate) mod mcp;
 pub(crate) mod quorum;
 pub(crate) mod release;
 pub(crate) mod renew;

@@ -26,6 +26,8 @@ mod json;
 mod kleppmann;
 mod latch;
 mod leases;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod metrics;
 #[cfg(feature = "mysql")]
 mod mysql;

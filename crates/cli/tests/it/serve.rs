@@ -2,6 +2,7 @@
 
 mod balanced;
 mod clients;
+mod packaged;
 mod watching;
 
 use std::path::Path;
@@ -17,7 +18,11 @@ pub(crate) struct Served(Running, pub(crate) String);
 
 impl Served {
     fn start(world: &World, listen: &str, more: &[&str]) -> Served {
-        let server = world.start(&[&["serve", "--listen", listen], more].concat());
+        Served::started(world.start(&[&["serve", "--listen", listen], more].concat()))
+    }
+
+    /// Waits until a server has reported its address.
+    fn started(server: Running) -> Served {
         loop {
             let line = server.said();
             if let Some((_, url)) = line.split_once("serves ") {

@@ -145,6 +145,10 @@ impl Store {
         store
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, arguments: &[S]) -> Command {
         let mut command = self.world.command(arguments);
         command.env("HOLDLINE_URL", &self.url);

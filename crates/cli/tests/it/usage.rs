@@ -130,6 +130,22 @@ fn help_and_manual_are_there() {
     assert!(world.run(&["--version"]).stdout.starts_with("holdline 0."));
 }
 
+#[test]
+fn all_pages_are_written_at_once() {
+    let world = World::new();
+    assert_eq!(world.run(&["man", "--all", "share"]).code, 0);
+    let page = world.path("share/man/man1/holdline-fence-check.1");
+    assert!(std::fs::read_to_string(page).expect("written").contains(".TH holdline-fence-check"));
+    let script = world.path("share/zsh/site-functions/_holdline");
+    assert_eq!(
+        std::fs::read_to_string(script).expect("written"),
+        world.run(&["completions", "zsh"]).stdout
+    );
+    std::fs::write(world.path("file"), "").expect("writable");
+    refused(&world, &["man", "--all", "file"], 78, "--all file");
+    refused(&world, &["man", "--all", "share", "run"], 64, "cannot be used with");
+}
+
 /// What fish itself offers behind a line.
 fn offered(world: &World, line: &str) -> Vec<String> {
     let script = format!(

@@ -230,6 +230,12 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
     }
 
+    /// Sends a line to standard input.
+    pub(crate) fn send(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("open");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("it reads");
+    }
+
     /// Ends the job's input, so that it ends with 3.
     pub(crate) fn let_go(&mut self) {
         if let Some(mut stdin) = self.stdin.take() {

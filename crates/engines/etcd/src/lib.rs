@@ -6,9 +6,10 @@
 //!
 //! # Guarantees
 //! It keeps the promises of the lock table. Leases expire with their session, and a hand-off needs
-//! no claim. Before etcd 3.5.13, if a leader was stopped and resumed, an answered keepalive does
-//! not prove that the lease exists: pass the fencing token to the resource that must not be written
-//! twice. A restore from an old snapshot may repeat tokens, unless it raises the revision.
+//! no claim. If the leader's process is paused for longer than a lease and resumes, it may revoke
+//! leases that the new leader renews (`docs/guarantees/etcd.md`): pass the fencing token to the
+//! resource that must not be written twice. A restore from an old snapshot may repeat tokens,
+//! unless it raises the revision.
 //!
 //! # Read next
 //! `engine` for the capabilities, `keys` for the layout, `queue` for holders and waiters;

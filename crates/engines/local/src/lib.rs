@@ -18,6 +18,12 @@
 //! `keys` for what is stored, `step` for how a command runs, `liveness` for which processes live,
 //! `token` and `reboot` for what survives a crash or a reboot.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the local engine needs Linux: it reads /proc and the boot id to find which processes live, \
+     and knows only which of Linux's file systems keep a lock"
+);
+
 mod checked_watch;
 mod checkup;
 mod clients;

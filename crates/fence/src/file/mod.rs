@@ -11,6 +11,12 @@
 //! Invariants: F5 in `paths`, F6 and F7 in `atomic_file`.
 //! Invariant F8: a file that is not ours is reported and never replaced (`format`, `paths`).
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the feature `file` of holdline-fence needs Linux: what a rename and an fsync keep is stated \
+     for its file systems only"
+);
+
 mod atomic_file;
 mod disk;
 mod format;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{ErrorKind, LostReason, Operation};
-use holdline_services::{EtcdCluster, EtcdConfig, EtcdServer};
+use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
 use crate::support::{
     client, first_at, lease, let_go, patient, queued, refused_by_too_few, renewed, soon, take,
@@ -42,25 +42,53 @@ async fn a_paused_leader_costs_no_lock_and_no_position() {
     over(|cluster, leader| cluster.stop(leader)).await;
 }
 
-/// A leader that wakes may believe for a moment that it still leads. Before 3.5.13 it may answer a
-/// keepalive then that does not count, so exclusion is not promised here: the order of tokens is.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_leader_resumes_the_tokens_order_the_holders() {
-    let cluster = EtcdCluster::start(EtcdConfig::default());
-    let client = client(&cluster.url()).await;
-    let mut last = take(&client, "a", &patient()).await.fencing_token();
-    for _ in 0..2 {
+/// A leader that resumes believes for a moment that it still leads. It may answer a keepalive that
+/// does not count (before 3.5.13), or end a lease that the new leader renewed (in every version):
+/// exclusion is not promised here. That tokens grow is, and that the holder is notified.
+async fn after_a_leader_resumes(flavour: EtcdFlavour) {
+    let cluster = EtcdCluster::start(EtcdConfig::default().with_flavour(flavour));
+    let holding = client(&cluster.url()).await;
+    let waiting = client(&cluster.url()).await;
+    let short = lease(3);
+    let mut last = FencingToken::MIN;
+    for _ in 0..3 {
         let leader = cluster.leader_seen_by(0);
+        let held = take(&holding, "a", &short).await;
+        let waiter = taking(&waiting, "a");
         cluster.stop(leader);
-        let held = take(&client, "a", &patient()).await;
-        assert!(held.fencing_token() > last);
-        last = held.fencing_token();
+        // The stopped leader saw no keepalive for longer than the lease; the next one did.
+        tokio::time::sleep(Duration::from_secs(4)).await; // event: none, the pause lasts so long
         cluster.cont(leader);
-        renewed(&held, 2).await;
-        let_go(held).await;
+        let token = held.fencing_token();
+        assert!(token > last);
+        let lost = tokio::select! {
+            () = renewed(&held, 2) => None,
+            reason = held.lost() => Some(reason),
+        };
+        println!("{flavour:?}: a leader resumed, the lease was {lost:?}");
+        match lost {
+            None => let_go(held).await,
+            Some(reason) => {
+                assert!(matches!(reason, LostReason::Missing | LostReason::Expired), "{reason:?}");
+                assert!(!held.is_valid());
+            }
+        }
+        let next = soon("the next one", waiter).await.expect("no panic");
+        assert!(next.fencing_token() > token);
+        last = next.fencing_token();
+        let_go(next).await;
         cluster.ctl_until(leader, &["put", "other", "value"]);
     }
-    println!("exclusion over a stopped leader: not promised before etcd 3.5.13");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_leader_resumes_the_tokens_order_the_holders() {
+    after_a_leader_resumes(EtcdFlavour::Debian).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_leader_resumes_and_tokens_grow() {
+    after_a_leader_resumes(EtcdFlavour::V37).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

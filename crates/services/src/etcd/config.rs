@@ -30,7 +30,7 @@ pub enum EtcdFlavour {
     /// Version 3.5.1. Killed under load, it may forget what it has acknowledged
     /// (etcd issue 13766, fixed in 3.5.3): end it in good order.
     V35,
-    /// Version 3.7.3: with it an answered keepalive is meant to prove that the lease exists.
+    /// Version 3.7.3, built from its Go modules.
     V37,
 }
 
@@ -114,6 +114,12 @@ impl EtcdConfig {
     pub fn with_flavour(mut self, flavour: EtcdFlavour) -> Self {
         self.flavour = flavour;
         self
+    }
+
+    /// Which etcd it is.
+    #[must_use]
+    pub fn flavour(&self) -> EtcdFlavour {
+        self.flavour
     }
 
     /// Asks for user and password: `root` has this one.

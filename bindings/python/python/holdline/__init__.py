@@ -1,0 +1,81 @@
+"""Distributed locks: leases that are renewed for you, report their loss, and have fencing tokens.
+
+    import holdline
+
+    client = holdline.Client("redis://locks.example")
+    with client.lock("stock/17", wait=10) as grant:
+        print(grant.fencing_token)
+
+In an event loop of asyncio or trio it is ``async with client.alock("stock/17", wait=10)``; each
+method that waits has a twin with an ``a`` in front, to be awaited.
+"""
+
+from holdline._client import (
+    Client,
+    Election,
+    Latch,
+    Leader,
+    Leaders,
+    Lock,
+    Once,
+    OnceOutcome,
+    Options,
+    RwLock,
+    SlotOptions,
+    Taken,
+)
+from holdline._errors import (
+    Busy,
+    Cancelled,
+    Foreign,
+    Invalid,
+    LockError,
+    Lost,
+    NoQuorum,
+    NotInitialised,
+    Protocol,
+    Quarantined,
+    Refused,
+    TimedOut,
+    TooManyWaiters,
+    Unavailable,
+    Unsupported,
+)
+from holdline._grants import Grant, Grants, Leadership, Lease, LostEvent, OnceRun, Release
+
+__all__ = [
+    "Busy",
+    "Cancelled",
+    "Client",
+    "Election",
+    "Foreign",
+    "Grant",
+    "Grants",
+    "Invalid",
+    "Latch",
+    "Leader",
+    "Leaders",
+    "Leadership",
+    "Lease",
+    "Lock",
+    "LockError",
+    "Lost",
+    "LostEvent",
+    "NoQuorum",
+    "NotInitialised",
+    "Once",
+    "OnceOutcome",
+    "OnceRun",
+    "Options",
+    "Protocol",
+    "Quarantined",
+    "Refused",
+    "Release",
+    "RwLock",
+    "SlotOptions",
+    "Taken",
+    "TimedOut",
+    "TooManyWaiters",
+    "Unavailable",
+    "Unsupported",
+]

@@ -1,0 +1,691 @@
+"""The client, and what it describes: locks, elections, and jobs that run once per slot."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
+
+from holdline import _holdline
+from holdline._errors import Invalid, LockError
+from holdline._grants import Grant, Grants, Leadership, Lease, OnceRun, OnLost, Release
+from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
+
+if TYPE_CHECKING:
+    from typing_extensions import ParamSpec, Self, Unpack
+
+    P = ParamSpec("P")
+
+Seconds = float | timedelta
+G = TypeVar("G", bound=Grant | Grants)
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """The options of a lock. A time is a number of seconds or a `timedelta`."""
+
+    #: How long to wait for the name; for ever if it is not set or None.
+    wait: Seconds | None
+    #: How long the store keeps a grant without a renewal.
+    lease_duration: Seconds | None
+    #: How often the lease is renewed; a third of the lease if it is not set.
+    renew_interval: Seconds | None
+    #: After this time the lease is lost, although it could be renewed.
+    max_hold: Seconds | None
+    #: Whether waiters are served in order, on engines that do so only on request.
+    fair: bool | None
+    #: How the lease is kept.
+    keep: Literal["renewed", "fixed", "detached", "live"] | None
+    #: Why it is held, for people.
+    reason: str | None
+    #: Labels, for people and tools.
+    labels: dict[str, str] | None
+    #: The W3C trace context of the holder.
+    traceparent: str | None
+    #: Called with the grant when the lease is lost: in the event loop that acquired it, else on a
+    #: thread of the library.
+    on_lost: OnLost | None
+
+
+class SlotOptions(Options, total=False):
+    """The options of a job that runs once per slot: `every` or `cron`, and those of its lock."""
+
+    #: The length of a slot, counted from 1970-01-01 00:00 UTC.
+    every: Seconds | None
+    #: A cron expression: a slot begins when it fires.
+    cron: str | None
+    #: The time zone of `cron`, an IANA name; UTC if it is not set.
+    zone: str | None
+    #: Keep the slot whatever becomes of the job.
+    at_most_once: bool | None
+    #: Keep the slot also when the job fails.
+    keep_on_failure: bool | None
+    #: By how much the clocks of two machines may differ; 1 s if it is not set.
+    max_skew: Seconds | None
+
+
+class Lock(Generic[G]):
+    """A lock that can be acquired, any number of times: a description, which holds nothing.
+
+    ``with lock as grant:`` and ``async with lock as grant:`` acquire and release it. Threads and
+    tasks may share one description; each ``with`` has a grant of its own.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        describe: Callable[[_holdline.Client], _holdline.Lock],
+        wrap: Callable[[Any, Hub | None], G],
+    ) -> None:
+        self._client = client
+        self._describe = describe
+        self._wrap = wrap
+        self._made_by = client._native
+        self._native = describe(self._made_by)
+        # The grants of `with` blocks, innermost last: a block ends where it began.
+        self._entered: dict[object, list[G]] = {}
+
+    def _lock(self) -> _holdline.Lock:
+        """The native lock of the client in this process."""
+        client = self._client._native
+        if client is not self._made_by:
+            self._made_by, self._native = client, self._describe(client)
+        return self._native
+
+    def acquire(self) -> G:
+        """Waits until the lock is held, or raises `TimedOut` after the option `wait`."""
+        return self._wrap(self._lock().acquire().wait(), None)
+
+    async def aacquire(self) -> G:
+        """As `acquire`, in an event loop. A cancelled task leaves nothing behind."""
+        return self._wrap(await wait(self._lock().acquire()), current_hub())
+
+    def try_acquire(self) -> G:
+        """Acquires the lock without waiting, or raises `Busy`."""
+        return self._wrap(self._lock().try_acquire().wait(), None)
+
+    async def atry_acquire(self) -> G:
+        """As `try_acquire`, in an event loop."""
+        return self._wrap(await wait(self._lock().try_acquire()), current_hub())
+
+    def __enter__(self) -> G:
+        grant = self.acquire()
+        self._entered.setdefault(threading.get_ident(), []).append(grant)
+        return grant
+
+    def _left(self, key: object) -> G:
+        grants = self._entered[key]
+        grant = grants.pop()
+        if not grants:
+            del self._entered[key]
+        return grant
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._left(threading.get_ident()).__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> G:
+        grant = await self.aacquire()
+        self._entered.setdefault(_task(), []).append(grant)
+        return grant
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._left(_task()).__aexit__(kind, error, traceback)
+
+
+def _task() -> object:
+    """The task of the event loop in which we are."""
+    import asyncio
+    import sys
+
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_task():
+        return trio.lowlevel.current_task()
+    return asyncio.current_task()
+
+
+class RwLock:
+    """A lock that many may read or one may write."""
+
+    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
+        grant = client._wrapping(Grant, on_lost)
+        self.name = name
+        self._read = Lock[Grant](client, lambda native: native.rwlock(name, **options)[0], grant)
+        self._write = Lock[Grant](client, lambda native: native.rwlock(name, **options)[1], grant)
+
+    def read(self) -> Lock[Grant]:
+        """The shared side."""
+        return self._read
+
+    def write(self) -> Lock[Grant]:
+        """The exclusive side."""
+        return self._write
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads."""
+
+    #: The number of its term.
+    term: int
+    #: What it proclaims.
+    value: str
+    #: Since when it leads, in seconds since 1970 by this machine's clock.
+    since: float | None
+    #: The machine on which it runs.
+    host: str
+
+
+def _leader(raw: Any) -> Leader | None:
+    return raw and Leader(*raw)
+
+
+class Leaders:
+    """The leaders of an election, one after the other. It ends only by an error."""
+
+    def __init__(self, native: _holdline.Leaders) -> None:
+        self._native = native
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Leader:
+        leader = _leader(self._native.next().wait())
+        if leader is None:
+            raise StopIteration
+        return leader
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Leader:
+        leader = _leader(await wait(self._native.next()))
+        if leader is None:
+            raise StopAsyncIteration
+        return leader
+
+
+class Election:
+    """An election: its holder leads, and has a value that observers see."""
+
+    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
+        self.name = name
+        self._client = client
+        self._options = options
+        self._on_lost = on_lost
+        # Refused here rather than at the first campaign.
+        client._native.campaign(name, "", **options)
+
+    def campaign(self, value: str = "") -> Lock[Leadership]:
+        """A candidacy: acquire it, or use it in ``with``, to lead."""
+        return Lock[Leadership](
+            self._client,
+            lambda native: native.campaign(self.name, value, **self._options),
+            self._client._wrapping(Leadership, self._on_lost),
+        )
+
+    def leader(self) -> Leader | None:
+        """Who leads now."""
+        return _leader(self._client._native.leader(self.name).wait())
+
+    async def aleader(self) -> Leader | None:
+        """As `leader`, in an event loop."""
+        return _leader(await wait(self._client._native.leader(self.name)))
+
+    def observe(self) -> Leaders:
+        """The leaders, one after the other, for ``for`` or ``async for``. Terms grow."""
+        return Leaders(self._client._native.leaders(self.name))
+
+
+
+class Latch:
+    """A count-down latch: a number in the store, and waiters wait for zero.
+
+    It has no lease. One that was never set is open, so set it before anybody waits.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self.name = name
+        self._client = client
+        client._native.latch(name)
+
+    def _latch(self) -> _holdline.Latch:
+        return self._client._native.latch(self.name)
+
+    def set(self, count: int) -> bool:
+        """Sets the number, if the latch is open; returns whether it did."""
+        return bool(self._latch().set(count).wait())
+
+    async def aset(self, count: int) -> bool:
+        """As `set`, in an event loop."""
+        return bool(await wait(self._latch().set(count)))
+
+    def count_down(self, by: int = 1) -> int:
+        """Counts down; returns what is left."""
+        return int(self._latch().count_down(by).wait())
+
+    async def acount_down(self, by: int = 1) -> int:
+        """As `count_down`, in an event loop."""
+        return int(await wait(self._latch().count_down(by)))
+
+    def count(self) -> int:
+        """What is left to count."""
+        return int(self._latch().count().wait())
+
+    async def acount(self) -> int:
+        """As `count`, in an event loop."""
+        return int(await wait(self._latch().count()))
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Waits until the latch is open; false once `timeout` has passed."""
+        return bool(self._latch().wait(timeout).wait())
+
+    async def await_(self, timeout: Seconds | None = None) -> bool:
+        """As `wait`, in an event loop: `await` itself is a word of the language."""
+        return bool(await wait(self._latch().wait(timeout)))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The slot is another's."""
+
+    #: ``already_ran``, or ``running_elsewhere`` if the wait limit has passed.
+    outcome: Literal["already_ran", "running_elsewhere"]
+    #: What the machine that took the slot reports about itself.
+    by: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class OnceOutcome(Generic[T]):
+    """What came of a start of a job that runs once per slot."""
+
+    #: ``unmarked``: it ran here, but the store did not confirm; another machine may run it again.
+    outcome: Literal["ran", "unmarked", "already_ran", "running_elsewhere"]
+    #: What the job returned, if it ran here.
+    value: T | None = None
+    #: Why the store did not confirm.
+    error: LockError | None = None
+    #: Who took the slot, if it did not run here.
+    by: dict[str, Any] | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether the job ran here to its end."""
+        return self.outcome in ("ran", "unmarked")
+
+
+class Once:
+    """A job that runs once per slot of time, on one of all machines that start it."""
+
+    def __init__(
+        self, client: Client, name: str, options: dict[str, Any], retries: int, on_lost: Any
+    ) -> None:
+        if isinstance(retries, bool) or not isinstance(retries, int):
+            raise TypeError(f"`retries` is a number, not {type(retries).__name__}")
+        if retries < 0 or (retries and options.get("at_most_once")):
+            details = {"field": "retries"}
+            raise Invalid("retries: not negative, and none at most once", details=details)
+        self.name = name
+        self._client = client
+        self._options = options
+        self._retries = retries
+        self._wrap = client._wrapping(OnceRun, on_lost)
+        self._made_by = client._native
+        self._native = self._made_by.once(name, **options)
+
+    def _once(self) -> _holdline.Once:
+        client = self._client._native
+        if client is not self._made_by:
+            self._made_by, self._native = client, client.once(self.name, **self._options)
+        return self._native
+
+    def _begun(self, raw: Any, hub: Hub | None) -> OnceRun | Taken:
+        word, value = raw
+        return self._wrap(value, hub) if word == "run" else Taken(word, value)
+
+    def begin(self) -> OnceRun | Taken:
+        """Takes the slot without running anything."""
+        return self._begun(self._once().begin().wait(), None)
+
+    async def abegin(self) -> OnceRun | Taken:
+        """As `begin`, in an event loop."""
+        return self._begun(await wait(self._once().begin()), current_hub())
+
+    def run(self, job: Callable[[OnceRun], T]) -> OnceOutcome[T]:
+        """Runs the job, unless it has run in this slot or runs elsewhere.
+
+        An exception of the job is raised after the slot was given back, or kept, as the options
+        say.
+        """
+        begun = self.begin()
+        if isinstance(begun, Taken):
+            return OnceOutcome(begun.outcome, by=begun.by)
+        retries = self._retries
+        while True:
+            try:
+                value = job(begun)
+                break
+            except BaseException as error:
+                if retries and isinstance(error, Exception):
+                    retries -= 1
+                    continue
+                begun.fail()
+                raise
+        try:
+            begun.finish()
+        except LockError as error:
+            return OnceOutcome("unmarked", value, error)
+        return OnceOutcome("ran", value)
+
+    async def arun(self, job: Callable[[OnceRun], Awaitable[T]]) -> OnceOutcome[T]:
+        """As `run`, for an async job."""
+        begun = await self.abegin()
+        if isinstance(begun, Taken):
+            return OnceOutcome(begun.outcome, by=begun.by)
+        retries = self._retries
+        while True:
+            try:
+                value = await job(begun)
+                break
+            except BaseException as error:
+                if retries and isinstance(error, Exception):
+                    retries -= 1
+                    continue
+                await begun.afail()
+                raise
+        try:
+            await begun.afinish()
+        except LockError as error:
+            return OnceOutcome("unmarked", value, error)
+        return OnceOutcome("ran", value)
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, OnceOutcome[T]]:
+        """As a decorator: each call of the function is a start of the job."""
+
+        @functools.wraps(function)
+        def start(*args: P.args, **kwargs: P.kwargs) -> OnceOutcome[T]:
+            return self.run(lambda _: function(*args, **kwargs))
+
+        return start
+
+
+class Client:
+    """A connection to one store of locks, with the background work for them.
+
+    The URL names the store: ``local:`` this machine, ``redis://``, ``redlock://``, ``postgres://``,
+    ``mysql://``, ``etcd://``, ``zk://``, ``http://`` a Holdline server, ``memory:`` this process.
+    Without one it is that of the variable ``HOLDLINE_URL``, or ``local:``.
+
+    One client is enough for a process, and threads and event loops may share it. In a forked child
+    it connects again when it is first used; grants stay the parent's.
+    """
+
+    _made: _holdline.Client | None
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        lease_duration: Seconds | None = None,
+        answer_within: Seconds | None = None,
+    ) -> None:
+        self._connecting(url, lease_duration, answer_within)
+        self._made = _connected(self._connect())
+
+    @classmethod
+    async def aconnect(
+        cls,
+        url: str | None = None,
+        *,
+        lease_duration: Seconds | None = None,
+        answer_within: Seconds | None = None,
+    ) -> Self:
+        """Connects in an event loop."""
+        client = cls.__new__(cls)
+        client._connecting(url, lease_duration, answer_within)
+        client._made = await wait(client._connect())
+        return client
+
+    def _connecting(self, url: str | None, *options: Seconds | None) -> None:
+        if url is None:
+            url = os.environ.get("HOLDLINE_URL", "local:")
+        self._made = None
+        self._lock = threading.Lock()
+        self._grants: weakref.WeakSet[Grant] = weakref.WeakSet()
+        # It is tried before anything starts, so that wrong types leave nothing behind.
+        self._connect = functools.partial(_holdline.connect, url, *_this_process(), *options)
+        self._connect().cancel()
+        self._url = url
+        follow_log_level()
+        register(self)
+
+    @property
+    def _native(self) -> _holdline.Client:
+        made = self._made
+        return made if made is not None else self._reconnect()
+
+    def _reconnect(self) -> _holdline.Client:
+        """Connects again in a forked child."""
+        with self._lock:
+            made = self._made
+            if made is None:
+                if self._url.startswith("memory:"):
+                    message = (
+                        "client: the locks of memory: exist in the process that made them: "
+                        "make a new client after a fork"
+                    )
+                    raise Invalid(message, engine="memory", details={"field": "client"})
+                follow_log_level()
+                made = self._made = _connected(self._connect())
+            return made
+
+    def _after_fork(self) -> None:
+        self._made = None
+        self._lock = threading.Lock()
+        self._grants = weakref.WeakSet()
+
+    def _at_exit(self) -> None:
+        """Releases what is held, and waits for what was given up; for two seconds at most."""
+        if self._made is None:
+            return
+        end = time.monotonic() + 2
+        operations = [g._native.release() for g in list(self._grants) if not g._ended]
+        operations.append(self._made.shutdown(2))
+        for operation in operations:
+            operation.wait_for(max(0.0, end - time.monotonic()))
+
+    def _wrapping(self, kind: type[Any], on_lost: OnLost | None) -> Callable[[Any, Any], Any]:
+        """What turns a native grant into one of `kind`."""
+        if on_lost is not None and not callable(on_lost):
+            raise TypeError(f"`on_lost` is a function, not {type(on_lost).__name__}")
+
+        def wrap(native: Any, hub: Hub | None) -> Any:
+            grant = kind(native, on_lost, hub)
+            self._grants.add(grant)
+            return grant
+
+        return wrap
+
+    def _wrapping_many(self, on_lost: OnLost | None) -> Callable[[Any, Any], Grants]:
+        wrap = self._wrapping(Grant, on_lost)
+        return lambda natives, hub: Grants([wrap(native, hub) for native in natives])
+
+    @property
+    def engine(self) -> str:
+        """The short name of the engine, such as ``redis``."""
+        return self._native.engine
+
+    def lock(self, name: str, **options: Unpack[Options]) -> Lock[Grant]:
+        """An exclusive lock. Nothing is asked of the store until it is acquired."""
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        return Lock[Grant](self, lambda native: native.lock(name, **given), wrap)
+
+    #: The same object serves ``with`` and ``async with``; this name shows which is meant.
+    alock = lock
+
+    def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
+        """A lock that many may read or one may write."""
+        given: dict[str, Any] = {**options}
+        on_lost = given.pop("on_lost", None)
+        return RwLock(self, name, given, on_lost)
+
+    def semaphore(
+        self, name: str, permits: int, count: int = 1, **options: Unpack[Options]
+    ) -> Lock[Grant]:
+        """`count` of the `permits` permits of a semaphore."""
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        return Lock[Grant](
+            self, lambda native: native.semaphore(name, permits, count, **given), wrap
+        )
+
+    def any_of(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grant]:
+        """One of several names, whichever is free first."""
+        chosen, given = _names(names), {**options}
+        wrap = self._wrapping(Grant, given.pop("on_lost", None))  # type: ignore[arg-type]
+        return Lock[Grant](self, lambda native: native.any_of(chosen, None, **given), wrap)
+
+    def many_of(
+        self, names: Iterable[str], count: int, **options: Unpack[Options]
+    ) -> Lock[Grants]:
+        """`count` of several names."""
+        chosen, given = _names(names), {**options}
+        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        return Lock[Grants](self, lambda native: native.any_of(chosen, count, **given), wrap)
+
+    def lock_all(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grants]:
+        """All of several names or none. Overlapping sets never cause a deadlock."""
+        chosen, given = _names(names), {**options}
+        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        return Lock[Grants](self, lambda native: native.lock_all(chosen, **given), wrap)
+
+    def election(self, name: str, **options: Unpack[Options]) -> Election:
+        """An election: one leader of several candidates."""
+        given: dict[str, Any] = {**options}
+        on_lost = given.pop("on_lost", None)
+        return Election(self, name, given, on_lost)
+
+    def once(self, name: str, retries: int = 0, **options: Unpack[SlotOptions]) -> Once:
+        """A job that runs once per slot: `every` so many seconds, or by a `cron` expression."""
+        given: dict[str, Any] = {**options}
+        on_lost = given.pop("on_lost", None)
+        return Once(self, name, given, retries, on_lost)
+
+    def latch(self, name: str) -> Latch:
+        """A count-down latch, on engines that have them."""
+        return Latch(self, name)
+
+    def attach(self, lease: Lease) -> Grant:
+        """Takes a detached lease over: it is renewed now, and from then on."""
+        native = self._native.attach(_lease(lease)).wait()
+        grant: Grant = self._wrapping(Grant, None)(native, None)
+        return grant
+
+    async def aattach(self, lease: Lease) -> Grant:
+        """As `attach`, in an event loop."""
+        native = await wait(self._native.attach(_lease(lease)))
+        grant: Grant = self._wrapping(Grant, None)(native, None)
+        return grant
+
+    def renew(self, lease: Lease, lease_duration: Seconds | None = None) -> float:
+        """Renews a detached lease for its whole duration, or for another.
+
+        Returns for how many seconds it is valid.
+        """
+        return float(self._native.renew(_lease(lease), lease_duration).wait())
+
+    async def arenew(self, lease: Lease, lease_duration: Seconds | None = None) -> float:
+        """As `renew`, in an event loop."""
+        return float(await wait(self._native.renew(_lease(lease), lease_duration)))
+
+    def release(self, lease: Lease) -> Release:
+        """Releases a detached lease."""
+        return Release._of(self._native.release(_lease(lease)).wait())
+
+    async def arelease(self, lease: Lease) -> Release:
+        """As `release`, in an event loop."""
+        return Release._of(await wait(self._native.release(_lease(lease))))
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """The holders and the queue of a name."""
+        state: dict[str, Any] = self._native.inspect(name).wait()
+        return state
+
+    async def ainspect(self, name: str) -> dict[str, Any]:
+        """As `inspect`, in an event loop."""
+        state: dict[str, Any] = await wait(self._native.inspect(name))
+        return state
+
+    def list(self, prefix: str = "") -> Iterator[dict[str, Any]]:
+        """The names that are held or waited for, as `inspect` returns each."""
+        after: str | None = None
+        while True:
+            page, after = self._native.list(prefix, after, 1000).wait()
+            yield from page
+            if after is None:
+                return
+
+    def close(self, limit: Seconds = 5) -> bool:
+        """Refuses new attempts, and waits until what was given up is gone from the store.
+
+        Grants that are still held stay held. Returns whether nothing is left.
+        """
+        return bool(self._native.shutdown(limit).wait())
+
+    async def aclose(self, limit: Seconds = 5) -> bool:
+        """As `close`, in an event loop."""
+        return bool(await wait(self._native.shutdown(limit)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def _connected(operation: _holdline.Operation) -> _holdline.Client:
+    client: _holdline.Client = operation.wait()
+    return client
+
+
+def _this_process() -> tuple[str, str, str]:
+    """What holders report about themselves: host, user and program, not longer than they may be."""
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+    program = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+    return os.uname().nodename[:64], user[:32], program[:64]
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    if isinstance(names, str):
+        raise TypeError("`names` is several names, not one string")
+    return list(names)
+
+
+def _lease(lease: Lease) -> _holdline.Lease:
+    if not isinstance(lease, Lease):
+        raise TypeError(f"`lease` is a Lease, not {type(lease).__name__}")
+    return lease._native

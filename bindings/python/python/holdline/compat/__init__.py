@@ -1,0 +1,1 @@
+"""Locks of other libraries, by their own signatures, held by Holdline."""

@@ -1,0 +1,41 @@
+"""The Python blocks of the documents, each run as a program of its own on a real server."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SOON
+
+PAGES = ["README.md", "bindings/python/README.md", "docs/python.md"]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = [
+    pytest.param(block, id=f"{page}-{number}")
+    for page in PAGES
+    for number, block in enumerate(BLOCK.findall((ROOT / page).read_text()), 1)
+]
+
+
+def test_each_page_has_blocks() -> None:
+    pages = {str(block.id).rsplit("-", 1)[0] for block in BLOCKS}
+    assert pages == set(PAGES)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_runs(block: str, url_of: Callable[[str], str], tmp_path: Path) -> None:
+    if "sqlite3" in block and sys.version_info < (3, 11):
+        pytest.importorskip("_sqlite3")
+    program = tmp_path / "block.py"
+    program.write_text(block.replace("redis://localhost", url_of("redis")))
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+    )
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr

@@ -239,7 +239,7 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
 fn go(ground: &Path) -> Result<(), String> {
     let place = ground.join("go");
     let from = family("go");
-    let sources = ["mutex/main.go", "etcd/main.go", "walk/main.go"];
+    let sources = ["mutex/main.go", "etcd/main.go", "walk/main.go", "guide/main.go"];
     let wanted = [&["requirements.txt", "go.mod", "go.sum"], &sources[..]].concat();
     let wanted: Vec<PathBuf> = wanted.into_iter().map(|name| from.join(name)).collect();
     let inputs: Vec<&PathBuf> = wanted.iter().collect();

@@ -11,8 +11,16 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, SOON
 
-PAGES = ["README.md", "bindings/python/README.md", "docs/python.md"]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [
+    "README.md",
+    "bindings/python/README.md",
+    "docs/python.md",
+    "docs/tasks/python.md",
+    "docs/migrate/redis-py.md",
+    "docs/migrate/python-redis-lock.md",
+]
+# Those marked `python run` are for other libraries: the step `examples` runs them.
+BLOCK = re.compile(r"^```python(?: holdline)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = [
     pytest.param(block, id=f"{page}-{number}")
     for page in PAGES
@@ -30,7 +38,9 @@ def test_a_block_runs(block: str, url_of: Callable[[str], str], tmp_path: Path) 
     if "sqlite3" in block and sys.version_info < (3, 11):
         pytest.importorskip("_sqlite3")
     program = tmp_path / "block.py"
-    program.write_text(block.replace("redis://localhost", url_of("redis")))
+    for server in ("redis://localhost", "redis://locks.example"):
+        block = block.replace(server, url_of("redis"))
+    program.write_text(block)
     ran = subprocess.run(
         [sys.executable, "-W", "error", str(program)],
         cwd=tmp_path,

@@ -31,7 +31,13 @@ async fn the_programs_of_the_guides_are_excluded_by_ours_and_hold_after_it() {
     redlock.env("NODE_PATH", ground().join("node/node_modules")).arg(guide);
     redlock.args([address.ip().to_string(), address.port().to_string()]);
 
-    for program in [&mut rslock, &mut redlock] {
+    let in_go = |library: &str| {
+        let mut command = Command::new(ground().join("go/bin/guide"));
+        command.args([library.to_owned(), address.to_string()]);
+        command
+    };
+
+    for program in &mut [rslock, redlock, in_go("redsync"), in_go("redislock")] {
         let guard = client.mutex("nightly-report").expect("a name").lock().await.expect("held");
         assert_eq!(prints(program), "busy", "{program:?}");
         guard.release().await;

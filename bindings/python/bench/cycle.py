@@ -1,7 +1,7 @@
 """What a lock costs in Python: `cargo xtask bench python` runs it.
 
-A cycle is an acquire and a release by one thread; a hand-off is an acquire while seven other threads
-want the same name. Libraries take turns, round by round, so that a busy machine slows all of
+A cycle is an acquire and a release by one thread. A hand-off is an acquire by another thread than
+the last holder's, while eight threads want one name. Libraries take turns, round by round, so that a busy machine slows all of
 them. Printed is the median of the rounds.
 """
 
@@ -45,21 +45,23 @@ def cycles(make: Callable[[], Any]) -> float:
 
 
 def hand_offs(make: Callable[[], Any]) -> float:
-    """Acquisitions a second by threads that all want one name."""
-    counts = [0] * CONTENDERS
+    """Acquisitions a second by another thread than the last, of threads that all want one name."""
+    holders = [-1]
+    handed = [0]
     begin = time.perf_counter()
 
     def work(number: int) -> None:
         while time.perf_counter() - begin < SECONDS:
             with make():
-                counts[number] += 1
+                handed[0] += holders[0] != number
+                holders[0] = number
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(CONTENDERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(counts) / (time.perf_counter() - begin)
+    return handed[0] / (time.perf_counter() - begin)
 
 
 def compare(
@@ -72,7 +74,8 @@ def compare(
     print(f"\n{title}")
     for name, rates in seen.items():
         rate = statistics.median(rates)
-        print(f"  {name:<40} {rate:>9,.0f} a second  {1e6 / rate:>8.1f} us")
+        each = f"{1e6 / rate:>10.1f} us" if rate else ""
+        print(f"  {name:<40} {rate:>9,.0f} a second  {each}")
 
 
 class Bare:

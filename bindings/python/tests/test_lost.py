@@ -99,3 +99,15 @@ def test_events_of_the_library_are_logged(
     assert record.name.startswith("holdline") and record.levelno >= logging.DEBUG
     caplog.set_level(logging.WARNING, logger="holdline")
     holdline.Client("memory:logged")
+
+
+def test_leases_are_renewed_while_nobody_else_gets_the_interpreter(
+    redis: holdline.Client, name: str
+) -> None:
+    import ctypes
+
+    with redis.lock(name, lease_duration=6) as grant:
+        # Functions of a `PyDLL` keep the interpreter's lock.
+        ctypes.PyDLL(None).usleep(8_000_000)  # event: it is longer than the lease
+        assert grant.is_valid
+        assert redis.inspect(name)["holders"][0]["fencing_token"] == grant.fencing_token

@@ -2,12 +2,17 @@
 //! the benchmarks.
 
 use crate::cargo::cargo;
+use crate::check::python;
 use crate::interop;
 use crate::metadata::Metadata;
 use std::process::Command;
 
-/// Runs the sections, or all of them when none is named.
+/// Runs the sections, or all of them when none is named. That of Python is a program of its own,
+/// and runs only when it is named.
 pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
+    if sections == ["python"] {
+        return python::bench().map(|()| true);
+    }
     let build = ["build", "--profile", "dist", "-p", "holdline-cli", "-p", "holdline-bench"];
     if !succeeds(&build)? {
         return Ok(false);

@@ -45,7 +45,8 @@ usage: cargo xtask VERB
   demo [--for SECONDS]
                     the dashboard with contenders, a paused holder and a killed server, until ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
-                    mysql, postgres, redis, redisson, and redis-leases, which takes a minute
+                    mysql, postgres, redis, redisson, and redis-leases, which takes a minute; or
+                    python, the package beside Python's other locks on Redis
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   interop prepare   the other libraries that the interop tests run, from their registries";

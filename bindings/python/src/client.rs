@@ -85,12 +85,14 @@ impl Client {
         &self,
         py: Python<'_>,
         name: &str,
-        permits: u32,
-        count: u32,
+        permits: &Bound<'_, PyAny>,
+        count: &Bound<'_, PyAny>,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
-        let options = options::lock(options)?;
-        let semaphore = check(py, self.0.semaphore_with(name, permits, &options))?;
+        let lock = options::lock(options)?;
+        let (permits, count) =
+            (options::number("permits", permits)?, options::number("count", count)?);
+        let semaphore = check(py, self.0.semaphore_with(name, permits, &lock))?;
         Ok(Lock::new(Kind::Semaphore(semaphore, count)))
     }
 
@@ -99,13 +101,13 @@ impl Client {
         &self,
         py: Python<'_>,
         names: Vec<String>,
-        count: Option<usize>,
+        count: Option<&Bound<'_, PyAny>>,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
         let any_of = check(py, self.0.any_of_with(names, &options::lock(options)?))?;
         Ok(Lock::new(match count {
             None => Kind::AnyOf(any_of),
-            Some(count) => Kind::Many(any_of, count),
+            Some(count) => Kind::Many(any_of, options::number("count", count)?),
         }))
     }
 

@@ -63,14 +63,14 @@ where
 #[pymethods]
 impl Latch {
     /// Sets the number if the latch is open; whether it did.
-    fn set(&self, count: u64) -> Operation {
-        let latch = (*self.0).clone();
-        Operation::new(async move { latch.try_set(count).await }, plain)
+    fn set(&self, count: &Bound<'_, PyAny>) -> PyResult<Operation> {
+        let (latch, count) = ((*self.0).clone(), options::number("count", count)?);
+        Ok(Operation::new(async move { latch.try_set(count).await }, plain))
     }
 
-    fn count_down(&self, by: u64) -> Operation {
-        let latch = (*self.0).clone();
-        Operation::new(async move { latch.count_down(by).await }, plain)
+    fn count_down(&self, by: &Bound<'_, PyAny>) -> PyResult<Operation> {
+        let (latch, by) = ((*self.0).clone(), options::number("by", by)?);
+        Ok(Operation::new(async move { latch.count_down(by).await }, plain))
     }
 
     fn count(&self) -> Operation {

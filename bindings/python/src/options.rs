@@ -27,6 +27,21 @@ pub(crate) fn duration(field: &'static str, value: &Bound<'_, PyAny>) -> PyResul
     })
 }
 
+/// Reads a count. What no integer of the library can be is refused as its other wrong values.
+pub(crate) fn number<T: TryFrom<i64>>(
+    field: &'static str,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<T> {
+    if !value.is_instance_of::<PyInt>() || value.is_instance_of::<PyBool>() {
+        return Err(wrong(field, "a whole number", value));
+    }
+    let number = value.extract::<i64>().ok().and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| {
+        let says = format!("{value} is out of range");
+        raise(value.py(), &LockError::invalid("holdline", field, says))
+    })
+}
+
 fn text(field: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.extract().map_err(|_| wrong(field, "a string", value))
 }

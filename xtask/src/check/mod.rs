@@ -10,7 +10,7 @@ mod counts;
 mod deny;
 mod example_servers;
 mod examples;
-mod python;
+pub(crate) mod python;
 mod report;
 mod tests;
 

@@ -4,6 +4,7 @@
 use super::Outcome;
 use super::counts::Counts;
 use crate::cargo::{cargo, root};
+use crate::interop;
 use crate::interop::cpython::{VERSIONS, environment_of};
 use crate::metadata::Metadata;
 use crate::process;
@@ -47,6 +48,25 @@ pub(crate) fn run() -> Outcome {
         ground.tests(&mut counts)
     });
     (counts, outcome)
+}
+
+/// Measures the package as it is shipped, beside Python's other locks on Redis.
+///
+/// # Errors
+/// What could not be built or run.
+pub(crate) fn bench() -> Result<(), String> {
+    interop::prepare()?;
+    let ground = Ground::new()?;
+    process::watch(&mut cargo(&["build", "-q", "-p", "holdline-services"]), None, |_| ())?;
+    let dist = ground.made.join("dist");
+    let mut build = ground.program("newest", "maturin");
+    build.args(["build", "--release", "--locked", "--strip", "--out"]).arg(&dist);
+    process::watch(build.env("CARGO_TARGET_DIR", &ground.target), None, |_| ())?;
+    ground.install("newest", &only(&dist, "whl")?)?;
+    let mut run = ground.program("newest", "python");
+    run.arg("bench/cycle.py").env("PYTHONPATH", ground.library("newest")?);
+    run.env("HOLDLINE_SERVICES", ground.target.join("debug/holdline-services"));
+    process::watch(&mut run, LIMIT, |_| ())
 }
 
 impl Ground {
@@ -138,11 +158,15 @@ impl Ground {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
+    /// Where the package is installed.
+    fn library(&self, which: &str) -> Result<PathBuf, String> {
+        let versions = std::fs::read_dir(self.fresh(which).join("lib")).ok();
+        let first = versions.and_then(|mut versions| versions.next()?.ok());
+        let first = first.ok_or("the fresh environment has no library")?;
+        Ok(first.path().join("site-packages"))
+    }
+
     fn pytest(&self, which: &str) -> Result<Run, String> {
-        let library = std::fs::read_dir(self.fresh(which).join("lib"))
-            .ok()
-            .and_then(|mut versions| Some(versions.next()?.ok()?.path().join("site-packages")))
-            .ok_or("the fresh environment has no library")?;
         let mut pytest = self.program(which, "python");
         pytest.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
         if which == "oldest" {
@@ -150,7 +174,7 @@ impl Ground {
             pytest.args(["--ignore", "tests/test_frameworks.py"]);
         }
         // The installed package, and no other.
-        pytest.env("PYTHONPATH", library).env("PYTHONSAFEPATH", "1");
+        pytest.env("PYTHONPATH", self.library(which)?);
         pytest.env("HOLDLINE_SERVICES", self.target.join("debug/holdline-services"));
         pytest.env("HOLDLINE_PROGRAM", self.target.join("debug/holdline"));
         let (mut said, mut counts) = (Vec::new(), None);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import sys
@@ -118,7 +119,7 @@ class Lock(Generic[G]):
 
     def __enter__(self) -> G:
         grant = self.acquire()
-        self._entered.setdefault(threading.get_ident(), []).append(grant)
+        self._entered.setdefault(_place(), []).append(grant)
         return grant
 
     def _left(self, key: object) -> G:
@@ -134,11 +135,11 @@ class Lock(Generic[G]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._left(threading.get_ident()).__exit__(kind, error, traceback)
+        self._left(_place()).__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> G:
         grant = await self.aacquire()
-        self._entered.setdefault(_task(), []).append(grant)
+        self._entered.setdefault(_place(), []).append(grant)
         return grant
 
     async def __aexit__(
@@ -147,18 +148,18 @@ class Lock(Generic[G]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._left(_task()).__aexit__(kind, error, traceback)
+        await self._left(_place()).__aexit__(kind, error, traceback)
 
 
-def _task() -> object:
-    """The task of the event loop in which we are."""
-    import asyncio
-    import sys
-
+def _place() -> object:
+    """The task of the event loop in which we are, or else the thread."""
     trio = sys.modules.get("trio")
     if trio is not None and trio.lowlevel.in_trio_task():
         return trio.lowlevel.current_task()
-    return asyncio.current_task()
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return threading.get_ident()
 
 
 class RwLock:

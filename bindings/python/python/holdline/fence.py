@@ -126,7 +126,7 @@ def _shown(proof: Proof) -> tuple[str, int, str | None]:
     if isinstance(proof, Lease):
         return proof.mode, proof.fencing_token, proof.name
     if isinstance(proof, int) and not isinstance(proof, bool):
-        if proof < 0:
+        if not 0 < proof < 2**53:
             raise Failed(f"{proof} is no fencing token")
         return "exclusive", proof, None
     raise TypeError(f"a proof is a grant, a lease or a number, not {type(proof).__name__}")

@@ -10,10 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// The URL in a document, and what the test ground calls such a server.
-const SERVERS: [(&str, &str); 3] = [
+const SERVERS: [(&str, &str); 5] = [
     ("redis://locks.example", "redis"),
     ("postgres://app@db.example/app", "postgres"),
+    ("mysql://app@db.example/app", "mariadb"),
     ("etcd://etcd.example", "etcd"),
+    ("zk://zookeeper.example", "zookeeper"),
 ];
 
 /// The servers of one document.

@@ -5,8 +5,8 @@
 //! way. A block that is only compiled there (`no_run`), since it names a server, stands in an
 //! example of the library too, which the tests run. `cargo xtask check examples` runs the blocks
 //! marked `sh run` and `python run`. A block that names a file, as in `js interop/node/guide.cjs`,
-//! is a part of that file, which the tests run. In the directories of the book that show how to do
-//! something, every block of shell and Python is run; `python holdline` is for the Python package.
+//! is a part of that file, which the tests run. Every block of shell is run: what is only shown,
+//! such as an installation, is `console`. The tests of the Python package run `python holdline`.
 
 use super::Finding;
 use crate::markdown::{Fence, fences, prose};
@@ -14,8 +14,9 @@ use crate::tree::{SourceFile, Tree};
 
 const INCLUDES: &str = "crates/holdline/src/readme.rs";
 const EXAMPLES: &str = "crates/holdline/examples/";
-/// Where each block of shell and Python is run.
-const RUN: [&str; 3] = ["docs/tasks/", "docs/migrate/", "docs/recipes/"];
+/// Where each block of Python is run by its mark. The tests of the Python package run those of
+/// its own pages.
+const PYTHON: [&str; 3] = ["docs/tasks/", "docs/migrate/", "docs/recipes/"];
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -76,10 +77,14 @@ fn declares_includes(tree: &Tree, root: &str) -> bool {
 /// A block that is not run although it stands where all are, or that is not in the file it names.
 fn wrong_words(tree: &Tree, file: &SourceFile, block: &Fence) -> Option<Finding> {
     let runs = block.has("run") || (block.language() == "python" && block.has("holdline"));
-    let must = ["sh", "python"].contains(&block.language())
-        && RUN.iter().any(|directory| file.path.starts_with(directory));
+    let must = match block.language() {
+        "sh" => true,
+        "python" => PYTHON.iter().any(|directory| file.path.starts_with(directory)),
+        _ => false,
+    };
     let Some(source) = block.words.iter().skip(1).find(|word| word.contains('/')) else {
-        return (must && !runs).then(|| Finding::at(&file.path, block.line, "not run: say `run`"));
+        return (must && !runs)
+            .then(|| Finding::at(&file.path, block.line, "not run: say `run`, or `console`"));
     };
     let trimmed = |lines: &mut dyn Iterator<Item = &str>| -> String {
         lines.map(str::trim).filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect()
@@ -176,8 +181,9 @@ mod tests {
 
     #[test]
     fn blocks_of_the_book_are_run() {
-        let of = |text| found(findings, &[("docs/tasks/a.md", text), ("docs/a.md", "```sh\n```")]);
-        for good in ["```sh run\n```", "```python holdline\n```", "```text\n```"] {
+        let of =
+            |text| found(findings, &[("docs/tasks/a.md", text), ("CONTRIBUTING.md", "```sh\n```")]);
+        for good in ["```sh run\n```", "```python holdline\n```", "```console\n```"] {
             assert_eq!(of(good), [], "{good}");
         }
         for bad in ["```sh\n```", "```python\n```", "```sh holdline\n```"] {

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::world::{World, output};
 
+/// The page that shows the output. The second scenario has no times of its own.
+const PAGE: &str = include_str!("../../../../docs/redlock-argument.md");
+
 /// Asserts what the demonstration must show, and that it leaves nothing.
 fn shows_both(command: impl Fn(&[&str]) -> Command) {
     let shown = output(&mut command(&["demo", "kleppmann"]));
@@ -19,6 +22,8 @@ fn shows_both(command: impl Fn(&[&str]) -> Command) {
     ] {
         assert!(shown.stdout.contains(text), "{text}: {shown:?}");
     }
+    let (_, second) = shown.stdout.split_once("\n2. ").expect("the second scenario");
+    assert!(PAGE.contains(second.trim_end()), "the page has another output: {second}");
     let too_wide: Vec<_> = shown.stdout.lines().filter(|line| line.len() > 100).collect();
     assert!(too_wide.is_empty(), "{too_wide:?}");
 

@@ -1,8 +1,8 @@
 //! The step that runs every test.
 //!
 //! Programs that compute, behind which nothing waits for a clock, run at a lower priority beside
-//! all others. Of these, two run at once: many have few tests, which mostly wait. What failed in
-//! them is repeated at the end, when nothing else runs (decision 0038).
+//! all others. Of these, two run at once, and more while the processors are idle: most tests wait.
+//! What failed in them is repeated at the end, when nothing else runs (decision 0038).
 
 use super::Outcome;
 use super::binaries::{self, Binary};
@@ -18,6 +18,14 @@ use std::time::Duration;
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 /// How many failed tests of a whole run are repeated.
 const REPEATED: usize = 3;
+/// How many programs that wait run at once, at most.
+const AT_ONCE: usize = 4;
+/// How many of them do not ask whether the processors are idle.
+const AT_LEAST: usize = 2;
+/// How long is looked at how idle the processors are. The programs begin one after the other.
+const LOOK: Duration = Duration::from_secs(3);
+/// The part of their time for which the processors must be idle.
+const IDLE: f64 = 0.5;
 
 /// The results of a group.
 #[derive(Default)]
@@ -47,24 +55,33 @@ pub(crate) fn run() -> Outcome {
         found.into_iter().partition(Binary::computes);
     let queue = Mutex::new(waiting.iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let gate = Mutex::new(());
+    let (gate, next) = (&gate, &next);
     let mut seen = thread::scope(|scope| {
         let computing = scope.spawn(|| {
             let mut seen = Seen::default();
             computing.iter().for_each(|binary| seen.afterwards(binary, cores));
             seen
         });
-        let second = scope.spawn(|| {
+        let beside = |asks: bool| {
             let mut seen = Seen::default();
-            while let Some(binary) = next() {
+            loop {
+                let turn = asks.then(|| gate.lock().unwrap_or_else(PoisonError::into_inner));
+                if asks {
+                    wait_until_idle();
+                }
+                let Some(binary) = next() else { return seen };
+                drop(turn);
                 seen.afterwards(binary, cores);
             }
-            seen
-        });
+        };
+        let beside = (1..AT_ONCE).map(|number| scope.spawn(move || beside(number >= AT_LEAST)));
+        let beside: Vec<_> = beside.collect();
         let mut seen = Seen::default();
         while let Some(binary) = next() {
             seen.live(binary, cores);
         }
-        for group in [second, computing] {
+        for group in beside.into_iter().chain([computing]) {
             match group.join() {
                 Ok(other) => seen.add(other),
                 Err(_) => seen.says.push("a group of programs broke".to_owned()),
@@ -80,6 +97,38 @@ pub(crate) fn run() -> Outcome {
     }
     let ran = if seen.says.is_empty() { Ok(()) } else { Err(seen.says.join("\n")) };
     (seen.counts, judged(ran, seen.counts, &seen.not_passed))
+}
+
+/// Waits until the processors are idle enough for one more program. What runs at a lower priority
+/// does not count: it makes room.
+fn wait_until_idle() {
+    loop {
+        let before = processor_times();
+        thread::sleep(LOOK);
+        match before.zip(processor_times()) {
+            Some((before, after)) if idle_part(before, after) < IDLE => {}
+            _ => return,
+        }
+    }
+}
+
+/// The time that all processors were idle or ran what has a lower priority, and all their time.
+fn processor_times() -> Option<(u64, u64)> {
+    times_of(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn times_of(stat: &str) -> Option<(u64, u64)> {
+    let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
+    // user, nice, system, idle, waiting for a disk, and others.
+    let idle = times.get(1)? + times.get(3)? + times.get(4)?;
+    Some((idle, times.iter().take(8).sum()))
+}
+
+#[allow(clippy::cast_precision_loss)] // Of a few hundred ticks.
+fn idle_part(before: (u64, u64), after: (u64, u64)) -> f64 {
+    let (idle, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    idle as f64 / all.max(1) as f64
 }
 
 impl<'a> Seen<'a> {
@@ -234,6 +283,18 @@ mod own_tests {
             assert_eq!(seen.counts, counts, "{alone}");
             assert_eq!((seen.not_passed.len(), seen.says.len()), (failed, failed), "{alone}");
         }
+    }
+
+    #[test]
+    fn what_has_a_lower_priority_counts_as_idle() {
+        let times = |text| times_of(text).expect("times");
+        let (before, after) = (
+            times("cpu  10 20 5 100 3 0 0 2 0 0\ncpu0 1"),
+            times("cpu  20 40 15 150 13 0 0 2 0 0"),
+        );
+        assert_eq!((before, after), ((123, 140), (203, 240)));
+        assert!((idle_part(before, after) - 0.8).abs() < 1e-9);
+        assert_eq!(times_of("intr 1 2"), None);
     }
 
     #[test]

@@ -31,8 +31,9 @@ use crate::session::{NoStore, Session, SessionOptions};
 use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
 
-/// How long a candidate waits before it campaigns again, when its command ended by itself or the
-/// store did not answer: another candidate has the time to lead.
+/// How long a candidate waits before it campaigns again, when its command ended by itself, the
+/// store did not answer, or it resigned where there is no queue: another candidate has the time to
+/// lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The arguments of `elect`.
@@ -179,7 +180,10 @@ async fn terms(
     loop {
         let mut report = Report::new(&of_a_term.name, of_a_term.mode.mode());
         let outcome = run.run(signals, &mut report).await;
-        let Some(pause) = again(arguments, &outcome, &report, console) else { return outcome };
+        let queues = session.client().capabilities().queue;
+        let Some(pause) = again(arguments, queues, &outcome, &report, console) else {
+            return outcome;
+        };
         let rested = session.unless_ended(tokio::time::sleep(pause), signals).await;
         if let Err(signal) = rested {
             return Ok(report.interrupted(signal));
@@ -192,6 +196,7 @@ async fn terms(
 /// Decides whether to campaign again, and after which pause.
 fn again(
     arguments: &ElectArgs,
+    queues: bool,
     outcome: &Outcome,
     report: &Report,
     console: &Console,
@@ -208,7 +213,7 @@ fn again(
         }
         Ok(_) => {
             console.info(&format!("{name}: campaigning again"));
-            Some(Duration::ZERO)
+            Some(if queues { Duration::ZERO } else { PAUSE })
         }
         Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Lost) => {
             console.warn(&format!("{}; campaigning again", failure.message));

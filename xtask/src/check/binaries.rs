@@ -12,6 +12,10 @@ use std::process::Command;
 const COMPUTING: [(&str, &str); 2] =
     [("holdline-core", "holdline_core"), ("holdline-sim", "redis")];
 
+/// What takes minutes, although it waits: it begins first, so that nothing runs alone at the end.
+const LONG: [(&str, &str); 3] =
+    [("holdline-redis", "redisson"), ("holdline-cli", "it"), ("holdline", "redis")];
+
 /// A program with tests in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Binary {
@@ -58,6 +62,11 @@ impl Binary {
     /// Whether it would keep a processor from those that wait for a clock.
     pub(crate) fn computes(&self) -> bool {
         COMPUTING.contains(&(self.package.as_str(), self.target.as_str()))
+    }
+
+    /// Whether it begins before the others.
+    pub(crate) fn is_long(&self) -> bool {
+        LONG.contains(&(self.package.as_str(), self.target.as_str()))
     }
 
     /// Runs it as cargo would; one that computes stands back behind all others.
@@ -152,9 +161,9 @@ mod own_tests {
 
     /// A name that is written wrong would make everything wait for the models again.
     #[test]
-    fn computing_programs_are_in_the_list() {
+    fn the_programs_of_the_lists_exist() {
         let metadata = crate::metadata::Metadata::read().expect("cargo knows the workspace");
-        for (package, _) in COMPUTING {
+        for (package, _) in COMPUTING.into_iter().chain(LONG) {
             assert!(metadata.packages.iter().any(|one| one.name == package), "{package}");
         }
     }

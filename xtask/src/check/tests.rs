@@ -51,8 +51,9 @@ pub(crate) fn run() -> Outcome {
         Err(says) => return (Counts::default(), Err(says)),
     };
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let (computing, waiting): (Vec<Binary>, Vec<Binary>) =
+    let (computing, mut waiting): (Vec<Binary>, Vec<Binary>) =
         found.into_iter().partition(Binary::computes);
+    waiting.sort_by_key(|binary| !binary.is_long());
     let queue = Mutex::new(waiting.iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let gate = Mutex::new(());

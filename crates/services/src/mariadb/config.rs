@@ -61,7 +61,7 @@ impl MariaDbConfig {
             "[mariadbd]\ndatadir={at}/data\nsocket={at}/s\nport={port}\n\
              bind-address=127.0.0.1,127.0.0.2\npid-file={at}/pid\nskip-name-resolve\n\
              innodb-buffer-pool-size=16M\ninnodb-log-file-size=8M\nkey-buffer-size=1M\n\
-             tmpdir={at}\nmax-connections=200\nperformance-schema=OFF\n\
+             tmpdir={at}\nmax-connections=400\nperformance-schema=OFF\n\
              innodb-fast-shutdown=2\ninnodb-flush-log-at-trx-commit={flushed}\n"
         );
         if self.tls.is_some() {

@@ -105,6 +105,10 @@ fn rust_blocks(tree: &Tree, file: &SourceFile) -> Vec<Finding> {
             let says = "`ignore`, or `no_run` and no part of an example: it is not run";
             found.push(Finding::at(&file.path, block.line, says));
         }
+        if block.body.iter().any(|line| line.trim() == "#" || line.trim().starts_with("# ")) {
+            let says = "a line that rustdoc hides, and other pages show: write the whole program";
+            found.push(Finding::at(&file.path, block.line, says));
+        }
     }
     let (includes, line) = include_of(&file.path);
     let included = tree.file(&includes).map_or("", |f| f.text.as_str());
@@ -173,7 +177,10 @@ mod tests {
     #[test]
     fn a_block_that_is_not_run_or_has_no_language_is_found() {
         let includes = "#[doc = include_str!(\"../../../README.md\")]\npub struct Readme;";
-        for bad in ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```", "~~~rust"] {
+        let hidden = "```rust\n# fn main() {\nshown();\n# }\n```";
+        for bad in
+            ["```rust,no_run\n```", "```rust ignore\n```", "```\nwhat\n```", "~~~rust", hidden]
+        {
             let reply = found(findings, &[LIB, (INCLUDES, includes), ("README.md", bad)]);
             assert_eq!(reply, [("README.md".to_owned(), Some(1))], "{bad}");
         }

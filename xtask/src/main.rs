@@ -16,6 +16,7 @@ mod interop;
 mod markdown;
 mod metadata;
 mod packages;
+mod portable;
 mod process;
 mod processes;
 mod rust_source;
@@ -49,6 +50,7 @@ usage: cargo xtask VERB
                     python, the package beside Python's other locks on Redis
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
+  portable          the library without `local`, checked for macOS and Windows (rustup's targets)
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["bench", sections @ ..] => bench::run(sections),
         ["package"] => packages::package().map(|()| true),
         ["package", "deb"] => packages::package_deb().map(|()| true),
+        ["portable"] => portable::check().map(|()| true),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["book"] => book::build().map(|page| {
             println!("{}", page.display());

@@ -5,7 +5,10 @@
 //! another. `left` is counted from the moment at which the call began. An engine that has older
 //! information (votes of several nodes, a session's last keepalive) returns less.
 
+#[cfg(unix)]
 use std::os::fd::OwnedFd;
+#[cfg(windows)]
+use std::os::windows::io::OwnedHandle as OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 

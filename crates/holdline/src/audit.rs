@@ -7,7 +7,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -19,7 +18,9 @@ use serde::Serialize;
 
 use crate::client::Client;
 
-/// The mode of a new file: nobody else reads who did what, or why.
+/// The mode of a new file: nobody else reads who did what, or why. Windows has no modes: there it
+/// has the rights of its directory.
+#[cfg(unix)]
 const MODE: u32 = 0o600;
 
 impl Client {
@@ -101,7 +102,11 @@ impl AuditFile {
     /// # Errors
     /// The file cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> io::Result<AuditFile> {
-        let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, MODE);
+        let file = options.open(path)?;
         match file.metadata()?.is_file() {
             true => Ok(AuditFile(file)),
             false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),

@@ -23,10 +23,10 @@
 //! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
 //! attempt).
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
-    "holdline needs Linux: leases are measured by CLOCK_BOOTTIME, and its timers fire right after \
-     a suspend (timerfd). Programs on other systems can use `holdline serve` over HTTP"
+    "holdline needs a clock that counts the time of a suspend, and knows those of Linux, macOS and \
+     Windows. Programs on other systems can use `holdline serve` over HTTP"
 );
 
 mod acquire;

@@ -11,12 +11,32 @@ pub(crate) fn this_process() -> HolderFields {
     let user = named("USER").or_else(|| named("LOGNAME"));
     let program = std::env::args_os().next().unwrap_or_default();
     HolderFields {
-        host: short(&rustix::system::uname().nodename().to_string_lossy(), 64),
+        host: short(&host(), 64),
         pid: Some(std::process::id()),
-        user: short(&user.unwrap_or_else(|| format!("uid {}", rustix::process::getuid())), 32),
+        user: short(&user.unwrap_or_else(user_number), 32),
         program: short(&program_name(&program), 64),
         ..HolderFields::default()
     }
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(windows)]
+fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
+}
+
+#[cfg(unix)]
+fn user_number() -> String {
+    format!("uid {}", rustix::process::getuid())
+}
+
+#[cfg(windows)]
+fn user_number() -> String {
+    std::env::var("USERNAME").unwrap_or_default()
 }
 
 fn program_name(argument: &OsStr) -> String {

@@ -7,12 +7,19 @@
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+
+/// What has a socket: the trait of this system for it.
+#[cfg(unix)]
+pub use std::os::fd::AsFd as AsSocket;
+#[cfg(windows)]
+pub use std::os::windows::io::AsSocket;
 
 /// How long a connection may be idle before the kernel probes the peer.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -37,6 +44,25 @@ pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let stream = first_of(addresses).await?;
     set_options(&stream)?;
     Ok(stream)
+}
+
+/// Connects to a Unix socket.
+///
+/// # Errors
+/// Nobody listens there, or this system has no Unix sockets.
+#[cfg(unix)]
+pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<tokio::net::UnixStream> {
+    tokio::net::UnixStream::connect(path).await
+}
+
+/// Fails: tokio has no Unix sockets on this system.
+///
+/// # Errors
+/// Always.
+#[cfg(not(unix))]
+pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<TcpStream> {
+    let says = format!("{}: Unix sockets do not work on this system", path.as_ref().display());
+    Err(io::Error::new(io::ErrorKind::Unsupported, says))
 }
 
 type Try = Pin<Box<dyn Future<Output = io::Result<TcpStream>> + Send>>;
@@ -81,12 +107,29 @@ async fn first_connected(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
 
 fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, KEEPALIVE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
-    let millis = u32::try_from(USER_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
-    Ok(sockopt::set_tcp_user_timeout(stream, millis)?)
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    watch_peer(SockRef::from(stream), &keepalive, USER_TIMEOUT)
+}
+
+/// Sets how a vanished peer is noticed: on an idle connection, and, on Linux, while data is
+/// unacknowledged. Other systems have no such option, or retransmit for a time of their own.
+///
+/// # Errors
+/// The system refuses an option.
+pub fn watch_peer(
+    socket: SockRef<'_>,
+    keepalive: &TcpKeepalive,
+    unacknowledged: Duration,
+) -> io::Result<()> {
+    socket.set_tcp_keepalive(keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(unacknowledged))?;
+    #[cfg(not(target_os = "linux"))]
+    let _ = unacknowledged;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -99,12 +142,12 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let stream = connect("localhost", port).await.expect("a connection");
         assert!(stream.nodelay().expect("read"));
-        assert!(sockopt::socket_keepalive(&stream).expect("read"));
-        assert_eq!(sockopt::tcp_keepidle(&stream).expect("read"), KEEPALIVE);
-        assert_eq!(sockopt::tcp_keepintvl(&stream).expect("read"), KEEPALIVE_INTERVAL);
-        assert_eq!(sockopt::tcp_keepcnt(&stream).expect("read"), KEEPALIVE_PROBES);
-        let limit = sockopt::tcp_user_timeout(&stream).expect("read");
-        assert_eq!(u128::from(limit), USER_TIMEOUT.as_millis());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("read"));
+        assert_eq!(socket.tcp_keepalive_time().expect("read"), KEEPALIVE);
+        assert_eq!(socket.tcp_keepalive_interval().expect("read"), KEEPALIVE_INTERVAL);
+        assert_eq!(socket.tcp_keepalive_retries().expect("read"), KEEPALIVE_PROBES);
+        assert_eq!(socket.tcp_user_timeout().expect("read"), Some(USER_TIMEOUT));
     }
 
     /// A listener whose backlog is full answers nobody.

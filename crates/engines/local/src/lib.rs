@@ -21,7 +21,8 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!(
     "the local engine needs Linux: it reads /proc and the boot id to find which processes live, \
-     and knows only which of Linux's file systems keep a lock"
+     and knows only which of Linux's file systems keep a lock. On other systems, take holdline \
+     without it: `default-features = false`, and the feature of another engine"
 );
 
 mod checked_watch;

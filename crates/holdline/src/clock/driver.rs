@@ -7,19 +7,14 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use holdline_core::{ClockKind, Moment};
 use parking_lot::Mutex;
-use rustix::io::Errno;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
+use super::Timer;
 use super::sleepers::{Sleep, Sleepers};
 use super::system::read;
 
@@ -30,7 +25,7 @@ static DRIVERS: Mutex<[Option<Arc<Driver>>; 2]> = Mutex::new([None, None]);
 pub(super) struct Driver {
     kind: ClockKind,
     pid: u32,
-    timer: OwnedFd,
+    timer: Timer,
     sleepers: Mutex<Armed>,
 }
 
@@ -63,11 +58,7 @@ impl Driver {
     }
 
     fn start(kind: ClockKind) -> io::Result<Driver> {
-        let clock = match kind {
-            ClockKind::Boottime => TimerfdClockId::Boottime,
-            ClockKind::Monotonic => TimerfdClockId::Monotonic,
-        };
-        let timer = timerfd_create(clock, TimerfdFlags::CLOEXEC)?;
+        let timer = Timer::new(kind)?;
         let sleepers = Mutex::new(Armed { sleepers: Sleepers::default(), at: Moment::NEVER });
         Ok(Driver { kind, pid: std::process::id(), timer, sleepers })
     }
@@ -79,17 +70,8 @@ impl Driver {
     /// Sets the kernel timer to the soonest sleeper; the caller holds the mutex.
     fn arm(&self, armed: &mut Armed) {
         let soonest = armed.sleepers.soonest().unwrap_or(Moment::NEVER);
-        // Zero would disarm the timer; a moment in the past fires at once.
-        let nanos = if soonest == Moment::NEVER { 0 } else { soonest.as_nanos().max(1) };
-        let spec = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
-            },
-        };
-        armed.at = match timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &spec) {
-            Ok(_) => soonest,
+        armed.at = match self.timer.set(soonest) {
+            Ok(()) => soonest,
             Err(error) => {
                 tracing::error!(%error, "a timer could not be set");
                 Moment::NEVER
@@ -99,14 +81,10 @@ impl Driver {
 
     /// Wakes the sleepers that are due, for the life of the process.
     fn run(&self) {
-        let mut expirations = [0; 8];
         loop {
-            match rustix::io::read(&self.timer, &mut expirations) {
-                Ok(_) | Err(Errno::INTR | Errno::CANCELED) => {}
-                Err(error) => {
-                    tracing::error!(%error, "the timer thread ends");
-                    return;
-                }
+            if let Err(error) = self.timer.wait() {
+                tracing::error!(%error, "the timer thread ends");
+                return;
             }
             let due = {
                 let mut armed = self.sleepers.lock();

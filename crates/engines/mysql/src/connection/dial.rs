@@ -20,7 +20,6 @@ use mysql_common::packets::{
 };
 use mysql_common::proto::MySerialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::UnixStream;
 
 use super::wire::{complaint, read_one, write_one};
 use crate::error::{ENGINE, Failed, of_handshake, refused, unavailable};
@@ -59,7 +58,7 @@ pub(crate) async fn open(options: &MysqlOptions) -> Result<Opened, LockError> {
     let failed = |error: io::Error| not_reached(address, &error);
     match (address, options.tls()) {
         (Address::Unix(path), _) => {
-            let mut stream = UnixStream::connect(path).await.map_err(failed)?;
+            let mut stream = socket::connect_unix(path).await.map_err(failed)?;
             let (number, initial) = initial(&mut stream).await?;
             sign_in(Box::new(stream), number, initial, true, options).await
         }

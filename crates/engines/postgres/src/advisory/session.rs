@@ -6,13 +6,13 @@
 //! - Invariant V3: a session connects to the server itself, never through a pooler: the server
 //!   would keep the lock for the next client of the same process.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError, LostReason, Moment};
 use holdline_net::runtime::RuntimeHandle;
-use rustix::net::{Shutdown, sockopt};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::config::SslMode;
@@ -51,7 +51,7 @@ pub(super) struct Session {
 /// or that of the task that drives it.
 #[derive(Clone)]
 struct Socket {
-    fd: Arc<OwnedFd>,
+    open: Arc<socket2::Socket>,
     process: u32,
 }
 
@@ -59,15 +59,14 @@ impl Drop for Socket {
     fn drop(&mut self) {
         if self.is_ours() {
             // It may have ended by itself.
-            let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
+            let _ = self.open.shutdown(Shutdown::Both);
         }
     }
 }
 
 impl Socket {
-    fn of(fd: BorrowedFd<'_>) -> std::io::Result<Socket> {
-        let (fd, process) = (fd.try_clone_to_owned()?, std::process::id());
-        Ok(Socket { fd: Arc::new(fd), process })
+    fn of(socket: &SockRef<'_>) -> std::io::Result<Socket> {
+        Ok(Socket { open: Arc::new(socket.try_clone()?), process: std::process::id() })
     }
 
     fn is_ours(&self) -> bool {
@@ -75,10 +74,8 @@ impl Socket {
     }
 
     fn watch_peer(&self) -> std::io::Result<()> {
-        sockopt::set_tcp_keepidle(&self.fd, IDLE)?;
-        sockopt::set_tcp_keepintvl(&self.fd, AGAIN)?;
-        let millis = u32::try_from(SILENT.as_millis()).unwrap_or(u32::MAX);
-        Ok(sockopt::set_tcp_user_timeout(&self.fd, millis)?)
+        let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(AGAIN);
+        holdline_net::socket::watch_peer(SockRef::from(&*self.open), &keepalive, SILENT)
     }
 }
 
@@ -233,8 +230,8 @@ async fn connect(
     let Opening { options, clock, runtime } = opening;
     let opened = clock.now();
     let mut socket = None;
-    let stream = dial_and(options, |fd| {
-        socket = Some(Socket::of(fd)?);
+    let stream = dial_and(options, |of| {
+        socket = Some(Socket::of(&of)?);
         Ok(())
     });
     let stream = stream.await?;

@@ -5,14 +5,14 @@
 
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
 use holdline_net::tls::{TlsContext, TlsFiles};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 
 use crate::error::{ENGINE, of_handshake, refused, unavailable};
 use crate::options::{Address, PostgresOptions};
@@ -34,25 +34,25 @@ pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, L
 /// Opens a stream, and passes its socket to a callback first.
 pub(crate) async fn dial_and(
     options: &PostgresOptions,
-    show: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
+    show: impl FnOnce(SockRef<'_>) -> io::Result<()>,
 ) -> Result<Box<dyn Stream>, LockError> {
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
     match (address, options.tls()) {
         (Address::Unix(directory, port), _) => {
             let path: PathBuf = Address::socket(directory, *port);
-            let stream = UnixStream::connect(path).await.map_err(failed)?;
-            show(stream.as_fd()).map_err(failed)?;
+            let stream = socket::connect_unix(path).await.map_err(failed)?;
+            show(SockRef::from(&stream)).map_err(failed)?;
             Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, None) => {
             let stream = socket::connect(host, *port).await.map_err(failed)?;
-            show(stream.as_fd()).map_err(failed)?;
+            show(SockRef::from(&stream)).map_err(failed)?;
             Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, Some(files)) => {
             let stream = socket::connect(host, *port).await.map_err(failed)?;
-            show(stream.as_fd()).map_err(failed)?;
+            show(SockRef::from(&stream)).map_err(failed)?;
             with_tls(stream, host, files).await
         }
     }

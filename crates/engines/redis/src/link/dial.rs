@@ -4,7 +4,6 @@
 //! still acknowledges packets: the deadlines of [`super::connection`] detect that.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -12,11 +11,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
-use holdline_net::socket;
+use holdline_net::socket::{self, AsSocket};
 use holdline_net::tls::TlsContext;
-use rustix::net::sockopt;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::UnixStream;
 
 use crate::environment::Stream;
 use crate::error::{ENGINE, unavailable};
@@ -65,7 +63,7 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
             return Err(unavailable(format!("{address}: {message}"), Certainty::NotApplied));
         }
         (None, Address::Unix(path)) => {
-            let socket = UnixStream::connect(path).await.map_err(failed)?;
+            let socket = socket::connect_unix(path).await.map_err(failed)?;
             Box::new(Socket { stream: socket, reset: reset.clone() })
         }
         (None, Address::Tcp { host, port, tls }) => {
@@ -95,21 +93,21 @@ fn connect_error(address: &Address, error: &io::Error) -> LockError {
 }
 
 /// A socket that can be reset: closed with linger 0, so that no unsent data stays in the kernel.
-pub(super) struct Socket<S: AsFd> {
+pub(super) struct Socket<S: AsSocket> {
     stream: S,
     reset: Arc<AtomicBool>,
 }
 
-impl<S: AsFd> Drop for Socket<S> {
+impl<S: AsSocket> Drop for Socket<S> {
     fn drop(&mut self) {
         if self.reset.load(Ordering::Acquire) {
             // On a Unix socket this has no effect, and none is needed.
-            let _ = sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
+            let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
 
-impl<S: AsFd + AsyncRead + Unpin> AsyncRead for Socket<S> {
+impl<S: AsSocket + AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -119,7 +117,7 @@ impl<S: AsFd + AsyncRead + Unpin> AsyncRead for Socket<S> {
     }
 }
 
-impl<S: AsFd + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
+impl<S: AsSocket + AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

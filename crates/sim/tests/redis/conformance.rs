@@ -72,19 +72,19 @@ impl Environment for SimEnvironment {
     }
 }
 
-struct Fake {
+pub(crate) struct Fake {
     test: &'static str,
     url: &'static str,
     histories: usize,
-    clock: ManualClock,
-    host: RedisHost,
+    pub(crate) clock: ManualClock,
+    pub(crate) host: RedisHost,
     operator: Mutex<ConnectionId>,
     opened: AtomicU32,
     engines: Mutex<Vec<RedisEngine>>,
 }
 
 impl Fake {
-    fn start(test: &'static str) -> Fake {
+    pub(crate) fn start(test: &'static str) -> Fake {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(24 * 60 * 60));
         let options = holdline_sim::RedisOptions::default().with_seed(1);
@@ -136,7 +136,7 @@ impl Fake {
 }
 
 /// Lets every task of the thread run a few times.
-async fn let_all_run() {
+pub(crate) async fn let_all_run() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

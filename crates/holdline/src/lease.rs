@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
-    Certainty, ErrorKind, FencingToken, Hold, LeaseId, LockError, LockName, LostReason, Mode,
-    Moment, Purpose, RenewReply, RenewRequest,
+    Certainty, ErrorKind, FencingToken, Hold, HolderFields, LeaseId, LockError, LockName,
+    LostReason, Mode, Moment, Purpose, RenewReply, RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -337,7 +337,11 @@ pub(crate) mod by_id {
     }
 
     fn plan(core: &Core, name: &LockName, lease: Duration) -> Result<Plan, LockError> {
-        let options = LockOptions::default().with_lease_duration(lease).with_keep(Keep::Detached);
+        // These requests carry no metadata, so none is encoded for them.
+        let options = LockOptions::default()
+            .with_lease_duration(lease)
+            .with_keep(Keep::Detached)
+            .with_holder(HolderFields::default());
         Plan::new(core, name, Mode::Exclusive, &options)
     }
 }

@@ -4,13 +4,16 @@
 //!   starts, a server knows that its store exists.
 //! - W2: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
+use axum::extract::FromRequestParts;
 use holdline::{Guard, Keep, Lease, LockOptions};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_FIRST_LEASE};
 use holdline_core::{Certainty, ErrorKind, LeaseId, LockError, LockName, Mode, Moment};
-use http::{HeaderMap, HeaderName};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -53,6 +56,18 @@ pub(crate) struct AcquireBody {
     about: AboutBody,
 }
 
+/// The header `Idempotency-Key` as it was sent. A request is not asked for all of its headers, which
+/// would be copied.
+pub(crate) struct Key(Option<HeaderValue>);
+
+impl FromRequestParts<App> for Key {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Key, Infallible> {
+        Ok(Key(parts.headers.get(&KEY).cloned()))
+    }
+}
+
 /// A checked request to acquire.
 pub(crate) struct Wanted {
     pub(crate) name: LockName,
@@ -70,7 +85,7 @@ impl Wanted {
         app: &App,
         identity: &Identity,
         name: LockName,
-        headers: &HeaderMap,
+        Key(key): Key,
         body: AcquireBody,
     ) -> Result<Wanted, Problem> {
         let mode = mode_of(&body)?;
@@ -97,7 +112,7 @@ impl Wanted {
         if !wait.is_zero() {
             options = options.with_wait(wait);
         }
-        let key = headers.get(&KEY).map(|key| {
+        let key = key.map(|key| {
             let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
             match app.engine().capabilities().repeat {
                 true => Ok(id),

@@ -83,7 +83,7 @@ pub(crate) async fn acquire(
     }
     let reply = app.engine().try_acquire(&request).await;
     if let Ok(AcquireReply::Granted { token, .. }) = &reply {
-        let event = Event::of(What::Granted, &request.name).by(identity.name());
+        let event = Event::of(What::Granted, &request.name).by(&identity);
         app.events.publish(event.lease(request.lease_id).token(*token));
     }
     answer(reply)
@@ -111,7 +111,7 @@ pub(crate) async fn renew(
         if let (Purpose::Keep(_), Ok(RenewReply::Unknown)) = (line.purpose, reply) {
             app.metrics.lost(&app.store);
             let event = Event::of(What::Lost, &line.name).lease(line.lease_id);
-            app.events.publish(event.by(identity.name()));
+            app.events.publish(event.by(&identity));
         }
     }
     Ok(Json(Outcome::Ok(replies.into_iter().map(outcome).collect())))
@@ -126,7 +126,7 @@ pub(crate) async fn release(
     identity.may_on(Right::Lock, request.name.as_str())?;
     let reply = app.engine().release(&request).await;
     if let Ok(ReleaseReply::Released { .. }) = &reply {
-        let event = Event::of(What::Released, &request.name).by(identity.name());
+        let event = Event::of(What::Released, &request.name).by(&identity);
         app.events.publish(event.lease(request.lease_id));
     }
     answer(reply)
@@ -200,7 +200,7 @@ pub(crate) async fn operate(
     if let (Some(event), Ok(reply)) = (event, &reply)
         && !matches!(reply, OperationReply::NothingThere)
     {
-        app.events.publish(event.by(identity.name()));
+        app.events.publish(event.by(&identity));
     }
     answer(reply)
 }

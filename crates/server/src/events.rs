@@ -4,8 +4,11 @@
 //!   none; if it would, it receives `gap` first.
 //! - E2: a reader that is slower than the events loses its stream, with `gap` as the last word.
 //!   There is no queue for one reader, so it costs the server nothing.
+//! - E4: the text of an event is written when the first reader reaches it, and is then kept: most
+//!   events of a server without readers are never written.
 //! - E3: what other servers and programs do to the same store is not seen here.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::{Duration, SystemTime};
@@ -66,22 +69,22 @@ impl What {
 }
 
 /// One event. The lease id is shown by its first digits.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Event<'a> {
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Event {
     #[serde(skip)]
     what: What,
-    name: &'a LockName,
+    name: LockName,
     at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_id: Option<ShortLeaseId>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "digits")]
     fencing_token: Option<FencingToken>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "identity_name")]
+    by: Option<Identity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'a str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    reason: String,
 }
 
 /// Writes a token as a string: it may pass the largest number that every language reads exactly.
@@ -92,51 +95,66 @@ fn digits<S: Serializer>(token: &Option<FencingToken>, to: S) -> Result<S::Ok, S
     }
 }
 
-impl<'a> Event<'a> {
-    pub(crate) fn of(what: What, name: &'a LockName) -> Event<'a> {
+fn identity_name<S: Serializer>(by: &Option<Identity>, to: S) -> Result<S::Ok, S::Error> {
+    by.as_ref().map(Identity::name).serialize(to)
+}
+
+impl Event {
+    pub(crate) fn of(what: What, name: &LockName) -> Event {
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Event {
             what,
-            name,
+            name: name.clone(),
             at_ms: crate::views::millis(at),
             lease_id: None,
             fencing_token: None,
             by: None,
             kind: None,
-            reason: "",
+            reason: String::new(),
         }
     }
 
-    pub(crate) fn lease(mut self, id: LeaseId) -> Event<'a> {
+    pub(crate) fn lease(mut self, id: LeaseId) -> Event {
         self.lease_id = Some(id.short());
         self
     }
 
-    pub(crate) fn token(mut self, token: FencingToken) -> Event<'a> {
+    pub(crate) fn token(mut self, token: FencingToken) -> Event {
         self.fencing_token = Some(token);
         self
     }
 
-    pub(crate) fn by(mut self, who: &'a str) -> Event<'a> {
-        self.by = Some(who);
+    pub(crate) fn by(mut self, who: &Identity) -> Event {
+        self.by = Some(who.clone());
         self
     }
 
-    pub(crate) fn kind(mut self, kind: &'static str) -> Event<'a> {
+    pub(crate) fn kind(mut self, kind: &'static str) -> Event {
         self.kind = Some(kind);
         self
     }
 
-    pub(crate) fn reason(mut self, reason: &'a str) -> Event<'a> {
-        self.reason = reason;
+    pub(crate) fn reason(mut self, reason: &str) -> Event {
+        reason.clone_into(&mut self.reason);
         self
     }
 }
 
-/// An event as it is written.
-struct Written {
-    name: LockName,
-    text: String,
+/// An event, and its text once a reader has reached it.
+struct Kept {
+    event: Event,
+    text: OnceCell<String>,
+}
+
+impl Kept {
+    fn text(&self, epoch: &str, number: u64) -> &str {
+        self.text.get_or_init(|| {
+            // Strings and numbers always encode.
+            let data = serde_json::to_string(&self.event).unwrap_or_default();
+            let word = self.event.what.word();
+            format!("id: {epoch}-{number}\nevent: {word}\ndata: {data}\n\n")
+        })
+    }
 }
 
 /// The events of one server since it started.
@@ -151,7 +169,7 @@ pub(crate) struct Events {
 struct Ring {
     /// The number of the first event that is kept.
     first: u64,
-    kept: VecDeque<Written>,
+    kept: VecDeque<Kept>,
 }
 
 impl Ring {
@@ -177,20 +195,18 @@ impl Events {
     }
 
     /// Adds an event.
-    pub(crate) fn publish(&self, event: Event<'_>) {
-        // Strings and numbers always encode.
-        let data = serde_json::to_string(&event).unwrap_or_default();
-        let (word, name) = (event.what.word(), event.name.clone());
+    pub(crate) fn publish(&self, event: Event) {
         let mut ring = self.ring.lock();
-        let number = ring.next();
-        let text = format!("id: {}-{number}\nevent: {word}\ndata: {data}\n\n", self.epoch);
-        ring.kept.push_back(Written { name, text });
+        ring.kept.push_back(Kept { event, text: OnceCell::new() });
         if ring.kept.len() > KEPT {
             ring.kept.pop_front();
             ring.first += 1;
         }
         drop(ring);
-        self.published.notify_one();
+        // A reader subscribes before it reads: one that comes later finds the event.
+        if self.next.receiver_count() > 0 {
+            self.published.notify_one();
+        }
     }
 
     /// Wakes the readers, at most once in a while. Runs as long as the server.
@@ -215,8 +231,8 @@ impl Events {
         if count == 0 {
             return Read::Nothing;
         }
-        let text =
-            part.filter(|event| wanted(&event.name)).map(|event| event.text.as_str()).collect();
+        let part = (from..).zip(part).filter(|(_, kept)| wanted(&kept.event.name));
+        let text = part.map(|(number, kept)| kept.text(&self.epoch, number)).collect();
         Read::Events(text, from + count)
     }
 

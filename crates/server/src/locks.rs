@@ -13,13 +13,13 @@ use axum::response::{IntoResponse, Response};
 use holdline::ReleaseOutcome;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{LeaseId, ListRequest, LockName};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::access::{Identity, Right};
 use crate::app::App;
-use crate::attempt::{AcquireBody, Wanted, granted};
+use crate::attempt::{AcquireBody, Key, Wanted, granted};
 use crate::events::{Event, What};
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
@@ -57,12 +57,12 @@ pub(crate) async fn acquire(
     State(app): State<App>,
     identity: Identity,
     Name(name): Name,
-    headers: HeaderMap,
+    key: Key,
     Body(body): Body<AcquireBody>,
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let began = app.client.clock().now();
-    let mut wanted = Wanted::of(&app, &identity, name, &headers, body)?;
+    let mut wanted = Wanted::of(&app, &identity, name, key, body)?;
     let waiter = match wanted.wait.is_zero() {
         true => None,
         false => Some(app.limits.waiter(identity.name())?),
@@ -75,14 +75,14 @@ pub(crate) async fn acquire(
     match outcome {
         Ok((body, lease)) => {
             let token = lease.fencing_token();
-            let event = Event::of(What::Granted, &wanted.name).by(identity.name());
+            let event = Event::of(What::Granted, &wanted.name).by(&identity);
             app.events.publish(event.lease(lease.lease_id()).token(token));
             let mut response = Json(body).into_response();
             response.headers_mut().insert(TOKEN, HeaderValue::from(token.get()));
             Ok(response)
         }
         Err(problem) => {
-            let event = Event::of(What::Refused, &wanted.name).by(identity.name());
+            let event = Event::of(What::Refused, &wanted.name).by(&identity);
             let event = event.kind(problem.kind());
             app.events.publish(match wanted.key {
                 Some(id) => event.lease(id),
@@ -132,7 +132,7 @@ pub(crate) async fn renew(
             let problem = Problem::from(error);
             if problem.kind() == "lost" {
                 app.metrics.lost(&app.store);
-                app.events.publish(Event::of(What::Lost, &name).lease(id).by(identity.name()));
+                app.events.publish(Event::of(What::Lost, &name).lease(id).by(&identity));
             }
             Err(problem)
         }
@@ -175,7 +175,7 @@ pub(crate) async fn release_by_id(
     // A request under the id may still be on its way, through a proxy or another server.
     match app.client.give_up_by_id(name, id).await? {
         ReleaseOutcome::Released { confirmed: true, .. } | ReleaseOutcome::Nested { .. } => {
-            app.events.publish(Event::of(What::Released, name).lease(id).by(identity.name()));
+            app.events.publish(Event::of(What::Released, name).lease(id).by(identity));
             Ok(())
         }
         ReleaseOutcome::Lost { reason } => Err(Problem::lost(&reason)),

@@ -87,7 +87,11 @@ impl Metrics {
 
     /// Counts a request. `path` is the pattern of the route, never the path itself.
     pub(crate) fn request(&self, path: &str, status: u16, took: Duration) {
-        let labels = [("path", path.to_owned().into()), ("status", status.to_string().into())];
+        let status = match status {
+            200 => "200".into(),
+            other => other.to_string().into(),
+        };
+        let labels = [("path", path.to_owned().into()), ("status", status)];
         self.requests.get_or_create(&labels).inc();
         self.request_time.observe(took.as_secs_f64());
     }

@@ -92,7 +92,7 @@ impl App {
                 return Err(Problem::stale_token());
             }
         };
-        let event = Event::of(What::Revoked, name).by(identity.name());
+        let event = Event::of(What::Revoked, name).by(identity);
         self.events.publish(event.token(token).reason(&reason));
         Ok(revoked)
     }
@@ -108,7 +108,7 @@ impl App {
         identity.may_on(Right::Operate, name.as_str())?;
         let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.clone() };
         self.operate(identity, operation).await?;
-        let event = Event::of(What::Frozen, name).by(identity.name());
+        let event = Event::of(What::Frozen, name).by(identity);
         self.events.publish(event.reason(&reason));
         Ok(())
     }
@@ -123,7 +123,7 @@ impl App {
         match self.operate(identity, Operation::Unfreeze { name: name.clone() }).await? {
             OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
             _ => {
-                self.events.publish(Event::of(What::Unfrozen, name).by(identity.name()));
+                self.events.publish(Event::of(What::Unfrozen, name).by(identity));
                 Ok(())
             }
         }

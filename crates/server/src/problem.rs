@@ -195,6 +195,13 @@ impl Problem {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", title, detail)
     }
 
+    pub(crate) fn too_many_headers(limit: usize) -> Problem {
+        let detail = format!("a request may have {limit} headers");
+        let title = "The request has too many headers";
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Problem::new(status, "too_large", title, detail)
+    }
+
     pub(crate) fn too_slow() -> Problem {
         let detail = "the body did not arrive in time";
         let title = "The request is too slow";

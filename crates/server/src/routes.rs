@@ -1,12 +1,12 @@
 //! The paths. Those of a store that has a name begin with `/stores/NAME`.
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
 use axum::routing::{delete, get, post, put};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{audit, contract, events, health, locks, openapi, operators, sessions, shield};
+use crate::shield::Shield;
+use crate::{audit, contract, events, health, locks, openapi, operators, sessions};
 
 /// Makes the router; `pages` are those that are served beside the API.
 pub(crate) fn router(app: &App, pages: Router) -> Router {
@@ -17,7 +17,7 @@ pub(crate) fn router(app: &App, pages: Router) -> Router {
         .merge(pages)
         .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
-        .layer(from_fn_with_state(app.clone(), shield::protect))
+        .layer(Shield(app.clone()))
 }
 
 /// The paths of one store.

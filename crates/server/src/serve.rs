@@ -40,8 +40,6 @@ use crate::routes;
 use crate::shield::Hosts;
 use crate::tls;
 
-/// How many headers a request may have.
-const MOST_HEADERS: usize = 64;
 /// How often sessions that are over are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The pause after an accept that failed: usually for want of descriptors.
@@ -326,8 +324,7 @@ impl Connections {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
-            .max_buf_size(limits.header_bytes)
-            .max_headers(MOST_HEADERS);
+            .max_buf_size(limits.header_bytes);
         let (tls, watcher) = (self.tls.read().clone(), self.graceful.watcher());
         let (app, handshake) = (self.app.clone(), limits.request_timeout());
         self.tasks.spawn(async move {

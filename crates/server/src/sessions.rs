@@ -339,7 +339,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         if state == LeaseState::Lost {
             app.sessions.forget(&entry.0, entry.1);
             app.metrics.lost(&app.store);
-            app.events.publish(Event::of(What::Lost, &entry.0).lease(entry.1).by(identity.name()));
+            app.events.publish(Event::of(What::Lost, &entry.0).lease(entry.1).by(identity));
         }
         let (name, lease_id) = (entry.0.as_str().to_owned(), entry.1.to_hex());
         kept.push(KeptLease { name, lease_id, state, valid_for_ms: millis(valid_for) });

@@ -7,33 +7,43 @@
 //! - H3: every answer forbids to be framed, sniffed or cached, and to load anything. A page that is
 //!   served beside the API may say which of its own files it loads, and which answer may be cached.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::middleware::Next;
+use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::BoxFuture;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use tower_layer::Layer;
+use tower_service::Service;
 
 use crate::access::{Caller, Identity};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// The headers of every answer. They are clones of static texts, so a request copies none.
-static HEADERS: [(HeaderName, HeaderValue); 6] = [
-    header("cache-control", "no-store"),
-    header("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
-    header("cross-origin-resource-policy", "same-origin"),
-    header("referrer-policy", "no-referrer"),
-    header("x-content-type-options", "nosniff"),
-    header("x-frame-options", "DENY"),
-];
+/// How many headers a request may have.
+const MOST_HEADERS: usize = 64;
 
-const fn header(name: &'static str, value: &'static str) -> (HeaderName, HeaderValue) {
-    (HeaderName::from_static(name), HeaderValue::from_static(value))
-}
+/// The headers of every answer, with room for those of its own. A clone copies no text.
+static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
+    let mut headers = HeaderMap::with_capacity(12);
+    for (name, value) in [
+        ("cache-control", "no-store"),
+        ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("referrer-policy", "no-referrer"),
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers
+});
 
 /// The names by which clients reach this server.
 pub(crate) struct Hosts {
@@ -63,6 +73,9 @@ impl Hosts {
     }
 
     fn check(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        if headers.len() > MOST_HEADERS {
+            return Err(Problem::too_many_headers(MOST_HEADERS));
+        }
         let mut hosts = headers.get_all(HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok());
         let host = uri.authority().map(http::uri::Authority::as_str).or(host);
@@ -81,21 +94,56 @@ impl Hosts {
     }
 }
 
-/// Checks a request, adds headers to the answer, and counts both.
-pub(crate) async fn protect(State(app): State<App>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let hosts = app.hosts.read().clone();
-    let path = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = match hosts.check(request.headers(), request.uri()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    };
-    let path = path.as_ref().map_or("other", MatchedPath::as_str);
-    app.metrics.request(path, response.status().as_u16(), began.elapsed());
-    for (name, value) in &HEADERS {
-        response.headers_mut().entry(name).or_insert_with(|| value.clone());
+/// Puts [`Shielded`] around each route, where the path is known.
+#[derive(Clone)]
+pub(crate) struct Shield(pub(crate) App);
+
+impl<S> Layer<S> for Shield {
+    type Service = Shielded<S>;
+
+    fn layer(&self, route: S) -> Shielded<S> {
+        Shielded { app: self.0.clone(), route }
     }
-    response
+}
+
+/// Checks a request, adds headers to the answer, and counts both. It is a service of its own, since
+/// axum's `from_fn` clones the route and allocates three times for each request.
+#[derive(Clone)]
+pub(crate) struct Shielded<S> {
+    app: App,
+    route: S,
+}
+
+impl<S> Service<Request> for Shielded<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.route.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let (app, began) = (self.app.clone(), Instant::now());
+        let path = request.extensions().get::<MatchedPath>().cloned();
+        let checked = app.hosts.read().check(request.headers(), request.uri());
+        let answered = checked.map(|()| self.route.call(request));
+        Box::pin(async move {
+            let mut response = match answered {
+                Ok(answered) => answered.await?,
+                Err(problem) => problem.into_response(),
+            };
+            let path = path.as_ref().map_or("other", MatchedPath::as_str);
+            app.metrics.request(path, response.status().as_u16(), began.elapsed());
+            let of_route = std::mem::replace(response.headers_mut(), HEADERS.clone());
+            response.headers_mut().extend(of_route);
+            Ok(response)
+        })
+    }
 }
 
 impl FromRequestParts<App> for Identity {

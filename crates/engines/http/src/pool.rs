@@ -97,7 +97,8 @@ impl Pool {
         loop {
             let (mut connection, is_new) = match self.take() {
                 Some(connection) => (connection, false),
-                None => (Connection::open(&self.target).await?, true),
+                // Boxed: it is rare, and its state would make the future of each request larger.
+                None => (Box::pin(Connection::open(&self.target)).await?, true),
             };
             let sent = connection.sender.try_send_request(request);
             let mut error = match connection.driver.run(sent).await {

@@ -43,6 +43,11 @@ async fn headers_and_bodies_have_a_largest_size() {
     let many: String = (0..100).map(|number| format!("X-{number}: 1\r\n")).collect();
     let response = ground.ask_with("GET", "/v1/locks/a", &many, "").await;
     assert_eq!(response.status, 431, "{response:?}");
+    for (count, status) in [(60, 200), (70, 431)] {
+        let many: String = (0..count).map(|number| format!("X-{number}: 1\r\n")).collect();
+        let response = ground.ask_with("GET", "/v1/locks/a", &many, "").await;
+        assert_eq!(response.status, status, "{response:?}");
+    }
     let long = format!(r#"{{"session": "{}"}}"#, "x".repeat(300_000));
     let response = ground.ask("POST", "/v1/locks/a", &long).await;
     assert_eq!((response.status, response.text("kind")), (413, "too_large".to_owned()));

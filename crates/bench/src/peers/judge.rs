@@ -48,7 +48,7 @@ pub(super) struct Verdict {
 }
 
 /// Judges a round. Grants outside of the window count for overlaps only.
-pub(super) fn judge(grants: &[Grant], window: Range<u64>, contenders: usize) -> Verdict {
+pub(super) fn judge(grants: &[Grant], window: &Range<u64>, contenders: usize) -> Verdict {
     let mut sorted = grants.to_vec();
     sorted.sort_unstable_by_key(|grant| grant.granted);
     let mut verdict = Verdict::default();
@@ -87,30 +87,30 @@ mod tests {
     #[test]
     fn a_grant_before_the_release_began_is_an_overlap() {
         let apart = [grant(0, 0, [0, 1, 5]), grant(1, 0, [0, 5, 9])];
-        assert_eq!(judge(&apart, 0..100, 2).overlaps, 0);
+        assert_eq!(judge(&apart, &(0..100), 2).overlaps, 0);
         let overlapping = [grant(1, 0, [0, 4, 9]), grant(0, 0, [0, 1, 5])];
-        assert_eq!(judge(&overlapping, 0..100, 2).overlaps, 1);
+        assert_eq!(judge(&overlapping, &(0..100), 2).overlaps, 1);
         // One that holds for long overlaps all that come meanwhile, not only the next.
         let long = [grant(0, 0, [0, 1, 50]), grant(0, 1, [0, 10, 11]), grant(0, 2, [0, 20, 21])];
-        assert_eq!(judge(&long, 0..100, 3).overlaps, 2);
+        assert_eq!(judge(&long, &(0..100), 3).overlaps, 2);
         // Nor does it matter when it is.
-        assert_eq!(judge(&long, 60..100, 3).overlaps, 2);
+        assert_eq!(judge(&long, &(60..100), 3).overlaps, 2);
     }
 
     #[test]
     fn only_grants_to_another_contender_are_hand_offs() {
         let same = [grant(0, 0, [0, 1, 2]), grant(0, 0, [2, 3, 4]), grant(0, 0, [4, 5, 6])];
-        let verdict = judge(&same, 0..100, 1);
+        let verdict = judge(&same, &(0..100), 1);
         assert_eq!((verdict.grants, verdict.hand_offs), (3, 0));
         // The same number in another process is another contender.
         let other = [grant(0, 0, [0, 1, 2]), grant(1, 0, [0, 3, 4]), grant(0, 0, [2, 5, 6])];
-        assert_eq!(judge(&other, 0..100, 2).hand_offs, 2);
+        assert_eq!(judge(&other, &(0..100), 2).hand_offs, 2);
     }
 
     #[test]
     fn the_window_bounds_what_is_counted() {
         let grants = [grant(0, 0, [0, 1, 2]), grant(0, 1, [5, 12, 13]), grant(0, 0, [14, 20, 21])];
-        let verdict = judge(&grants, 10..20, 2);
+        let verdict = judge(&grants, &(10..20), 2);
         assert_eq!((verdict.grants, verdict.hand_offs, verdict.wait_p50), (1, 0, 7));
     }
 
@@ -118,9 +118,9 @@ mod tests {
     fn a_contender_without_a_grant_is_the_least() {
         let grants = [grant(0, 0, [0, 1, 2]), grant(0, 0, [2, 3, 4]), grant(0, 1, [0, 5, 6])];
         let spread = |verdict: Verdict| (verdict.most, verdict.least);
-        assert_eq!(spread(judge(&grants, 0..100, 2)), (2, 1));
-        assert_eq!(spread(judge(&grants, 0..100, 3)), (2, 0));
-        assert_eq!(judge(&[], 0..100, 3), Verdict::default());
+        assert_eq!(spread(judge(&grants, &(0..100), 2)), (2, 1));
+        assert_eq!(spread(judge(&grants, &(0..100), 3)), (2, 0));
+        assert_eq!(judge(&[], &(0..100), 3), Verdict::default());
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn measure(ground: &Ground<'_>, kind: &Kind, cell: Cell) -> Result<Vec<Side>, Fa
     for _ in 0..ROUNDS {
         for side in &mut sides {
             let ran = process::run(&mut side.drivers, &side.name, TIME, &servers)?;
-            let verdict = judge::judge(&ran.grants, ran.window, cell.processes * cell.contenders);
+            let verdict = judge::judge(&ran.grants, &ran.window, cell.processes * cell.contenders);
             side.figures.add(verdict, &ran);
         }
     }

@@ -129,15 +129,19 @@ pub(super) const ALL: &[Store] = &[
     Store {
         word: "mariadb",
         title: "MariaDB",
-        kinds: &[Kind {
-            word: "locks",
-            title: "mutex",
-            systems: &[
-                holdline(""),
-                go("go-sql-driver `GET_LOCK`", "get-lock"),
-                go("go-sql-driver, a leased row", "mariadb-row"),
-            ],
-        }],
+        kinds: &[
+            Kind {
+                word: "rows",
+                title: "leases",
+                systems: &[holdline(""), go("go-sql-driver, a leased row", "mariadb-row")],
+            },
+            // Nothing is flushed, and the lock lasts as long as the session.
+            Kind {
+                word: "session",
+                title: "beside session locks",
+                systems: &[holdline(""), go("go-sql-driver `GET_LOCK`", "get-lock")],
+            },
+        ],
     },
 ];
 

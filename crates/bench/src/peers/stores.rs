@@ -161,7 +161,7 @@ pub(super) enum Server {
 }
 
 impl Server {
-    /// Starts it as the other sections do: databases flush each commit, etcd and `ZooKeeper` do not.
+    /// Starts it as the other sections do: databases flush each commit, the others do not.
     pub(super) fn start(store: &Store) -> Result<Server, Failure> {
         Ok(match store.word {
             "redis" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),

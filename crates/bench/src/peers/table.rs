@@ -47,7 +47,8 @@ impl Figures {
 
 pub(super) fn print_head() {
     println!(
-        "| store, contenders | client | grants/s | hand-offs/s | beside the best peer | wait p50, p99 | most ÷ least | processor time for a grant: client, server | overlaps |"
+        "| store, contenders | client | grants/s | hand-offs/s | beside the best peer | \
+         wait p50, p99 | most ÷ least | processor time for a grant: client, server | overlaps |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
 }

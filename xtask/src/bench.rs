@@ -5,10 +5,11 @@ use crate::cargo::cargo;
 use crate::check::python;
 use crate::interop;
 use crate::metadata::Metadata;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Runs the sections, or all of them when none is named. That of Python is a program of its own,
-/// and runs only when it is named.
+/// and that of other libraries may name stores; both run only when they are named.
 pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if sections == ["python"] {
         return python::bench().map(|()| true);
@@ -17,14 +18,18 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
+    if let ["peers", stores @ ..] = sections {
+        let place = interop::prepare_peers()?;
+        let mut run = Command::new(program()?);
+        return ended(run.arg("peers").args(stores).env("HOLDLINE_PEERS", place));
+    }
     let with_peers = ["postgres", "postgres-advisory", "redis", "redisson", "redlock"];
     let has_peers = |section: &&str| with_peers.contains(section);
     let peers = match sections.is_empty() || sections.iter().any(has_peers) {
         true => Some(interop::prepare_bench()?),
         false => None,
     };
-    // Not by `cargo run`: for this crate alone it would build others anew, with fewer features.
-    let program = Metadata::read()?.target_directory.join("dist/holdline-bench");
+    let program = program()?;
     let run = |section: Option<&&str>| {
         let mut run = Command::new(&program);
         run.args(section).envs(peers.iter().map(|place| ("HOLDLINE_PEERS", place)));
@@ -39,6 +44,11 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
         }
     }
     Ok(true)
+}
+
+/// Not by `cargo run`: for this crate alone it would build others anew, with fewer features.
+fn program() -> Result<PathBuf, String> {
+    Ok(Metadata::read()?.target_directory.join("dist/holdline-bench"))
 }
 
 fn succeeds(arguments: &[&str]) -> Result<bool, String> {

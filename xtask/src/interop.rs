@@ -6,6 +6,7 @@
 //! Invariant I1: while a family is being made it has no stamp.
 
 pub(crate) mod cpython;
+mod go;
 mod java;
 
 use crate::cargo::{cargo, root};
@@ -20,9 +21,6 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20 * 60));
 /// How often a download is tried.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// What checks the workflows. `interop/go/go.mod` pins it beside the peers: there is one Go.
-const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint";
 
 /// Makes the peers of one registry ready in this directory.
 type Family = fn(&Path) -> Result<(), String>;
@@ -42,7 +40,7 @@ pub(crate) fn prepare() -> Result<(), String> {
         ("recipes", recipes),
         ("npm", node),
         ("Rust", rust),
-        ("Go", go),
+        ("Go", go::go),
         ("Java", java::java),
         ("CPython", cpython::cpython),
     ];
@@ -66,6 +64,17 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
     python(&ground).map_err(|why| format!("the Python peer: {why}"))?;
     crates(&ground, "bench", &["--release"]).map_err(|why| format!("the Rust peers: {why}"))?;
     java::version(&ground, "4").map_err(|why| format!("the Java peer: {why}"))?;
+    Ok(ground)
+}
+
+/// Prepares the peers of the section `peers`, and returns their paths.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn prepare_peers() -> Result<PathBuf, String> {
+    let ground = ground()?;
+    go::peers(&ground).map_err(|why| format!("the Go peers: {why}"))?;
+    java::peers(&ground).map_err(|why| format!("the Java peers: {why}"))?;
     Ok(ground)
 }
 
@@ -231,45 +240,6 @@ fn crates(ground: &Path, name: &str, how: &[&str]) -> Result<(), String> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     download(|| with(&["fetch", "--target", &platform]))?;
     build()?;
-    stamp.leave()
-}
-
-/// Builds what is Go's by a Go of a fixed version, and keeps only the programs: all else is six
-/// hundred megabytes.
-fn go(ground: &Path) -> Result<(), String> {
-    let place = ground.join("go");
-    let from = family("go");
-    let sources = ["mutex/main.go", "etcd/main.go", "walk/main.go", "guide/main.go"];
-    let wanted = [&["requirements.txt", "go.mod", "go.sum"], &sources[..]].concat();
-    let wanted: Vec<PathBuf> = wanted.into_iter().map(|name| from.join(name)).collect();
-    let inputs: Vec<&PathBuf> = wanted.iter().collect();
-    let stamp = Stamp::of(&place, &inputs, "python3")?;
-    if stamp.is_there() {
-        return Ok(());
-    }
-    remove(&place)?;
-    let work = place.join("work");
-    std::fs::create_dir_all(&work).map_err(|why| message_of(&work, &why))?;
-    download(|| pip_into(&work.join("python"), &wanted[0]))?;
-    let go = |arguments: &[&str]| {
-        let mut command = Command::new(work.join("python/go/bin/go"));
-        command.current_dir(&from).args(arguments);
-        // Nothing of the user's, but for where modules come from.
-        command.env("GOPATH", work.join("path")).env("GOCACHE", work.join("cache"));
-        command.env("GOENV", "off").env("GOTOOLCHAIN", "local").env("CGO_ENABLED", "0");
-        command.env("GOFLAGS", "-mod=readonly -modcacherw -buildvcs=false -trimpath");
-        command.env_remove("GOROOT").env_remove("GOMODCACHE");
-        command
-    };
-    // Fetches the modules that the programs are made of, and no others.
-    let list = ["list", "-deps", "-f", "{{if .Error}}{{.Error}}{{end}}", "./...", ACTIONLINT];
-    download(|| go(&list))?;
-    let bin = place.join("bin");
-    std::fs::create_dir_all(&bin).map_err(|why| message_of(&bin, &why))?;
-    let mut build = go(&["build", "-ldflags=-s -w", "-o"]);
-    build.arg(&bin).args(["./...", ACTIONLINT]).env("GOPROXY", "off");
-    process::watch(&mut build, None, |_| ())?;
-    remove(&work)?;
     stamp.leave()
 }
 

@@ -48,6 +48,9 @@ usage: cargo xtask VERB
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     mysql, postgres, redis, redisson, and redis-leases, which takes a minute; or
                     python, the package beside Python's other locks on Redis
+  bench peers [STORE...]
+                    beside lock libraries of Go and Java: redis, redlock, etcd, zookeeper, postgres,
+                    mariadb
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   portable          the library without `local`, checked for macOS and Windows (rustup's targets)

@@ -13,6 +13,7 @@ mod handoff;
 mod memory;
 mod metrics;
 mod mysql;
+mod peers;
 mod postgres;
 mod redis;
 mod redis_cluster;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["worker", "http", rest @ ..] => server::worker(rest),
+        ["worker", "peers", rest @ ..] => peers::worker(rest),
+        ["peers", stores @ ..] => peers::section(stores),
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
+                peers [STORE...] | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
                 redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS] | top";

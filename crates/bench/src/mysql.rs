@@ -16,7 +16,7 @@ use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
 
 /// The sizes that the server has by itself, and not those of tests: with a pool of 16 MB it reads
 /// back what it has just written.
-const USUAL: [&str; 2] = ["innodb-buffer-pool-size=128M", "innodb-log-file-size=96M"];
+pub(crate) const USUAL: [&str; 2] = ["innodb-buffer-pool-size=128M", "innodb-log-file-size=96M"];
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {

@@ -1,11 +1,12 @@
-//! Redisson in two versions, and its driver, compiled for each.
+//! Drivers of Java: one of Redisson, compiled for two versions, and one of all peers of the
+//! benchmark.
 //!
-//! The list of sums of a version names its jars, and with them the version itself: a jar that is
-//! not on the list is on no class path.
+//! A list of sums names the jars, and with them the version of Redisson: a jar that is not on the
+//! list is on no class path.
 
 use super::{LIMIT, Stamp, download, family, message_of, remove};
 use crate::process;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What copies a library with all that it needs, of a fixed version.
@@ -19,36 +20,62 @@ pub(super) fn java(ground: &Path) -> Result<(), String> {
 
 /// Makes `redisson-4/jars` and `redisson-4/classes`, for version 4.
 pub(super) fn version(ground: &Path, number: &str) -> Result<(), String> {
-    let place = ground.join(format!("redisson-{number}"));
-    let driver = family("java").join("RedissonDriver.java");
-    let from = family("java").join("redisson");
-    let (project, sums) = (from.join("pom.xml"), from.join(format!("{number}.sha256")));
-    let stamp = Stamp::of(&place, &[&driver, &project, &sums], "javac")?;
+    let from = family("java");
+    let sums = from.join(format!("redisson/{number}.sha256"));
+    build(&Program {
+        place: ground.join(format!("redisson-{number}")),
+        driver: from.join("RedissonDriver.java"),
+        project: from.join("redisson/pom.xml"),
+        sums,
+    })
+}
+
+/// Makes the peers of the benchmark, of several libraries.
+pub(super) fn peers(ground: &Path) -> Result<(), String> {
+    let from = family("peers").join("java");
+    build(&Program {
+        place: ground.join("peers-java"),
+        driver: from.join("Peers.java"),
+        project: from.join("pom.xml"),
+        sums: from.join("jars.sha256"),
+    })
+}
+
+/// A driver, what it needs, and the directory that gets `jars` and `classes`.
+struct Program {
+    place: PathBuf,
+    driver: PathBuf,
+    project: PathBuf,
+    sums: PathBuf,
+}
+
+fn build(Program { place, driver, project, sums }: &Program) -> Result<(), String> {
+    let stamp = Stamp::of(place, &[driver, project, sums], "javac")?;
     if stamp.is_there() {
         return Ok(());
     }
-    remove(&place)?;
+    remove(place)?;
     let (jars, classes) = (place.join("jars"), place.join("classes"));
     std::fs::create_dir_all(&jars).map_err(|why| message_of(&jars, &why))?;
     // A copy, so that nothing that Maven writes beside it is in the tree.
     let copy = place.join("pom.xml");
-    std::fs::copy(&project, &copy).map_err(|why| message_of(&copy, &why))?;
-    let list = std::fs::read_to_string(&sums).map_err(|why| message_of(&sums, &why))?;
+    std::fs::copy(project, &copy).map_err(|why| message_of(&copy, &why))?;
+    let list = std::fs::read_to_string(sums).map_err(|why| message_of(sums, &why))?;
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     let version = version_of(&names).ok_or_else(|| format!("{} names none", sums.display()))?;
     download(|| {
         let mut maven = Command::new("mvn");
-        maven.current_dir(&place).args(["--quiet", "--batch-mode", "--file"]).arg(&copy);
+        maven.current_dir(place).args(["--quiet", "--batch-mode", "--file"]).arg(&copy);
         maven.arg(format!("-Dredisson.version={version}")).arg(COPIES);
         maven.arg("-DincludeScope=runtime").arg(format!("-DoutputDirectory={}", jars.display()));
         maven
     })?;
     let mut check = Command::new("sha256sum");
-    check.current_dir(&jars).args(["--check", "--strict", "--quiet"]).arg(&sums);
+    check.current_dir(&jars).args(["--check", "--strict", "--quiet"]).arg(sums);
     process::watch(&mut check, LIMIT, |_| ())?;
     let path: Vec<String> = names.iter().map(|name| format!("{}/{name}", jars.display())).collect();
     let mut javac = Command::new("javac");
-    javac.args(["--release", "17", "-cp", &path.join(":"), "-d"]).arg(&classes).arg(&driver);
+    javac.args(["--release", "17", "-cp", &path.join(":"), "-d"]).arg(&classes).arg(driver);
     process::watch(&mut javac, LIMIT, |_| ())?;
     stamp.leave()
 }

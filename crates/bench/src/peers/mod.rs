@@ -1,0 +1,123 @@
+//! Holdline beside other lock libraries: each in processes of its own, in turn on one server.
+//!
+//! All drivers speak one protocol, which `interop/peers/go/main.go` describes. They report when
+//! each contender asked, was granted, began to release and had released, and [`judge`] computes all
+//! figures from that. Holdline is such a driver too.
+
+mod driver;
+mod judge;
+mod process;
+mod stores;
+mod table;
+mod usage;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) use driver::worker;
+
+use crate::rounds::Failure;
+use process::Driver;
+use stores::{Kind, Server, Store, System};
+use table::Figures;
+
+const ROUNDS: usize = 3;
+const TIME: Duration = Duration::from_millis(2_500);
+/// How long a driver runs before the first round. A JVM compiles what it runs for as long.
+const WARM_UP: Duration = Duration::from_secs(1);
+const WARM_UP_JVM: Duration = Duration::from_secs(6);
+
+/// So many processes with so many contenders, all for one name.
+#[derive(Clone, Copy)]
+struct Cell {
+    title: &'static str,
+    processes: usize,
+    contenders: usize,
+}
+
+const CELLS: [Cell; 3] = [
+    Cell { title: "one task", processes: 1, contenders: 1 },
+    Cell { title: "16 of one process", processes: 1, contenders: 16 },
+    Cell { title: "4 × 4", processes: 4, contenders: 4 },
+];
+
+/// Runs these stores, or all of them, and prints a table in Markdown.
+pub(crate) fn section(words: &[&str]) -> Result<(), Failure> {
+    let place = std::env::var_os("HOLDLINE_PEERS").map(PathBuf::from);
+    let place = place.ok_or("run this by `cargo xtask bench peers`, which prepares the peers")?;
+    let known = |word: &&str| stores::ALL.iter().any(|store| store.word == *word);
+    if let Some(word) = words.iter().find(|word| !known(word)) {
+        let all: Vec<&str> = stores::ALL.iter().map(|store| store.word).collect();
+        return Err(format!("no such store: {word}; there are {}", all.join(", ")).into());
+    }
+    table::print_head();
+    let (mut versions, mut overlaps) = (Vec::new(), 0);
+    for store in stores::ALL.iter().filter(|s| words.is_empty() || words.contains(&s.word)) {
+        let server = Server::start(store)?;
+        for kind in store.kinds {
+            for cell in CELLS {
+                overlaps += measure(&Ground { place: &place, server: &server, store }, kind, cell)?
+                    .iter()
+                    .inspect(|side| versions.push(side.version()))
+                    .map(|side| side.figures.overlaps())
+                    .sum::<usize>();
+            }
+        }
+    }
+    versions.sort();
+    versions.dedup();
+    println!("\nVersions: {}.", versions.join(", "));
+    match overlaps {
+        0 => Ok(()),
+        _ => Err(format!("{overlaps} grants began while another contender held the lock").into()),
+    }
+}
+
+struct Ground<'a> {
+    place: &'a std::path::Path,
+    server: &'a Server,
+    store: &'a Store,
+}
+
+/// The processes of one system, and what came of each round.
+struct Side {
+    system: &'static System,
+    drivers: Vec<Driver>,
+    name: String,
+    figures: Figures,
+}
+
+impl Side {
+    fn version(&self) -> String {
+        let version = self.drivers.first().map_or("", |driver| &driver.version);
+        format!("{} {version}", self.system.title)
+    }
+}
+
+/// Runs all systems of a kind in turn, and prints a row for each.
+fn measure(ground: &Ground<'_>, kind: &Kind, cell: Cell) -> Result<Vec<Side>, Failure> {
+    let mut sides = Vec::new();
+    for (number, system) in kind.systems.iter().enumerate() {
+        let drivers = (0..cell.processes).map(|_| {
+            Driver::start(system.command(ground.place, ground.server, cell.contenders)?)
+        });
+        let drivers = drivers.collect::<Result<_, Failure>>()?;
+        let name = format!("{}-{number}", kind.word);
+        let mut side = Side { system, drivers, name, figures: Figures::default() };
+        let warm_up = if system.is_jvm() { WARM_UP_JVM } else { WARM_UP };
+        process::run(&mut side.drivers, &side.name, warm_up, &[])?;
+        sides.push(side);
+    }
+    let servers = ground.server.pids();
+    for _ in 0..ROUNDS {
+        for side in &mut sides {
+            let ran = process::run(&mut side.drivers, &side.name, TIME, &servers)?;
+            let verdict = judge::judge(&ran.grants, &ran.window, cell.processes * cell.contenders);
+            side.figures.add(verdict, &ran);
+        }
+    }
+    let title = format!("{}, {}: {}", ground.store.title, kind.title, cell.title);
+    let rows: Vec<_> = sides.iter().map(|side| (side.system.title, &side.figures)).collect();
+    table::print_rows(&title, &rows, cell.contenders > 1);
+    Ok(sides)
+}

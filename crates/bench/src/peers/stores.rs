@@ -1,0 +1,296 @@
+//! The stores, and the lock libraries that are compared on each.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use holdline::redlock;
+use holdline_services::{
+    EtcdConfig, EtcdServer, MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer,
+    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+};
+
+use crate::rounds::Failure;
+
+/// A store, and how it is named on the command line and in the table.
+pub(super) struct Store {
+    pub(super) word: &'static str,
+    pub(super) title: &'static str,
+    pub(super) kinds: &'static [Kind],
+}
+
+/// Locks that promise the same.
+pub(super) struct Kind {
+    pub(super) word: &'static str,
+    pub(super) title: &'static str,
+    pub(super) systems: &'static [System],
+}
+
+/// A library, and how its driver is started.
+pub(super) struct System {
+    pub(super) title: &'static str,
+    how: How,
+}
+
+enum How {
+    /// This program, with parameters for the URL.
+    Holdline(&'static str),
+    Advisory,
+    Go(&'static str),
+    Java(&'static str),
+}
+
+const fn holdline(parameters: &'static str) -> System {
+    System { title: "Holdline", how: How::Holdline(parameters) }
+}
+
+const fn go(title: &'static str, word: &'static str) -> System {
+    System { title, how: How::Go(word) }
+}
+
+const fn java(title: &'static str, word: &'static str) -> System {
+    System { title, how: How::Java(word) }
+}
+
+const PLAIN: System = holdline("?dialect=plain&fencing=off");
+const REDSYNC: System = go("redsync", "redsync");
+
+pub(super) const ALL: &[Store] = &[
+    Store {
+        word: "redis",
+        title: "Redis",
+        kinds: &[
+            Kind {
+                word: "fenced",
+                title: "fenced",
+                systems: &[holdline(""), java("Redisson `RFencedLock`", "redisson-fenced")],
+            },
+            Kind {
+                word: "plain",
+                title: "plain, no token",
+                systems: &[
+                    PLAIN,
+                    REDSYNC,
+                    go("redislock", "redislock"),
+                    java("Redisson `RLock`", "redisson"),
+                ],
+            },
+        ],
+    },
+    Store {
+        word: "redlock",
+        title: "Redlock × 5",
+        kinds: &[
+            Kind { word: "fenced", title: "fenced", systems: &[holdline(""), REDSYNC] },
+            Kind { word: "plain", title: "plain, no token", systems: &[PLAIN, REDSYNC] },
+        ],
+    },
+    Store {
+        word: "etcd",
+        title: "etcd",
+        kinds: &[Kind {
+            word: "mutex",
+            title: "mutex",
+            systems: &[holdline(""), go("Go `concurrency.Mutex`", "etcd")],
+        }],
+    },
+    Store {
+        word: "zookeeper",
+        title: "ZooKeeper",
+        kinds: &[Kind {
+            word: "mutex",
+            title: "mutex",
+            systems: &[holdline(""), java("Curator `InterProcessMutex`", "curator")],
+        }],
+    },
+    Store {
+        word: "postgres",
+        title: "PostgreSQL",
+        kinds: &[
+            Kind {
+                word: "rows",
+                title: "leases",
+                systems: &[
+                    holdline(""),
+                    go("pgx, a leased row", "pgx-row"),
+                    java("ShedLock JDBC", "shedlock"),
+                ],
+            },
+            Kind {
+                word: "advisory",
+                title: "advisory locks",
+                systems: &[
+                    System { title: "Holdline `AdvisoryLock`", how: How::Advisory },
+                    go("pgx `pg_advisory_lock`", "pgx"),
+                ],
+            },
+        ],
+    },
+    Store {
+        word: "mariadb",
+        title: "MariaDB",
+        kinds: &[
+            Kind {
+                word: "rows",
+                title: "leases",
+                systems: &[holdline(""), go("go-sql-driver, a leased row", "mariadb-row")],
+            },
+            // Nothing is flushed, and the lock lasts as long as the session.
+            Kind {
+                word: "session",
+                title: "beside session locks",
+                systems: &[holdline(""), go("go-sql-driver `GET_LOCK`", "get-lock")],
+            },
+        ],
+    },
+];
+
+/// The table of ShedLock's documentation.
+const ROWS: &str = "create table shedlock (name varchar(64) not null, lock_until timestamp(6) \
+    not null, locked_at timestamp(6) not null, locked_by varchar(255) not null, \
+    primary key (name))";
+
+/// A store that runs.
+pub(super) enum Server {
+    Redis(RedisServer),
+    Redlock(Vec<RedisServer>),
+    Etcd(EtcdServer),
+    ZooKeeper(ZooKeeper),
+    Postgres(PostgresServer),
+    MariaDb(MariaDbServer),
+}
+
+impl Server {
+    /// Starts it as the other sections do: databases flush each commit, the others do not.
+    pub(super) fn start(store: &Store) -> Result<Server, Failure> {
+        Ok(match store.word {
+            "redis" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),
+            "redlock" => Server::redlock()?,
+            "etcd" => Server::Etcd(EtcdServer::try_start(EtcdConfig::default())?),
+            "zookeeper" => Server::ZooKeeper(ZooKeeper::try_start(&ZooKeeperConfig::default())?),
+            "postgres" => {
+                let server = PostgresServer::try_start(PostgresConfig::default().with_fsync())?;
+                server.sql(ROWS);
+                Server::Postgres(server)
+            }
+            _ => {
+                let config = crate::mysql::USUAL.iter().copied();
+                let config =
+                    config.fold(MariaDbConfig::default().with_fsync(), MariaDbConfig::with_line);
+                let server = MariaDbServer::try_start(config)?;
+                server.sql(ROWS);
+                Server::MariaDb(server)
+            }
+        })
+    }
+
+    /// Five servers, which take part at once.
+    fn redlock() -> Result<Server, Failure> {
+        let servers = (0..5).map(|_| RedisServer::try_start(RedisConfig::default()));
+        let server = Server::Redlock(servers.collect::<Result<_, _>>()?);
+        let admin = redlock::admin(&server.url())?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            admin.init().await?;
+            admin.vouch(&admin.plan_vouch().await?).await?;
+            Ok::<_, Failure>(server)
+        })
+    }
+
+    pub(super) fn pids(&self) -> Vec<u32> {
+        match self {
+            Server::Redis(server) => vec![server.pid()],
+            Server::Redlock(servers) => servers.iter().map(RedisServer::pid).collect(),
+            Server::Etcd(server) => vec![server.pid()],
+            Server::ZooKeeper(server) => vec![server.pid(0)],
+            Server::Postgres(server) => vec![server.pid()],
+            Server::MariaDb(server) => vec![server.pid()],
+        }
+    }
+
+    /// What Holdline's client is given.
+    fn url(&self) -> String {
+        match self {
+            Server::Redis(server) => server.url(),
+            Server::Redlock(_) => format!("redlock://{}", self.addresses().join(",")),
+            Server::Etcd(server) => server.url(),
+            Server::ZooKeeper(server) => server.url(),
+            Server::Postgres(server) => server.url(),
+            Server::MariaDb(server) => server.url(),
+        }
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let text = |address: SocketAddr| address.to_string();
+        match self {
+            Server::Redis(server) => vec![text(server.address())],
+            Server::Redlock(servers) => servers.iter().map(|s| text(s.address())).collect(),
+            Server::Etcd(server) => vec![text(server.address())],
+            Server::ZooKeeper(server) => vec![text(server.address(0))],
+            Server::Postgres(server) => vec![text(server.address())],
+            Server::MariaDb(server) => vec![text(server.address())],
+        }
+    }
+
+    /// What the drivers of Go are given.
+    fn go(&self) -> Vec<String> {
+        match self {
+            Server::Postgres(server) => vec![format!("{}?sslmode=disable", server.url())],
+            Server::MariaDb(server) => {
+                let (password, address) = (MariaDbServer::PASSWORD, server.address());
+                let parameters = "interpolateParams=true";
+                vec![format!("holdline:{password}@tcp({address})/locks?{parameters}")]
+            }
+            _ => self.addresses(),
+        }
+    }
+
+    /// What the drivers of Java are given.
+    fn java(&self) -> String {
+        let address = self.addresses().join(",");
+        match self {
+            Server::Postgres(_) => format!("jdbc:postgresql://{address}/postgres?user=postgres"),
+            Server::Redis(server) => server.url(),
+            _ => address,
+        }
+    }
+}
+
+impl System {
+    pub(super) fn is_jvm(&self) -> bool {
+        matches!(self.how, How::Java(_))
+    }
+
+    /// What starts its driver.
+    pub(super) fn command(
+        &self,
+        place: &Path,
+        server: &Server,
+        contenders: usize,
+    ) -> Result<Command, Failure> {
+        let contenders = contenders.to_string();
+        let ours = |kind: &str, parameters: &str| {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["worker", "peers", kind, &contenders]);
+            command.arg(format!("{}{parameters}", server.url()));
+            Ok(command)
+        };
+        match self.how {
+            How::Holdline(parameters) => ours("client", parameters),
+            How::Advisory => ours("advisory", ""),
+            How::Go(word) => {
+                let mut command = Command::new(place.join("peers-go/bin/peers"));
+                command.args([word, &contenders]).args(server.go());
+                Ok(command)
+            }
+            How::Java(word) => {
+                let place = place.join("peers-java");
+                let path = format!("{0}/classes:{0}/jars/*", place.display());
+                let mut command = Command::new("java");
+                command.args(["-Dslf4j.internal.verbosity=ERROR", "-cp", &path, "Peers"]);
+                command.args([word, &contenders, &server.java()]);
+                Ok(command)
+            }
+        }
+    }
+}

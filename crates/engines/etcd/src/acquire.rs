@@ -65,11 +65,12 @@ impl Store {
     /// The usual claim, which reads one key: the first key of the queue is this contender's.
     /// `None`: it is not, or this request differs from the one before.
     ///
-    /// The read is serializable: the member answers from what it has applied, without asking the
-    /// others. At any revision at which the own key is the first it holds the name, and stays the
-    /// holder while it exists, because new keys are made behind it. Later than that revision only
-    /// the end of the lease, or force, removes it, as for every holder: so the time that is left is
-    /// what an answer of the leader has shown before, never this read.
+    /// The first claim of a waiter is a serializable read: the member answers from what it has
+    /// applied, without a round of the cluster. At each revision at which the own key is the first,
+    /// it holds the name, and it stays the holder for as long as it exists, because new keys are
+    /// made behind it. Only the end of its lease, or force, can have deleted it since, as with every
+    /// holder. So the lease must be known to last, which the leader has confirmed before, and no
+    /// other process may have the lease id: that one could have released it.
     async fn claim(
         &self,
         request: &AcquireRequest,
@@ -85,7 +86,8 @@ impl Store {
             return Ok(None);
         }
         let first = first_of(self.layout.queue(name), 1);
-        let first = RangeRequest { keys_only: true, serializable: true, ..first };
+        let serializable = held.token.is_none() && !matches!(request.hold, Hold::Detached(_));
+        let first = RangeRequest { keys_only: true, serializable, ..first };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
         let queue = queue::read_keys(&self.layout, name, reply.kvs)?;

@@ -68,7 +68,7 @@ impl Store {
     /// The first claim of a waiter is a serializable read: the member answers from what it has
     /// applied, without a round of the cluster. At each revision at which the own key is the first,
     /// it holds the name, and it stays the holder for as long as it exists, because new keys are
-    /// made behind it. Only the end of its lease, or force, can have deleted it since, as with every
+    /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
     /// holder. So the lease must be known to last, which the leader has confirmed before, and no
     /// other process may have the lease id: that one could have released it.
     async fn claim(

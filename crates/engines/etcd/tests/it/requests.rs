@@ -62,7 +62,7 @@ async fn a_cycle_is_two_transactions_and_a_hand_off_three_and_a_read() {
     }
 }
 
-/// Whoever else wrote meanwhile used to cost two reads of the whole queue.
+/// A write of another client used to cost two reads of the whole queue.
 #[tokio::test]
 async fn a_write_between_the_enqueue_and_the_watch_costs_one_read_of_one_key() {
     let server = EtcdServer::start(EtcdConfig::default());

@@ -13,7 +13,8 @@ use tokio::join;
 use crate::error::{ENGINE, RequestError, not_applied, protocol, unavailable};
 use crate::held::Held;
 use crate::ops::{
-    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, none_since, put,
+    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, nested, none_since,
+    put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue};
@@ -33,13 +34,6 @@ enum Entered {
     Refused(AcquireReply),
     /// The key existed before: the request is a repetition.
     Repeated,
-}
-
-/// The conditions under which a key is put.
-struct Conditions {
-    compare: Vec<Compare>,
-    /// Whether success of the transaction alone means that the name is held.
-    decides: bool,
 }
 
 impl Store {
@@ -70,6 +64,13 @@ impl Store {
 
     /// The usual claim, which reads one key: the first key of the queue is this contender's.
     /// `None`: it is not, or this request differs from the one before.
+    ///
+    /// The first claim of a waiter is a serializable read: the member answers from what it has
+    /// applied, without a round of the cluster. At each revision at which the own key is the first,
+    /// it holds the name, and it stays the holder for as long as it exists, because new keys are
+    /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
+    /// holder. So the lease must be known to last, which the leader has confirmed before, and no
+    /// other process may have the lease id: that one could have released it.
     async fn claim(
         &self,
         request: &AcquireRequest,
@@ -80,7 +81,13 @@ impl Store {
         if held.asked != Some(request.hold) {
             return Ok(None);
         }
-        let first = RangeRequest { keys_only: true, ..first_of(self.layout.queue(name), 1) };
+        let left = held.session.left(since);
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let first = first_of(self.layout.queue(name), 1);
+        let serializable = held.token.is_none() && !matches!(request.hold, Hold::Detached(_));
+        let first = RangeRequest { keys_only: true, serializable, ..first };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
         let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
@@ -90,10 +97,7 @@ impl Store {
         }
         self.learn(name, id, &queue, revision)?;
         let token = token(entry)?;
-        Ok(Some(match self.left(&held.session, since).await? {
-            Some(left) => AcquireReply::Granted { token, left: Some(left), anchor: None },
-            None => AcquireReply::Unknown,
-        }))
+        Ok(Some(AcquireReply::Granted { token, left: Some(left), anchor: None }))
     }
 
     /// Answers for a lease id that was asked for before. `None`: the store does not know it, and
@@ -246,70 +250,75 @@ impl Store {
         }
     }
 
-    /// Puts the key if the name allows it.
+    /// Puts the key if the name allows it. An empty queue allows every mode, and needs no reads.
     async fn enter(
         &self,
         request: &AcquireRequest,
         own: &[u8],
         lease: i64,
     ) -> Result<Entered, RequestError> {
+        let name = &request.name;
         let value = Record::new(request.hold, &request.metadata).to_bytes();
-        let mut conditions = self.conditions(request, own, None);
+        let put = put(own.to_vec(), value, lease);
+        let mut conditions = self.conditions(request, None);
         for _ in 0..ATTEMPTS {
-            let mut success = vec![put(own.to_vec(), value.clone(), lease)];
-            if !conditions.decides {
-                success.push(get(keys_of(self.layout.queue(&request.name))));
-                success.push(get(first_of(self.layout.queue(&request.name), 1)));
-            }
-            let failure = self.reads(request, own);
-            let txn =
-                TxnRequest { compare: std::mem::take(&mut conditions.compare), success, failure };
+            let reads = self.reads(request, own);
+            let behind_others = conditions.map(|mut compare| {
+                compare.push(absent(own.to_vec()));
+                compare.push(empty(self.layout.marks(name, request.lease_id)));
+                let queue = self.layout.queue(name);
+                let success =
+                    vec![put.clone(), get(keys_of(queue.clone())), get(first_of(queue, 1))];
+                vec![nested(TxnRequest { compare, success, failure: reads.clone() })]
+            });
+            let is_nested = behind_others.is_some();
+            let queue = self.layout.queue(name);
+            let marks = self.layout.marks(name, request.lease_id);
+            let txn = TxnRequest {
+                compare: vec![empty(queue), empty(marks)],
+                success: vec![put.clone()],
+                failure: behind_others.unwrap_or(reads),
+            };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
-                return self.put_done(request, own, answers, conditions.decides).await;
+                answers.done()?;
+                return Ok(Entered::Alone { revision: answers.revision });
+            }
+            if is_nested {
+                answers = answers.nested()?;
+            }
+            if answers.succeeded {
+                return self.put_done(request, own, answers).await;
             }
             match self.refused(request, &mut answers).await? {
                 Some(entered) => return Ok(entered),
                 // The name allows it, but the conditions were stricter.
-                None => conditions = self.conditions(request, own, Some(answers.revision)),
+                None => conditions = self.conditions(request, Some(answers.revision)),
             }
         }
         let busy = AcquireReply::Busy { holder: None, at_most: None, next_look: QUEUE_HEARTBEAT };
         Ok(Entered::Refused(busy))
     }
 
-    /// Returns the conditions for putting the key. `allowed_at`: the name
-    /// allowed it at this revision.
+    /// Returns the conditions for putting the key behind others; `None`: the queue must be empty.
+    /// `allowed_at`: the name allowed it at this revision.
     fn conditions(
         &self,
         request: &AcquireRequest,
-        own: &[u8],
         allowed_at: Option<i64>,
-    ) -> Conditions {
+    ) -> Option<Vec<Compare>> {
         let (name, mode) = (&request.name, request.mode);
-        let mut compare =
-            vec![absent(own.to_vec()), empty(self.layout.marks(name, request.lease_id))];
-        let queue = self.layout.queue(name);
-        let decides = match (request.queue, mode, allowed_at) {
-            (true, ..) => {
-                compare.extend(self.layout.other_kinds(name, mode).into_iter().map(empty));
-                false
-            }
+        let other_kinds = || self.layout.other_kinds(name, mode).into_iter().map(empty);
+        match (request.queue, mode, allowed_at) {
+            (true, ..) => Some(other_kinds().collect()),
             (false, Mode::Shared, _) => {
-                compare.extend(self.layout.other_kinds(name, mode).into_iter().map(empty));
-                compare.push(empty(self.layout.exclusive(name)));
-                false
+                Some(other_kinds().chain([empty(self.layout.exclusive(name))]).collect())
             }
             (false, Mode::Permits { .. }, Some(revision)) => {
-                compare.push(none_since(queue, revision));
-                false
+                Some(vec![none_since(self.layout.queue(name), revision)])
             }
-            (false, ..) => {
-                compare.push(empty(queue));
-                true
-            }
-        };
-        Conditions { compare, decides }
+            (false, ..) => None,
+        }
     }
 
     /// Returns the reads for the case that the key is not put.
@@ -327,13 +336,9 @@ impl Store {
         request: &AcquireRequest,
         own: &[u8],
         mut answers: Answers,
-        decides: bool,
     ) -> Result<Entered, RequestError> {
         answers.done()?;
         let revision = answers.revision;
-        if decides {
-            return Ok(Entered::Alone { revision });
-        }
         match queue::read_keys(&self.layout, &request.name, answers.keys()?) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {

@@ -4,7 +4,8 @@ use crate::error::protocol;
 use crate::keys::Span;
 use crate::proto::{
     Compare, CompareResult, CompareTarget, CompareWith, DeleteRangeRequest, KeyValue, PutRequest,
-    RangeRequest, RangeResponse, Request, RequestOp, Response, SortOrder, SortTarget, TxnResponse,
+    RangeRequest, RangeResponse, Request, RequestOp, Response, SortOrder, SortTarget, TxnRequest,
+    TxnResponse,
 };
 use holdline_core::LockError;
 
@@ -63,6 +64,7 @@ pub(crate) fn keys_of(span: Span) -> RangeRequest {
         sort_order: SortOrder::Ascend.into(),
         sort_target: SortTarget::Create.into(),
         keys_only: true,
+        serializable: false,
         limit: 0,
     }
 }
@@ -106,6 +108,11 @@ pub(crate) fn delete(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key })) }
 }
 
+/// A transaction within another. All conditions are tested before anything is written.
+pub(crate) fn nested(request: TxnRequest) -> RequestOp {
+    RequestOp { request: Some(Request::Txn(request)) }
+}
+
 /// The answers to a transaction's parts, in order.
 pub(crate) struct Answers {
     pub(crate) succeeded: bool,
@@ -140,12 +147,26 @@ impl Answers {
             other => Err(unexpected(&other)),
         }
     }
+
+    /// Takes the answer to a transaction within this one, with this one's revision.
+    ///
+    /// # Errors
+    /// `Protocol`: it is none.
+    pub(crate) fn nested(&mut self) -> Result<Answers, LockError> {
+        match self.parts.next().and_then(|part| part.response) {
+            Some(Response::Txn(reply)) => {
+                Ok(Answers { revision: self.revision, ..Answers::new(reply) })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
 }
 
 fn unexpected(part: &Option<Response>) -> LockError {
     let what = match part {
         Some(Response::Range(_)) => "a reading",
         Some(Response::Put(_) | Response::Delete(_)) => "a write",
+        Some(Response::Txn(_)) => "a transaction",
         None => "nothing",
     };
     protocol(format!("an operation of a transaction was answered by {what}"))

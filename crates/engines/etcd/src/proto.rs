@@ -57,6 +57,8 @@ pub(crate) struct RangeRequest {
     pub(crate) sort_order: i32,
     #[prost(enumeration = "SortTarget", tag = "6")]
     pub(crate) sort_target: i32,
+    #[prost(bool, tag = "7")]
+    pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
 }
@@ -102,7 +104,7 @@ pub(crate) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub(crate) request: Option<Request>,
 }
 
@@ -114,11 +116,13 @@ pub(crate) enum Request {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
-    #[prost(oneof = "Response", tags = "1, 2, 3")]
+    #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
     pub(crate) response: Option<Response>,
 }
 
@@ -130,6 +134,8 @@ pub(crate) enum Response {
     Put(PutResponse),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeResponse),
+    #[prost(message, tag = "4")]
+    Txn(TxnResponse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]

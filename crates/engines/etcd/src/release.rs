@@ -83,15 +83,26 @@ impl Store {
         let reads_queue = revision.is_none();
         let before = reads_queue.then(|| get(keys_of(self.layout.queue(name))));
         let success = before.into_iter().chain([delete(key.clone())]).chain(mark.clone());
-        let failure = [get(key_value(key.clone())), read_marks].into_iter().chain(mark);
-        let (success, failure) = (success.collect::<Vec<_>>(), failure.collect::<Vec<_>>());
+        let success: Vec<_> = success.collect();
+        let failure: Vec<_> =
+            [get(key_value(key.clone())), read_marks].into_iter().chain(mark.clone()).collect();
         let mut written = held.written;
         for _ in 0..ATTEMPTS {
-            let compare = vec![is_there.clone(), written_at(key.clone(), written)];
-            let (success, failure) = (success.clone(), failure.clone());
-            let mut answers = self.txn(TxnRequest { compare, success, failure }).await?;
+            // A key that was last written at its creation is the one that was made then.
+            let mut compare = vec![written_at(key.clone(), written)];
+            if revision != Some(written) {
+                compare.push(is_there.clone());
+            }
+            // The usual release is short: a request of up to 256 bytes is one write to the socket.
+            let reads_later = mark.is_none();
+            let reads = if reads_later { Vec::new() } else { failure.clone() };
+            let txn = TxnRequest { compare, success: success.clone(), failure: reads };
+            let mut answers = self.txn(txn).await?;
             if answers.succeeded {
                 return self.ended(name, id, reads_queue, answers);
+            }
+            if reads_later {
+                answers = self.read(failure.clone()).await?;
             }
             let found = answers.keys()?.pop();
             let revoked = store::marks(&answers.keys()?).revoked;

@@ -5,8 +5,8 @@
 //!   at the revision after the read; if that revision was compacted, the watcher gets a hint. The
 //!   watch of the keys before it starts at the current revision, because a server serves a watch
 //!   that starts in the past only every tenth of a second. If that is not the revision of the read,
-//!   the watcher gets a hint. The watch of the own key is opened a little later: most waits and
-//!   leases are over by then.
+//!   the key before it is read once more, or, if there are several, the watcher gets a hint. The
+//!   watch of the own key is opened a little later: most waits and leases are over by then.
 //! - W2: a stream that broke is opened again, and its watches resume where they were.
 //! - W3: a hint is never a grant: its receiver asks the store.
 //! - W4: a server refuses a watch if it no longer accepts the stream's authentication token, which
@@ -26,11 +26,13 @@ use holdline_core::{Hint, LeaseId};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+mod target;
+
+use target::{Target, create};
+
 use crate::client::Client;
 use crate::keys::Span;
-use crate::proto::{
-    DELETED, Event, WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, WatchWhat,
-};
+use crate::proto::{WatchCancelRequest, WatchRequest, WatchResponse, WatchWhat};
 use holdline_net::executor::Executor;
 
 /// How long to wait before a broken stream is opened again.
@@ -154,17 +156,6 @@ impl Drop for WatchOf {
             let _ = self.commands.send(Command::Forget(self.id));
         }
     }
-}
-
-/// One watch on the server.
-#[derive(Debug)]
-struct Target {
-    id: LeaseId,
-    span: Span,
-    /// The first revision to watch.
-    from: i64,
-    /// The keys whose deletion matters. `None`: the own key, of which every event matters.
-    keys: Option<HashSet<Vec<u8>>>,
 }
 
 /// Why a stream of watches ended.
@@ -374,19 +365,18 @@ impl WatchTask {
             return true;
         }
         let Some(target) = self.targets.get_mut(&watch) else { return true };
-        let mut missed = Vec::new();
         if let Some(header) = &response.header {
             if target.may_have_missed(response.created, header.revision) {
-                missed.push(Hint::LookAgain);
+                let recheck = target.recheck(header.revision);
+                let (client, watches) = (self.client.clone(), self.watches.clone());
+                self.executor.spawn(recheck.run(client, watches));
             }
             target.from = target.from.max(header.revision + 1);
         }
-        let (id, mut hints) = (target.id, missed);
         for event in &response.events {
-            hints.extend(target.hint(event));
-        }
-        for hint in hints {
-            self.watches.notify(id, hint);
+            if let Some(hint) = target.hint(event) {
+                self.watches.notify(target.id, hint);
+            }
         }
         true
     }
@@ -414,24 +404,6 @@ impl WatchTask {
     }
 }
 
-impl Target {
-    fn of(id: LeaseId, before: Before) -> Target {
-        Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
-    }
-
-    /// Returns whether a change between the read and the start of the watch, which is at the
-    /// revision `newest`, may have been missed.
-    fn may_have_missed(&self, created: bool, newest: i64) -> bool {
-        created && self.keys.is_some() && newest >= self.from
-    }
-
-    fn hint(&mut self, event: &Event) -> Option<Hint> {
-        let Some(keys) = &mut self.keys else { return Some(Hint::CheckLease) };
-        let key = &event.kv.as_ref()?.key;
-        (event.kind == DELETED && keys.remove(key)).then_some(Hint::LookAgain)
-    }
-}
-
 /// Returns the pause after a refusal. `last` was the pause before the stream, which lasted for
 /// `lasted`. The first refusal after a long time is most likely an expired token.
 fn pause_after_refusal(last: Duration, lasted: Duration) -> Duration {
@@ -448,14 +420,6 @@ async fn at(due: Option<Instant>) {
     }
 }
 
-fn create(watch_id: i64, target: &Target) -> WatchRequest {
-    let (key, range_end) = target.span.clone();
-    // 0: the current revision.
-    let start_revision = if target.keys.is_some() { 0 } else { target.from };
-    let create = WatchCreateRequest { key, range_end, start_revision, watch_id };
-    WatchRequest { what: Some(WatchWhat::Create(create)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -470,24 +434,5 @@ mod tests {
         assert!(pauses.windows(2).all(|two| two[1] >= two[0]) && pauses[1] > pauses[0]);
         assert_eq!(pauses.last(), Some(&LONGEST_PAUSE));
         assert_eq!(pause_after_refusal(LONGEST_PAUSE, LONGEST_PAUSE), PAUSE);
-    }
-
-    #[test]
-    fn a_change_between_the_read_and_the_watch_is_noticed() {
-        let id = LeaseId::from_bytes([1; 16]);
-        let span = (b"a".to_vec(), Vec::new());
-        let keys = Some(HashSet::from([b"a".to_vec()]));
-        let before = Target { id, span: span.clone(), from: 8, keys };
-        let own = Target { id, span, from: 8, keys: None };
-        // The read was at revision 7.
-        assert!(!before.may_have_missed(true, 7));
-        assert!(before.may_have_missed(true, 8) && before.may_have_missed(true, 20));
-        assert!(!before.may_have_missed(false, 20), "an event follows");
-        let begins = |target: &Target| match create(1, target).what {
-            Some(WatchWhat::Create(create)) => create.start_revision,
-            _ => -1,
-        };
-        assert_eq!((begins(&before), begins(&own)), (0, 8));
-        assert!(!own.may_have_missed(true, 20), "the server starts at the requested revision");
     }
 }

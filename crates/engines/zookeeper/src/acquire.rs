@@ -167,11 +167,12 @@ impl Store {
             }
             checked = true;
             let group = (group, self.sessions.clone());
-            self.held.note(name, id, Held::new(session.clone(), group, request.hold));
+            let asked = (request.hold, request.metadata.clone());
+            self.held.note(name, id, Held::new(session.clone(), group, asked));
             let sent = self.clock.now();
             let creating = connection.create_contender(&path, &data);
             let (created, queue, marks) =
-                join!(creating, self.queue(&connection, name), self.marks(&connection, id));
+                join!(creating, self.queue(&connection, name), self.new_marks(&connection, id));
             let (child, stat) = match created {
                 Ok(created) => created,
                 Err(RequestError::NoNode) => {
@@ -218,8 +219,8 @@ impl Store {
         connection: &Connection,
         request: &AcquireRequest,
     ) -> Result<Option<AcquireReply>, RequestError> {
-        let (queue, marks) =
-            join!(self.queue(connection, &request.name), self.marks(connection, request.lease_id));
+        let marks = self.new_marks(connection, request.lease_id);
+        let (queue, marks) = join!(self.queue(connection, &request.name), marks);
         let queue = queue?;
         marks?.check(ENGINE)?;
         queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
@@ -343,12 +344,16 @@ impl Store {
         let (name, id) = (&request.name, request.lease_id);
         let Some((entry, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
         if let Some(at) = waits {
-            let holder = match self
-                .first(connection, name, queue)
-                .await
-                .map_err(RequestError::into_error)
-            {
-                Ok(first) => first.map(|(holder, _)| holder),
+            let own = queue.holders().first().and_then(|first| self.describe_own(name, first));
+            let holder = match own {
+                Some(own) => Ok(Some(Box::new(own))),
+                None => self
+                    .first(connection, name, queue)
+                    .await
+                    .map(|found| found.map(|(first, _)| first)),
+            };
+            let holder = match holder.map_err(RequestError::into_error) {
+                Ok(holder) => holder,
                 Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
                 // Its record may be unreadable. The position in the queue is valid all the same.
                 Err(error) => {

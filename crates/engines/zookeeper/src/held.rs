@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
+use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
@@ -43,6 +43,8 @@ pub(crate) struct Held {
     pub(crate) asked: Hold,
     /// The hold in the record, as far as known.
     pub(crate) terms: Hold,
+    /// What the contender reports about itself.
+    pub(crate) metadata: Metadata,
     /// The newest known version of the record.
     pub(crate) version: i32,
     /// The nodes that must be deleted before it holds the name.
@@ -90,7 +92,7 @@ impl Held {
     pub(crate) fn new(
         session: Arc<Session>,
         (group, sessions): (Group, Arc<Sessions>),
-        hold: Hold,
+        (hold, metadata): (Hold, Metadata),
     ) -> Held {
         Held {
             child: None,
@@ -102,6 +104,7 @@ impl Held {
             reported: false,
             asked: hold,
             terms: hold,
+            metadata,
             version: 0,
             blockers: Vec::new(),
             changed: Arc::default(),

@@ -68,6 +68,25 @@ impl Store {
         Ok(Marks { gone: self.held.was_given_up(id, self.clock.now()), revoked })
     }
 
+    /// Reads the marks about a lease id that a fresh request brings.
+    ///
+    /// An operator marks the lease id of a contender, and only the process of the contender uses
+    /// its lease id (H2 of `held`). So there is none about an id that this process has not asked
+    /// for before, and nothing is read.
+    pub(crate) async fn new_marks(
+        &self,
+        connection: &Connection,
+        id: LeaseId,
+    ) -> Result<Marks, RequestError> {
+        match self.held.was_ours(id) {
+            true => self.marks(connection, id).await,
+            false => {
+                let gone = self.held.was_given_up(id, self.clock.now());
+                Ok(Marks { gone, revoked: None })
+            }
+        }
+    }
+
     /// Reads a name's queue.
     pub(crate) async fn queue(
         &self,
@@ -150,6 +169,26 @@ impl Store {
             metadata: record.as_ref().map_or_else(Metadata::default, |one| one.holder.clone()),
         };
         Ok(Some((summary, record)))
+    }
+
+    /// Describes a contender of this process, without a request; `None` for any other.
+    pub(crate) fn describe_own(
+        &self,
+        name: &LockName,
+        entry: &QueueEntry,
+    ) -> Option<HolderSummary> {
+        let held = self.held.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
+        if held.child.as_ref() != Some(&entry.child) {
+            return None;
+        }
+        Some(HolderSummary {
+            lease_id: entry.parsed.id.short(),
+            token: Some(token(held.czxid).ok()?),
+            mode: entry.mode(),
+            held_for: None,
+            left: Some(held.lasts(self.clock.now())),
+            metadata: held.metadata,
+        })
     }
 
     /// Describes the first holder of a name.

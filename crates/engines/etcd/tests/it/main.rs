@@ -6,6 +6,7 @@ mod concurrency;
 mod elections;
 mod go;
 mod members;
+mod requests;
 mod runtimes;
 mod support;
 mod traps;

@@ -161,15 +161,20 @@ async fn asking_again_while_the_first_request_is_under_way_makes_one_node() {
     assert_eq!(nodes(&server, "/holdline/twice").await.len(), 1);
 }
 
-/// The record of the holder cannot be read. A waiter gets its position, and gives it up.
+/// The record of a holder in another process cannot be read. A waiter gets its position, and gives
+/// it up.
 #[tokio::test]
 async fn a_waiter_behind_an_unreadable_holder_gets_its_position_and_leaves_no_node() {
     let (server, engine) = server().await;
-    let mut holder = contender(&engine, "a");
-    holder.take().await;
+    let mut before = contender(&engine, "a");
+    before.take().await;
+    before.let_go().await;
     let raw = crate::support::raw(&server).await;
+    let mode = zookeeper_client::CreateMode::EphemeralSequential
+        .with_acls(zookeeper_client::Acls::anyone_all());
+    let theirs = format!("/holdline/a/_c_{}-lock-", before.request.lease_id.to_hex());
+    raw.create(&theirs, b"newer", &mode).await.expect("made");
     let held = nodes(&server, "/holdline/a").await.pop().expect("one node");
-    raw.set_data(&held, b"newer", None).await.expect("written");
     let mut waiter = contender(&engine, "a");
     let reply = waiter.ask().await.expect("queued");
     assert!(matches!(reply, AcquireReply::Queued { holder: None, .. }), "{reply:?}");

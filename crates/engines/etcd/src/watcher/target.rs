@@ -1,0 +1,142 @@
+//! One watch on the server: what it covers, and which of its events matter.
+//!
+//! Read next: W1 of `crate::watcher`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use holdline_core::hints::Watches;
+use holdline_core::{Hint, LeaseId};
+
+use super::Before;
+use crate::client::Client;
+use crate::keys::Span;
+use crate::ops::key_alone;
+use crate::proto::{
+    DELETED, Event, KeyValue, RangeRequest, RangeResponse, WatchCreateRequest, WatchRequest,
+    WatchWhat,
+};
+
+/// One watch on the server.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) id: LeaseId,
+    pub(super) span: Span,
+    /// The first revision to watch.
+    pub(super) from: i64,
+    /// The keys whose deletion matters. `None`: the own key, of which every event matters.
+    pub(super) keys: Option<HashSet<Vec<u8>>>,
+}
+
+impl Target {
+    pub(super) fn of(id: LeaseId, before: Before) -> Target {
+        Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
+    }
+
+    /// Returns whether a change between the read and the start of the watch, which is at the
+    /// revision `newest`, may have been missed.
+    pub(super) fn may_have_missed(&self, created: bool, newest: i64) -> bool {
+        created && self.keys.is_some() && newest >= self.from
+    }
+
+    pub(super) fn hint(&mut self, event: &Event) -> Option<Hint> {
+        let Some(keys) = &mut self.keys else { return Some(Hint::CheckLease) };
+        let key = &event.kv.as_ref()?.key;
+        (event.kind == DELETED && keys.remove(key)).then_some(Hint::LookAgain)
+    }
+
+    /// Returns what is to be read because a change may have been missed before the revision
+    /// `newest`.
+    pub(super) fn recheck(&self, newest: i64) -> Recheck {
+        let one = self.keys.as_ref().filter(|_| self.span.1.is_empty());
+        Recheck { id: self.id, key: one.map(|_| self.span.0.clone()), from: self.from, newest }
+    }
+}
+
+/// A read of the key before a contender, whose deletion the watch may have missed.
+#[derive(Debug)]
+pub(super) struct Recheck {
+    id: LeaseId,
+    /// `None`: there are several keys.
+    key: Option<Vec<u8>>,
+    from: i64,
+    newest: i64,
+}
+
+impl Recheck {
+    /// Reads the key, and notifies the contender unless the key was there all the time. The read is
+    /// serializable, and one point: that is much cheaper than the request that a hint leads to.
+    pub(super) async fn run(self, client: Client, watches: Arc<Watches>) {
+        if let Some(key) = &self.key {
+            let range = RangeRequest { serializable: true, ..key_alone(key.clone()) };
+            if client.range(range).await.is_ok_and(|reply| self.shows_no_change(&reply)) {
+                return;
+            }
+        }
+        watches.notify(self.id, Hint::LookAgain);
+    }
+
+    /// The key exists at a revision that the watch includes, and was made before the first read:
+    /// Go's mutex makes the same key again when its session locks again. A member that lags
+    /// behind shows nothing.
+    fn shows_no_change(&self, reply: &RangeResponse) -> bool {
+        let revision = reply.header.as_ref().map_or(0, |header| header.revision);
+        let same = |kv: &KeyValue| kv.create_revision < self.from;
+        revision >= self.newest && reply.kvs.first().is_some_and(same)
+    }
+}
+
+pub(super) fn create(watch_id: i64, target: &Target) -> WatchRequest {
+    let (key, range_end) = target.span.clone();
+    // 0: the current revision.
+    let start_revision = if target.keys.is_some() { 0 } else { target.from };
+    let create = WatchCreateRequest { key, range_end, start_revision, watch_id };
+    WatchRequest { what: Some(WatchWhat::Create(create)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::ResponseHeader;
+
+    #[test]
+    fn a_change_between_the_read_and_the_watch_is_noticed() {
+        let id = LeaseId::from_bytes([1; 16]);
+        let span = (b"a".to_vec(), Vec::new());
+        let keys = Some(HashSet::from([b"a".to_vec()]));
+        let before = Target { id, span: span.clone(), from: 8, keys };
+        let own = Target { id, span, from: 8, keys: None };
+        // The read was at revision 7.
+        assert!(!before.may_have_missed(true, 7));
+        assert!(before.may_have_missed(true, 8) && before.may_have_missed(true, 20));
+        assert!(!before.may_have_missed(false, 20), "an event follows");
+        let begins = |target: &Target| match create(1, target).what {
+            Some(WatchWhat::Create(create)) => create.start_revision,
+            _ => -1,
+        };
+        assert_eq!((begins(&before), begins(&own)), (0, 8));
+        assert!(!own.may_have_missed(true, 20), "the server starts at the requested revision");
+    }
+
+    #[test]
+    fn only_the_same_key_at_a_revision_that_the_watch_includes_shows_that_nothing_was_missed() {
+        let keys = Some(HashSet::from([b"a".to_vec()]));
+        let span = (b"a".to_vec(), Vec::new());
+        let target = Target { id: LeaseId::from_bytes([1; 16]), span, from: 8, keys };
+        let recheck = target.recheck(12);
+        assert_eq!(recheck.key.as_deref(), Some(&b"a"[..]));
+        let reply = |revision, created: Option<i64>| RangeResponse {
+            header: Some(ResponseHeader { revision, ..ResponseHeader::default() }),
+            kvs: Vec::from_iter(
+                created.map(|create_revision| KeyValue { create_revision, ..KeyValue::default() }),
+            ),
+            ..RangeResponse::default()
+        };
+        assert!(recheck.shows_no_change(&reply(12, Some(5))));
+        assert!(!recheck.shows_no_change(&reply(11, Some(5))), "a member that lags behind");
+        assert!(!recheck.shows_no_change(&reply(12, Some(9))), "it was made again");
+        assert!(!recheck.shows_no_change(&reply(12, None)), "it is gone");
+        let span = (b"a".to_vec(), b"b".to_vec());
+        assert_eq!(Target { span, ..target }.recheck(12).key, None, "there are several keys");
+    }
+}

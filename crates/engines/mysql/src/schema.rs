@@ -84,7 +84,7 @@ pub(crate) fn makers(reply: &Answer) -> String {
 /// # Errors
 /// `Foreign`: an object is not ours.
 pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
-    let [set] = reply.as_slice() else { return Err(protocol("the tables' state")) };
+    let [set] = &reply[..] else { return Err(protocol("the tables' state")) };
     let (mut tables, mut procedures) = (0, 0);
     for row in &set.rows {
         let row = Row::of(set, row);

@@ -89,9 +89,8 @@ impl FastPath {
         let name = Value::Bytes(request.name.as_str().as_bytes());
         let values = [name, Value::Bytes(request.lease_id.as_bytes())];
         let held = link.fast(FastStatement::Release, &values).await?;
-        Ok(held.map(|micros| ReleaseReply::Released {
-            held_for: Some(Duration::from_micros(micros)),
-        }))
+        Ok(held
+            .map(|micros| ReleaseReply::Released { held_for: Some(Duration::from_micros(micros)) }))
     }
 
     /// Forgets a lease that has been renewed, or is over; returns whether it was known.
@@ -100,11 +99,7 @@ impl FastPath {
     }
 
     /// Enters the reply of the procedure: whether the name was free. A claim says nothing about it.
-    pub(crate) fn enter(
-        &self,
-        request: &AcquireRequest,
-        reply: &Result<AcquireReply, LockError>,
-    ) {
+    pub(crate) fn enter(&self, request: &AcquireRequest, reply: &Result<AcquireReply, LockError>) {
         if let (false, Ok(reply)) = (request.known, reply) {
             let is_busy = !matches!(reply, AcquireReply::Granted { .. });
             self.flag(&request.name).store(is_busy, Ordering::Relaxed);

@@ -108,6 +108,9 @@ async fn a_newer_format_is_refused_and_another_revision_is_worked_beside() {
     let error = connect(&server.url()).await.expect_err("too new");
     assert!(matches!(error.kind(), ErrorKind::Protocol { .. }), "{error}");
     assert!(error.to_string().contains("format 7, we know 2"), "{error}");
+    server.sql("update holdline_about set format = 1");
+    let error = connect(&server.url()).await.expect_err("too old");
+    assert!(error.to_string().contains("stop all clients and drop the tables"), "{error}");
 }
 
 #[tokio::test]

@@ -185,10 +185,10 @@ impl Driver {
                 let says = format!("the server sent an unexpected message: {words}");
                 return Err(std::io::Error::other(says));
             };
-            if let Some(answer) = reading.take(&packet)? {
-                if let Some((reply, _)) = self.under_way.pop_front() {
-                    let _ = reply.send(answer);
-                }
+            if let Some(answer) = reading.take(&packet)?
+                && let Some((reply, _)) = self.under_way.pop_front()
+            {
+                let _ = reply.send(answer);
             }
         }
         Ok(())

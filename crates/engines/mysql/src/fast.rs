@@ -24,7 +24,7 @@ use crate::requests;
 
 /// How many lease ids are remembered.
 const LEASES: usize = 4_096;
-/// How many groups of names are told apart.
+/// How many groups of names there are, by their hash.
 const NAMES: usize = 256;
 
 /// Where the fast path is worth a round trip.

@@ -200,6 +200,24 @@ begin
 end
 $$
 
+-- Moves a holder that took the name by the fast path to its row in `holders`, where the rules look.
+create procedure @p@move_@r@(in n varbinary(512))
+modifies sql data sql security invoker comment 'Holdline: revision @r@'
+begin
+    declare id binary(16);
+    declare client_id, inbox_id binary(8);
+    declare lease_kind binary(1);
+    declare duration, last_token, began, ending bigint;
+    declare holder_metadata varbinary(1024);
+    select h.lease_id, h.client, h.inbox, h.kind, h.lease, h.fence, h.since, h.ends, h.metadata
+    into id, client_id, inbox_id, lease_kind, duration, last_token, began, ending, holder_metadata
+    from @p@heads h where h.name = n;
+    call @p@grant_@r@(n, true, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration, last_token,
+        began, ending, 1, holder_metadata);
+    update @p@heads set lease_id = null where name = n;
+end
+$$
+
 -- Settles a name: every command does this first.
 create procedure @p@settle_@r@(
     in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
@@ -207,10 +225,15 @@ create procedure @p@settle_@r@(
 begin
     declare mark_count, holding, waiting, rows_found, permits_total int;
     declare ending, earliest, frozen_until, seen_since, first_queued, end_place bigint;
+    declare is_fast boolean;
     select h.marks, h.held, h.queued, h.ends, h.freeze_until, h.heard_since, h.first_place,
-        h.next_place
-    into mark_count, holding, waiting, ending, frozen_until, seen_since, first_queued, end_place
+        h.next_place, h.lease_id is not null
+    into mark_count, holding, waiting, ending, frozen_until, seen_since, first_queued, end_place,
+        is_fast
     from @p@heads h where h.name = n;
+    if is_fast then
+        call @p@move_@r@(n);
+    end if;
     select count(*), coalesce(min(h.deadline), 0), max(h.total) into rows_found, earliest, permits_total
     from @p@holders h where h.name = n and h.lease_id is not null;
     if rows_found <> holding then

@@ -24,6 +24,15 @@ create table if not exists @p@heads (
     -- How many rows of `marks` this name has.
     marks int not null default 0,
     used bigint not null,
+    -- The exclusive holder, if it took the free name by the one statement of `fast.sql`: `fence` is its
+    -- token, and `ends` its deadline. `settle` moves it to `holders`.
+    lease_id binary(16),
+    client binary(8),
+    inbox binary(8),
+    kind binary(1),
+    lease bigint,
+    since bigint,
+    metadata varbinary(1024),
     constraint no_fencing_token_is_left check (fence <= 9007199254740991)
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the names of locks'
 $$

@@ -27,31 +27,7 @@ this: begin
     set transaction isolation level read committed;
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    if lock_mode = 'x' and not is_known then
-        -- The common case: the name has no holder and no marks.
-        update @p@heads set
-            fence = last_insert_id(
-                greatest(fence, (select a.floor from @p@about a where a.only_row = 1)) + 1
-            ),
-            held = 1, permits_of = null, ends = t + duration, used = t
-        where name = n and held = 0 and queued = 0 and freeze_until is null and marks = 0;
-        if row_count() = 1 then
-            set last_token = last_insert_id();
-            update @p@holders set
-                lease_id = id, client = client_id, inbox = inbox_id, mode = 'x', permits = 0, total = 0,
-                asked_kind = lease_kind, asked = duration, kind = lease_kind, lease = duration, token = last_token,
-                since = t, deadline = t + duration, claimed = 1, revoked = null,
-                metadata = holder_metadata
-            where name = n and slot = 0;
-            if row_count() = 0 then
-                call @p@grant_@r@(n, true, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration, last_token, t,
-                    t + duration, 1, holder_metadata);
-            end if;
-            select 'granted' as outcome, last_token as token, duration as rest;
-            commit;
-            leave this;
-        end if;
-    elseif lock_mode = 'x' then
+    if lock_mode = 'x' and is_known then
         -- The common claim: the name was handed over, and the window is open.
         select true, h.ends into row_found, head_end from @p@heads h
         where h.name = n and h.held = 1 and h.freeze_until is null and h.marks = 0 for update;
@@ -269,7 +245,7 @@ begin
     declare at_byte int default 1;
     declare size, handed, mark_count, holding, waiting, ahead, row_at, claim_state int;
     declare t, ending, frozen_until, duration, rest, look, first_queued, at_place bigint;
-    declare is_ours boolean;
+    declare is_ours, is_fast boolean;
     declare n, last_name, why varbinary(512);
     declare id binary(16);
     declare client_id binary(8);
@@ -294,15 +270,16 @@ begin
             if may_wait then
                 select h.ends into ending from @p@heads h where h.name = n for update;
             end if;
-            select true, h.marks, h.held, h.queued, h.ends, h.freeze_until, h.first_place
-            into is_ours, mark_count, holding, waiting, ending, frozen_until, first_queued
+            select true, h.marks, h.held, h.queued, h.ends, h.freeze_until, h.first_place,
+                h.lease_id is not null
+            into is_ours, mark_count, holding, waiting, ending, frozen_until, first_queued, is_fast
             from @p@heads h where h.name = n for update skip locked;
             if is_ours is null then
                 select false into is_ours from @p@heads h where h.name = n;
             end if;
             set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-            if is_ours
-                and (waiting > 0 or mark_count > 0 or frozen_until is not null or holding = 0 or ending <= t)
+            if is_ours and (is_fast
+                or waiting > 0 or mark_count > 0 or frozen_until is not null or holding = 0 or ending <= t)
             then
                 call @p@settle_@r@(n, t, handed, to_wake);
                 select h.marks, h.held, h.queued, h.first_place
@@ -375,24 +352,6 @@ this: begin
     set transaction isolation level read committed;
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    if remembered = 0 then
-        -- The common case: it holds the name alone, and the queue is empty.
-        update @p@heads set held = 0, permits_of = null, ends = 0, used = t
-        where name = n and held = 1 and queued = 0 and freeze_until is null and marks = 0;
-        if row_count() = 1 then
-            update @p@holders set lease_id = null, inbox = x'0000000000000000'
-            where name = n and slot = 0 and lease_id = id and deadline > t and revoked is null;
-            if row_count() = 1 then
-                select 'released' as outcome, greatest(0, t - h.since) as held
-                from @p@holders h where h.name = n and h.slot = 0;
-                commit;
-                leave this;
-            end if;
-            rollback;
-            set transaction isolation level read committed;
-            start transaction;
-        end if;
-    end if;
     select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.first_place
     into row_found, mark_count, holding, waiting, ending, seen_since, frozen_until, first_queued
     from @p@heads h where h.name = n for update;
@@ -605,7 +564,7 @@ begin
         select h.queued > 0 or h.marks > 0 or h.freeze_until is not null
             or (h.held > 0 and h.ends <= t)
             -- Somebody has removed the rows of the holders by hand.
-            or (h.held > 0 and not exists (
+            or (h.held > 0 and h.lease_id is null and not exists (
                 select 1 from @p@holders x where x.name = n and x.lease_id is not null
             ))
         into due from @p@heads h where h.name = n;

@@ -17,6 +17,7 @@ use holdline_core::{
 use parking_lot::Mutex;
 
 use crate::error::{ENGINE, unavailable};
+use crate::fast::FastPath;
 use crate::keys::{Names, Value};
 use crate::link::Link;
 use crate::options::MysqlOptions;
@@ -53,6 +54,7 @@ pub struct MysqlEngine(Arc<Inner>);
 struct Inner {
     capabilities: Capabilities,
     link: Link,
+    fast: FastPath,
     waiting_renewals: WaitingRenewals,
     watches: Arc<Watches>,
     acquires: AtomicU32,
@@ -72,6 +74,7 @@ impl MysqlEngine {
         Ok(MysqlEngine(Arc::new(Inner {
             capabilities: capabilities(options),
             link,
+            fast: FastPath::new(),
             waiting_renewals: WaitingRenewals::new(options, clock),
             watches,
             acquires: AtomicU32::new(0),
@@ -158,9 +161,11 @@ impl Inner {
         } else {
             self.link.inbox()
         };
-        let limit = self.capabilities.max_waiters;
-        let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
-        let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
+        let reply = match self.fast.acquire(&self.link, request, inbox).await {
+            Ok(None) => self.acquire_by_call(request, inbox).await,
+            Ok(Some(reply)) => Ok(reply),
+            Err(error) => Err(error),
+        };
         let may_come_yet = match &reply {
             Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
             Err(error) => error.certainty() == Certainty::Unknown,
@@ -172,7 +177,22 @@ impl Inner {
         reply
     }
 
+    async fn acquire_by_call(
+        &self,
+        request: &AcquireRequest,
+        inbox: u64,
+    ) -> Result<AcquireReply, LockError> {
+        let limit = self.capabilities.max_waiters;
+        let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
+        let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
+        self.fast.enter(request, &reply);
+        reply
+    }
+
     async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
+        for item in items {
+            self.fast.forget(item.lease_id);
+        }
         let replies = self.renew_batch(items).await?;
         for (item, reply) in iter::zip(items, &replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
@@ -258,6 +278,9 @@ impl Inner {
             self.link.make_store().await?;
         } else if !self.link.has_store().await? {
             return Ok(ReleaseReply::NotHeld { revoked: None });
+        }
+        if let Some(reply) = self.fast.release(&self.link, request).await? {
+            return Ok(reply);
         }
         let call = self.names().call(
             "release",

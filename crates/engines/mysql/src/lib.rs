@@ -1,7 +1,8 @@
 //! The MariaDB engine: locks in tables of one database.
 //!
 //! Each verb is one call of a procedure. It locks the row of one name and carries out a whole step
-//! of the lock table on it. The next contender sleeps in the server on a connection of its own, and
+//! of the lock table on it. A free name is granted, and released, by one prepared statement.
+//! The next contender sleeps in the server on a connection of its own, and
 //! the procedure wakes it. The rows are the truth: a lost connection costs nothing but time.
 //!
 //! # Guarantees
@@ -12,7 +13,8 @@
 //! tokens come from a counter in the name's row; their order does not depend on time.
 //!
 //! # Read next
-//! `engine` for the verbs, `keys` and `sql/tables.sql` for the stored data, `sql/rules.sql` and
+//! `engine` for the verbs, `fast` for the common ones, `keys` and `sql/tables.sql` for the
+//! stored data, `sql/rules.sql` and
 //! `sql/verbs.sql` for the rules, `schema` for how they are created. Then `link` for how a
 //! statement is sent, `options` for what can be set. `row_lock` is independent of all that: locks
 //! on rows of the user's own.
@@ -21,6 +23,7 @@ mod checkup;
 mod connection;
 mod engine;
 mod error;
+mod fast;
 mod keys;
 mod link;
 mod options;

@@ -19,7 +19,7 @@ fn mode(mode: Mode) -> (&'static [u8], i64, i64) {
 }
 
 /// A hold as two values: its letter, and how long.
-fn hold(hold: Hold) -> (&'static [u8], i64) {
+pub(crate) fn hold(hold: Hold) -> (&'static [u8], i64) {
     match hold {
         Hold::Leased(duration) => (b"l", micros(duration)),
         Hold::Detached(duration) => (b"d", micros(duration)),

@@ -1,5 +1,6 @@
 //! Result sets, and the values of their rows: a row of another shape is a `Protocol` error.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use holdline_core::{FencingToken, LeaseId, LockError, Metadata, Mode, ShortLeaseId};
@@ -13,8 +14,25 @@ pub(crate) struct Set {
     pub(crate) rows: Vec<Vec<Option<Vec<u8>>>>,
 }
 
-/// The result sets of one statement.
-pub(crate) type Answer = Vec<Set>;
+/// The reply to one statement: its result sets, and what its last packet says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) sets: Vec<Set>,
+    /// How many rows were changed.
+    pub(crate) changed: u64,
+    /// The value of `last_insert_id`; the number of a statement that was prepared.
+    pub(crate) number: u64,
+    /// Whether a transaction is open: what the statement did is not committed.
+    pub(crate) in_transaction: bool,
+}
+
+impl Deref for Answer {
+    type Target = [Set];
+
+    fn deref(&self) -> &[Set] {
+        &self.sets
+    }
+}
 
 /// Returns the only row of a reply with one result set.
 pub(crate) fn only(answer: &[Set]) -> Result<Row<'_>, LockError> {

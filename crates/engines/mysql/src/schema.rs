@@ -84,7 +84,7 @@ pub(crate) fn makers(reply: &Answer) -> String {
 /// # Errors
 /// `Foreign`: an object is not ours.
 pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
-    let [set] = reply.as_slice() else { return Err(protocol("the tables' state")) };
+    let [set] = &reply[..] else { return Err(protocol("the tables' state")) };
     let (mut tables, mut procedures) = (0, 0);
     for row in &set.rows {
         let row = Row::of(set, row);
@@ -206,7 +206,12 @@ async fn has_format(handle: &ConnectionHandle, names: &Names) -> Result<bool, Lo
     match only(&reply).and_then(|row| row.sure::<i64>("format")) {
         Ok(FORMAT) => Ok(true),
         Ok(format) => {
-            let message = format!("the table `{table}` has format {format}, we know {FORMAT}");
+            let advice = match format < FORMAT {
+                true => ": stop all clients and drop the tables (docs/mysql.md, New versions)",
+                false => "",
+            };
+            let says = format!("has format {format}, we know {FORMAT}{advice}");
+            let message = format!("the table `{table}` {says}");
             let kind = ErrorKind::Protocol { message };
             Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
         }

@@ -34,6 +34,10 @@ pub(crate) fn inspect(names: &Names, wanted: &[LockName], most: usize) -> String
                 x.metadata, null, null \
              from {holders} x where x.name = {name} and x.lease_id is not null \
              order by x.token limit {most}) \
+             union all (select 'holder', f.name, substr(f.lease_id, 1, 4), 'x', 0, 0, f.fence, \
+                greatest(0, {NOW} - f.since), greatest(0, f.ends - {NOW}), 'g', f.kind, null, \
+                f.metadata, null, null \
+             from {heads} f where f.name = {name} and f.lease_id is not null) \
              union all (select 'waiter', w.name, substr(w.lease_id, 1, 4), w.mode, w.permits, \
                 w.total, null, greatest(0, {NOW} - w.queued_at), null, null, w.kind, null, \
                 w.metadata, null, null \

@@ -46,7 +46,7 @@ async fn ask(link: &Link) -> Result<ReplicationStatus, LockError> {
     let reply = link.ask(STATUS).await?;
     let mut known =
         ReplicationStatus { replicated: 0, followers: 0, sources: None, filtered: false };
-    for set in &reply {
+    for set in reply.iter() {
         for row in &set.rows {
             let row = Row::of(set, row);
             let count = u64::try_from(row.sure::<i64>("Value")?).unwrap_or(0);

@@ -41,13 +41,13 @@ pub(super) async fn finding(link: &Link) -> Finding {
 
 async fn ask(link: &Link) -> Result<Known, LockError> {
     let mut known = Known::default();
-    for set in &link.ask(HISTORY).await? {
+    for set in link.ask(HISTORY).await?.iter() {
         for row in &set.rows {
             known.history = u64::try_from(Row::of(set, row).sure::<i64>("Value")?).ok();
         }
     }
     // Without the privilege `PROCESS` it is refused, or returns no rows.
-    for set in &link.ask(OLDEST).await.unwrap_or_default() {
+    for set in link.ask(OLDEST).await.unwrap_or_default().iter() {
         for row in &set.rows {
             let row = Row::of(set, row);
             let age = u64::try_from(row.sure::<i64>("age")?).unwrap_or(0);

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
 use super::dial::Stream;
-use super::wire::{Input, Reading, query};
+use super::wire::{Input, Reading, Statement};
 use crate::error::Failed;
 use crate::rows::Answer;
 
@@ -26,7 +26,7 @@ const READ_AT_ONCE: usize = 16 << 10;
 type Reply = oneshot::Sender<Result<Answer, Failed>>;
 
 struct Ask {
-    text: String,
+    statement: Statement,
     reply: Reply,
 }
 
@@ -39,9 +39,9 @@ impl ConnectionHandle {
     ///
     /// # Cancel safety
     /// Dropping the future loses the reply; the statement may be carried out if it was sent.
-    pub(crate) async fn ask(&self, text: impl Into<String>) -> Result<Answer, Failed> {
+    pub(crate) async fn ask(&self, statement: impl Into<Statement>) -> Result<Answer, Failed> {
         let (reply, answer) = oneshot::channel();
-        let ask = Ask { text: text.into(), reply };
+        let ask = Ask { statement: statement.into(), reply };
         self.0.send(ask).await.map_err(|_| Failed::NotSent)?;
         answer.await.unwrap_or(Err(Failed::NotSent))
     }
@@ -56,10 +56,9 @@ pub(crate) struct Driver {
     reader: ReadHalf<Box<dyn Stream>>,
     writer: WriteHalf<Box<dyn Stream>>,
     asks: mpsc::Receiver<Ask>,
-    under_way: VecDeque<Reply>,
+    under_way: VecDeque<(Reply, Reading)>,
     output: Output,
     input: Input,
-    reading: Reading,
 }
 
 /// The statement that is being written; empty between two statements.
@@ -116,7 +115,6 @@ pub(crate) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
         under_way: VecDeque::new(),
         output: Output::default(),
         input: Input::default(),
-        reading: Reading::default(),
     };
     (ConnectionHandle(sender), driver)
 }
@@ -135,7 +133,7 @@ impl Driver {
     /// Fails all outstanding statements.
     fn give_up(&mut self, why: &str) {
         self.asks.close();
-        for reply in self.under_way.drain(..) {
+        for (reply, _) in self.under_way.drain(..) {
             // A caller that is gone needs no error.
             let _ = reply.send(Err(Failed::Broken(why.to_owned())));
         }
@@ -173,25 +171,24 @@ impl Driver {
     /// Takes the statement to write next.
     fn take(&mut self, ask: Ask) -> std::io::Result<()> {
         if !ask.reply.is_closed() {
-            self.output = Output { bytes: query(&ask.text)?, written: 0 };
-            self.under_way.push_back(ask.reply);
+            self.output = Output { bytes: ask.statement.packet()?, written: 0 };
+            self.under_way.push_back((ask.reply, ask.statement.reading()));
         }
         Ok(())
     }
 
     fn answer(&mut self) -> std::io::Result<()> {
         while let Some(packet) = self.input.packet()? {
-            if self.under_way.is_empty() {
+            let Some((_, reading)) = self.under_way.front_mut() else {
                 // A server that ends a connection may send the reason.
                 let words = super::wire::complaint(&packet);
                 let says = format!("the server sent an unexpected message: {words}");
                 return Err(std::io::Error::other(says));
-            }
-            if let Some(answer) = self.reading.take(&packet)? {
-                self.reading = Reading::default();
-                if let Some(reply) = self.under_way.pop_front() {
-                    let _ = reply.send(answer);
-                }
+            };
+            if let Some(answer) = reading.take(&packet)?
+                && let Some((reply, _)) = self.under_way.pop_front()
+            {
+                let _ = reply.send(answer);
             }
         }
         Ok(())

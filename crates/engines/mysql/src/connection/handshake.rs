@@ -86,6 +86,9 @@ async fn set(
         // Other servers do not know these.
         text.push_str(", tx_read_only = 0, max_statement_time = 0, check_constraint_checks = 1");
     }
+    handle.ask(text).await.map_err(|failed| of_handshake(&failed))?;
+    // As the procedures set it for themselves. The variable has another name on each server.
+    let text = "set session transaction isolation level read committed";
     handle.ask(text).await.map(drop).map_err(|failed| of_handshake(&failed))
 }
 

@@ -11,3 +11,4 @@ mod wire;
 pub(crate) use dial::open;
 pub(crate) use driver::{ConnectionHandle, Driver, on};
 pub(crate) use handshake::{Facts, SQL_MODE, handshake};
+pub(crate) use wire::Statement;

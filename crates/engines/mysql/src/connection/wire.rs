@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::{Complaint, Failed};
+use crate::keys::Value;
 use crate::rows::{Answer, Set};
 
 /// No packet of a reply is larger.
@@ -17,7 +18,14 @@ const HEADER: usize = 4;
 const WHOLE: usize = 0xff_ffff;
 /// The status flag that another result set follows.
 const MORE_RESULTS: u16 = 8;
+/// The status flag that a transaction is open.
+const IN_TRANSACTION: u16 = 1;
 const QUERY: u8 = 3;
+const PREPARE: u8 = 0x16;
+const EXECUTE: u8 = 0x17;
+/// The types of parameters: a number of eight bytes, and bytes without a character set.
+const LONG_LONG: u8 = 8;
+const BLOB: u8 = 0xfc;
 
 fn odd(what: &str) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, what.to_owned())
@@ -61,12 +69,73 @@ fn packet(number: u8, body: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A statement, as it is sent.
-pub(super) fn query(text: &str) -> std::io::Result<Vec<u8>> {
-    let mut body = Vec::with_capacity(1 + text.len());
-    body.push(QUERY);
-    body.extend_from_slice(text.as_bytes());
-    packet(0, &body)
+/// What is asked of the server.
+#[derive(Clone, Debug)]
+pub(crate) enum Statement {
+    Text(String),
+    Prepare(String),
+    /// The number of a prepared statement, and its encoded parameters.
+    Execute(u32, Vec<u8>),
+}
+
+impl From<String> for Statement {
+    fn from(text: String) -> Statement {
+        Statement::Text(text)
+    }
+}
+
+impl From<&str> for Statement {
+    fn from(text: &str) -> Statement {
+        Statement::Text(text.to_owned())
+    }
+}
+
+impl Statement {
+    /// Executes a prepared statement with these parameters.
+    pub(crate) fn execute(number: u32, values: &[Value<'_>]) -> Statement {
+        // No parameter is null; their types follow.
+        let mut bytes = vec![0; values.len().div_ceil(8)];
+        bytes.push(1);
+        for value in values {
+            let kind = if matches!(value, Value::Number(_)) { LONG_LONG } else { BLOB };
+            bytes.extend_from_slice(&[kind, 0]);
+        }
+        for value in values {
+            match value {
+                Value::Number(number) => bytes.extend_from_slice(&number.to_le_bytes()),
+                Value::Bytes(text) => {
+                    bytes.push(0xfd);
+                    let size = u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes();
+                    bytes.extend_from_slice(&size[..3]);
+                    bytes.extend_from_slice(text);
+                }
+            }
+        }
+        Statement::Execute(number, bytes)
+    }
+
+    /// The packet that is sent.
+    pub(super) fn packet(&self) -> std::io::Result<Vec<u8>> {
+        let (command, text) = match self {
+            Statement::Text(text) => (QUERY, text.as_bytes()),
+            Statement::Prepare(text) => (PREPARE, text.as_bytes()),
+            Statement::Execute(_, parameters) => (EXECUTE, parameters.as_slice()),
+        };
+        let mut body = Vec::with_capacity(10 + text.len());
+        body.push(command);
+        if let Statement::Execute(number, _) = self {
+            body.extend_from_slice(&number.to_le_bytes());
+            // No cursor, and one execution.
+            body.extend_from_slice(&[0, 1, 0, 0, 0]);
+        }
+        body.extend_from_slice(text);
+        packet(0, &body)
+    }
+
+    pub(super) fn reading(&self) -> Reading {
+        let stage = if let Statement::Prepare(_) = self { Stage::Prepared } else { Stage::Head };
+        Reading { answer: Answer::default(), stage }
+    }
 }
 
 /// The bytes that were read so far, as packets.
@@ -106,7 +175,7 @@ impl Input {
 /// An answer that is being read.
 #[derive(Default)]
 pub(super) struct Reading {
-    sets: Answer,
+    answer: Answer,
     stage: Stage,
 }
 
@@ -119,6 +188,10 @@ enum Stage {
     /// The end of the columns is.
     Between,
     Rows,
+    /// The reply to a statement that is to be prepared.
+    Prepared,
+    /// How many packets about its parameters and columns are still to come.
+    Described(u32),
 }
 
 impl Reading {
@@ -135,19 +208,19 @@ impl Reading {
         match self.stage {
             Stage::Head if first == 0 => {
                 let mut body = Body(&packet[1..]);
-                body.number()?;
-                body.number()?;
+                self.answer.changed = body.number()?;
+                self.answer.number = body.number()?;
                 return Ok(self.end(body.short()?));
             }
             Stage::Head if first == 0xfb => return Err(odd("the server asks for a file")),
             Stage::Head => {
                 let columns = Body(packet).number()?;
-                self.sets.push(Set::default());
+                self.answer.sets.push(Set::default());
                 self.stage = Stage::Columns(columns);
             }
             Stage::Columns(left) => {
                 let name = column(packet)?;
-                if let Some(set) = self.sets.last_mut() {
+                if let Some(set) = self.answer.sets.last_mut() {
                     set.columns.push(name);
                 }
                 self.stage = if left > 1 { Stage::Columns(left - 1) } else { Stage::Between };
@@ -161,12 +234,29 @@ impl Reading {
             }
             Stage::Rows => {
                 let mut body = Body(packet);
-                let Some(set) = self.sets.last_mut() else { return Err(odd("a row of nothing")) };
+                let Some(set) = self.answer.sets.last_mut() else {
+                    return Err(odd("a row of nothing"));
+                };
                 let row = set.columns.iter().map(|_| body.value()).collect::<Result<_, _>>()?;
                 set.rows.push(row);
             }
+            Stage::Prepared => {
+                let mut body = Body(&packet[1..]);
+                let number = [body.short()?, body.short()?].map(u32::from);
+                self.answer.number = u64::from(number[0] | number[1] << 16);
+                // An end follows the columns, and another one the parameters.
+                let packets = |count| if count > 0 { u32::from(count) + 1 } else { 0 };
+                let left = packets(body.short()?) + packets(body.short()?);
+                return Ok(self.described(left));
+            }
+            Stage::Described(left) => return Ok(self.described(left.saturating_sub(1))),
         }
         Ok(None)
+    }
+
+    fn described(&mut self, left: u32) -> Option<Result<Answer, Failed>> {
+        self.stage = Stage::Described(left);
+        (left == 0).then(|| Ok(std::mem::take(&mut self.answer)))
     }
 
     fn end(&mut self, status: u16) -> Option<Result<Answer, Failed>> {
@@ -174,7 +264,8 @@ impl Reading {
             self.stage = Stage::Head;
             return None;
         }
-        Some(Ok(std::mem::take(&mut self.sets)))
+        self.answer.in_transaction = status & IN_TRANSACTION != 0;
+        Some(Ok(std::mem::take(&mut self.answer)))
     }
 }
 
@@ -267,8 +358,30 @@ mod tests {
             columns: vec!["a".to_owned()],
             rows: vec![vec![Some(b"hi".to_vec())], vec![None]],
         };
-        assert_eq!(answer.expect("ended").expect("good"), [set]);
-        assert_eq!(fed(&[FINE]).expect("ended").expect("good"), []);
+        assert_eq!(answer.expect("ended").expect("good").sets, [set]);
+        assert_eq!(fed(&[FINE]).expect("ended").expect("good"), Answer::default());
+    }
+
+    #[test]
+    fn the_last_packet_says_what_was_changed_and_whether_it_is_committed() {
+        let answer = fed(&[b"\x00\x02\xfc\x00\x01\x01\x00\x00\x00"]);
+        let expected =
+            Answer { changed: 2, number: 256, in_transaction: true, ..Answer::default() };
+        assert_eq!(answer.expect("ended").expect("good"), expected);
+    }
+
+    #[test]
+    fn a_statement_is_prepared_once_its_parameters_are_described() {
+        let mut reading = Statement::Prepare("?".to_owned()).reading();
+        let mut take = |packet: &[u8]| reading.take(packet).expect("a good packet");
+        assert!(take(b"\x00\x01\x00\x01\x00\x00\x00\x01\x00\x00\x00\x00").is_none());
+        assert!(take(COLUMN).is_none());
+        let answer = take(END).expect("ended").expect("good");
+        assert_eq!(answer.number, 0x1_0001);
+        let statement = Statement::execute(7, &[Value::Number(-2), Value::Bytes(b"ab")]);
+        let expected = b"\x1e\x00\x00\x00\x17\x07\0\0\0\0\x01\0\0\0\0\x01\x08\0\xfc\0\
+            \xfe\xff\xff\xff\xff\xff\xff\xff\xfd\x02\0\0ab";
+        assert_eq!(statement.packet().expect("short"), expected);
     }
 
     #[test]

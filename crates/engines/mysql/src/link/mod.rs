@@ -16,6 +16,7 @@
 //! Read next: `supervisor` for reconnecting, `inbox` for how waiters are woken, and the module
 //! `connection` for one connection.
 
+mod fast;
 mod inbox;
 mod supervisor;
 
@@ -29,7 +30,7 @@ use holdline_net::runtime::{RuntimeHandle, Task};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::{ConnectionHandle, Facts};
+use crate::connection::{ConnectionHandle, Facts, Statement};
 use crate::error::{
     DEADLOCK, ENGINE, Failed, is_stopped, is_store_gone, of_command, takes_no_writes, unavailable,
 };
@@ -43,6 +44,8 @@ const CONNECT_MARGIN: Duration = Duration::from_millis(500);
 /// How often a statement is sent that the server rolled back to break a deadlock.
 const TRIES: usize = 4;
 
+pub(crate) use fast::FastStatement;
+
 /// A usable connection, until its end is signalled.
 pub(crate) struct Live {
     handle: ConnectionHandle,
@@ -51,6 +54,7 @@ pub(crate) struct Live {
     has_store: AtomicBool,
     /// Only one task at a time creates them.
     making: tokio::sync::Mutex<()>,
+    prepared: fast::Prepared,
     end: CancellationToken,
 }
 
@@ -200,14 +204,18 @@ impl Link {
     /// # Cancel safety
     /// Dropping the future loses only the reply: the statement may be carried out.
     pub(crate) async fn ask(&self, statement: &str) -> Result<Answer, LockError> {
+        let live = self.live_within(self.shared().options.command_timeout()).await?;
+        self.ask_on(&live, &Statement::from(statement)).await
+    }
+
+    async fn ask_on(&self, live: &Live, statement: &Statement) -> Result<Answer, LockError> {
         let shared = self.shared();
         let limit = shared.options.command_timeout();
         let end = shared.clock.now().after(limit);
-        let live = self.live_within(limit).await?;
         let asking = async {
             let mut tries = 1;
             loop {
-                match live.handle.ask(statement).await {
+                match live.handle.ask(statement.clone()).await {
                     Err(Failed::Server(words)) if words.code == DEADLOCK && tries < TRIES => {
                         tries += 1;
                     }

@@ -120,6 +120,7 @@ async fn connect(shared: &Arc<Shared>) -> Result<(Arc<Live>, Driver), LockError>
             facts,
             has_store: AtomicBool::new(found == Found::Ours),
             making: tokio::sync::Mutex::default(),
+            prepared: super::fast::Prepared::default(),
             end: CancellationToken::new(),
         })
     };

@@ -109,8 +109,8 @@ async fn a_server_that_flushes_no_commit_grants_again_after_a_crash() {
 async fn a_frozen_server_costs_a_timeout_and_the_outcome_is_unknown() {
     let server = MariaDbServer::start(MariaDbConfig::default());
     let url = format!("{}?command_timeout_ms=2000&connect_timeout_ms=2000", server.url());
-    take(&engine(&server).await, &request("made")).await;
     let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("made")).await;
     let asked = AcquireRequest { queue: false, ..request("a") };
     server.stop();
     let error = engine.try_acquire(&asked).await.expect_err("no answer");
@@ -140,6 +140,10 @@ async fn a_grant_whose_reply_was_lost_is_unknown_and_found_again() {
     let behind = connect(&url_at(proxy.address())).await.expect("connected");
     take(&behind, &request("known")).await;
     let asked = AcquireRequest { queue: false, ..request("a") };
+    // The name has a row from now on.
+    let before = request("a");
+    take(&watcher, &before).await;
+    let_go(&watcher, &before).await;
     proxy.inject(Frames::replies(), holdline_services::Fault::SwallowThenReset);
     let error = behind.try_acquire(&asked).await.expect_err("no answer");
     assert_eq!(error.certainty(), Certainty::Unknown, "{error}");

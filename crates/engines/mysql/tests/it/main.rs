@@ -6,6 +6,7 @@ mod checkup;
 mod clocks;
 mod connections;
 mod crowds;
+mod fast;
 mod losses;
 mod names;
 mod removed_rows;

@@ -1,0 +1,21 @@
+-- The fast path: one prepared statement grants a free name, or releases it, without a transaction and
+-- without a row of `holders`. The server's reply has the result: how many rows were changed, and the
+-- number in `last_insert_id`. If no row was changed, the procedure of the verb decides (`verbs.sql`).
+-- Each condition here is one under which the rules have nothing else to do.
+
+-- Grants the name to an exclusive holder. The number is the fencing token.
+update @p@heads set
+    fence = last_insert_id(
+        greatest(fence, (select a.floor from @p@about a where a.only_row = 1)) + 1
+    ),
+    held = 1, permits_of = null, lease_id = ?, client = ?, inbox = ?, kind = ?, lease = ?, metadata = ?,
+    used = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), since = used, ends = used + lease
+where name = ? and held = 0 and queued = 0 and freeze_until is null and marks = 0
+$$
+
+-- Releases what the statement above has granted. The number is how long it was held.
+update @p@heads set
+    used = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)),
+    since = last_insert_id(greatest(0, used - since)), held = 0, ends = 0, lease_id = null
+where name = ? and lease_id = ? and queued = 0 and freeze_until is null and marks = 0
+    and ends > timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))

@@ -1,0 +1,56 @@
+//! The statements of the fast path, prepared on each connection when it first needs them.
+
+use tokio::sync::OnceCell;
+
+use super::{Link, Live};
+use crate::connection::Statement;
+use crate::error::{protocol, unavailable};
+use crate::keys::Value;
+use holdline_core::{Certainty, LockError};
+
+/// A statement of `sql/fast.sql`, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FastStatement {
+    Acquire,
+    Release,
+}
+
+/// The numbers of the prepared statements of one connection.
+pub(super) type Prepared = OnceCell<[u32; 2]>;
+
+impl Link {
+    /// Executes a statement, and returns its number; `None` if it changed no row, or if a pooler is
+    /// in between: there the next statement may go to another session.
+    ///
+    /// # Cancel safety
+    /// As [`Link::ask`].
+    pub(crate) async fn fast(
+        &self,
+        statement: FastStatement,
+        values: &[Value<'_>],
+    ) -> Result<Option<u64>, LockError> {
+        let live = self.live_within(self.command_timeout()).await?;
+        if live.facts.pooled {
+            return Ok(None);
+        }
+        let numbers = live.prepared.get_or_try_init(|| self.prepare(&live)).await?;
+        let number = numbers[statement as usize];
+        let answer = self.ask_on(&live, &Statement::execute(number, values)).await?;
+        if answer.in_transaction {
+            live.end.cancel();
+            let message = "the server stopped an earlier command, and left its transaction open";
+            return Err(unavailable(message, Certainty::Unknown));
+        }
+        Ok((answer.changed > 0).then_some(answer.number))
+    }
+
+    async fn prepare(&self, live: &Live) -> Result<[u32; 2], LockError> {
+        let mut numbers = [0; 2];
+        for (number, text) in std::iter::zip(&mut numbers, self.names().fast()) {
+            let answer = self.ask_on(live, &Statement::Prepare(text)).await;
+            let answer = answer.map_err(|error| error.with_certainty(Certainty::NotApplied))?;
+            *number = u32::try_from(answer.number).map_err(|_| protocol("a statement's number"))?;
+        }
+        Ok(numbers)
+    }
+}

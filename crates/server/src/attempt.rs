@@ -56,7 +56,7 @@ pub(crate) struct AcquireBody {
     about: AboutBody,
 }
 
-/// The header `Idempotency-Key` as it was sent. A request is not asked for all of its headers, which
+/// The header `Idempotency-Key` as it was sent. A request is not asked for all of its headers: they
 /// would be copied.
 pub(crate) struct Key(Option<HeaderValue>);
 

@@ -67,6 +67,7 @@ impl FakeRedis {
     ) -> Replies {
         let state = self.state();
         state.commands_run += 1;
+        state.requests += 1;
         match command.run {
             Run::Plain(body) => {
                 let (name, in_script, before) = (command.name, false, Vec::new());

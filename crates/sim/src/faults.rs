@@ -178,6 +178,11 @@ impl FakeRedis {
         self.state().commands_run
     }
 
+    /// Returns the number of commands that clients sent, without those of scripts.
+    pub fn requests(&mut self) -> u64 {
+        self.state().requests
+    }
+
     /// Returns the number of keys in a database, without expired ones.
     pub fn key_count(&mut self, db: usize) -> usize {
         let state = self.state();

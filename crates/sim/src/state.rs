@@ -67,6 +67,8 @@ pub(crate) struct State {
     pub(crate) asleep: Option<Moment>,
     pub(crate) frozen: bool,
     pub(crate) commands_run: u64,
+    /// Those that clients sent, without those of scripts.
+    pub(crate) requests: u64,
     /// Memory was full when the running command began.
     pub(crate) out_of_memory: bool,
     pub(crate) changes: u64,
@@ -104,6 +106,7 @@ impl State {
             asleep: None,
             frozen: false,
             commands_run: 0,
+            requests: 0,
             out_of_memory: false,
             changes: 0,
             evicted: 0,

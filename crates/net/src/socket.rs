@@ -111,7 +111,7 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
         .with_time(KEEPALIVE)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
-    watch_peer(SockRef::from(stream), &keepalive, USER_TIMEOUT)
+    watch_peer(&SockRef::from(stream), &keepalive, USER_TIMEOUT)
 }
 
 /// Sets how a vanished peer is noticed: on an idle connection, and, on Linux, while data is
@@ -120,7 +120,7 @@ fn set_options(stream: &TcpStream) -> io::Result<()> {
 /// # Errors
 /// The system refuses an option.
 pub fn watch_peer(
-    socket: SockRef<'_>,
+    socket: &SockRef<'_>,
     keepalive: &TcpKeepalive,
     unacknowledged: Duration,
 ) -> io::Result<()> {

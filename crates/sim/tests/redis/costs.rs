@@ -49,7 +49,7 @@ async fn a_client_renews_40_leases_or_more_with_a_request() {
     let options = LockOptions::default().with_lease_duration(30 * S);
     let mut held: Vec<Guard> = Vec::new();
     for number in 0..1_280 {
-        let mutex = client.mutex_with(&format!("orders/{number}"), &options).expect("good");
+        let mutex = client.mutex_with(format!("orders/{number}"), &options).expect("good");
         held.push(mutex.try_lock().await.expect("free"));
     }
     let requests = costs.requests(120 * S).await;

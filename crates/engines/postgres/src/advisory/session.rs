@@ -75,7 +75,7 @@ impl Socket {
 
     fn watch_peer(&self) -> std::io::Result<()> {
         let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(AGAIN);
-        holdline_net::socket::watch_peer(SockRef::from(&*self.open), &keepalive, SILENT)
+        holdline_net::socket::watch_peer(&SockRef::from(&*self.open), &keepalive, SILENT)
     }
 }
 

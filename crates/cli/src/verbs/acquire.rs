@@ -24,8 +24,9 @@ use crate::view::unix_millis;
 #[derive(Debug, Args)]
 #[command(after_help = "The lease ends by its duration unless `renew` keeps it or `release` ends \
     it. With a lease id of your own (32 random hex digits) a call whose answer was lost can be \
-    repeated; after any other failure draw a new one.\n\nExample:\n  eval \"$(holdline acquire \
-    deploy --lease 10m)\"\n  ./step && holdline release deploy --lease-id \"$lease_id\"")]
+    repeated; after any other failure draw a new one.\n\nExample:\n  grant=$(holdline acquire \
+    deploy --lease 10m) || exit\n  eval \"$grant\"\n  \
+    ./step && holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct AcquireArgs {
     /// How long the lease lasts [default: @default_lease@, or the longest that the engine keeps]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]

@@ -58,7 +58,13 @@ impl Servers {
             Servers::Sentinels(group) => group.url(),
             Servers::Cluster(cluster) => cluster.url(),
         };
-        format!("{url}?dialect=redisson&command_timeout_ms=10000{parameters}")
+        // After a failover, a client that connects before the test has settled the new master grants
+        // nothing for the longest lease. No case has a longer one than `LONG`.
+        let longest = match self {
+            Servers::Sentinels(_) => "&max_lease_duration_ms=30000&old_master_ms=0",
+            _ => "",
+        };
+        format!("{url}?dialect=redisson&command_timeout_ms=10000{longest}{parameters}")
     }
 
     /// The arguments of the driver.

@@ -1,22 +1,85 @@
 -- For locks that are not rows of these tables. It is the last function: a schema that has it is
 -- complete.
 
--- Draws a fencing token. A sequence writes to the log only every 32nd time, and a transaction that
--- writes nothing flushes nothing. So another session may have reserved this number in a commit that is
--- not flushed yet, and after a crash the number would be issued again. Therefore everything that was
--- written before is flushed first. If it has been, by somebody's commit, nothing is written. A
--- standby that commits wait for may be behind our own disk: then a message is always written, whose
--- commit waits for both. The position is read after the number is drawn: the reservation lies before it.
+-- A sequence writes to the log at every 32nd number, and the number may be given out only when that is
+-- flushed. So numbers are reserved in blocks from the sequence `fence`, and counted out by a sequence that
+-- writes no log. A crash, or a failover, resets that one to its start, which no block contains. A server
+-- before 15 has no such sequence; there the table stays empty.
+create table if not exists @schema@.fence_block (
+    only_row boolean primary key default true check (only_row),
+    -- The block is `(below, last]`. No stored row is without its reservation: one commit has both.
+    below bigint not null,
+    last bigint not null
+);
+do $$ begin
+    if pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000 then
+        execute 'create unlogged sequence if not exists @schema@.fence_next cache 1
+            minvalue -9007199254740991 maxvalue 9007199254740991 start -9007199254740991';
+        insert into @schema@.fence_block (below, last) values (0, 0) on conflict do nothing;
+    end if;
+end $$;
+
+-- Draws a fencing token, larger than all that were drawn before, also by the lock table.
 create or replace function @schema@.draw_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
 declare
-    token bigint := nextval('@schema@.fence');
+    block_size constant bigint := 4096;
+    token bigint;
+    b @schema@.fence_block;
 begin
-    if pg_catalog.pg_current_wal_insert_lsn() > pg_catalog.pg_current_wal_flush_lsn()
-        or pg_catalog.current_setting('synchronous_standby_names') <> ''
-    then
-        perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+    if pg_catalog.current_setting('synchronous_standby_names') = '' then
+        select t.* into b from @schema@.fence_block t;
     end if;
+    if b.last is null then
+        -- What is not flushed yet, the reservation too, is flushed by a message's commit, which also
+        -- waits for the standby. The position is read after the number is drawn.
+        token := nextval('@schema@.fence');
+        if pg_catalog.pg_current_wal_insert_lsn() > pg_catalog.pg_current_wal_flush_lsn()
+            or pg_catalog.current_setting('synchronous_standby_names') <> ''
+        then
+            perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+        end if;
+        return token;
+    end if;
+    -- The block is the latest one only if nobody has drawn from `fence` since: this is read last.
+    token := nextval('@schema@.fence_next');
+    if token > b.below and token <= b.last
+        and pg_catalog.pg_sequence_last_value('@schema@.fence') = b.last
+    then
+        return token;
+    end if;
+    -- Behind the lock, another session may have reserved a block. The number above is not used: that
+    -- session may have set the counter back to before it.
+    select t.* into b from @schema@.fence_block t for update;
+    token := nextval('@schema@.fence_next');
+    if token > b.below and token <= b.last
+        and pg_catalog.pg_sequence_last_value('@schema@.fence') = b.last
+    then
+        return token;
+    end if;
+    if pg_catalog.current_setting('synchronous_commit') = 'off' then
+        perform pg_catalog.set_config('synchronous_commit', 'on', true);
+    end if;
+    -- A whole block, if it will be used: not while the lock table draws numbers between.
+    token := nextval('@schema@.fence');
+    if token = b.last + 1 then
+        select max(drawn.number) into b.last from (
+            select nextval('@schema@.fence') as number
+            from pg_catalog.generate_series(2, block_size)
+        ) drawn;
+        if b.last = token + block_size - 1 then
+            -- The others see the block after the commit, and use no number of it before.
+            b.below := token;
+            perform setval('@schema@.fence_next', token);
+        else
+            token := b.last;
+            b.below := b.last;
+        end if;
+    else
+        b.below := token;
+        b.last := token;
+    end if;
+    update @schema@.fence_block t set below = b.below, last = b.last;
     return token;
 end
 $$;

@@ -545,6 +545,9 @@ begin
     -- An unused sequence returns its `last_value` first.
     if floor > last or (floor = last and not drawn) then
         perform setval('@schema@.fence', floor);
+    else
+        -- The block of advisory locks (`draw_1`) may have smaller numbers, and is over with this.
+        perform nextval('@schema@.fence');
     end if;
 end $$;
 

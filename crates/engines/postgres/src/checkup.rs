@@ -257,18 +257,40 @@ async fn schema_of(link: &Link, schema: &str) -> (Finding, bool) {
 }
 
 async fn sequence(link: &Link, schema: &str) -> Finding {
-    let ask = "select s.cache_size from pg_catalog.pg_sequences s \
-        where s.schemaname operator(pg_catalog.=) $1::pg_catalog.name \
-        and s.sequencename operator(pg_catalog.=) 'fence'::pg_catalog.name";
+    // A server before 15 has the first one only.
+    let ask = "select s.relname::pg_catalog.text, q.seqcache, \
+            s.relpersistence operator(pg_catalog.=) 'u'::pg_catalog.\"char\" \
+        from pg_catalog.pg_class s \
+        join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) s.relnamespace \
+        join pg_catalog.pg_sequence q on q.seqrelid operator(pg_catalog.=) s.oid \
+        where n.nspname operator(pg_catalog.=) $1::pg_catalog.name \
+        and s.relname operator(pg_catalog.=) any (array['fence', 'fence_next']::pg_catalog.name[])";
     let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
-    let size = rows.ok().and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
-    match size {
-        Some(1) => Finding::ok("sequence", SEQUENCE, "no cache"),
-        Some(many) => Finding::ok("sequence", SEQUENCE, format!("a cache of {many}"))
-            .fail(format!("ALTER SEQUENCE {}.fence CACHE 1", quoted(schema))),
-        None => Finding::ok("sequence", SEQUENCE, "cannot be looked at")
-            .warn("let this role read pg_sequences"),
+    let read = |row: &tokio_postgres::Row| {
+        let (name, cache): (String, i64) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
+        let is_unlogged: bool = row.try_get(2).ok()?;
+        Some((name, cache, is_unlogged))
+    };
+    let found = rows.ok().and_then(|rows| rows.iter().map(read).collect::<Option<Vec<_>>>());
+    let Some(found) = found.filter(|found| !found.is_empty()) else {
+        return Finding::ok("sequence", SEQUENCE, "cannot be looked at")
+            .warn("let this role read pg_sequence");
+    };
+    for (name, cache, is_unlogged) in found {
+        let full_name = format!("{}.{name}", quoted(schema));
+        if cache != 1 {
+            return Finding::ok("sequence", SEQUENCE, format!("{name}: a cache of {cache}"))
+                .fail(format!("ALTER SEQUENCE {full_name} CACHE 1"));
+        }
+        // A crash resets what writes no log, and tokens depend on that.
+        if is_unlogged != (name == "fence_next") {
+            let (is, wanted) =
+                if is_unlogged { ("unlogged", "LOGGED") } else { ("logged", "UNLOGGED") };
+            return Finding::ok("sequence", SEQUENCE, format!("{name}: {is}"))
+                .fail(format!("ALTER SEQUENCE {full_name} SET {wanted}"));
+        }
     }
+    Finding::ok("sequence", SEQUENCE, "no cache")
 }
 
 /// Whether this role may append to the audit trail and read it.

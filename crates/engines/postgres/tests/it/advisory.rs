@@ -313,7 +313,7 @@ async fn a_free_lock_whose_token_cannot_be_drawn_is_not_busy() {
     let raises = sign_in(server.address(), "postgres").await;
     let raise = "begin; alter sequence holdline.fence no cycle";
     raises.batch_execute(raise).await.expect("altered");
-    let hasty = format!("{}?command_timeout_ms=2000&connect_timeout_ms=60000", server.url());
+    let hasty = format!("{}?command_timeout_ms=5000&connect_timeout_ms=60000", server.url());
     let hasty = lock_at(&hasty, 1);
     for wait in [None, Some(Duration::from_millis(50))] {
         let error = match wait {

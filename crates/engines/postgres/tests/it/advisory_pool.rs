@@ -228,7 +228,7 @@ async fn a_waiter_in_an_idle_session_is_dropped_and_its_session_ends() {
 #[tokio::test]
 async fn a_session_without_a_token_is_not_used_again() {
     let server = PostgresServer::start(PostgresConfig::default());
-    let url = format!("{}?command_timeout_ms=2000&connect_timeout_ms=60000", server.url());
+    let url = format!("{}?command_timeout_ms=5000&connect_timeout_ms=60000", server.url());
     let lock = lock_at(&url, 1);
     let raises = sign_in(server.address(), "postgres").await;
     for wait in [None, Some(Duration::from_millis(50))] {

@@ -1,12 +1,18 @@
 //! Fencing tokens of advisory locks are flushed before they are given out, and not more often.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use holdline_core::ErrorKind;
+use holdline_core::{ErrorKind, FencingToken, Operation, Verbs};
 use holdline_postgres::AdvisoryLock;
 use holdline_services::{PostgresConfig, PostgresServer};
+use tokio::task::JoinSet;
 
-use crate::advisory::{LONG, await_nothing, lock_at, waiting_renewals};
+use crate::advisory::{LONG, await_nothing, lock, lock_at, waiting_renewals};
+use crate::support::{engine, eventually, request, sign_in, take};
+
+const DRAW: &str = "select holdline.draw_1()";
 
 /// Locks and releases; returns the token.
 async fn draw(lock: &AdvisoryLock) -> u64 {
@@ -16,20 +22,107 @@ async fn draw(lock: &AdvisoryLock) -> u64 {
     token
 }
 
-#[tokio::test]
-async fn a_token_whose_reservation_is_flushed_writes_nothing() {
-    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
-    let lock = lock_at(&waiting_renewals(&server.url()), 1);
-    draw(&lock).await;
+/// Counts the draws of 64 that write nothing to the log.
+async fn quiet_draws(server: &PostgresServer, lock: &AdvisoryLock) -> u32 {
     let position = || server.sql("select pg_current_wal_insert_lsn()");
     let mut quiet = 0;
     for _ in 0..64 {
         let before = position();
-        draw(&lock).await;
+        draw(lock).await;
         quiet += u32::from(position() == before);
     }
-    // The sequence writes every 32nd time, and the server itself now and then.
+    quiet
+}
+
+#[tokio::test]
+async fn a_token_of_a_reserved_block_writes_nothing() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let lock = lock(&server, 1);
+    draw(&lock).await;
+    let quiet = quiet_draws(&server, &lock).await;
+    // The server itself writes now and then.
+    assert!(quiet > 58, "{quiet} of 64 wrote nothing");
+}
+
+/// As on a server before 15: its sequences write every 32nd time.
+#[tokio::test]
+async fn without_blocks_tokens_grow_and_most_write_nothing() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    let lock = lock(&server, 1);
+    let before = draw(&lock).await;
+    server.sql("delete from holdline.fence_block; drop sequence holdline.fence_next");
+    assert!(draw(&lock).await > before);
+    let quiet = quiet_draws(&server, &lock).await;
     assert!((32..64).contains(&quiet), "{quiet} of 64 wrote nothing");
+}
+
+/// Draws over several blocks, beside grants of the lock table, which end blocks early.
+#[tokio::test]
+async fn a_token_is_larger_than_each_that_was_drawn_before_it_began() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    draw(&lock(&server, 1)).await;
+    let largest = Arc::new(AtomicI64::new(0));
+    let mut sessions = JoinSet::new();
+    for session in 0..8 {
+        let (client, largest) = (sign_in(server.address(), "postgres").await, largest.clone());
+        sessions.spawn(async move {
+            let advisory = client.prepare(DRAW).await.expect("prepared");
+            let row = client.prepare("select nextval('holdline.fence')").await.expect("prepared");
+            let mut drawn = Vec::new();
+            for round in 0..1_500 {
+                let before = largest.load(Ordering::SeqCst);
+                let is_row = session == 0 && round % 500 == 499;
+                let statement = if is_row { &row } else { &advisory };
+                let token: i64 = client.query_one(statement, &[]).await.expect("drawn").get(0);
+                assert!(token > before, "{token} after {before}");
+                largest.fetch_max(token, Ordering::SeqCst);
+                drawn.push(token);
+            }
+            drawn
+        });
+    }
+    let mut all: Vec<i64> = sessions.join_all().await.concat();
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count, "a token came twice");
+}
+
+#[tokio::test]
+async fn a_reservation_that_is_rolled_back_gives_no_token_to_others() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    let before = draw(&lock).await;
+    // A grant of the table ends the block, so that the next draws reserve.
+    let engine = engine(&server).await;
+    take(&engine, &request("between")).await;
+    let undoes = sign_in(server.address(), "postgres").await;
+    for name in ["one", "two", "three"] {
+        undoes.batch_execute("begin").await.expect("begun");
+        let undone: i64 = undoes.query_one(DRAW, &[]).await.expect("drawn").get(0);
+        let waiting = "select count(*) from pg_locks where not granted";
+        let (token, ()) = tokio::join!(draw(&lock), async {
+            eventually("it waits", || server.sql(waiting) == ["1"]).await;
+            undoes.batch_execute("rollback").await.expect("undone");
+        });
+        let undone = u64::try_from(undone).expect("positive");
+        assert!(token > undone && undone > before, "{before}, then {undone}, then {token}");
+        take(&engine, &request(name)).await;
+    }
+}
+
+/// Also to a number inside the block.
+#[tokio::test]
+async fn tokens_of_a_block_are_larger_than_a_raised_fence() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let (lock, engine) = (lock(&server, 1), engine(&server).await);
+    for floor in [1, 2_000, 2_001, 100_000] {
+        let before = draw(&lock).await;
+        let to = FencingToken::new(floor).expect("a token");
+        engine.operate(&Operation::RaiseFence { to }).await.expect("raised");
+        let token = draw(&lock).await;
+        assert!(token > floor.max(before), "{token} after {before}, raised to {floor}");
+    }
 }
 
 #[tokio::test]

@@ -78,6 +78,25 @@ async fn a_cache_of_tokens_and_a_wrong_clock_are_reported() {
 }
 
 #[tokio::test]
+async fn a_sequence_that_a_crash_treats_otherwise_is_reported() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    take(&engine(&server).await, &request("made")).await;
+    for (change, says) in [
+        ("alter sequence holdline.fence_next cache 20", "fence_next: a cache of 20"),
+        ("alter sequence holdline.fence_next cache 1", "no cache"),
+        ("alter sequence holdline.fence_next set logged", "fence_next: logged"),
+        ("alter sequence holdline.fence_next set unlogged", "no cache"),
+        ("alter sequence holdline.fence set unlogged", "fence: unlogged"),
+    ] {
+        server.sql(change);
+        let found = look(&server.url()).await;
+        let mut findings = found.findings().iter();
+        let sequence = findings.find(|one| one.check() == "sequence").expect("checked");
+        assert!(sequence.found().contains(says), "{change}: {sequence:?}");
+    }
+}
+
+#[tokio::test]
 async fn an_old_transaction_is_reported() {
     let server = PostgresServer::start(PostgresConfig::default().with_fsync().with_clock());
     take(&engine(&server).await, &request("made")).await;

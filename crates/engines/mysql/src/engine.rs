@@ -10,14 +10,13 @@ use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Backoff, Capabilities,
-    Certainty, Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
-    Snapshot, Verbs,
+    Certainty, Clock, ClockKind, FastPath, Hints, LeaseId, ListPage, ListRequest, LockError,
+    LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    Renewed, Snapshot, Verbs,
 };
 use parking_lot::Mutex;
 
 use crate::error::{ENGINE, unavailable};
-use crate::fast::FastPath;
 use crate::keys::{Names, Value};
 use crate::link::Link;
 use crate::options::MysqlOptions;
@@ -25,7 +24,7 @@ use crate::replies::BatchReplies;
 use crate::rows::only;
 use crate::views::{self, behind};
 use crate::waiting_renewals::WaitingRenewals;
-use crate::{replies, requests};
+use crate::{fast, replies, requests};
 
 /// How many items one call renews.
 const BATCH: usize = 128;
@@ -74,7 +73,7 @@ impl MysqlEngine {
         Ok(MysqlEngine(Arc::new(Inner {
             capabilities: capabilities(options),
             link,
-            fast: FastPath::new(),
+            fast: FastPath::default(),
             waiting_renewals: WaitingRenewals::new(options, clock),
             watches,
             acquires: AtomicU32::new(0),
@@ -161,9 +160,16 @@ impl Inner {
         } else {
             self.link.inbox()
         };
-        let reply = match self.fast.acquire(&self.link, request, inbox).await {
+        let granted = match self.fast.may_grant(request) {
+            true => fast::acquire(&self.link, request, inbox).await,
+            false => Ok(None),
+        };
+        let reply = match granted {
             Ok(None) => self.acquire_by_call(request, inbox).await,
-            Ok(Some(reply)) => Ok(reply),
+            Ok(Some(reply)) => {
+                self.fast.granted(id);
+                Ok(reply)
+            }
             Err(error) => Err(error),
         };
         let may_come_yet = match &reply {
@@ -185,12 +191,13 @@ impl Inner {
         let limit = self.capabilities.max_waiters;
         let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
         let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
-        self.fast.enter(request, &reply);
+        self.fast.note(request, &reply);
         reply
     }
 
     async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
         for item in items {
+            // The short release is for a lease that was not renewed.
             self.fast.forget(item.lease_id);
         }
         let replies = self.renew_batch(items).await?;
@@ -279,7 +286,10 @@ impl Inner {
         } else if !self.link.has_store().await? {
             return Ok(ReleaseReply::NotHeld { revoked: None });
         }
-        if let Some(reply) = self.fast.release(&self.link, request).await? {
+        if self.fast.forget(request.lease_id)
+            && !request.ending.for_good
+            && let Some(reply) = fast::release(&self.link, request).await?
+        {
             return Ok(reply);
         }
         let call = self.names().call(

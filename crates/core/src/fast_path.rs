@@ -1,0 +1,119 @@
+//! Where a short request is worth its trip: one that only a free name can answer, and the release
+//! of what it has granted.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::{AcquireReply, AcquireRequest, LeaseId, LockError, LockName, Mode};
+
+/// How many lease ids are remembered.
+const LEASES: usize = 4_096;
+
+/// How many groups of names there are, by their hash.
+const GROUPS: usize = 256;
+/// How often in a row a name that was busy must be found free.
+const ENOUGH: u8 = 3;
+
+/// Remembers which names were busy. Names with the same hash share an entry, so this is a guess: an
+/// engine may save a trip by it, and must not depend on it.
+#[derive(Debug)]
+pub struct BusyNames {
+    /// How often each group was found free since it was last busy.
+    free: Vec<AtomicU8>,
+    hasher: RandomState,
+}
+
+impl Default for BusyNames {
+    fn default() -> BusyNames {
+        let free = std::iter::repeat_with(|| AtomicU8::new(ENOUGH)).take(GROUPS).collect();
+        BusyNames { free, hasher: RandomState::new() }
+    }
+}
+
+impl BusyNames {
+    /// Returns whether the name was busy, and has not been found free three times since.
+    pub fn is_busy(&self, name: &LockName) -> bool {
+        self.entry(name).load(Ordering::Relaxed) < ENOUGH
+    }
+
+    /// Notes whether the name was busy when it was requested.
+    pub fn note(&self, name: &LockName, is_busy: bool) {
+        let entry = self.entry(name);
+        let next = match is_busy {
+            true => 0,
+            false => entry.load(Ordering::Relaxed).saturating_add(1).min(ENOUGH),
+        };
+        entry.store(next, Ordering::Relaxed);
+    }
+
+    fn entry(&self, name: &LockName) -> &AtomicU8 {
+        let hash = self.hasher.hash_one(name.as_str());
+        // The remainder is below `GROUPS`.
+        &self.free[usize::try_from(hash % GROUPS as u64).unwrap_or_default()]
+    }
+}
+
+/// Decides for an engine whose short requests concern one exclusive holder. Each answer is a guess:
+/// where it is wrong, the engine sends its general request after the short one.
+#[derive(Debug, Default)]
+pub struct FastPath {
+    /// Leases that short requests have granted.
+    leases: Mutex<HashSet<LeaseId>>,
+    busy: BusyNames,
+}
+
+impl FastPath {
+    /// Returns whether the short request may grant this.
+    pub fn may_grant(&self, request: &AcquireRequest) -> bool {
+        !request.known && request.mode == Mode::Exclusive && !self.busy.is_busy(&request.name)
+    }
+
+    /// Notes that the short request has granted a lease.
+    pub fn granted(&self, lease_id: LeaseId) {
+        let mut leases = self.leases();
+        if leases.len() < LEASES {
+            leases.insert(lease_id);
+        }
+    }
+
+    /// Forgets a lease; returns whether the short request had granted it, so that the short release
+    /// is worth its trip.
+    pub fn forget(&self, lease_id: LeaseId) -> bool {
+        self.leases().remove(&lease_id)
+    }
+
+    /// Notes the reply to a general request: whether the name was free. A claim says nothing about
+    /// it.
+    pub fn note(&self, request: &AcquireRequest, reply: &Result<AcquireReply, LockError>) {
+        if let (false, Ok(reply)) = (request.known, reply) {
+            let is_busy = !matches!(reply, AcquireReply::Granted { .. });
+            self.busy.note(&request.name, is_busy);
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashSet<LeaseId>> {
+        // No panic leaves the set half changed.
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_busy_until_it_was_free_three_times() {
+        let (names, name) = (BusyNames::default(), LockName::new("a").expect("a name"));
+        assert!(!names.is_busy(&name));
+        for _ in 0..2 {
+            names.note(&name, true);
+            for left in [2, 1, 0] {
+                assert!(names.is_busy(&name), "{left} left");
+                names.note(&name, false);
+            }
+            assert!(!names.is_busy(&name));
+        }
+    }
+}

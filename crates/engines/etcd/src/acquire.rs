@@ -250,7 +250,8 @@ impl Store {
         }
     }
 
-    /// Puts the key if the name allows it. An empty queue allows every mode, and needs no reads.
+    /// Puts the key if the name allows it. An empty queue allows every mode, and needs no reads: if
+    /// the name was free lately, the first transaction has no more than that.
     async fn enter(
         &self,
         request: &AcquireRequest,
@@ -260,6 +261,17 @@ impl Store {
         let name = &request.name;
         let value = Record::new(request.hold, &request.metadata).to_bytes();
         let put = put(own.to_vec(), value, lease);
+        let free =
+            vec![empty(self.layout.queue(name)), empty(self.layout.marks(name, request.lease_id))];
+        if !self.busy.is_busy(name) {
+            let (compare, success) = (free.clone(), vec![put.clone()]);
+            let txn = TxnRequest { compare, success, failure: Vec::new() };
+            let mut answers = self.txn(txn).await?;
+            if answers.succeeded {
+                answers.done()?;
+                return Ok(Entered::Alone { revision: answers.revision });
+            }
+        }
         let mut conditions = self.conditions(request, None);
         for _ in 0..ATTEMPTS {
             let reads = self.reads(request, own);
@@ -272,14 +284,10 @@ impl Store {
                 vec![nested(TxnRequest { compare, success, failure: reads.clone() })]
             });
             let is_nested = behind_others.is_some();
-            let queue = self.layout.queue(name);
-            let marks = self.layout.marks(name, request.lease_id);
-            let txn = TxnRequest {
-                compare: vec![empty(queue), empty(marks)],
-                success: vec![put.clone()],
-                failure: behind_others.unwrap_or(reads),
-            };
-            let mut answers = self.txn(txn).await?;
+            let (compare, success) = (free.clone(), vec![put.clone()]);
+            let failure = behind_others.unwrap_or(reads);
+            let mut answers = self.txn(TxnRequest { compare, success, failure }).await?;
+            self.busy.note(name, !answers.succeeded);
             if answers.succeeded {
                 answers.done()?;
                 return Ok(Entered::Alone { revision: answers.revision });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{
-    Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff, LeaseRange, LockError,
+    BusyNames, Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff, LeaseRange, LockError,
 };
 use tokio::sync::Mutex;
 
@@ -64,6 +64,7 @@ impl EtcdEngine {
             watcher: Watcher::start(&executor, client.clone()),
             sessions: Sessions::new(client.clone(), clock.clone()),
             held: HeldIds::default(),
+            busy: BusyNames::default(),
             marks_lease: Mutex::default(),
             client,
             clock,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
-    LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    BusyNames, Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId,
+    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use tokio::sync::Mutex;
@@ -33,6 +33,7 @@ pub(crate) struct Store {
     pub(crate) layout: Layout,
     pub(crate) sessions: Sessions,
     pub(crate) held: HeldIds,
+    pub(crate) busy: BusyNames,
     pub(crate) watcher: Watcher,
     /// The etcd lease of the marks, and until when it lasts.
     pub(crate) marks_lease: Mutex<Option<(i64, Moment)>>,

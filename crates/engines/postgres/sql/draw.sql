@@ -16,6 +16,10 @@ do $$ begin
         execute 'create unlogged sequence if not exists @schema@.fence_next cache 1
             minvalue -9007199254740991 maxvalue 9007199254740991 start -9007199254740991';
         insert into @schema@.fence_block (below, last) values (0, 0) on conflict do nothing;
+        -- The statement of a lock does the first steps of `draw_1` itself.
+        grant usage on sequence @schema@.fence_next to public;
+        grant select on sequence @schema@.fence to public;
+        grant select on @schema@.fence_block to public;
     end if;
 end $$;
 

@@ -185,6 +185,28 @@ begin
     return a;
 end $$;
 
+-- Grants the name to an exclusive holder and returns the token, by one update: the name has no holder
+-- and no marks. Otherwise it returns null, and `acquire_1` decides. A number as the result costs a quarter
+-- of the time of `acquire_1` less.
+create or replace function @schema@.grant_free_1(
+    n bytea, lease_id bytea, client bigint, inbox bigint, kind text, lease bigint, metadata bytea
+) returns bigint language plpgsql security definer set search_path = @schema@, pg_temp as $$
+#variable_conflict use_variable
+declare
+    now bigint := @schema@.now_1();
+    token bigint;
+begin
+    update @schema@.heads t set
+        holders = array[row(lease_id, client, inbox, 'x', 0, 0, kind, lease, kind,
+            lease, nextval('@schema@.fence'), now, now + lease, true, null, metadata
+        )::@schema@.holder],
+        since = now, used = now
+    where t.name = n and t.holders is null and t.queued = 0 and t.freeze_until is null
+        and t.tombstones is null and t.revoked is null
+    returning (t.holders[1]).token into token;
+    return token;
+end $$;
+
 create or replace function @schema@.acquire_1(
     name bytea, lease_id bytea, client bigint, inbox bigint, mode text, permits int, total int,
     kind text, lease bigint, claim_window bigint, metadata bytea, may_queue boolean,
@@ -199,16 +221,8 @@ declare
     done @schema@.step;
 begin
     if r.mode = 'x' and not is_known then
-        -- The common case, one update: the name has no holder and no marks.
-        update @schema@.heads t set
-            holders = array[row(r.lease_id, r.client, r.inbox, 'x', 0, 0, r.kind, r.lease, r.kind,
-                r.lease, nextval('@schema@.fence'), now, now + r.lease, true, null, r.metadata
-            )::@schema@.holder],
-            since = now, used = now
-        where t.name = r.name and t.holders is null and t.queued = 0 and t.freeze_until is null
-            and t.tombstones is null and t.revoked is null
-        returning (t.holders[1]).token into a.token;
-        if found then
+        a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
+        if a.token is not null then
             a.outcome := 'granted';
             a.rest := r.lease;
             return a;
@@ -381,6 +395,23 @@ begin
     end if;
 end $$;
 
+-- Releases the name and returns how long it was held, by one update: the lease id holds it alone, and
+-- the queue is empty. Otherwise it returns null, and `release_1` decides.
+create or replace function @schema@.release_alone_1(n bytea, id bytea)
+returns bigint language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    held bigint;
+begin
+    update @schema@.heads t set holders = null, permits_of = null, used = now
+    where t.name = n and t.queued = 0 and t.freeze_until is null and t.tombstones is null
+        and t.revoked is null and cardinality(t.holders) = 1
+        and (t.holders[1]).lease_id = id and (t.holders[1]).deadline > now
+        and (t.holders[1]).revoked is null
+    returning greatest(0, now - t.since) into held;
+    return held;
+end $$;
+
 -- Ends what a lease id has. `remembered` is how long the id is refused from now on, or 0.
 create or replace function @schema@.release_1(
     n bytea, id bytea, remembered bigint, out outcome text, out held bigint, out note bytea
@@ -394,14 +425,8 @@ declare
 begin
     outcome := 'released';
     if remembered = 0 then
-        -- The common case, one update: it holds the name alone, and the queue is empty.
-        update @schema@.heads t set holders = null, permits_of = null, used = now
-        where t.name = n and t.queued = 0 and t.freeze_until is null and t.tombstones is null
-            and t.revoked is null and cardinality(t.holders) = 1
-            and (t.holders[1]).lease_id = id and (t.holders[1]).deadline > now
-            and (t.holders[1]).revoked is null
-        returning greatest(0, now - t.since) into held;
-        if found then
+        held := @schema@.release_alone_1(n, id);
+        if held is not null then
             return;
         end if;
     end if;

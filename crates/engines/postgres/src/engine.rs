@@ -10,16 +10,16 @@ use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Capabilities, Certainty,
-    Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
-    Verbs,
+    Clock, ClockKind, FastPath, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
+    Snapshot, Verbs,
 };
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::error::ENGINE;
 use crate::keys::Statements;
-use crate::link::Link;
+use crate::link::{Link, Parameter};
 use crate::options::PostgresOptions;
 use crate::replies;
 use crate::requests::{self, BatchColumns, Wanted};
@@ -47,6 +47,7 @@ struct Inner {
     capabilities: Capabilities,
     statements: Statements,
     link: Link,
+    fast: FastPath,
     watches: Arc<Watches>,
     acquires: AtomicU32,
     /// Where the next sweep continues.
@@ -69,6 +70,7 @@ impl PostgresEngine {
             capabilities: capabilities(options),
             statements: Statements::of(options.schema()),
             link,
+            fast: FastPath::default(),
             watches,
             acquires: AtomicU32::new(0),
             swept: Mutex::default(),
@@ -154,6 +156,55 @@ impl Inner {
         } else {
             self.link.inbox()
         };
+        let granted = match self.fast.may_grant(request) {
+            true => self.grant_free(request, inbox).await,
+            false => Ok(None),
+        };
+        let reply = match granted {
+            Ok(None) => self.acquire_in_general(request, inbox).await,
+            Ok(Some(reply)) => {
+                self.fast.granted(id);
+                Ok(reply)
+            }
+            Err(error) => Err(error),
+        };
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(id);
+        }
+        self.sweep_now_and_then();
+        reply
+    }
+
+    /// Grants a name that is free by a short call; `None` if it is not, or if another comes first.
+    async fn grant_free(
+        &self,
+        request: &AcquireRequest,
+        inbox: u64,
+    ) -> Result<Option<AcquireReply>, LockError> {
+        let wanted = Wanted::of(request);
+        let values: [Parameter<'_>; 7] = [
+            (&wanted.name, Type::BYTEA),
+            (&wanted.lease_id, Type::BYTEA),
+            (&wanted.client, Type::INT8),
+            (&requests::bits(inbox), Type::INT8),
+            (&wanted.kind, Type::TEXT),
+            (&wanted.lease, Type::INT8),
+            (&wanted.metadata, Type::BYTEA),
+        ];
+        let ask = &self.statements.grant_free;
+        let rows = self.link.ask_about(Some(&request.name), ask, &values).await;
+        replies::granted(&rows?, request)
+    }
+
+    async fn acquire_in_general(
+        &self,
+        request: &AcquireRequest,
+        inbox: u64,
+    ) -> Result<AcquireReply, LockError> {
         let limit = self.capabilities.max_waiters;
         let wanted = Wanted::of(request);
         let rows = self
@@ -180,14 +231,7 @@ impl Inner {
             )
             .await;
         let reply = rows.and_then(|rows| replies::acquired(&rows, request, limit));
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_come_yet {
-            self.watches.forget(id);
-        }
-        self.sweep_now_and_then();
+        self.fast.note(request, &reply);
         reply
     }
 
@@ -238,14 +282,24 @@ impl Inner {
         } else if !self.link.has_store().await? {
             return Ok(ReleaseReply::NotHeld { revoked: None });
         }
+        let name = request.name.as_str().as_bytes();
+        let lease_id = &request.lease_id.as_bytes()[..];
+        if self.fast.forget(request.lease_id) && !request.ending.for_good {
+            let ask = &self.statements.release_alone;
+            let values: [Parameter<'_>; 2] = [(&name, Type::BYTEA), (&lease_id, Type::BYTEA)];
+            let rows = self.link.ask_about(Some(&request.name), ask, &values).await?;
+            if let Some(held_for) = replies::held_for(&rows)? {
+                return Ok(ReleaseReply::Released { held_for: Some(held_for) });
+            }
+        }
         let rows = self
             .link
             .ask_about(
                 Some(&request.name),
                 &self.statements.release,
                 &[
-                    (&request.name.as_str().as_bytes(), Type::BYTEA),
-                    (&&request.lease_id.as_bytes()[..], Type::BYTEA),
+                    (&name, Type::BYTEA),
+                    (&lease_id, Type::BYTEA),
                     (&requests::remembered(request.ending), Type::INT8),
                 ],
             )

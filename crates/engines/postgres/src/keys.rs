@@ -16,8 +16,10 @@ pub(crate) fn channel(inbox: u64) -> String {
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) acquire: String,
+    pub(crate) grant_free: String,
     pub(crate) renew: String,
     pub(crate) release: String,
+    pub(crate) release_alone: String,
     pub(crate) inspect: String,
     pub(crate) list: String,
     pub(crate) revoke: String,
@@ -40,10 +42,16 @@ impl Statements {
             }
             text + ")"
         };
+        // As a column, a number needs no table function.
+        let number = |verb: &str, arguments: usize| {
+            call(verb, arguments).replacen("select * from", "select", 1)
+        };
         Statements {
             acquire: call("acquire", 14),
+            grant_free: number("grant_free", 7),
             renew: call("renew", 6),
             release: call("release", 3),
+            release_alone: number("release_alone", 2),
             inspect: call("inspect", 2),
             list: call("list", 4),
             revoke: call("revoke", 4),

@@ -137,6 +137,20 @@ fn not_applied(kind: ErrorKind) -> LockError {
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
+/// Reads the token of a short grant; `None` if it granted nothing.
+pub(crate) fn granted(
+    rows: &[Row],
+    request: &AcquireRequest,
+) -> Result<Option<AcquireReply>, LockError> {
+    let Some(token) = one(rows)?.token("grant_free_1")? else { return Ok(None) };
+    Ok(Some(AcquireReply::Granted { token, left: request.hold.duration(), anchor: None }))
+}
+
+/// Reads how long a lease was held that a short release has ended; `None` if it ended none.
+pub(crate) fn held_for(rows: &[Row]) -> Result<Option<Duration>, LockError> {
+    one(rows)?.duration("release_alone_1")
+}
+
 /// Reads the reply to an acquire; `limit` is how many contenders may wait.
 pub(crate) fn acquired(
     rows: &[Row],

@@ -210,8 +210,8 @@ impl AdvisoryLock {
         }
     }
 
-    /// Requests the lock and its fencing token, in one round trip. A token is drawn only behind the
-    /// lock: a `case` has that order by definition.
+    /// Requests the lock and its fencing token: in one round trip, unless a block of tokens ends. A
+    /// token is drawn only behind the lock: a `case` has that order by definition.
     async fn ask_for(
         &self,
         session: &Session,
@@ -219,38 +219,58 @@ impl AdvisoryLock {
         wait: Option<Duration>,
     ) -> Result<Answer, LockError> {
         let options = &self.0.pool.options;
-        let draw = format!("{}.draw_1()", quoted(options.schema()));
-        let Some(wait) = wait else {
-            let function = sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared");
-            let (call, parameters) = self.0.key.call(function);
-            let ask = format!("select case when {call} then {draw} end");
-            return match session.ask(&ask, &parameters).await? {
-                Some(rows) => answer(&rows),
-                None => Ok(Answer::WithoutToken),
-            };
+        let function = match wait {
+            None => sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
+            Some(_) => sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared"),
         };
-        let function = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
         let (call, mut parameters) = self.0.key.call(function);
-        let (place, for_token) = (parameters.len() + 1, token_wait(options).as_millis());
-        let millis = wait.as_millis().clamp(1, i32::MAX as u128).to_string();
-        parameters.push((&millis, Type::TEXT));
-        // Each timeout is of this statement alone.
-        let limit =
-            |wait: &str| format!("pg_catalog.set_config('lock_timeout', {wait}, true) is not null");
-        let (for_lock, for_token) = (limit(&format!("${place}")), limit(&format!("'{for_token}'")));
+        let place = parameters.len() + 1;
+        let draw = session.draw(options.schema());
+        let millis = wait.map(|wait| wait.as_millis().clamp(1, i32::MAX as u128).to_string());
+        let number = match &millis {
+            None => format!("case when {call} then {} end", draw.number),
+            Some(millis) => {
+                parameters.push((millis, Type::TEXT));
+                // Each timeout is of this statement alone.
+                let limit = |wait: String| {
+                    format!("pg_catalog.set_config('lock_timeout', {wait}, true) is not null")
+                };
+                let for_lock = limit(format!("${place}"));
+                let for_token = limit(format!("'{}'", token_wait(options).as_millis()));
+                format!(
+                    "case when {for_lock} then case when {call}::pg_catalog.text is not null then \
+                     case when {for_token} then {} end end end",
+                    draw.number
+                )
+            }
+        };
         let ask = format!(
-            "select case when {for_lock} then \
-             case when {call}::pg_catalog.text is not null then \
-             case when {for_token} then {draw} end end end"
+            "select d.number, {} from (select {number} as number{}) d",
+            draw.counts, draw.from
         );
         if let Some(rows) = session.ask(&ask, &parameters).await? {
-            return answer(&rows);
+            return match answer(&rows)? {
+                Answer::WithoutToken => self.draw(session).await,
+                answer => Ok(answer),
+            };
+        }
+        if wait.is_none() {
+            return Ok(Answer::WithoutToken);
         }
         // A timeout in front of the lock, or of the token. A session keeps its lock over an error.
         match session.ask(HOLDS, &[]).await?.and_then(|rows| rows.first()?.try_get(0).ok()) {
             Some(true) => Ok(Answer::WithoutToken),
             Some(false) => Ok(Answer::Busy),
             None => Err(protocol("no answer about what the session holds")),
+        }
+    }
+
+    /// Draws a token for a session that holds the lock.
+    async fn draw(&self, session: &Session) -> Result<Answer, LockError> {
+        let schema = quoted(self.0.pool.options.schema());
+        match session.ask(&format!("select {schema}.draw_1(), true"), &[]).await? {
+            Some(rows) => answer(&rows),
+            None => Ok(Answer::WithoutToken),
         }
     }
 }
@@ -264,11 +284,16 @@ enum Answer {
     WithoutToken,
 }
 
+/// Reads a number, and whether it is a token.
 fn answer(rows: &[Row]) -> Result<Answer, LockError> {
-    match rows.first().map(|row| row.try_get(0)) {
-        Some(Ok(Some(number))) => as_token(number).map(Answer::Held),
-        Some(Ok(None)) => Ok(Answer::Busy),
-        _ => Err(protocol("no answer about the lock")),
+    let row = rows.first().ok_or_else(|| protocol("no answer about the lock"))?;
+    let odd = |_| protocol("the answer about the lock");
+    let number: Option<i64> = row.try_get(0).map_err(odd)?;
+    let counts: Option<bool> = row.try_get(1).map_err(odd)?;
+    match (number, counts) {
+        (Some(number), Some(true)) => as_token(number).map(Answer::Held),
+        (Some(_), _) => Ok(Answer::WithoutToken),
+        (None, _) => Ok(Answer::Busy),
     }
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{
-    BusyNames, Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff, LeaseRange, LockError,
+    Capabilities, Clock, ClockKind, ErrorKind, Expiry, HandOff, LeaseRange, LockError,
 };
+use holdline_net::fast_path::BusyNames;
 use tokio::sync::Mutex;
 
 use crate::client::Client;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    BusyNames, Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId,
-    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
+    LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
+use holdline_net::fast_path::BusyNames;
 use tokio::sync::Mutex;
 
 use crate::client::Client;

@@ -10,10 +10,11 @@ use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Capabilities, Certainty,
-    Clock, ClockKind, FastPath, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
-    Snapshot, Verbs,
+    Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
+use holdline_net::fast_path::FastPath;
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 

@@ -134,8 +134,8 @@ impl Session {
         }
     }
 
-    /// Returns how to draw a token here. The block is read before the wait for the lock, so it may be
-    /// an old one: then the number is above it.
+    /// Returns how to draw a token here. The block is read before the wait for the lock, so it may
+    /// be an old one: then the number is above it.
     pub(super) fn draw(&self, schema: &str) -> Draw {
         let schema = quoted(schema);
         if !self.has_blocks {

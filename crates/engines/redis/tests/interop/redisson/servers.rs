@@ -58,8 +58,8 @@ impl Servers {
             Servers::Sentinels(group) => group.url(),
             Servers::Cluster(cluster) => cluster.url(),
         };
-        // After a failover, a client that connects before the test has settled the new master grants
-        // nothing for the longest lease. No case has a longer one than `LONG`.
+        // After a failover, a client that connects before the test has settled the new master
+        // grants nothing for the longest lease. No case has a longer one than `LONG`.
         let longest = match self {
             Servers::Sentinels(_) => "&max_lease_duration_ms=30000&old_master_ms=0",
             _ => "",

@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{AcquireReply, AcquireRequest, LeaseId, LockError, LockName, Mode};
+use holdline_core::{AcquireReply, AcquireRequest, LeaseId, LockError, LockName, Mode};
+use parking_lot::Mutex;
 
 /// How many lease ids are remembered.
 const LEASES: usize = 4_096;
@@ -72,7 +72,7 @@ impl FastPath {
 
     /// Notes that the short request has granted a lease.
     pub fn granted(&self, lease_id: LeaseId) {
-        let mut leases = self.leases();
+        let mut leases = self.leases.lock();
         if leases.len() < LEASES {
             leases.insert(lease_id);
         }
@@ -81,7 +81,7 @@ impl FastPath {
     /// Forgets a lease; returns whether the short request had granted it, so that the short release
     /// is worth its trip.
     pub fn forget(&self, lease_id: LeaseId) -> bool {
-        self.leases().remove(&lease_id)
+        self.leases.lock().remove(&lease_id)
     }
 
     /// Notes the reply to a general request: whether the name was free. A claim says nothing about
@@ -91,11 +91,6 @@ impl FastPath {
             let is_busy = !matches!(reply, AcquireReply::Granted { .. });
             self.busy.note(&request.name, is_busy);
         }
-    }
-
-    fn leases(&self) -> MutexGuard<'_, HashSet<LeaseId>> {
-        // No panic leaves the set half changed.
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -16,46 +16,30 @@ do $$ begin
         execute 'create unlogged sequence if not exists @schema@.fence_next cache 1
             minvalue -9007199254740991 maxvalue 9007199254740991 start -9007199254740991';
         insert into @schema@.fence_block (below, last) values (0, 0) on conflict do nothing;
-        -- The statement of a lock does the first steps of `draw_1` itself.
+        -- The statement of a lock counts through the block itself, and calls `draw_block_1` at its end.
         grant usage on sequence @schema@.fence_next to public;
         grant select on sequence @schema@.fence to public;
         grant select on @schema@.fence_block to public;
     end if;
 end $$;
 
--- Draws a fencing token, larger than all that were drawn before, also by the lock table.
-create or replace function @schema@.draw_1()
+-- Draws a fencing token, larger than all that were drawn before, also by the lock table. A client calls
+-- it if `fence_next` works.
+create or replace function @schema@.draw_block_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
 declare
     block_size constant bigint := 4096;
     token bigint;
     b @schema@.fence_block;
 begin
-    if pg_catalog.current_setting('synchronous_standby_names') = '' then
-        select t.* into b from @schema@.fence_block t;
+    if pg_catalog.current_setting('synchronous_standby_names') <> '' then
+        return @schema@.draw_1();
     end if;
-    if b.last is null then
-        -- What is not flushed yet, the reservation too, is flushed by a message's commit, which also
-        -- waits for the standby. The position is read after the number is drawn.
-        token := nextval('@schema@.fence');
-        if pg_catalog.pg_current_wal_insert_lsn() > pg_catalog.pg_current_wal_flush_lsn()
-            or pg_catalog.current_setting('synchronous_standby_names') <> ''
-        then
-            perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
-        end if;
-        return token;
-    end if;
+    -- Behind the lock, another session may have reserved a block. A number from before the lock is not
+    -- used: that session may have set the counter back to before it.
+    select t.* into strict b from @schema@.fence_block t for update;
+    token := nextval('@schema@.fence_next');
     -- The block is the latest one only if nobody has drawn from `fence` since: this is read last.
-    token := nextval('@schema@.fence_next');
-    if token > b.below and token <= b.last
-        and pg_catalog.pg_sequence_last_value('@schema@.fence') = b.last
-    then
-        return token;
-    end if;
-    -- Behind the lock, another session may have reserved a block. The number above is not used: that
-    -- session may have set the counter back to before it.
-    select t.* into b from @schema@.fence_block t for update;
-    token := nextval('@schema@.fence_next');
     if token > b.below and token <= b.last
         and pg_catalog.pg_sequence_last_value('@schema@.fence') = b.last
     then
@@ -84,6 +68,23 @@ begin
         b.last := token;
     end if;
     update @schema@.fence_block t set below = b.below, last = b.last;
+    return token;
+end
+$$;
+
+-- The same without blocks. What is not flushed yet, the reservation too, is flushed by a message's
+-- commit, which also waits for the standby: that may be behind our own disk. If all has been flushed, by
+-- somebody's commit, nothing is written. The position is read after the number is drawn.
+create or replace function @schema@.draw_1()
+returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
+declare
+    token bigint := nextval('@schema@.fence');
+begin
+    if pg_catalog.pg_current_wal_insert_lsn() > pg_catalog.pg_current_wal_flush_lsn()
+        or pg_catalog.current_setting('synchronous_standby_names') <> ''
+    then
+        perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
+    end if;
     return token;
 end
 $$;

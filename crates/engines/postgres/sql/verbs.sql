@@ -571,7 +571,7 @@ begin
     if floor > last or (floor = last and not drawn) then
         perform setval('@schema@.fence', floor);
     else
-        -- The block of advisory locks (`draw_1`) may have smaller numbers, and is over with this.
+        -- The block of advisory locks (`draw_block_1`) may have smaller numbers, and is over with this.
         perform nextval('@schema@.fence');
     end if;
 end $$;

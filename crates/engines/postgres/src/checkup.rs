@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::hints::Watches;
-use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
+use holdline_core::{Certainty, Checkup, Clock, ErrorKind, Finding, LockError};
 use tokio_postgres::types::Type;
 
 use crate::error::{ENGINE, protocol};
@@ -290,7 +290,22 @@ async fn sequence(link: &Link, schema: &str) -> Finding {
                 .fail(format!("ALTER SEQUENCE {full_name} SET {wanted}"));
         }
     }
-    Finding::ok("sequence", SEQUENCE, "no cache")
+    let name = format!("{}.fence_next", quoted(schema));
+    let ask = "select pg_catalog.pg_sequence_last_value($1::pg_catalog.text::pg_catalog.regclass) \
+        where pg_catalog.to_regclass($1::pg_catalog.text) is not null";
+    match link.ask(ask, &[(&name, Type::TEXT)]).await {
+        Err(error) if error.certainty() == Certainty::NotApplied => Finding::ok(
+            "sequence",
+            SEQUENCE,
+            format!("fence_next cannot be read: {error}"),
+        )
+        .warn(format!(
+            "advisory locks work, and flush more tokens. DROP SEQUENCE {name}; CREATE UNLOGGED \
+                 SEQUENCE {name} MINVALUE -9007199254740991 MAXVALUE 9007199254740991 START \
+                 -9007199254740991; GRANT USAGE ON SEQUENCE {name} TO PUBLIC"
+        )),
+        _ => Finding::ok("sequence", SEQUENCE, "no cache"),
+    }
 }
 
 /// Whether this role may append to the audit trail and read it.

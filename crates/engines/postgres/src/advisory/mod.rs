@@ -268,7 +268,7 @@ impl AdvisoryLock {
     /// Draws a token for a session that holds the lock.
     async fn draw(&self, session: &Session) -> Result<Answer, LockError> {
         let schema = quoted(self.0.pool.options.schema());
-        match session.ask(&format!("select {schema}.draw_1(), true"), &[]).await? {
+        match session.ask(&format!("select {schema}.draw_block_1(), true"), &[]).await? {
             Some(rows) => answer(&rows),
             None => Ok(Answer::WithoutToken),
         }

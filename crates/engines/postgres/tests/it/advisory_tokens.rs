@@ -1,7 +1,7 @@
 //! Fencing tokens of advisory locks are flushed before they are given out, and not more often.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use holdline_core::{ErrorKind, FencingToken, Operation, Verbs};
@@ -10,9 +10,11 @@ use holdline_services::{PostgresConfig, PostgresServer};
 use tokio::task::JoinSet;
 
 use crate::advisory::{LONG, await_nothing, lock, lock_at, waiting_renewals};
+use crate::checkup::look;
 use crate::support::{engine, eventually, request, sign_in, take};
 
-const DRAW: &str = "select holdline.draw_1()";
+/// What a lock calls when a block ends.
+const DRAW: &str = "select holdline.draw_block_1()";
 
 /// Locks and releases; returns the token.
 async fn draw(lock: &AdvisoryLock) -> u64 {
@@ -61,19 +63,22 @@ async fn without_blocks_tokens_grow_and_most_write_nothing() {
 async fn a_token_is_larger_than_each_that_was_drawn_before_it_began() {
     let server = PostgresServer::start(PostgresConfig::default());
     draw(&lock(&server, 1)).await;
-    let largest = Arc::new(AtomicI64::new(0));
+    let largest = Arc::new(AtomicU64::new(0));
     let mut sessions = JoinSet::new();
     for session in 0..8 {
-        let (client, largest) = (sign_in(server.address(), "postgres").await, largest.clone());
+        let (lock, largest) = (lock(&server, session), largest.clone());
+        let client = sign_in(server.address(), "postgres").await;
         sessions.spawn(async move {
-            let advisory = client.prepare(DRAW).await.expect("prepared");
             let row = client.prepare("select nextval('holdline.fence')").await.expect("prepared");
             let mut drawn = Vec::new();
             for round in 0..1_500 {
                 let before = largest.load(Ordering::SeqCst);
-                let is_row = session == 0 && round % 500 == 499;
-                let statement = if is_row { &row } else { &advisory };
-                let token: i64 = client.query_one(statement, &[]).await.expect("drawn").get(0);
+                let token = if session == 0 && round % 500 == 499 {
+                    let token: i64 = client.query_one(&row, &[]).await.expect("drawn").get(0);
+                    u64::try_from(token).expect("positive")
+                } else {
+                    draw(&lock).await
+                };
                 assert!(token > before, "{token} after {before}");
                 largest.fetch_max(token, Ordering::SeqCst);
                 drawn.push(token);
@@ -81,11 +86,37 @@ async fn a_token_is_larger_than_each_that_was_drawn_before_it_began() {
             drawn
         });
     }
-    let mut all: Vec<i64> = sessions.join_all().await.concat();
+    let mut all: Vec<u64> = sessions.join_all().await.concat();
     let count = all.len();
     all.sort_unstable();
     all.dedup();
     assert_eq!(all.len(), count, "a token came twice");
+}
+
+/// As in a standby that was promoted before it had written the sequence to its disk.
+#[tokio::test]
+async fn with_a_damaged_counter_tokens_grow_and_doctor_says_so() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let lock = lock(&server, 1);
+    let before = draw(&lock).await;
+    let path = server.sql(
+        "select setting || '/' || pg_relation_filepath('holdline.fence_next') \
+        from pg_settings where name = 'data_directory'",
+    );
+    server.shutdown();
+    std::fs::write(&path[0], [0; 8_192]).expect("overwritten");
+    server.restart();
+    assert!(draw(&lock).await > before);
+    let found = look(&server.url()).await;
+    let sequence = found.findings().iter().find(|one| one.check() == "sequence").expect("checked");
+    assert!(sequence.found().contains("bad magic number"), "{sequence:?}");
+    // The remedy.
+    let fix =
+        sequence.fix().and_then(|fix| fix.split_once("tokens. ")).expect("a fix").1.to_owned();
+    server.sql(&fix);
+    let again = lock_at(&waiting_renewals(&server.url()), 1);
+    assert!(draw(&again).await > before);
+    assert!(quiet_draws(&server, &again).await > 58, "blocks again");
 }
 
 #[tokio::test]

@@ -29,6 +29,8 @@ use crate::options::{Address, RedisOptions};
 /// Pauses before a call that was not carried out is repeated.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// With less time left than this, it is not repeated.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(5);
 /// How many redirections a call follows without a pause.
 const MAX_HOPS: u32 = 3;
 /// How long beyond the time limit of an attempt to connect its own error is waited for.
@@ -193,10 +195,14 @@ impl ClusterRouter {
         let end = shared.clock.now().after(request.deadline);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut hops = 0;
-        let mut last_error = None;
+        let mut last_error: Option<LockError> = None;
         loop {
-            if shared.clock.now() >= end {
-                return Err(last_error.unwrap_or_else(|| no_reply(request.deadline)));
+            let now = shared.clock.now();
+            match &last_error {
+                // The request was not applied. Sent without time for its reply, it might be.
+                Some(error) if now.after(SHORTEST_ATTEMPT) >= end => return Err(error.clone()),
+                None if now >= end => return Err(no_reply(request.deadline)),
+                _ => {}
             }
             let mut version = shared.version.subscribe();
             let error = match shared.owner(request.slot).await? {

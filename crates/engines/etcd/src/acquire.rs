@@ -1,5 +1,6 @@
 //! Acquiring: a fresh request, a repeated request, and the answers for each state of the queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
@@ -12,13 +13,14 @@ use tokio::join;
 
 use crate::error::{ENGINE, RequestError, not_applied, protocol, unavailable};
 use crate::held::Held;
+use crate::keys::KeyEnd;
 use crate::ops::{
     Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, nested, none_since,
     put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue};
-use crate::sessions::SessionKey;
+use crate::sessions::{Session, SessionKey};
 use crate::store::{self, Store, described, record, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
@@ -54,12 +56,13 @@ impl Store {
         {
             return Ok(reply);
         }
+        let used = known.as_ref().and_then(|held| held.number.clone());
         if (known.is_some() || request.known)
             && let Some(reply) = self.ask_again(request, known).await?
         {
             return Ok(reply);
         }
-        self.ask_fresh(request).await
+        self.ask_fresh(request, used).await
     }
 
     /// The usual claim, which reads one key: the first key of the queue is this contender's.
@@ -70,7 +73,9 @@ impl Store {
     /// it holds the name, and it stays the holder for as long as it exists, because new keys are
     /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
     /// holder. So the lease must be known to last, which the leader has confirmed before, and no
-    /// other process may have the lease id: that one could have released it.
+    /// other process may have the lease id: that one could have released it. And the key must be
+    /// the one that was made for this request, which its create revision shows: a member that lags
+    /// may show the same key from when another request had it.
     async fn claim(
         &self,
         request: &AcquireRequest,
@@ -90,9 +95,9 @@ impl Store {
         let first = RangeRequest { keys_only: true, serializable, ..first };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
+        let queue = queue::read_keys(&self.layout, name, reply.kvs, Some((id, &held.key)))?;
         let Some((entry, None)) = queue.find(id) else { return Ok(None) };
-        if entry.mode() != request.mode {
+        if entry.mode() != request.mode || entry.kv.create_revision != held.created {
             return Ok(None);
         }
         self.learn(name, id, &queue, revision)?;
@@ -118,14 +123,18 @@ impl Store {
         let mut answers = self.read(parts).await?;
         let marks = store::marks(&answers.keys()?);
         let first = answers.keys()?;
-        let queue = queue::read_keys(&self.layout, name, answers.keys()?)?;
+        let own = held.as_ref().map(|held| (id, held.key.as_slice()));
+        let queue = queue::read_keys(&self.layout, name, answers.keys()?, own)?;
         let own = if held.is_some() { answers.keys()?.pop() } else { None };
-        let (Some(held), Some(own)) = (held, own) else {
+        let own = own.map(|kv| Ok::<_, LockError>((record(&kv.value)?, kv))).transpose()?;
+        // The key of another lease id is as good as none.
+        let own = own.filter(|(record, _)| record.lease_id.is_none_or(|other| other == id));
+        let (Some(held), Some((record, _))) = (held, own) else {
             self.held.forget(name, id);
             marks.check(ENGINE)?;
             return Ok(request.known.then_some(AcquireReply::Unknown));
         };
-        let asked = record(&own.value)?.asked;
+        let asked = record.asked;
         let mode = queue.find(id).map(|(entry, _)| entry.mode());
         if (mode, asked) != (Some(request.mode), request.hold) {
             let message = "was asked before with another mode or lease; draw a new lease id";
@@ -139,14 +148,26 @@ impl Store {
         }
     }
 
-    async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+    /// `used`: the number of the key that an earlier request under this lease id may still make.
+    async fn ask_fresh(
+        &self,
+        request: &AcquireRequest,
+        used: Option<(u32, Arc<Session>)>,
+    ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
             let session = self.sessions.obtain(key).await?;
-            let own = self.layout.contender(name, id, request.mode, session.lease);
+            let number = match (key, &used) {
+                (SessionKey::Lease(..), _) => None,
+                (_, Some((number, of))) if Arc::ptr_eq(of, &session) => Some(*number),
+                _ => Some(session.take_number(name)),
+            };
+            let end = number.map_or(KeyEnd::LeaseId(id), KeyEnd::Number);
+            let own = self.layout.contender(name, end, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
+            held.number = number.map(|number| (number, session.clone()));
             (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
@@ -160,12 +181,12 @@ impl Store {
                 (Err(failure), _) => {
                     let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
-                        self.held.forget(name, id);
+                        self.forget_fresh(name, id, used.is_some());
                     }
                     return Err(error);
                 }
                 (Ok(Entered::Refused(reply)), _) => {
-                    self.held.forget(name, id);
+                    self.forget_fresh(name, id, used.is_some());
                     return Ok(reply);
                 }
                 (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
@@ -174,6 +195,14 @@ impl Store {
             }
         }
         Err(unavailable("the session ends again and again", Certainty::NotApplied))
+    }
+
+    /// Forgets a lease id whose request was not applied. An earlier request may be in flight.
+    fn forget_fresh(&self, name: &LockName, id: LeaseId, was_used: bool) {
+        match was_used {
+            true => self.held.forget(name, id),
+            false => self.held.forget_whole(name, id),
+        }
     }
 
     /// Answers for a key that exists now.
@@ -195,7 +224,8 @@ impl Store {
                 let token = holdline_core::FencingToken::new(number)
                     .map_err(|_| protocol(format!("the revision {revision} is no token")))?;
                 self.held.update(name, id, |held| {
-                    (held.token, held.written, held.read_at) = (Some(token), revision, revision);
+                    (held.token, held.created) = (Some(token), revision);
+                    (held.written, held.read_at) = (revision, revision);
                 });
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
@@ -259,8 +289,10 @@ impl Store {
         lease: i64,
     ) -> Result<Entered, RequestError> {
         let name = &request.name;
-        let value = Record::new(request.hold, &request.metadata).to_bytes();
-        let put = put(own.to_vec(), value, lease);
+        let mut record = Record::new(request.hold, &request.metadata);
+        let is_numbered = !matches!(request.hold, Hold::Detached(_));
+        record.lease_id = is_numbered.then_some(request.lease_id);
+        let put = put(own.to_vec(), record.to_bytes(), lease);
         let free =
             vec![empty(self.layout.queue(name)), empty(self.layout.marks(name, request.lease_id))];
         if !self.busy.is_busy(name) {
@@ -347,7 +379,8 @@ impl Store {
     ) -> Result<Entered, RequestError> {
         answers.done()?;
         let revision = answers.revision;
-        match queue::read_keys(&self.layout, &request.name, answers.keys()?) {
+        let own_key = Some((request.lease_id, own));
+        match queue::read_keys(&self.layout, &request.name, answers.keys()?, own_key) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
                 self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
@@ -364,7 +397,7 @@ impl Store {
             let message = format!("a key could not be deleted again: {}", failure.into_error());
             unavailable(message, Certainty::Unknown)
         })?;
-        self.held.forget(name, id);
+        self.held.forget_whole(name, id);
         Ok(())
     }
 
@@ -379,7 +412,7 @@ impl Store {
         }
         store::marks(&answers.keys()?).check(ENGINE)?;
         let first = queue::read(&self.layout, &request.name, answers.keys()?)?;
-        let queue = queue::read_keys(&self.layout, &request.name, answers.keys()?)?;
+        let queue = queue::read_keys(&self.layout, &request.name, answers.keys()?, None)?;
         let Some(holder) = first.holders().first() else { return Ok(None) };
         queue.check_mode(ENGINE, request.mode)?;
         if request.queue || queue.admits(request.mode) {

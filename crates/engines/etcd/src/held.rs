@@ -2,6 +2,9 @@
 //!
 //! - H1: a lease id is recorded before its request is sent, so that a release finds its key.
 //! - H2: it is forgotten when the store has answered that it has no key for it.
+//! - H3: the number of its key is free again when the store has confirmed that nothing of it is
+//!   left, and that nothing can come: its key was deleted, never made, or is barred by a mark.
+//!   Otherwise the number stays in use for as long as the session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +21,11 @@ const SWEEP: usize = 1_024;
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) key: Vec<u8>,
+    /// The number in the key, and the session that it is of.
+    pub(crate) number: Option<(u32, Arc<Session>)>,
     pub(crate) session: Arc<Session>,
+    /// The revision that made the key; 0 if it is not known.
+    pub(crate) created: i64,
     /// The token, once the name is known to be held. It stays held for as long as the key exists.
     pub(crate) token: Option<FencingToken>,
     /// The hold of the first request, if known.
@@ -40,7 +47,9 @@ impl Held {
     pub(crate) fn new(key: Vec<u8>, session: Arc<Session>) -> Held {
         Held {
             key,
+            number: None,
             session,
+            created: 0,
             token: None,
             asked: None,
             terms: None,
@@ -82,5 +91,13 @@ impl HeldIds {
 
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
         self.0.lock().remove(&(id, name.clone()));
+    }
+
+    /// Forgets a lease id of which nothing is left (H3).
+    pub(crate) fn forget_whole(&self, name: &LockName, id: LeaseId) {
+        let held = self.0.lock().remove(&(id, name.clone()));
+        if let Some((number, session)) = held.and_then(|held| held.number) {
+            session.free_number(name, number);
+        }
     }
 }

@@ -17,7 +17,7 @@ use tokio::join;
 
 use crate::error::{RequestError, unavailable};
 use crate::held::Held;
-use crate::ops::{all_of, get, key_alone, key_value, keys_of, put, written_at};
+use crate::ops::{all_of, get, key_alone, key_value, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
 use crate::queue::{self, Queue};
 use crate::sessions::{Session, SessionKey};
@@ -30,7 +30,8 @@ const ATTEMPTS: usize = 5;
 
 /// What the first read has shown for one request.
 enum Observed {
-    /// The key, and whether the key that blocks it still exists.
+    /// The key, and whether the key that blocks it still exists. The same key may have been made
+    /// again since, behind it.
     SessionKey { kv: Option<KeyValue>, blocked: bool },
     /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
@@ -77,19 +78,25 @@ impl Store {
                     let own = get(key_alone(held.key.clone()));
                     vec![Some(own), blocker.map(|key| get(key_alone(key.clone())))]
                 }
-                None => vec![Some(get(keys_of(self.layout.queue(&request.name))))],
+                None => vec![Some(get(all_of(self.layout.queue(&request.name))))],
             });
             let mut answers = self.read(parts.flatten().collect()).await?;
             for (request, held) in pairs {
                 observed.push(match held {
                     Some(held) => {
                         let kv = answers.keys()?.pop();
-                        let blocked = held.blocker().is_some() && !answers.keys()?.is_empty();
+                        let blocker = match held.blocker() {
+                            Some(_) => answers.keys()?.pop(),
+                            None => None,
+                        };
+                        let blocked = kv.as_ref().zip(blocker).is_some_and(|(own, blocker)| {
+                            blocker.create_revision < own.create_revision
+                        });
                         Observed::SessionKey { kv, blocked }
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Observed::Queue(queue::read_keys(&self.layout, &request.name, kvs))
+                        Observed::Queue(queue::read(&self.layout, &request.name, kvs))
                     }
                 });
             }
@@ -110,9 +117,7 @@ impl Store {
             (Observed::SessionKey { kv, blocked }, Some(held)) => (held, kv, blocked),
             (Observed::Queue(queue), _) => match queue?.find(id) {
                 Some((entry, _)) => {
-                    let Some(held) = self.adopt(&request.name, id, entry).await? else {
-                        return self.missing(request).await;
-                    };
+                    let held = self.adopt(&request.name, id, entry);
                     self.sessions.keep(&held.session).await.or_else(or_gone)?;
                     (held, Some(entry.kv.clone()), false)
                 }
@@ -137,7 +142,7 @@ impl Store {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
         if held.token.is_none() {
-            let (queue, revision) = self.queue(&request.name).await?;
+            let (queue, revision) = self.queue(&request.name, (id, &held.key)).await?;
             self.learn(&request.name, id, &queue, revision)?;
             match queue.find(id) {
                 None => return self.missing(request).await,

@@ -4,6 +4,7 @@ use holdline_core::{
     AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
 };
 use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::{Contender, contender, engine, hint, until};
@@ -226,4 +227,68 @@ async fn requests_of_other_processes_are_found_on_every_version() {
         there.let_go().await;
         assert_eq!(keys(&server), Vec::<String>::new());
     }
+}
+
+/// A deleted key stays in the server's index until a compaction, and each request passes it.
+#[tokio::test]
+async fn a_client_uses_its_keys_again() {
+    let (server, engine) = server().await;
+    let client = contender(&engine, "a").request.client;
+    let next = || {
+        let mut next = contender(&engine, "a");
+        next.request.client = client;
+        next
+    };
+    let mut used = BTreeSet::new();
+    for _ in 0..5 {
+        let (mut holder, mut waiter, mut leaving) = (next(), next(), next());
+        holder.take().await;
+        waiter.queue().await;
+        leaving.queue().await;
+        used.extend(keys(&server));
+        assert_eq!(leaving.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
+        holder.let_go().await;
+        waiter.take().await;
+        assert!(matches!(holder.renew(Purpose::Wait).await, Ok(RenewReply::Unknown)));
+        waiter.let_go().await;
+    }
+    // Three contenders at once, and no more.
+    let numbers: Vec<_> = used.iter().filter_map(|key| key.rsplit('.').next()).collect();
+    assert_eq!(numbers, ["0", "1", "2"], "{used:?}");
+}
+
+/// The queue heartbeat compares revisions: the key of the holder before it exists again.
+#[tokio::test]
+async fn a_holder_that_asks_again_blocks_nobody_before_it() {
+    let (_server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a");
+    holder.take().await;
+    waiter.queue().await;
+    holder.let_go().await;
+    let mut again = contender(&engine, "a");
+    again.request.client = holder.request.client;
+    again.queue().await;
+    assert!(matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+    waiter.take().await;
+    waiter.let_go().await;
+    again.take().await;
+}
+
+/// What was lost is no number for the next request: the key may come, or is another's.
+#[tokio::test]
+async fn the_key_of_a_lost_grant_is_not_used_again() {
+    let (server, engine) = server().await;
+    let mut lost = contender(&engine, "a");
+    lost.take().await;
+    let key = keys(&server).remove(0);
+    server.ctl(&["del", &key]);
+    let mut next = contender(&engine, "a");
+    next.request.client = lost.request.client;
+    next.take().await;
+    assert_ne!(keys(&server), [key]);
+    assert!(matches!(lost.keep().await, Ok(RenewReply::Unknown)));
+    let reply = lost.release(false).await.expect("a reply");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
 }

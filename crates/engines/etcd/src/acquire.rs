@@ -19,9 +19,9 @@ use crate::ops::{
     put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Queue, record};
 use crate::sessions::{Session, SessionKey};
-use crate::store::{self, Store, described, record, token};
+use crate::store::{self, Store, described, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
 const ATTEMPTS: usize = 8;

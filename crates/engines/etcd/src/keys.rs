@@ -33,7 +33,7 @@ pub(crate) struct Layout {
 /// A range of keys: from the first up to the second, exclusive.
 pub(crate) type Span = (Vec<u8>, Vec<u8>);
 
-/// What tells a key from the other keys of its etcd lease.
+/// The end of a key, which the other keys of its etcd lease do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyEnd {
     /// A number, which is used again when the key was deleted.

@@ -3,12 +3,11 @@
 //! [`SequencedQueue`] decides which contenders hold the name.
 
 use holdline_core::sequenced_queue::Contender;
-use holdline_core::{LeaseId, LockError, LockName, Mode, SequencedQueue};
+use holdline_core::{LeaseId, LockError, LockName, Mode, Record, SequencedQueue};
 
 use crate::error::foreign;
 use crate::keys::{Layout, ParsedKey};
 use crate::proto::KeyValue;
-use crate::store::record;
 
 /// One key of a queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +54,15 @@ pub(crate) fn read(
     Ok(Queue::new(entries))
 }
 
+/// Reads the record at a key.
+///
+/// # Errors
+/// `Foreign`: the value is no record.
+pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
+    let found = "a key of the form that Holdline uses has a value that this version cannot read";
+    Record::from_bytes(value).ok_or_else(|| foreign(found))
+}
+
 /// Returns the lease id in a record.
 fn lease_id_in(value: &[u8]) -> Result<LeaseId, LockError> {
     record(value)?.lease_id.ok_or_else(|| foreign("a record has no lease id"))
@@ -83,8 +91,8 @@ pub(crate) fn read_keys(
     Ok(Queue::new(entries))
 }
 
-/// Parses and sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`, possibly
-/// that the server did not return it.
+/// Parses and sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`,
+/// possibly that the server did not return it.
 fn parsed(
     layout: &Layout,
     name: &LockName,
@@ -115,7 +123,7 @@ fn parsed(
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{Hold, Metadata, Record};
+    use holdline_core::{Hold, Metadata};
 
     use super::*;
     use crate::keys::KeyEnd;
@@ -128,7 +136,7 @@ mod tests {
     #[test]
     fn the_record_names_the_contender_of_a_numbered_key() {
         let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
-        let (own, other) = ([1, 2].map(|byte| LeaseId::from_bytes([byte; 16]))).into();
+        let [own, other] = [1, 2].map(|byte| LeaseId::from_bytes([byte; 16]));
         let key = layout.contender(&name, KeyEnd::Number(0), Mode::Exclusive, 7);
         let mut record = Record::new(Hold::Live, &Metadata::default());
         let kv = |record: &Record| KeyValue {

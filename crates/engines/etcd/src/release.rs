@@ -8,8 +8,8 @@ use crate::ops::{
     Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
 };
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey};
-use crate::store::{self, Store, record};
+use crate::queue::{self, OwnKey, record};
+use crate::store::{self, Store};
 
 /// How often a release is tried while an operator changes the grant's record.
 const ATTEMPTS: usize = 8;

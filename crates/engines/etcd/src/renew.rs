@@ -19,9 +19,9 @@ use crate::error::{RequestError, unavailable};
 use crate::held::Held;
 use crate::ops::{all_of, get, key_alone, key_value, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Queue, record};
 use crate::sessions::{Session, SessionKey};
-use crate::store::{self, Store, record};
+use crate::store::{self, Store};
 
 /// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;

@@ -13,12 +13,12 @@ use holdline_net::fast_path::BusyNames;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
-use crate::error::{RequestError, foreign, protocol};
+use crate::error::{RequestError, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, ParsedKey};
 use crate::ops::{Answers, all_of, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey, Queue, QueueEntry};
+use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
 use crate::sessions::{Session, Sessions};
 use crate::watcher::{Before, Wanted, Watcher};
 
@@ -206,15 +206,6 @@ pub(crate) fn described(
         left,
         metadata: metadata_of(entry, record),
     })
-}
-
-/// Reads the record at a key.
-///
-/// # Errors
-/// `Foreign`: the value is no record.
-pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
-    let found = "a key of the form that Holdline uses has a value that this version cannot read";
-    Record::from_bytes(value).ok_or_else(|| foreign(found))
 }
 
 /// Returns the record at a key; `None` for Go's, which have none.

@@ -129,8 +129,15 @@ fn dispatch(cli: &Cli, console: &Console) -> Outcome {
 
 fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
     let url_flag = match verb {
-        Verb::Explain(arguments) if arguments.url.is_some() => arguments.url.clone(),
-        Verb::Doctor(arguments) if arguments.url.is_some() => arguments.url.clone(),
+        Verb::Explain(verbs::explain::ExplainArgs { url: Some(_) })
+        | Verb::Doctor(verbs::doctor::DoctorArgs { url: Some(_) })
+            if !global.url.is_empty() =>
+        {
+            let message = "--url: the engine is given twice";
+            return Err(Failure::usage(message).fix("give the URL once, with or without --url"));
+        }
+        Verb::Explain(verbs::explain::ExplainArgs { url: Some(url) })
+        | Verb::Doctor(verbs::doctor::DoctorArgs { url: Some(url) }) => Some(url.clone()),
         #[cfg(feature = "server")]
         Verb::Serve(_) => named_urls::default_url(&global.url),
         #[cfg(feature = "top")]

@@ -10,6 +10,7 @@ use holdline_core::{
     Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
     WaiterView,
 };
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::console::Console;
@@ -138,6 +139,13 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 pub(crate) fn unix_millis(left: Duration) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     millis(now.saturating_add(left))
+}
+
+/// Returns a time in UTC, to the second, such as `2027-01-31T08:00:00Z`.
+pub(crate) fn moment(at: SystemTime) -> String {
+    let written = Timestamp::try_from(at).map(|at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    // Only a time thousands of years away cannot be written.
+    written.unwrap_or_else(|_| format!("{:?}", at.duration_since(UNIX_EPOCH).unwrap_or_default()))
 }
 
 /// Returns a time of day in UTC.
@@ -289,5 +297,7 @@ mod tests {
     fn times_of_day_are_of_utc() {
         let at = UNIX_EPOCH + Duration::from_secs(86_400 * 3 + 3_600 * 13 + 60 * 5 + 9);
         assert_eq!(time_of_day(at), "13:05:09Z");
+        assert_eq!(moment(at), "1970-01-04T13:05:09Z");
+        assert_eq!(moment(UNIX_EPOCH + Duration::from_millis(u64::MAX)), "18446744073709551.615s");
     }
 }

@@ -3,16 +3,17 @@
 //! A server has one `App` for each store. They share access, limits, metrics and the end; each has
 //! sessions and events of its own.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use holdline::{AuditFile, Client};
-use holdline_core::{Engine, LeaseId};
-use parking_lot::RwLock;
+use holdline_core::{Engine, LeaseId, LockName};
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Access;
+use crate::access::{Access, Identity};
 use crate::config::LimitsConfig;
-use crate::events::Events;
+use crate::events::{Event, Events, What};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
@@ -25,6 +26,29 @@ pub const DEFAULT_STORE: &str = "default";
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
+/// How many leases that ended are remembered.
+const ENDED: usize = 4_096;
+
+/// The leases that were released through this server, or that it has reported as lost: a renewal
+/// that comes later loses nothing.
+#[derive(Default)]
+pub(crate) struct EndedLeases(Mutex<(HashSet<LeaseId>, VecDeque<LeaseId>)>);
+
+impl EndedLeases {
+    /// Remembers the end of a lease; returns whether it was unknown.
+    fn note(&self, id: LeaseId) -> bool {
+        let (ids, order) = &mut *self.0.lock();
+        let is_new = ids.insert(id);
+        if is_new {
+            order.push_back(id);
+            if order.len() > ENDED {
+                order.pop_front().map(|oldest| ids.remove(&oldest));
+            }
+        }
+        is_new
+    }
+}
+
 pub(crate) struct Inner {
     /// The name of the store in paths and rights.
     pub(crate) store: String,
@@ -33,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) hosts: Arc<RwLock<Arc<Hosts>>>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) sessions: Sessions,
+    pub(crate) ended: EndedLeases,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     /// Where records go that the store does not keep.
@@ -66,6 +91,7 @@ impl App {
                 hosts: hosts.clone(),
                 limits: limits.clone(),
                 sessions: Sessions::new(sessions),
+                ended: EndedLeases::default(),
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
                 audit_file: audit_file.clone(),
@@ -89,6 +115,20 @@ impl App {
         self.client.engine()
     }
 
+    /// Reports that a lease is lost, unless its end is known.
+    pub(crate) fn lost(&self, name: &LockName, id: LeaseId, identity: &Identity) {
+        if self.ended.note(id) {
+            self.metrics.lost(&self.store);
+            self.events.publish(Event::of(What::Lost, name).lease(id).by(identity));
+        }
+    }
+
+    /// Reports that a lease was released.
+    pub(crate) fn released(&self, name: &LockName, id: LeaseId, identity: &Identity) {
+        self.ended.note(id);
+        self.events.publish(Event::of(What::Released, name).lease(id).by(identity));
+    }
+
     /// Draws an id that nobody can guess.
     pub(crate) fn draw_id(&self) -> LeaseId {
         self.client.draw_lease_id()
@@ -100,5 +140,23 @@ impl std::ops::Deref for App {
 
     fn deref(&self) -> &Inner {
         &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_lease_is_news_once_and_the_oldest_are_forgotten() {
+        let ended = EndedLeases::default();
+        let id = |number: u128| LeaseId::from_bytes(number.to_le_bytes());
+        assert!(ended.note(id(0)));
+        assert!(!ended.note(id(0)));
+        let many = ENDED as u128;
+        assert!((1..=many).all(|number| ended.note(id(number))));
+        assert!(ended.note(id(0)), "the oldest one");
+        assert!(!ended.note(id(many)));
+        assert_eq!(ended.0.lock().0.len(), ENDED);
     }
 }

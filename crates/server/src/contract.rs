@@ -109,9 +109,7 @@ pub(crate) async fn renew(
     let replies = app.engine().renew(&lines).await;
     for (line, reply) in lines.iter().zip(&replies) {
         if let (Purpose::Keep(_), Ok(RenewReply::Unknown)) = (line.purpose, reply) {
-            app.metrics.lost(&app.store);
-            let event = Event::of(What::Lost, &line.name).lease(line.lease_id);
-            app.events.publish(event.by(&identity));
+            app.lost(&line.name, line.lease_id, &identity);
         }
     }
     Ok(Json(Outcome::Ok(replies.into_iter().map(outcome).collect())))
@@ -126,8 +124,7 @@ pub(crate) async fn release(
     identity.may_on(Right::Lock, request.name.as_str())?;
     let reply = app.engine().release(&request).await;
     if let Ok(ReleaseReply::Released { .. }) = &reply {
-        let event = Event::of(What::Released, &request.name).by(&identity);
-        app.events.publish(event.lease(request.lease_id));
+        app.released(&request.name, request.lease_id, &identity);
     }
     answer(reply)
 }

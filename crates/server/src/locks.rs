@@ -131,8 +131,7 @@ pub(crate) async fn renew(
         Err(error) => {
             let problem = Problem::from(error);
             if problem.kind() == "lost" {
-                app.metrics.lost(&app.store);
-                app.events.publish(Event::of(What::Lost, &name).lease(id).by(&identity));
+                app.lost(&name, id, &identity);
             }
             Err(problem)
         }
@@ -175,7 +174,7 @@ pub(crate) async fn release_by_id(
     // A request under the id may still be on its way, through a proxy or another server.
     match app.client.give_up_by_id(name, id).await? {
         ReleaseOutcome::Released { confirmed: true, .. } | ReleaseOutcome::Nested { .. } => {
-            app.events.publish(Event::of(What::Released, name).lease(id).by(identity));
+            app.released(name, id, identity);
             Ok(())
         }
         ReleaseOutcome::Lost { reason } => Err(Problem::lost(&reason)),

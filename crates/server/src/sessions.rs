@@ -19,7 +19,6 @@ use utoipa::ToSchema;
 
 use crate::access::{Identity, Right};
 use crate::app::App;
-use crate::events::{Event, What};
 use crate::input::{Body, lease_id, lock_name};
 use crate::json::Json;
 use crate::locks::{DONE, release_by_id};
@@ -338,8 +337,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         };
         if state == LeaseState::Lost {
             app.sessions.forget(&entry.0, entry.1);
-            app.metrics.lost(&app.store);
-            app.events.publish(Event::of(What::Lost, &entry.0).lease(entry.1).by(identity));
+            app.lost(&entry.0, entry.1, identity);
         }
         let (name, lease_id) = (entry.0.as_str().to_owned(), entry.1.to_hex());
         kept.push(KeptLease { name, lease_id, state, valid_for_ms: millis(valid_for) });

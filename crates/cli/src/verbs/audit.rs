@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
+use crate::view;
 
 /// What `audit` takes.
 #[derive(Debug, Args)]
@@ -113,7 +114,7 @@ fn table<'a>(entries: impl Iterator<Item = &'a AuditEntry>, console: &Console) -
         let AuditRecord { action, who, from, name, fencing_token, reason, outcome, detail } =
             record;
         table.row(&[
-            &moment(id.at_ms),
+            &view::moment(SystemTime::UNIX_EPOCH + Duration::from_millis(id.at_ms)),
             who,
             from,
             action,
@@ -128,12 +129,6 @@ fn table<'a>(entries: impl Iterator<Item = &'a AuditEntry>, console: &Console) -
     console.heading(&heading) + &rows
 }
 
-/// Writes a time in UTC, to the second.
-fn moment(at_ms: u64) -> String {
-    let at = Timestamp::try_from(SystemTime::UNIX_EPOCH + Duration::from_millis(at_ms)).ok();
-    at.map_or_else(|| at_ms.to_string(), |at| at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,11 +136,9 @@ mod tests {
     #[test]
     fn a_time_is_read_and_written_and_a_duration_counts_back() {
         let time = since("2027-01-31T08:00:00Z").expect("a time");
-        let at_ms = time.duration_since(SystemTime::UNIX_EPOCH).expect("later").as_millis();
-        assert_eq!(moment(u64::try_from(at_ms).expect("small")), "2027-01-31T08:00:00Z");
+        assert_eq!(view::moment(time), "2027-01-31T08:00:00Z");
         let before = SystemTime::now();
         assert!(since("1h").expect("a duration") <= before);
-        assert_eq!(moment(u64::MAX), u64::MAX.to_string());
         for bad in ["", "yesterday", "-1h", "2027-13-01T00:00:00Z"] {
             assert!(since(bad).is_err(), "{bad}");
         }

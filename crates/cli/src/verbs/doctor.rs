@@ -18,7 +18,8 @@ use crate::session::url_failure;
                         holdline doctor local:")]
 pub(crate) struct DoctorArgs {
     /// The engine [default: the engine that the other verbs would use]
-    #[arg(value_name = "URL")]
+    // Its id must not be that of `--url`, which clap would hide.
+    #[arg(id = "ENGINE", value_name = "URL")]
     pub(crate) url: Option<String>,
 }
 

@@ -22,7 +22,8 @@ use crate::view::millis;
 #[command(after_help = "Example:\n  holdline explain local:")]
 pub(crate) struct ExplainArgs {
     /// The engine [default: the engine that the other verbs would use]
-    #[arg(value_name = "URL")]
+    // Its id must not be that of `--url`, which clap would hide.
+    #[arg(id = "ENGINE", value_name = "URL")]
     pub(crate) url: Option<String>,
 }
 

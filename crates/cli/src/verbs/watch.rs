@@ -120,7 +120,7 @@ impl Printer<'_> {
             }
             return Ok(());
         }
-        let time = view::time_of_day(round.at);
+        let time = view::moment(round.at);
         let line = |change: &Change| format!("{time} {}\n", text(change));
         let lines = round.changes.iter().filter(is_shown).map(line);
         self.console.data(&lines.collect::<String>())
@@ -138,7 +138,7 @@ impl Printer<'_> {
             return self.console.object(&object);
         }
         let event = event.replace('_', " ");
-        self.console.data(&format!("{} {event}: {}\n", view::time_of_day(at), Escaped(message)))
+        self.console.data(&format!("{} {event}: {}\n", view::moment(at), Escaped(message)))
     }
 }
 

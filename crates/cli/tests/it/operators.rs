@@ -250,6 +250,12 @@ fn doctor_reports_problems_and_their_fixes() {
         assert!(output.stdout.contains(words), "{}", output.stdout);
     }
     assert_eq!(world.run(&["doctor", "locla:"]).code, 78);
+    for verb in ["doctor", "explain"] {
+        let named = world.run(&[verb, "--url", "local:"]);
+        assert_eq!((named.code, named.stderr.as_str()), (0, ""), "{verb} --url");
+        let twice = world.run(&[verb, "--url", "local:", "local:"]);
+        assert_eq!(twice.code, 64, "{}", twice.stderr);
+    }
 }
 
 #[test]

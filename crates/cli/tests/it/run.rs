@@ -1,7 +1,7 @@
 //! `run`: exit codes, waiting, losing the lease, and what is left when the wrapper is killed.
 
 use std::net::TcpListener;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -318,6 +318,9 @@ fn reports_say_what_happened() {
         assert_eq!(busy[field], value, "{busy}");
     }
     assert!(busy["waited_ms"].as_u64().is_some_and(|waited| waited >= 50), "{busy}");
+    let ended_at = busy["ended_at_ms"].as_u64().expect("a time");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis();
+    assert!((now - 60_000..=now).contains(&ended_at.into()), "{ended_at} at {now}");
     assert_eq!(busy["in_the_way"]["fencing_token"], token);
     assert_eq!(busy["in_the_way"]["reason"], "first");
     drop(holder);

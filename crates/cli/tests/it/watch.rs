@@ -59,6 +59,8 @@ fn lines_for_people_are_escaped_and_a_signal_ends_it() {
     let mut watch = world.start(&["watch"]);
     let line = watch.line();
     assert!(line.contains("Z a\\u{202e}b held by token "), "{line}");
+    let (date, _) = line.split_once('T').expect("a date and a time");
+    assert!(date.split('-').map(str::len).eq([4, 2, 2]), "{line}");
     assert!(line.contains("x\\u{1b}[31m\\u{a}fake"), "{line}");
     watch.signal(Signal::TERM);
     assert_eq!(watch.code(), 128 + 15);

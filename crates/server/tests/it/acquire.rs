@@ -32,6 +32,9 @@ async fn a_lock_goes_from_hand_to_hand_with_growing_tokens() {
     let again = ground.ask("DELETE", &lease, "").await;
     assert_eq!((again.status, again.text("kind")), (410, "lost".to_owned()));
     assert_eq!(ground.ask("PUT", &lease, "").await.status, 410);
+    let lost = r#"holdline_lost_total{store="default"} 0"#;
+    let metrics = ground.ask("GET", "/metrics", "").await.body;
+    assert!(metrics.lines().any(|line| line == lost), "it was released: {metrics}");
 
     let next = ground.acquire("a", "").await;
     let number = |text: &str| text.parse::<u64>().expect("digits");

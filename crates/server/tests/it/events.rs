@@ -80,6 +80,7 @@ async fn the_stream_is_as_its_description_says() {
         ("POST", "/v1/locks/a", "", 423),
         ("POST", "/v1/locks/a/revoke", revoke.as_str(), 200),
         ("PUT", &grant, "", 410),
+        ("PUT", &grant, "", 410),
         ("PUT", "/v1/locks/a/freeze", &freeze, 204),
         ("DELETE", "/v1/locks/a/freeze", "", 204),
     ] {

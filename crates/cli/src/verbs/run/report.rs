@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdline::{Guard, QuorumHealth};
 use holdline_core::{Escaped, LockName, LostReason, Mode};
@@ -184,6 +184,7 @@ impl Report {
     }
 
     fn object(&self) -> Value {
+        let ended_at = SystemTime::now().duration_since(UNIX_EPOCH);
         json!({
             "name": self.name.as_str(),
             "engine": self.engine,
@@ -192,6 +193,7 @@ impl Report {
             "exit": self.exit.code(),
             "waited_ms": millis(self.waited),
             "held_ms": self.held.map(millis),
+            "ended_at_ms": ended_at.map(millis).unwrap_or_default(),
             "lease_id": self.grant.as_ref().map(|(lease_id, _, _)| lease_id),
             "fencing_token": self.grant.as_ref().map(|(_, token, _)| token),
             "live": self.grant.as_ref().map(|(_, _, live)| live),

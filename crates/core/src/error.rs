@@ -256,6 +256,8 @@ impl fmt::Display for LockError {
         }
         write!(f, "{}", self.0.kind)?;
         match self.0.certainty {
+            // A lost lease is no request.
+            _ if matches!(self.0.kind, ErrorKind::Lost { .. }) => Ok(()),
             Certainty::Unknown => f.write_str(" (whether it took effect is unknown)"),
             Certainty::Applied => f.write_str(" (it took effect)"),
             Certainty::NotApplied => Ok(()),

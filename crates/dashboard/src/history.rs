@@ -8,12 +8,13 @@
 //! - R3: an overlap is two holders in one answer of the store of which one is exclusive. Times of
 //!   two rounds never make one.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use holdline::watch::{Change, EndedWhen, LockEvent};
 use holdline_core::{
     FencingToken, GrantState, HolderSummary, HolderView, LockName, Mode, ShortLeaseId, Snapshot,
+    WaiterView,
 };
 
 /// How many ended holds are kept.
@@ -164,8 +165,13 @@ impl History {
         }
         let step = self.last.and_then(|last| at.duration_since(last).ok()).unwrap_or_default();
         self.last = Some(at);
+        let queued = changes.iter().filter_map(|change| match &change.event {
+            LockEvent::Queued { waiter, .. } => Some((&change.name, waiter.lease_id)),
+            _ => None,
+        });
+        let queued: HashSet<_> = queued.collect();
         for row in rows {
-            self.look(at, step.min(LONGEST_STEP), row);
+            self.look(at, step.min(LONGEST_STEP), row, &queued);
         }
     }
 
@@ -213,7 +219,13 @@ impl History {
     }
 
     /// Updates what a round shows of a name that may be unchanged.
-    fn look(&mut self, at: SystemTime, step: Duration, row: &Row) {
+    fn look(
+        &mut self,
+        at: SystemTime,
+        step: Duration,
+        row: &Row,
+        queued: &HashSet<(&LockName, ShortLeaseId)>,
+    ) {
         let name = &row.lock.name;
         let is_claimed = |holder: &&HolderView| holder.state != GrantState::Handed;
         for (holder, slack) in row.holders().filter(|(holder, _)| is_claimed(holder)) {
@@ -231,13 +243,25 @@ impl History {
             }
         }
         if row.lock.queue_length > 0 {
-            self.blame(step, row.lock.queue_length, name, holders);
+            // What each waiter has waited since the last round. If the store does not know when a
+            // new one came, it is taken to have come in the middle of the pause.
+            let since_last = |waiter: &WaiterView| match waiter.waited {
+                Some(waited) => waited.min(step),
+                None if queued.contains(&(name, waiter.lease_id)) => step / 2,
+                None => step,
+            };
+            let shown: f64 = row.lock.queue.iter().map(|one| since_last(one).as_secs_f64()).sum();
+            // Counts of waiters are small: no precision is lost.
+            #[allow(clippy::cast_precision_loss)]
+            let others = row.lock.queue_length.saturating_sub(row.lock.queue.len()) as f64;
+            let seconds = shown + others * step.as_secs_f64();
+            self.blame(seconds, row.lock.queue_length, name, holders);
         }
     }
 
     fn blame<'a>(
         &mut self,
-        step: Duration,
+        seconds: f64,
         waiting: usize,
         name: &LockName,
         holders: impl Iterator<Item = &'a HolderView>,
@@ -249,9 +273,6 @@ impl History {
             }
         }
         let blame = self.blame.entry(name.clone()).or_default();
-        // Counts of waiters are small: no precision is lost.
-        #[allow(clippy::cast_precision_loss)]
-        let seconds = step.as_secs_f64() * waiting as f64;
         blame.seconds += seconds;
         blame.peak = blame.peak.max(waiting);
         for holder in holders {
@@ -340,7 +361,7 @@ pub(crate) fn who(holder: &HolderSummary) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{LeaseId, Metadata, WaiterView};
+    use holdline_core::{LeaseId, Metadata};
 
     use super::*;
 
@@ -454,6 +475,33 @@ mod tests {
         let (_, blame) = history.waiting().next().expect("one name");
         assert!((blame.seconds - 3.0 * 62.0).abs() < 1e-6 && blame.peak == 3, "{blame:?}");
         assert_eq!(blame.holders.len(), 1);
+    }
+
+    #[test]
+    fn a_waiter_that_came_since_the_last_round_is_not_charged_for_the_whole_pause() {
+        let waiter = |number, waited| WaiterView {
+            lease_id: LeaseId::from_bytes([number; 16]).short(),
+            mode: Mode::Exclusive,
+            waited,
+            metadata: Metadata::default(),
+        };
+        let busy = |queue: Vec<WaiterView>| {
+            let mut row = row(vec![holder(1, 9)], queue.len());
+            row.lock.queue = queue;
+            row
+        };
+        let came = |waiter: WaiterView| {
+            change(LockEvent::Queued { waiter: Box::new(waiter), position: 0 })
+        };
+        let mut history = History::default();
+        history.record(at(10), &[], &[busy(Vec::new())]);
+        let (known, unknown) = (waiter(2, Some(SECOND)), waiter(3, None));
+        let changes = [came(known.clone()), came(unknown.clone())];
+        history.record(at(20), &changes, &[busy(vec![known, unknown.clone()])]);
+        let seconds = |history: &History| history.waiting().next().expect("one name").1.seconds;
+        assert!((seconds(&history) - (1.0 + 5.0)).abs() < 1e-6, "{}", seconds(&history));
+        history.record(at(30), &[], &[busy(vec![unknown])]);
+        assert!((seconds(&history) - (6.0 + 10.0)).abs() < 1e-6, "{}", seconds(&history));
     }
 
     #[test]

@@ -62,7 +62,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("etcds", ETCD),
     ("http", HTTP),
     ("https", HTTP),
-    ("local", "the engine `local` (cargo feature `local`)"),
+    ("local", "`local` locks: this build lacks the cargo feature `local`"),
     ("redis", REDIS),
     ("rediss", REDIS),
     ("redis+unix", REDIS),
@@ -95,12 +95,12 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("rediss+cluster", "rediss-cluster"),
     ("file", "local"),
 ];
-const POSTGRES: &str = "the engine `postgres` (cargo feature `postgres`)";
-const MYSQL: &str = "the engine `mysql` (cargo feature `mysql`)";
-const HTTP: &str = "the engine `http` (cargo feature `http`)";
-const ETCD: &str = "the engine `etcd` (cargo feature `etcd`)";
-const ZOOKEEPER: &str = "the engine `zookeeper` (cargo feature `zookeeper`)";
-const REDIS: &str = "the engine `redis` (cargo feature `redis`)";
+const POSTGRES: &str = "`postgres` locks: this build lacks the cargo feature `postgres`";
+const MYSQL: &str = "`mysql` locks: this build lacks the cargo feature `mysql`";
+const HTTP: &str = "`http` locks: this build lacks the cargo feature `http`";
+const ETCD: &str = "`etcd` locks: this build lacks the cargo feature `etcd`";
+const ZOOKEEPER: &str = "`zookeeper` locks: this build lacks the cargo feature `zookeeper`";
+const REDIS: &str = "`redis` locks: this build lacks the cargo feature `redis`";
 
 /// Returns OpenTelemetry's name of the database behind an engine, `db.system.name`; `None` for an
 /// engine without one, or if only its server knows.

@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Con
     #[cfg(not(feature = "redis"))]
     {
         let _ = (&arguments.verb, address, console);
-        let feature = "the engine `redlock` (cargo feature `redis`)";
+        let feature = "`redlock` locks: this build lacks the cargo feature `redis`";
         Err(holdline_core::LockError::unsupported("holdline", feature).into())
     }
 }

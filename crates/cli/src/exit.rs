@@ -1,7 +1,8 @@
 //! The exit codes, which are API: scripts branch on them.
 //!
-//! `run` returns the job's own code unchanged; all others are listed here and in `docs/cli.md`. A
-//! code never changes its meaning.
+//! `run` returns the job's own code unchanged; all others are listed here, in `docs/cli.md` and in
+//! the help of the program, and a test compares the three. A code never changes its meaning. What a
+//! verb makes of one, such as `doctor` of 1, is in the help and the section of that verb too.
 
 use std::process::ExitCode;
 
@@ -14,8 +15,8 @@ use crate::child;
 pub(crate) enum Exit {
     /// It is done. For `who`: the name is held; for `check`: the lease is valid.
     Success,
-    /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on; `doctor` has a
-    /// warning; `torture` saw a promise broken.
+    /// `who` found the name free; `revoke` and `unfreeze` found nothing to act on; `latch` is set
+    /// already; `doctor` has a warning; `torture` saw a promise broken.
     Negative,
     /// `doctor` has found an error; `torture` has shown nothing.
     Unhealthy,
@@ -131,33 +132,55 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
 mod tests {
     use std::time::Duration;
 
+    use clap::CommandFactory;
     use holdline_core::LostReason;
     use rustix::process::Signal;
 
     use super::*;
 
+    /// Every exit with a code of its own.
+    const NAMED: [Exit; 15] = [
+        Exit::Success,
+        Exit::Negative,
+        Exit::Unhealthy,
+        Exit::Usage,
+        Exit::Foreign,
+        Exit::Unavailable,
+        Exit::Busy,
+        Exit::Protocol,
+        Exit::Refused,
+        Exit::Config,
+        Exit::Lost,
+        Exit::MaxHold,
+        Exit::Internal,
+        Exit::CannotRun,
+        Exit::NotFound,
+    ];
+
     #[test]
     fn the_codes_are_api() {
-        for (exit, code) in [
-            (Exit::Success, 0),
-            (Exit::Negative, 1),
-            (Exit::Unhealthy, 2),
-            (Exit::Usage, 64),
-            (Exit::Foreign, 65),
-            (Exit::Unavailable, 69),
-            (Exit::Busy, 75),
-            (Exit::Protocol, 76),
-            (Exit::Refused, 77),
-            (Exit::Config, 78),
-            (Exit::Lost, 79),
-            (Exit::MaxHold, 124),
-            (Exit::Internal, 125),
-            (Exit::CannotRun, 126),
-            (Exit::NotFound, 127),
-            (Exit::Code(3), 3),
-            (Exit::Job(child::Exit::before_start(Signal::TERM)), 143),
-        ] {
-            assert_eq!(exit.code(), code, "{exit:?}");
+        let codes = NAMED.map(Exit::code);
+        assert_eq!(codes, [0, 1, 2, 64, 65, 69, 75, 76, 77, 78, 79, 124, 125, 126, 127]);
+        assert_eq!(Exit::Code(3).code(), 3);
+        assert_eq!(Exit::Job(child::Exit::before_start(Signal::TERM)).code(), 143);
+    }
+
+    /// Returns whether a text has a number that stands by itself.
+    fn has_number(text: &str, number: u8) -> bool {
+        text.split(|c: char| !c.is_ascii_digit()).any(|one| one == number.to_string())
+    }
+
+    #[test]
+    fn page_and_help_list_every_code() {
+        let page = include_str!("../../../docs/cli.md");
+        let section = page.split("### Exit codes").nth(1).expect("the section");
+        let section = section.split("### ").next().expect("its text");
+        let help = crate::cli::Cli::command().get_after_help().expect("codes").to_string();
+        for exit in NAMED {
+            let code = exit.code();
+            assert!(has_number(section, code), "docs/cli.md has no exit code {code}");
+            // Codes below 3 belong to single verbs, whose help has them.
+            assert!(code < 3 || has_number(&help, code), "the help has no exit code {code}");
         }
     }
 

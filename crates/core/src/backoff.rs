@@ -1,7 +1,8 @@
 //! Pauses between tries: exponential with full jitter.
 //!
 //! Full jitter (a pause drawn evenly between nothing and the ceiling) spreads contenders better
-//! than a fixed part with a little noise (Brooker, "Exponential Backoff And Jitter", 2015).
+//! than a fixed part with a little noise (Brooker, "Exponential Backoff And Jitter", 2015). Callers
+//! that must not ask too often raise the drawn pause to a minimum.
 
 use std::time::Duration;
 

@@ -13,7 +13,9 @@
 //!   `Queued`; a holder learns of a revoke, polite or forced, after `Granted` or `Renewed`. The
 //!   engine keeps such hints ([`crate::hints`]) or reads the id's state when the watch opens.
 //! - G5: data under a name that is not ours is reported as `Foreign` and never overwritten.
-//! - G6: an engine never resends a request by itself.
+//! - G6: an engine sends a request again by itself in two cases only. The store has certainly not
+//!   applied it, such as after a redirect or a rollback. Or it may be applied twice without a
+//!   difference: a read, a keepalive, or the undo of a request that was given up.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -21,6 +21,8 @@ use crate::validity::MARGIN;
 pub const MIN_LEASE: Duration = Duration::from_millis(50);
 /// The longest lease: 24 hours.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+// The messages say so: of `TermsError::LeaseDuration`, and of options of engines.
+const _: () = assert!(MIN_LEASE.as_millis() == 50 && MAX_LEASE.as_secs() == 24 * 60 * 60);
 /// The lease of a library lock unless set.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The longest lease that a grant starts with; the first renewal gives a longer one. So if a reply
@@ -141,7 +143,11 @@ pub enum TermsError {
         longest: Duration,
     },
     /// The drift is above [`MAX_DRIFT_PPM`].
-    #[error("drift must be at most 20 % (200000 parts per million), not {0} parts per million")]
+    #[error(
+        "drift must be at most {percent} % ({MAX_DRIFT_PPM} parts per million), not {0} parts per \
+         million",
+        percent = MAX_DRIFT_PPM / 10_000
+    )]
     Drift(u32),
 }
 

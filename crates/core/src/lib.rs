@@ -3,7 +3,8 @@
 //! | look at | for |
 //! |---|---|
 //! | [`name`], [`lease_id`], [`token`], [`mode`], [`metadata`], [`lease`] | the basic types |
-//! | [`validity`], [`renewal`], [`backoff`] | how long a holder may rely on its lease, and when to renew it |
+//! | [`validity`], [`renewal`] | how long a holder may rely on its lease, and when to renew it |
+//! | [`backoff`] | how long to pause before another try |
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`quorum`] | the rules of exclusion over several nodes that do not talk to each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |

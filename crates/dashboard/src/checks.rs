@@ -2,7 +2,8 @@
 //!
 //! - K1: of each check at most one runs at a time, and the next one begins when somebody looks and
 //!   the last result is [`Check::lasts`] old. So many viewers cost a store no more than one.
-//! - K2: a page waits [`PATIENCE`] for a result, and shows the one before, if any, after that.
+//! - K2: a page waits [`RESULT_TIMEOUT`] for a result, and shows the one before, if any, after
+//!   that.
 //! - K3: a check that takes longer than [`LIMIT`] counts as ended without a result.
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const RESULT_TIMEOUT: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long the result of `doctor` lasts: it opens connections of its own.
 const CHECKUP_LASTS: Duration = Duration::from_secs(30);
@@ -130,7 +131,7 @@ impl<T: Send + Sync + 'static> Check<T> {
             });
         }
         let mut changes = self.state.subscribe();
-        let _ = timeout(PATIENCE, changes.wait_for(|state| !state.is_running)).await;
+        let _ = timeout(RESULT_TIMEOUT, changes.wait_for(|state| !state.is_running)).await;
         self.state.borrow().last.clone()
     }
 }
@@ -168,13 +169,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_slow_check_keeps_no_page_and_a_dead_one_ends() {
         let count = Arc::default();
-        let slow = counted(&count, PATIENCE * 3 / 2);
+        let slow = counted(&count, RESULT_TIMEOUT * 3 / 2);
         assert!(slow.result().await.is_none(), "not in time");
         assert!(slow.result().await.is_some(), "the same check has ended");
         assert_eq!(count.load(Ordering::Relaxed), 1);
 
         let dead = counted(&count, Duration::from_secs(1_000_000));
-        for _ in 0..LIMIT.as_secs() / PATIENCE.as_secs() + 2 {
+        for _ in 0..LIMIT.as_secs() / RESULT_TIMEOUT.as_secs() + 2 {
             assert!(dead.result().await.is_none());
         }
         assert_eq!(count.load(Ordering::Relaxed), 3, "it was ended, and made again");

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const IDLE_PAUSE: Duration = Duration::from_secs(15);
 const OPEN_FOR: Duration = Duration::from_secs(60);
 /// A page waits so long for a round that is newer than [`OLD`], if rounds are [`QUICK`].
-const PATIENCE: Duration = Duration::from_millis(250);
+const ROUND_TIMEOUT: Duration = Duration::from_millis(250);
 const OLD: Duration = Duration::from_secs(4);
 const QUICK: Duration = Duration::from_millis(100);
 
@@ -145,7 +145,7 @@ impl Seen {
         };
         let mut rounds = self.rounds();
         if is_old(&self.view()) {
-            let _ = timeout(PATIENCE, rounds.changed()).await;
+            let _ = timeout(ROUND_TIMEOUT, rounds.changed()).await;
         }
         self.view()
     }
@@ -171,7 +171,7 @@ impl Seen {
         let mut rounds = self.rounds();
         self.0.hurry.notify_one();
         self.looked_at();
-        let _ = timeout(PATIENCE, rounds.changed()).await;
+        let _ = timeout(ROUND_TIMEOUT, rounds.changed()).await;
     }
 }
 

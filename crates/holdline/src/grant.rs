@@ -255,7 +255,7 @@ impl Grant {
         self.notify(true);
     }
 
-    /// Records that at most one renewal interval is left.
+    /// Records that the lease is at risk.
     pub(crate) fn mark_at_risk(&self) {
         self.state.fetch_or(AT_RISK, Ordering::AcqRel);
         self.notify(false);
@@ -371,7 +371,7 @@ impl Grant {
         self.until(Grant::lost_reason).await
     }
 
-    /// Resolves when at most one renewal interval is left, or the lease was lost or ended.
+    /// Resolves when the lease is at risk, was lost, or has ended.
     pub(crate) async fn at_risk(&self) -> RiskReason {
         self.until(Grant::risk_reason).await
     }

@@ -64,8 +64,9 @@ impl Held {
         self.shared.believes(&self.grant)
     }
 
-    /// Resolves when at most one renewal interval is left, an operator has revoked the lease, or
-    /// it is over.
+    /// Resolves when the lease is at risk, an operator has revoked it, or it is over. It is at risk
+    /// when one renewal interval is left, or half of the time from its last confirmation to its
+    /// end, if that is less.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.

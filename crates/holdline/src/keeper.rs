@@ -177,7 +177,7 @@ pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
     }
 }
 
-/// Notifies a holder that at most one renewal interval is left.
+/// Notifies a holder that its lease is at risk.
 pub(crate) fn report_at_risk(shared: &Shared, grant: &Grant) {
     grant.mark_at_risk();
     let remaining = shared.clock.now().until(grant.valid_until());
@@ -196,8 +196,8 @@ pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: 
     // Half of the remaining time of the most urgent lease, so that several attempts fit before its
     // end.
     let soonest = entries.iter().map(|(_, grant)| grant.valid_until()).min();
-    let patience = sent.until(soonest.unwrap_or(Moment::NEVER)) / 2;
-    let limit = sent.after(patience.clamp(renewal::MIN_RETRY, shared.answer_within));
+    let timeout = sent.until(soonest.unwrap_or(Moment::NEVER)) / 2;
+    let limit = sent.after(timeout.clamp(renewal::MIN_RETRY, shared.answer_within));
     let replies = shared.await_answer(shared.engine.renew(&batch), limit).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     let mut asked_further = Vec::new();

@@ -150,8 +150,8 @@ pub trait Observer: Send + Sync + 'static {
     /// a near miss.
     fn renewed(&self, subject: Subject<'_>, slack: Duration) {}
 
-    /// At most one renewal interval is left and no renewal has succeeded, or an operator has
-    /// revoked the lease.
+    /// The lease is at risk, as for [`Guard::at_risk`](crate::Guard::at_risk): no renewal has
+    /// succeeded for too long, or an operator has revoked it.
     fn at_risk(&self, subject: Subject<'_>, remaining: Duration) {}
 
     /// The lease is no longer valid.

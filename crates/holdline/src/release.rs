@@ -13,7 +13,7 @@ use crate::janitor::{self, Ticket};
 use crate::plan::Plan;
 
 /// How long a release waits for the store's answer; after that the janitor continues alone.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a release waits after the store was found unable to answer.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -92,7 +92,7 @@ pub(crate) async fn release(
             ticket.unsettled = true;
             let now = shared.clock.now();
             began = Some(now);
-            let limit = now.after(PATIENCE.min(shared.answer_within));
+            let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
             shared.await_answer_here(later, now, limit).await
         }
     };
@@ -104,7 +104,7 @@ pub(crate) async fn release(
         reply => {
             let now = shared.clock.now();
             let began = began.unwrap_or(now);
-            let limit = began.after(PATIENCE);
+            let limit = began.after(CONFIRMATION_TIMEOUT);
             let reply = reply.unwrap_or_else(|| Err(shared.no_answer_within(began.until(now))));
             Box::pin(await_confirmation(shared, ticket, (since, limit), reply)).await
         }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long an answer may take, unless it was set otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Stream {
     Tcp(TcpStream),
@@ -30,7 +30,7 @@ impl Raw {
     /// # Errors
     /// Nobody listens there.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_nodelay(true)?;
         Self::over(Stream::Tcp(stream))
     }
@@ -45,7 +45,7 @@ impl Raw {
 
     fn over(stream: Stream) -> io::Result<Self> {
         let raw = Self { stream, unread: Vec::new() };
-        raw.set_timeout(PATIENCE)?;
+        raw.set_timeout(TIMEOUT)?;
         Ok(raw)
     }
 

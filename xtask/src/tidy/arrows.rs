@@ -27,7 +27,6 @@ enum Layer {
     Torture,
     Conformance,
     Sim,
-    Model,
     Cli,
     Server,
     Dashboard,
@@ -48,7 +47,6 @@ fn layer_of(directory: &str) -> Option<Layer> {
         "crates/torture" => Layer::Torture,
         "crates/conformance" => Layer::Conformance,
         "crates/sim" => Layer::Sim,
-        "crates/model" => Layer::Model,
         "crates/cli" => Layer::Cli,
         "crates/server" => Layer::Server,
         "crates/dashboard" => Layer::Dashboard,
@@ -71,7 +69,7 @@ fn normal(from: Layer) -> &'static [Layer] {
     };
     match from {
         Layer::Core | Layer::Services | Layer::Tasks => &[],
-        Layer::Fence | Layer::Net | Layer::Memory | Layer::Model => &[Core],
+        Layer::Fence | Layer::Net | Layer::Memory => &[Core],
         Layer::Engine => &[Core, Net],
         Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
@@ -87,18 +85,22 @@ fn normal(from: Layer) -> &'static [Layer] {
 
 /// What its tests may use besides.
 fn in_tests(from: Layer) -> &'static [Layer] {
-    use Layer::{Conformance, Engine, Library, Memory, Model, Server, Services, Sim};
+    use Layer::{Conformance, Engine, Library, Memory, Server, Services, Sim};
     match from {
-        Layer::Core => &[Model],
         Layer::Memory | Layer::Engine => {
             &[Library, Memory, Engine, Conformance, Server, Services, Sim]
         }
         Layer::Library => &[Conformance, Services],
         Layer::Conformance => &[Memory, Services],
-        Layer::Sim | Layer::Model => &[Memory, Engine, Services],
+        Layer::Sim => &[Memory, Engine, Services],
         Layer::Torture => &[Engine, Services],
         Layer::Fence | Layer::Cli | Layer::Server | Layer::Dashboard => &[Services],
-        Layer::Net | Layer::Bench | Layer::Bindings | Layer::Services | Layer::Tasks => &[],
+        Layer::Core
+        | Layer::Net
+        | Layer::Bench
+        | Layer::Bindings
+        | Layer::Services
+        | Layer::Tasks => &[],
     }
 }
 

@@ -15,6 +15,7 @@ mod guarantees;
 mod links;
 mod local_traces;
 mod marks;
+mod messages;
 mod module_heads;
 mod one_constant;
 mod pure_core;
@@ -65,7 +66,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 23] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -88,7 +89,7 @@ const RULES: [Rule; 22] = [
     },
     Rule {
         name: "shapes",
-        asks: "the contract has at most eight methods without bodies, options at most eight fields",
+        asks: "the contract has at most nine methods without bodies, options at most eight fields",
         findings: shapes::findings,
     },
     Rule {
@@ -145,6 +146,11 @@ const RULES: [Rule; 22] = [
         name: "guarantees",
         asks: "the tests that the evidence names exist, and the tables are those of the evidence",
         findings: guarantees::findings,
+    },
+    Rule {
+        name: "messages",
+        asks: "the messages that the page of symptoms quotes are those of the code",
+        findings: messages::findings,
     },
     Rule {
         name: "decisions",

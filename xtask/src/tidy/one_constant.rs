@@ -4,6 +4,9 @@
 //! these times in such a text is a copy, which would not follow. Pages cannot be injected: there
 //! the constant's name follows the time in a comment, as in `30 s<!-- MAX_FIRST_LEASE -->`, and the
 //! number must be the constant's. Another comment, such as `<!-- example -->`, marks another time.
+//!
+//! Two numbers of the lock table are written in SQL: the rule lists these places, and each must
+//! have the constant's number.
 
 use super::Finding;
 use crate::markdown::prose;
@@ -25,6 +28,19 @@ const CONSTANTS: [&str; 8] = [
     "MIN_CLAIM_WINDOW",
     "MAX_CLAIM_WINDOW",
 ];
+/// A time that follows from a constant, and that pages state by this name: the renew interval.
+const DERIVED: (&str, &str, u64) = ("DEFAULT_LEASE / 3", "DEFAULT_LEASE", 3);
+/// Copies of numbers that are no times: the file, the text in front of the number, the constant and
+/// the file that defines it.
+const COUNTS: [(&str, &str, &str, &str); 4] = [
+    (MYSQL, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
+    (POSTGRES, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
+    (MYSQL, "m.kind = mark_kind) >= ", "MAX_REMEMBERED", TABLE),
+    (POSTGRES, "cardinality(kept) >= ", "MAX_REMEMBERED", TABLE),
+];
+const MYSQL: &str = "crates/engines/mysql/sql/rules.sql";
+const POSTGRES: &str = "crates/engines/postgres/sql/rules.sql";
+const TABLE: &str = "crates/core/src/table/mod.rs";
 /// Programs for the stores.
 const PROGRAMS: (&str, [&str; 2]) = ("crates/engines/", [".lua", ".sql"]);
 /// Where the docs of items are shown to users: as help, and as the description of the API.
@@ -58,6 +74,11 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             Some((*name, seconds?))
         })
         .collect();
+    let (derived, of, parts) = DERIVED;
+    let whole = times.iter().find(|(name, _)| *name == of);
+    let in_pages: Vec<(&str, u64)> =
+        times.iter().copied().chain(whole.map(|(_, seconds)| (derived, seconds / parts))).collect();
+    found.extend(COUNTS.iter().filter_map(|count| in_count(tree, count)));
     for file in &tree.files {
         let is_program = file.path.starts_with(PROGRAMS.0)
             && PROGRAMS.1.iter().any(|end| file.path.ends_with(end));
@@ -66,7 +87,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         } else if SHOWN.iter().any(|shown| file.path.starts_with(shown)) && !file.test_only {
             found.extend(in_docs(file, &times));
         } else if is_page(&file.path) {
-            found.extend(in_page(file, &times));
+            found.extend(in_page(file, &in_pages));
         }
     }
     found
@@ -79,6 +100,26 @@ fn seconds_of(tree: &Tree, name: &str) -> Option<u64> {
     let line = homes.flat_map(|home| home.text.lines()).find_map(|l| l.strip_prefix(&start))?;
     let factors = line.strip_suffix(");")?.split('*');
     factors.map(|factor| factor.trim().parse::<u64>().ok()).product()
+}
+
+/// Compares a copy of a number with its constant.
+fn in_count(tree: &Tree, (path, before, name, home): &(&str, &str, &str, &str)) -> Option<Finding> {
+    let file = tree.file(path)?;
+    let start = format!("pub const {name}: usize = ");
+    let constant = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start));
+    let Some(constant) = constant else {
+        return Some(Finding::whole(home, format!("`{name}` is not defined as a number")));
+    };
+    let constant = constant.trim_end_matches(';').replace('_', "");
+    let mut lines = file.text.lines().enumerate();
+    let Some((index, line)) = lines.find(|(_, line)| line.contains(before)) else {
+        let says = format!("`{before}` and a number are not there: correct `COUNTS` of the rule");
+        return Some(Finding::whole(path, says));
+    };
+    let after = &line[line.find(before)? + before.len()..];
+    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+    let says = || format!("`{name}` is {constant}, not {}", &after[..end]);
+    (after[..end] != constant).then(|| Finding::at(path, index + 1, says()))
 }
 
 fn in_program(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
@@ -230,7 +271,7 @@ mod tests {
         pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);\n\
         pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);\n";
     const LUA: &str = "crates/engines/redis/scripts/common.lua";
-    const SQL: &str = "crates/engines/mysql/sql/rules.sql";
+    const SQL: &str = "crates/engines/mysql/sql/verbs.sql";
     const HELP: &str = "crates/cli/src/verbs/acquire.rs";
 
     fn lines(path: &str, text: &str) -> Vec<Option<usize>> {
@@ -268,6 +309,28 @@ mod tests {
         assert_eq!(page("A lease of 30 s."), [Some(1)]);
         assert_eq!(page("A lease of 20 s<!-- DEFAULT_LEASE -->."), [Some(1)]);
         assert_eq!(lines("docs/decisions/0001-a.md", "A lease of 30 s."), []);
+    }
+
+    #[test]
+    fn a_third_of_the_default_lease_is_stated_by_its_name() {
+        let good = "Renewed every 10 s<!-- DEFAULT_LEASE / 3 -->, or every 10 s.";
+        assert_eq!(lines("docs/scale.md", good), []);
+        assert_eq!(lines("docs/scale.md", "Every 9 s<!-- DEFAULT_LEASE / 3 -->."), [Some(1)]);
+    }
+
+    #[test]
+    fn a_number_of_the_table_in_sql_is_that_of_the_constant() {
+        let contract = format!("{CONTRACT}pub const HAND_OVER_BATCH: usize = 64;\n");
+        let table = "pub const MAX_REMEMBERED: usize = 1_024;\n";
+        let of = |sql: &str| {
+            let files = [(HOMES[0], LEASE), (HOMES[1], &contract), (TABLE, table), (MYSQL, sql)];
+            let found = found(findings, &files).into_iter();
+            found.map(|(path, line)| (path == MYSQL, line)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("while handed < 64 do\nx and m.kind = mark_kind) >= 1024"), []);
+        let others = "while handed < 640 do\nx and m.kind = mark_kind) >= 1025";
+        assert_eq!(of(others), [(true, Some(1)), (true, Some(2))]);
+        assert_eq!(of("while handed < 64 do"), [(true, None)]);
     }
 
     #[test]

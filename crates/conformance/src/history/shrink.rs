@@ -10,16 +10,16 @@ use crate::bench::Bench;
 /// How many scripts to try at most.
 const TRIES: usize = 600;
 /// For how long to try: on a real clock each script may wait for seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The same on a hand-driven clock, where only what must come and does not is waited for.
-const PATIENCE_BY_HAND: Duration = Duration::from_secs(15);
+const SEARCH_LIMIT: Duration = Duration::from_secs(60);
+/// For how long on a hand-driven clock: only a reply that is missing is waited for.
+const SEARCH_LIMIT_BY_HAND: Duration = Duration::from_secs(15);
 
 /// Returns a script that still differs and from which little more can be taken.
 pub(super) async fn shrink(bench: &Bench, script: Script) -> Script {
     let by_hand = bench.time().is_manual();
-    let slack = if by_hand { PATIENCE_BY_HAND } else { PATIENCE };
+    let limit = if by_hand { SEARCH_LIMIT_BY_HAND } else { SEARCH_LIMIT };
     let mut search =
-        Search { bench, smallest: script, tries: TRIES, until: Instant::now() + slack };
+        Search { bench, smallest: script, tries: TRIES, until: Instant::now() + limit };
     search.take_chunks().await;
     search.heal_faults().await;
     search.smallest

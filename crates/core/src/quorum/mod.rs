@@ -5,31 +5,36 @@
 //! that grows with each grant, whatever the clocks do (Kleppmann, 2016). Here the token is made of
 //! the nodes' own counters, in one round trip where they agree and two where they do not.
 //!
-//! - Q1: a token is given only with *evidence* from a majority: each of these nodes has answered
+//! - Q1: a token is given only with *evidence* from a majority. A node's evidence is its answer
 //!   that its counter of the name stood at exactly this number while the contender held the name
 //!   there.
 //! - Q2: a node's counter never falls, and each new grant there raises it.
-//! - Q3: a lease is valid until so many of the votes that gave evidence have expired that the rest
-//!   is no majority. Each vote counts from before its first request was sent.
+//! - Q3: a lease is valid while the votes that gave evidence are a majority. Each vote counts from
+//!   before its first request was sent, until it expires.
 //! - Q4: an attempt that did not win releases its lease id on every node that may have taken it,
 //!   and never asks again under that id.
 //! - Q5: an answer that arrives after the decision changes neither the token nor the validity.
-//! - Q6: a lease is healed only with the token that it was granted with, and a healed record is
-//!   never evidence when a lease id is asked for again. The process that won knows that token.
-//!   Another process has only the lease id, and takes the token that a majority of the nodes has on
-//!   record ([`proven`]). A request that was delayed until after the decision may leave a larger
-//!   token on record. But each node outside the deciding majority has one vote, so only the winning
-//!   token is ever on a majority.
+//! - Q6: a lease is *healed* (recorded again on a node that does not have it) only with the token
+//!   that it was granted with. A healed record is never evidence when a lease id is asked for
+//!   again.
+//!
+//! Why a healing process knows the token (Q6): the process that won has it. Another process has
+//! only the lease id, and takes the token that a majority of the nodes has on record ([`proven`]).
+//! A request that was delayed until after the decision may leave a larger token on record. But each
+//! node outside the deciding majority has one vote, so only the winning token is on a majority.
 //!
 //! Why tokens are distinct and grow (Q1 and Q2): two majorities share a node. On that node one of
 //! the two contenders came second, after the first one's evidence. Its grant raised the counter
 //! above the first one's token, and its own evidence is of that time or later. No clock, expiry or
-//! pause enters the argument, so it holds even where exclusion fails. Evidence needs both ownership
-//! and exactness: a node where the name has passed to another lease proves nothing, and neither
-//! does a counter that only stands at *least* so high, since a later grant may have raised it.
+//! pause enters the argument, so it holds even where exclusion fails.
+//!
+//! Evidence needs both ownership and exactness. A node where the name has passed to another lease
+//! proves nothing. Neither does a counter of *at least* this number: a later grant may have raised
+//! it.
 //!
 //! Read next: [`ballot`] for the contender's side, [`register`] for the node's, [`membership`] for
-//! which nodes belong to a set and how a node that lost its data comes back.
+//! which nodes belong to a set and how a node that lost its data is readmitted. `docs/quorum.md`
+//! has the same rules with the proof: Q1 is T3 there, and Q2 is T1.
 
 use std::time::Duration;
 

@@ -1,18 +1,18 @@
 //! The state that one node keeps of the set that it belongs to, and how it answers.
 //!
-//! This is the executable definition of the node's side, beside [`super::register`] for a single
-//! name: the scripts of a store must answer as it does. A node has no rules of its own about who
-//! else belongs to the set: it accepts commands in the order of epochs, and compares.
+//! This is the executable definition of the node's side: the scripts of a store must answer as it
+//! does. [`super::register`] is that of a single name. A node does not decide who else belongs to
+//! the set: it accepts commands in the order of epochs, and compares.
 //!
 //! - N1: a node votes only in the state `Voting`, and only for a request that names its marker and
 //!   the stamp of its configuration.
 //! - N2: a configuration is replaced only by a later epoch of the same set, and only by a command
 //!   that names the configuration which it replaces.
-//! - N3: a node whose marker has changed has lost data, however its store was configured. It takes
-//!   a new id. It votes again only after the others have agreed to that id, it has waited, and it
-//!   has received a floor.
-//! - N4: every grant is above the floor, whatever the counters of the names say: a node that was
-//!   restored from an old copy has counters, and they are old.
+//! - N3: a node whose marker has changed is treated as one that has lost data, even if its store
+//!   flushes each write. It takes a new id. It votes again only after the others have agreed to
+//!   that id, its quarantine has ended, and it has received a floor.
+//! - N4: every grant is above the floor, whatever the counters of the names say. For a node that
+//!   was restored from an old copy has old counters.
 //! - N5: a quarantine ends only when clients have measured all of it with their monotonic clocks.
 //!   Each client reports how much was left when it read the node, and how long ago that was. The
 //!   node keeps the smallest remainder that follows. So no moment counts twice, and no client's
@@ -23,7 +23,7 @@ use std::time::Duration;
 use crate::quorum::SKEW;
 use crate::quorum::configuration::{Configuration, NodeId, Stamp};
 
-/// Identifies one run of a node's store: it changes at each restart.
+/// Identifies one run of a node's store: it changes at each restart. For Redis, its `run_id`.
 pub type Marker = String;
 
 /// Whether a node votes, and if not, why.
@@ -46,7 +46,7 @@ pub enum MemberState {
 pub struct Quarantine {
     /// How much of it no client has measured yet, in microseconds.
     pub left: u64,
-    /// No majority has kept its data, so the floor is taken from the clock as well.
+    /// The floor is taken from the clock as well, because no majority has kept its data.
     pub by_time: bool,
 }
 
@@ -61,8 +61,7 @@ pub struct QuorumNode {
     pub(super) quarantine: Option<Quarantine>,
     pub(super) largest: u64,
     pub(super) floor: u64,
-    /// The previous marker.
-    pub(super) former: Option<Marker>,
+    pub(super) previous_marker: Option<Marker>,
 }
 
 /// A node's answer about its own state.
@@ -79,8 +78,8 @@ pub struct NodeReport {
     /// The rest of the quarantine, zero when it is over, and whether no majority of the others has
     /// kept its data. `None` until the others have agreed to the node.
     pub quarantine: Option<(Duration, bool)>,
-    /// How much of that rest the reading client has measured with its monotonic clock since an
-    /// answer of the node in this quarantine. Filled in by the client.
+    /// How much of the quarantine has passed since the node's answer, by the monotonic clock of the
+    /// reading client. Filled in by the client.
     pub measured: Duration,
     /// The id of the member that the reading client last saw at this address. Filled in by the
     /// client.
@@ -187,7 +186,7 @@ impl QuorumNode {
             quarantine: None,
             largest: 0,
             floor: 0,
-            former: None,
+            previous_marker: None,
         }
     }
 
@@ -204,13 +203,13 @@ impl QuorumNode {
             self.id = fresh;
             return true;
         }
-        if self.former.as_deref() == Some(marker) {
+        if self.previous_marker.as_deref() == Some(marker) {
             return false;
         }
         if self.configuration.as_ref().is_some_and(|known| known.has(self.id)) {
             self.previous_id = Some(self.id);
         }
-        self.former = Some(std::mem::replace(&mut self.marker, marker.to_owned()));
+        self.previous_marker = Some(std::mem::replace(&mut self.marker, marker.to_owned()));
         (self.id, self.state, self.quarantine) = (fresh, MemberState::Recovering, None);
         true
     }
@@ -247,8 +246,9 @@ impl QuorumNode {
         }
     }
 
-    /// Returns the number that the next token of a counter at `last` must exceed: the floor, or the
-    /// largest token of the node if the counter was deleted (`last` is 0).
+    /// Returns the number that the next token of a name must exceed, apart from the name's counter
+    /// `last`: the floor, or the largest token of the node if the counter was deleted (`last` is
+    /// 0).
     pub fn floor(&self, last: u64) -> u64 {
         if last == 0 { self.largest } else { self.floor }
     }

@@ -10,8 +10,8 @@
 local NOBODY, NO_LEASE = string.rep('0', 32), '00000'
 -- A freeze is stored as: 1-13 its end, in ms of Unix time   14-29 token   30- the operator's reason.
 local FREEZE_END, FREEZE_TOKEN, FREEZE_TOKEN_END, FREEZE_REASON = 13, 14, 29, 30
--- How many expired entries one command removes, and how many grants it hands off, at most.
-local MAX_EXPIRED, MAX_HANDED = 64, 64
+-- How many expired entries one command removes at most.
+local MAX_EXPIRED = 64
 local INBOX_PREFIX = (CLUSTER and string.match(COUNTER, '^(.-)fence:{') or sub(COUNTER, 1, -6))
   .. 'inbox:'
 

@@ -3,7 +3,8 @@
 --   freeze: for how many ms, the operator's reason
 --   unfreeze: nothing
 local s = load(LOCK)
--- How many revoked grants of one name are remembered.
+-- How many revoked grants of one name are remembered. The lock table remembers more (`MAX_REMEMBERED`);
+-- here each command reads them all.
 local MAX_REVOCATIONS = 64
 if s.foreign then return { 'foreign', s.foreign } end
 settle(s)

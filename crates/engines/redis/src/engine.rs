@@ -104,7 +104,7 @@ pub(crate) fn replica_acks_of(
     };
     let deadline = options.command_timeout();
     Ok(Some(ReplicaAcks::new(
-        link.beside()?,
+        link.new_link_to_same_server()?,
         source.clone(),
         wanted,
         layout.master_term(),

@@ -75,13 +75,13 @@ impl Layout {
         make(options.key_template(), options.prefix())
     }
 
-    /// The same for a cluster.
+    /// Makes the layout of a cluster.
     pub(crate) fn of_cluster(template: &str, prefix: &str) -> Layout {
         Layout { shape: Shape::Cluster, ..Layout::new(template, prefix) }
     }
 
-    /// The same for the plain dialect: the name is inserted unchanged, and the other keys of a
-    /// quorum start with the prefix.
+    /// Makes the layout of the plain dialect: the name is inserted unchanged, and the other keys of
+    /// a quorum start with the prefix.
     pub(crate) fn plain(template: &str, prefix: &str) -> Layout {
         Layout { shape: Shape::Plain, ..Layout::new(template, prefix) }
     }

@@ -5,8 +5,8 @@
 //! holder is notified by a message to its process.
 //!
 //! # Guarantees
-//! The promises of the lock table hold while the server loses no data and its clock is not
-//! stepped. A server that lost data (a restart without persistence, a flush) may grant a held name
+//! The promises of the lock table hold while the server loses no data and its clock is not set
+//! forward. A server that lost data (a restart without persistence, a flush) may grant a held name
 //! again. The fencing token still grows, within the error of the server's clock. A failover to a
 //! replica may lose the newest grants: if the URL names the sentinels, the promoted server grants
 //! no lock until those have expired. A cluster may grant them again: only the tokens protect

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, QUEUE_SILENCE};
+use holdline_core::contract::{HAND_OVER_BATCH, MAX_CLAIM_WINDOW, QUEUE_SILENCE};
 use holdline_core::quorum::SKEW;
 use holdline_core::quorum::configuration::MAX_LEASE_CAP;
 use holdline_core::{ContractTimes, FencingToken};
@@ -23,17 +23,20 @@ const _: () = assert!(MAX_CLAIM_WINDOW.as_millis() + HAND_OFF_MARGIN.as_millis()
 // The scripts compute with the whole seconds of the server's clock.
 const _: () = assert!(QUEUE_SILENCE.subsec_nanos() == 0);
 
-/// Returns the constants of the native dialect, in ms where the name does not end with `_S`.
+/// Returns the constants of the native dialect: times in ms, or in seconds where the name ends with
+/// `_S`, and a number.
 ///
 /// - A waiter that sends no heartbeat for `SILENCE_S` is removed from the queue.
 /// - Queue and data last for `KEEP`, which is renewed when less than `KEEP_LEAST` is left.
 /// - A revoked lease id is remembered for at least `MIN_MEMORY`.
+/// - A command hands off at most `MAX_HANDED` grants.
 pub(crate) fn native(times: &ContractTimes) -> String {
     let (silence, margin) = (times.queue_silence.as_secs(), KEY_MARGIN.as_millis());
     let keep_least = times.queue_silence.as_millis() + margin;
     format!(
-        "local SILENCE_S, HEARTBEAT, CLAIM_MARGIN, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, MAX_LEASE \
-         = {silence}, {}, {}, {margin}, '{}', {keep_least}, {}, {}\n",
+        "local SILENCE_S, HEARTBEAT, CLAIM_MARGIN, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, \
+         MAX_LEASE, MAX_HANDED \
+         = {silence}, {}, {}, {margin}, '{}', {keep_least}, {}, {}, {HAND_OVER_BATCH}\n",
         times.queue_heartbeat.as_millis(),
         HAND_OFF_MARGIN.as_millis(),
         keep_least + 2 * margin,
@@ -101,7 +104,7 @@ mod tests {
             ..ContractTimes::DEFAULT
         };
         let native = native(&times);
-        assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000\n"));
+        assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000, 64\n"));
         assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
         assert!(redisson(&times).ends_with(" = 21000, 5000, 922337203685477, 9007199254740991\n"));
         assert!(

@@ -425,8 +425,8 @@ impl Attempt<'_> {
     async fn repeat(&mut self, error: LockError) -> Next {
         self.repeats += 1;
         let now = self.shared.clock.now();
-        let patience = if self.wait == Wait::Try { 1 } else { MAX_REPEATS };
-        if self.repeats > patience || (self.wait != Wait::Try && now >= self.wait.deadline()) {
+        let max_repeats = if self.wait == Wait::Try { 1 } else { MAX_REPEATS };
+        if self.repeats > max_repeats || (self.wait != Wait::Try && now >= self.wait.deadline()) {
             return Next::Fail(error);
         }
         if matches!(error.kind(), ErrorKind::Invalid { .. }) || self.is_spent() {

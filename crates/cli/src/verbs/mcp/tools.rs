@@ -40,7 +40,7 @@ pub(super) struct LockArgs {
     /// Why, in a few words, for the agents that you keep waiting. At most 200 bytes.
     pub(super) purpose: String,
     /// How long to hold the targets unless you renew or release earlier: 1 to 86400 seconds.
-    #[serde(default = "default_lease")]
+    #[serde(default = "default_lease_seconds")]
     pub(super) lease_seconds: u64,
     /// How long to wait in the queue if the targets are not free: 0 to 300 seconds.
     #[serde(default)]
@@ -72,15 +72,15 @@ pub(super) struct WaitArgs {
     /// The targets, as for `lock`.
     pub(super) targets: Vec<String>,
     /// How long to wait at most: 0 to 300 seconds.
-    #[serde(default = "default_wait")]
+    #[serde(default = "default_wait_seconds")]
     pub(super) wait_seconds: u64,
 }
 
-fn default_lease() -> u64 {
+fn default_lease_seconds() -> u64 {
     600
 }
 
-fn default_wait() -> u64 {
+fn default_wait_seconds() -> u64 {
     50
 }
 

@@ -61,6 +61,8 @@ impl Planner<'_> {
 
     /// Activates nodes whose proposal all others have accepted.
     pub(super) fn activate(&self, stamp: Stamp) -> Vec<(usize, NodeCommand)> {
+        // A blank node may have lost the data of any set, so the wait is the longest lease that any
+        // set may have, not that of the new one.
         let quarantine = (!self.desired.vouched).then(|| self.with_drift(MAX_LEASE_CAP));
         let proposed = self.seen().filter(|(_, report)| {
             report.state == MemberState::Proposed && stamp_of(report) == Some(stamp)

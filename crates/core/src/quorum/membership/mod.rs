@@ -1,23 +1,25 @@
 //! The steps that make all nodes of a set agree on its membership.
 //!
 //! A pure function of the nodes' reports, evaluated again after each step. Any client may carry the
-//! steps out, several clients at once, and any of them may die between two steps. A node rejects a
-//! step that comes too late ([`super::node`], N2).
+//! steps out. Several may do so at once, and any of them may die between two steps. A node rejects
+//! a step that comes too late ([`super::node`], N2).
 //!
 //! - M1: a set is initialised only when all its nodes have accepted the same configuration. So two
 //!   clients with different lists of nodes never initialise two sets that share a node.
-//! - M2: a change needs a majority of the *members* of the newest configuration seen that have kept
-//!   their data. Without such a majority, each slot of that configuration must be seen or placed.
-//!   So no agreed change is lost. Nodes that are no members of it do not count.
+//! - M2: a change needs a majority of the *members* of the newest configuration that is seen, and
+//!   these must have kept their data. Without such a majority, each slot of that configuration must
+//!   have a node that answers, or be given to a new node that answers. So no agreed change is lost.
+//!   Nodes that are no members of the configuration do not count.
 //! - M3: the quarantine of a recovering node begins only once a majority that has kept its data has
 //!   accepted the configuration with the node's new id. From then on no majority can be won with
-//!   grants under the old id, so after the longest lease none of them is left. Clients measure the
+//!   grants under the old id. So after the longest lease none of them is left. Clients measure the
 //!   quarantine ([`super::node`], N5).
 //! - M4: its floor is the largest token of a majority that has kept its data and has that
 //!   configuration: one of them knows every token that was proven with the old id.
-//! - M5: a new node gets a slot automatically only if it had the slot's id before it lost its data,
-//!   answers at the slot's address, or answers where this client saw the slot's id before. Any
-//!   other new node gets one only by an operator's command, since its client's list may be wrong.
+//! - M5: a new node gets a slot automatically in three cases. It had the slot's id before it lost
+//!   its data, it answers at the slot's address, or it answers where this client saw the slot's id
+//!   before. Any other new node gets one only by an operator's command, because the list of the
+//!   client may be wrong.
 //! - M6: where a majority of the members of one set has kept its data, a node of another set counts
 //!   as one that does not answer. Without such a majority it is not known which set is meant.
 //!
@@ -115,7 +117,9 @@ pub fn replacements(
     reports: &[Option<NodeReport>],
     desired: &DesiredConfiguration,
 ) -> Vec<(NodeId, NodeId)> {
-    let Some(reports) = (Planner { reports, desired }).of_one_set() else { return Vec::new() };
+    let Some(reports) = (Planner { reports, desired }).reports_of_one_set() else {
+        return Vec::new();
+    };
     let planner = Planner { reports: &reports, desired };
     let Some(current) = Configuration::merged(planner.newest()) else { return Vec::new() };
     let (changes, _) = planner.slot_changes(&current);
@@ -125,8 +129,10 @@ pub fn replacements(
 /// Returns the indices of the nodes that vote sooner if an operator vouches: it ends their
 /// quarantine, or they get none. No other node votes sooner by it.
 pub fn vouched(reports: &[Option<NodeReport>], desired: &DesiredConfiguration) -> Vec<usize> {
-    let Some(reports) = (Planner { reports, desired }).of_one_set() else { return Vec::new() };
-    Planner { reports: &reports, desired }.vouched()
+    let Some(reports) = (Planner { reports, desired }).reports_of_one_set() else {
+        return Vec::new();
+    };
+    Planner { reports: &reports, desired }.nodes_helped_by_vouching()
 }
 
 struct Planner<'a> {
@@ -139,7 +145,7 @@ impl Planner<'_> {
         if let Some(places) = self.duplicate() {
             return MembershipPlan::none(SetStatus::Duplicate { places });
         }
-        let Some(reports) = self.of_one_set() else {
+        let Some(reports) = self.reports_of_one_set() else {
             return MembershipPlan::none(SetStatus::Foreign { sets: self.sets() });
         };
         let planner = Planner { reports: &reports, desired: self.desired };
@@ -175,12 +181,12 @@ impl Planner<'_> {
 
     /// Returns whether the set was initialised: at least one node is past its first proposal.
     fn is_initialised(&self) -> bool {
-        let is_past = |state| !matches!(state, MemberState::Blank | MemberState::Proposed);
-        self.seen().any(|(_, report)| is_past(report.state))
+        let is_initialised = |state| !matches!(state, MemberState::Blank | MemberState::Proposed);
+        self.seen().any(|(_, report)| is_initialised(report.state))
     }
 
     /// Returns the reports of the one set that is meant; `None` if that is not known (M6).
-    fn of_one_set(&self) -> Option<Vec<Option<NodeReport>>> {
+    fn reports_of_one_set(&self) -> Option<Vec<Option<NodeReport>>> {
         let sets: BTreeSet<SetId> = self.sets().into_iter().flatten().map(|one| one.set).collect();
         match sets.len() {
             0 | 1 => Some(self.reports.to_vec()),

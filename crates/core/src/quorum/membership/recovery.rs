@@ -24,7 +24,7 @@ impl Planner<'_> {
             return MembershipPlan::none(SetStatus::WrongSize { nodes });
         }
         let (changes, mislisted) = self.slot_changes(&current);
-        // At least one slot is neither seen nor placed: nothing can be agreed on.
+        // At least one slot has no node that answers, and gets none: nothing can be agreed on.
         if !mislisted.is_empty() && self.all_answer() && !self.majority_has_data(&current) {
             let status = SetStatus::Mislisted(current);
             return MembershipPlan { mislisted, ..MembershipPlan::none(status) };
@@ -43,7 +43,7 @@ impl Planner<'_> {
     }
 
     /// Returns the indices of the nodes that vote sooner if an operator vouches.
-    pub(super) fn vouched(&self) -> Vec<usize> {
+    pub(super) fn nodes_helped_by_vouching(&self) -> Vec<usize> {
         let current = match self.plan().status {
             SetStatus::Agreed(current) => current,
             SetStatus::Uninitialised { silent } if silent.is_empty() => {

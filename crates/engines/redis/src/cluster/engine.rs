@@ -10,7 +10,7 @@ use holdline_core::{
     RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
-use super::renewals::{self, Patience};
+use super::renewals::{self, ReplyTimeouts};
 use super::router::{ClusterRouter, SlotRequest};
 use super::slots::{key_slot, slot_of};
 use crate::engine::{MAX_SHOWN, capabilities};
@@ -175,13 +175,13 @@ impl Inner {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Vec<Result<RenewReply, LockError>> {
-        let patience = Patience {
+        let timeouts = ReplyTimeouts {
             clock: &*self.clock,
             deadline: self.context.deadline,
             slowest_trip: self.router.slowest_trip(),
         };
         let subscribed = self.inbox.is_subscribed();
-        renewals::by_name(renewals, patience, |of_name| self.renew_name(of_name, subscribed)).await
+        renewals::by_name(renewals, timeouts, |of_name| self.renew_name(of_name, subscribed)).await
     }
 
     /// Renews the grants of one name.

@@ -24,6 +24,6 @@ mod router;
 mod slots;
 
 pub use engine::ClusterEngine;
-pub(crate) use renewals::{Patience, Replies, by_name};
+pub(crate) use renewals::{Replies, ReplyTimeouts, by_name};
 pub(crate) use router::{ClusterRouter, SlotRequest};
 pub(crate) use slots::{SLOTS, SlotTable, key_slot};

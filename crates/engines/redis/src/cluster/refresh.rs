@@ -124,7 +124,7 @@ impl Shared {
     async fn query_some(&self) -> (Vec<(usize, SlotTable)>, Option<LockError>) {
         let healthy: Vec<(HostPort, Link)> = {
             let nodes = self.nodes.lock();
-            let healthy = nodes.iter().filter(|(_, node)| node.healthy().is_some());
+            let healthy = nodes.iter().filter(|(_, node)| node.healthy_facts().is_some());
             healthy.map(|(host_port, node)| (host_port.clone(), node.clone())).collect()
         };
         let start = self.control.random() as usize % healthy.len().max(1);
@@ -168,7 +168,7 @@ impl Shared {
         let (slots, info) =
             tokio::join!(command(["CLUSTER", "SLOTS"]), command(["CLUSTER", "INFO"]));
         let slots = slots?;
-        let source = host_port.or_else(|| node.server()?.host_port.clone()).unwrap_or_default();
+        let source = host_port.or_else(|| node.last_facts()?.host_port.clone()).unwrap_or_default();
         let table = SlotTable::parse(&slots, info.as_ref().ok(), &source);
         table.ok_or_else(|| unavailable("invalid reply to CLUSTER SLOTS", Certainty::NotApplied))
     }

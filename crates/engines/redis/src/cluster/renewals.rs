@@ -17,7 +17,7 @@ const MIN_GRACE: Duration = Duration::from_millis(20);
 pub(crate) type Replies = Vec<Result<RenewReply, LockError>>;
 
 /// How long to wait for nodes.
-pub(crate) struct Patience<'a> {
+pub(crate) struct ReplyTimeouts<'a> {
     pub(crate) clock: &'a dyn Clock,
     /// How long one call may take.
     pub(crate) deadline: Duration,
@@ -28,7 +28,7 @@ pub(crate) struct Patience<'a> {
 /// Renews each name by `renew_name`.
 pub(crate) async fn by_name<'a, F>(
     renewals: &[&'a RenewRequest],
-    patience: Patience<'_>,
+    timeouts: ReplyTimeouts<'_>,
     renew_name: impl Fn(Vec<&'a RenewRequest>) -> F,
 ) -> Replies
 where
@@ -49,10 +49,10 @@ where
         Err(unavailable(message, Certainty::Unknown))
     };
     let mut results: Vec<_> = renewals.iter().map(|_| no_reply()).collect();
-    let grace = patience.grace(renewals);
+    let grace = timeouts.grace(renewals);
     let mut some_answered = false;
     while let Some((number, replies)) =
-        patience.next(&mut in_flight, some_answered.then_some(grace)).await
+        timeouts.next(&mut in_flight, some_answered.then_some(grace)).await
     {
         some_answered = true;
         for (at, reply) in groups[number].iter().zip(replies) {
@@ -62,7 +62,7 @@ where
     results
 }
 
-impl Patience<'_> {
+impl ReplyTimeouts<'_> {
     /// Returns the next reply; `None` when none comes within the grace, if there is one.
     async fn next<T>(
         &self,

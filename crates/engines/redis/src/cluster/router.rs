@@ -163,7 +163,7 @@ impl ClusterRouter {
     /// Returns the longest round trip of the handshakes with the nodes that answer.
     pub(crate) fn slowest_trip(&self) -> Duration {
         let nodes = self.shared.nodes.lock();
-        let healthy = nodes.values().filter_map(Link::healthy);
+        let healthy = nodes.values().filter_map(Link::healthy_facts);
         healthy.map(|facts| facts.round_trip).max().unwrap_or_default()
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use holdline_core::{Certainty, LockError, Moment};
 
-use super::connection::{Connection, Hooks};
+use super::connection::{Connection, ConnectionCallbacks};
 use super::connection_task::ConnectionTask;
 use super::dial::{Stage, dial};
 use super::handshake::{Established, HandshakeError, handshake};
@@ -51,9 +51,9 @@ pub(super) async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     if shared.router.facts().is_some_and(|before| facts.is_another_than(&before)) {
         tracing::warn!(%address, "another server than before, or restarted: is its data kept?");
     }
-    let hooks = Hooks { observer: shared.router.clone(), reset };
+    let callbacks = ConnectionCallbacks { observer: shared.router.clone(), reset };
     let connection =
-        Connection::new(shared.next_id(), facts, shared.clock.clone(), hooks, Some(wire));
+        Connection::new(shared.next_id(), facts, shared.clock.clone(), callbacks, Some(wire));
     let connection = NewConnection(Some(Arc::new(connection)));
     if let Some(connection) = &connection.0 {
         let task = ConnectionTask::new(connection.clone(), shared.subscriptions.clone());

@@ -5,11 +5,12 @@
 //! - Invariant L2: a request that was put on the connection may have been carried out; one that was
 //!   rejected was not.
 //! - Invariant L3: when a deadline passes without a reply, the connection is *suspect* until its
-//!   own ping is answered. Later requests queue behind that ping. If replies are out of step, the
-//!   ping receives a wrong reply, and no request receives another's.
-//! - Invariant L4: a connection that ends with unanswered requests is reset, not closed.
+//!   own ping is answered. If the deadline was shorter than `grace`, a ping is sent first, and the
+//!   connection is suspect if its answer is late. Later requests queue behind the ping. If replies
+//!   are out of step, the ping receives a wrong reply, and no request receives another's.
+//! - Invariant L4: a connection that ends with unanswered requests is closed with a TCP reset.
 //! - Invariant L5: no waker is called under the lock.
-//! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent: it
+//! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent. It
 //!   writes to the stream itself, or wakes the task. The stream is locked before the state, and
 //!   only the task blocks on that lock.
 
@@ -32,14 +33,14 @@ use crate::error::unavailable;
 /// How many requests may be unanswered on a connection.
 pub(super) const MAX_PENDING: usize = 32_768;
 /// How many more may be queued behind them once the connection is suspect.
-const MAX_BEHIND: usize = 1_024;
+const MAX_QUEUED_WHILE_SUSPECT: usize = 1_024;
 
-/// How long a ping may be unanswered before the connection is suspect, unless its round trips are
-/// slow.
+/// How long a ping may at least be unanswered before the connection is suspect. Four round trips,
+/// if they take longer.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// A caller sends the output buffer itself once it holds this many bytes, and at least this part of
-/// all unanswered requests: the server then works on the first while we encode the others.
+/// A caller sends the output buffer itself once it holds this many bytes and a quarter of all
+/// unanswered requests. So the server works on the first while we encode the others.
 const FLUSH_BYTES: usize = 4 * 1024;
 const FLUSH_PART: usize = 4;
 
@@ -62,8 +63,8 @@ const GOOD: u8 = 0;
 const SUSPECT: u8 = 1;
 const CLOSED: u8 = 2;
 
-/// What a connection shares with its link.
-pub(super) struct Hooks {
+/// What a connection reports to its link.
+pub(super) struct ConnectionCallbacks {
     pub(super) observer: Arc<dyn ConnectionObserver>,
     /// Set before the stream is dropped if it is to be reset.
     pub(super) reset: Arc<AtomicBool>,
@@ -73,7 +74,7 @@ pub(super) struct Connection {
     id: u64,
     facts: Arc<ServerFacts>,
     clock: Arc<dyn Clock>,
-    hooks: Hooks,
+    callbacks: ConnectionCallbacks,
     health: AtomicU8,
     /// Accepts no new requests: it ends when it is empty.
     retired: AtomicBool,
@@ -89,14 +90,14 @@ struct State {
     out: Vec<u8>,
     buffered: usize,
     /// The deadline that the task sleeps until.
-    armed: Option<Moment>,
-    /// A new deadline is sooner than that: the task must set its timer again.
-    sooner: bool,
+    timer_deadline: Option<Moment>,
+    /// A new deadline is earlier than that: the task must set its timer again.
+    has_earlier_deadline: bool,
     task: Option<Waker>,
     /// Why it is closed, or is to be.
-    end: Option<LockError>,
+    close_reason: Option<LockError>,
     /// The task has ended: no reply comes any more.
-    over: bool,
+    finished: bool,
     /// How many may be pending.
     capacity: usize,
 }
@@ -115,14 +116,14 @@ impl Connection {
         id: u64,
         facts: ServerFacts,
         clock: Arc<dyn Clock>,
-        hooks: Hooks,
+        callbacks: ConnectionCallbacks,
         wire: Option<Wire>,
     ) -> Connection {
         Connection {
             id,
             facts: Arc::new(facts),
             clock,
-            hooks,
+            callbacks,
             health: AtomicU8::new(GOOD),
             retired: AtomicBool::new(false),
             state: Mutex::new(State { capacity: MAX_PENDING, ..State::default() }),
@@ -179,7 +180,7 @@ impl Connection {
     fn close_for(&self, error: LockError) {
         let task = {
             let mut state = self.state.lock();
-            state.end.get_or_insert(error);
+            state.close_reason.get_or_insert(error);
             self.health.store(CLOSED, Ordering::Release);
             state.task.take()
         };
@@ -211,17 +212,18 @@ impl Connection {
         // While the buffer is not empty, the task was woken for it already.
         let idle = state.out.is_empty();
         request.write(&mut state.out);
-        let sooner = state.armed.is_none_or(|armed| limit.end < armed) && !state.sooner;
-        state.sooner |= sooner;
+        let is_earlier = state.timer_deadline.is_none_or(|timer| limit.end < timer)
+            && !state.has_earlier_deadline;
+        state.has_earlier_deadline |= is_earlier;
         state.buffered += 1;
         let flushes = first
             || (state.out.len() >= FLUSH_BYTES
                 && state.buffered >= state.pending.len() / FLUSH_PART);
-        let task = if idle || sooner || flushes { state.task.clone() } else { None };
+        let task = if idle || is_earlier || flushes { state.task.clone() } else { None };
         drop(state);
         if let Some(task) = task {
             let sent = flushes && self.flush(&task);
-            if sooner || !sent {
+            if is_earlier || !sent {
                 task.wake();
             }
         }
@@ -257,8 +259,8 @@ impl Connection {
 
     /// Checks whether one more request is accepted; called under the lock.
     fn admit(&self, state: &State) -> Result<(), Rejected> {
-        if let Some(end) = &state.end {
-            return Err(Rejected(end.clone().with_certainty(Certainty::NotApplied)));
+        if let Some(reason) = &state.close_reason {
+            return Err(Rejected(reason.clone().with_certainty(Certainty::NotApplied)));
         }
         let unanswered = state.pending.len();
         if unanswered >= state.capacity {
@@ -280,9 +282,9 @@ impl Connection {
     pub(super) fn poll_reply(&self, ticket: Ticket, waker: &Waker) -> Result<ReplyPoll, LockError> {
         let mut state = self.state.lock();
         match state.pending.poll_reply(ticket, waker) {
-            ReplyPoll::Pending if state.over => {
+            ReplyPoll::Pending if state.finished => {
                 let broke = || unavailable("the connection broke", Certainty::Unknown);
-                Err(state.end.clone().unwrap_or_else(broke))
+                Err(state.close_reason.clone().unwrap_or_else(broke))
             }
             polled => Ok(polled),
         }
@@ -317,10 +319,10 @@ impl Connection {
                 }
             }
         }
-        let over = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
+        let drained = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
         drop(state);
-        if over {
-            self.hooks.observer.connection_changed();
+        if drained {
+            self.callbacks.observer.connection_changed();
         }
         all_expected
     }
@@ -332,7 +334,7 @@ impl Connection {
             self.health.store(GOOD, Ordering::Release);
             state.capacity = MAX_PENDING;
             drop(state);
-            self.hooks.observer.connection_changed();
+            self.callbacks.observer.connection_changed();
         }
     }
 
@@ -343,24 +345,24 @@ impl Connection {
             return false;
         }
         self.health.store(SUSPECT, Ordering::Release);
-        state.capacity = state.pending.len() + MAX_BEHIND;
+        state.capacity = state.pending.len() + MAX_QUEUED_WHILE_SUSPECT;
         drop(state);
         tracing::debug!(
             connection = self.id,
             "no reply within a deadline: the connection is suspect"
         );
-        self.hooks.observer.connection_changed();
+        self.callbacks.observer.connection_changed();
         true
     }
 
-    /// Registers the waker of the connection's task; returns whether a sooner deadline was added.
+    /// Registers the waker of the connection's task; returns whether an earlier deadline was added.
     pub(super) fn register_task(&self, waker: &Waker) -> bool {
         let mut state = self.state.lock();
         match &mut state.task {
             Some(task) => task.clone_from(waker),
             none => *none = Some(waker.clone()),
         }
-        std::mem::take(&mut state.sooner)
+        std::mem::take(&mut state.has_earlier_deadline)
     }
 
     /// Wakes the connection's task.
@@ -374,21 +376,21 @@ impl Connection {
         self.state.lock().pending.expire(now, wake)
     }
 
-    /// Notes until when the task sleeps: the soonest deadline, or `also`.
+    /// Stores and returns the time of the task's next wake-up: the earliest deadline, or `also`.
     pub(super) fn arm(&self, also: Option<Moment>) -> Option<Moment> {
         let mut state = self.state.lock();
         let soonest = state.pending.soonest().into_iter().chain(also).min();
-        state.armed = soonest.filter(|at| *at < Moment::NEVER);
-        state.armed
+        state.timer_deadline = soonest.filter(|at| *at < Moment::NEVER);
+        state.timer_deadline
     }
 
     /// Ends the connection: its stream may be dropped. `wake` receives the wakers of all callers.
     pub(super) fn finish(&self, error: LockError, wake: &mut Vec<Waker>) {
         self.close_for(error);
         let mut state = self.state.lock();
-        state.over = true;
+        state.finished = true;
         state.pending.wake_all(wake);
-        self.hooks.reset.store(!state.pending.is_empty(), Ordering::Release);
+        self.callbacks.reset.store(!state.pending.is_empty(), Ordering::Release);
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {
@@ -396,7 +398,7 @@ impl Connection {
     }
 
     pub(super) fn notify_observer(&self) {
-        self.hooks.observer.connection_changed();
+        self.callbacks.observer.connection_changed();
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Certainty, LockError, Moment};
 
 use super::connection::{Connection, Health};
@@ -26,7 +27,7 @@ use crate::error::{protocol, unavailable};
 
 /// How long a suspect connection is kept, for requests that must go behind its unanswered ones: as
 /// long as an abandoned first grant can last, and a little longer.
-pub(super) const MAX_SUSPECT: Duration = Duration::from_secs(35);
+pub(super) const MAX_SUSPECT: Duration = MAX_FIRST_LEASE.saturating_add(Duration::from_secs(5));
 
 /// How often the deadlines are checked before other tasks have their turn.
 const MAX_ROUNDS: u32 = 8;
@@ -277,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::link::ServerFacts;
-    use crate::link::connection::Hooks;
+    use crate::link::connection::ConnectionCallbacks;
     use crate::link::router::ConnectionRouter;
     use crate::link::subscriptions::Form;
     use crate::link::wire::Wire;
@@ -297,10 +298,13 @@ mod tests {
     #[tokio::test]
     async fn messages_are_delivered_before_replies_that_were_read_with_them() {
         let (near, mut far) = tokio::io::duplex(1024);
-        let hooks = Hooks { observer: Arc::new(ConnectionRouter::new()), reset: Arc::default() };
+        let callbacks = ConnectionCallbacks {
+            observer: Arc::new(ConnectionRouter::new()),
+            reset: Arc::default(),
+        };
         let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
         let connection =
-            Arc::new(Connection::new(1, facts, clock, hooks, Some(Wire::new(Box::new(near)))));
+            Arc::new(Connection::new(1, facts, clock, callbacks, Some(Wire::new(Box::new(near)))));
         let (subscriptions, order): (Arc<Subscriptions>, Order) = Default::default();
         let record = order.clone();
         let handler = Box::new(move |_: &[u8]| record.lock().push("message"));

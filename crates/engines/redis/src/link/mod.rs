@@ -2,8 +2,9 @@
 //!
 //! A [`Link`] keeps one TCP or Unix connection to its server and reconnects when that breaks.
 //! Requests leave in the order in which they were made, pipelined, each with a deadline.
-//! No request is resent, except an undo: an error says whether it may have been carried out.
-//! A connection that misses a deadline is suspect; new requests wait for a healthy one, unless
+//! A request is sent once, with two exceptions (N1); an error says whether it may have been carried
+//! out. Callers may repeat a request ([`RoutingPolicy::Retry`]).
+//! A connection that misses a deadline is suspect. New requests wait for a healthy one, unless
 //! their [`RoutingPolicy`] says otherwise.
 //! Channel subscriptions survive reconnects, and a subscriber learns when it may have missed
 //! messages.
@@ -16,13 +17,13 @@
 //! router           chooses the connection of a request
 //! connection       keeps requests in order, each with its deadline
 //! connection_task  writes, reads, expires deadlines, suspects a silent server
-//! supervisor       dials, shakes hands, subscribes, reconnects
+//! supervisor       dials, performs the handshake, subscribes, reconnects
 //! wire             turns requests and replies into bytes
 //! ```
 //!
-//! - Invariant N1: no request is sent twice, except that a copy of an undo follows each unanswered
-//!   request which it undoes. `EVAL` follows `EVALSHA` only after the server has
-//!   answered `NOSCRIPT`.
+//! - Invariant N1: a request is sent once. Exceptions: `EVAL` follows `EVALSHA` after the server
+//!   has answered `NOSCRIPT`. An undo is sent on a healthy connection, and a copy follows on each
+//!   other connection where a request that it undoes is unanswered.
 //! - Invariant N2: an error says whether the request may have left. A request that still waited
 //!   for a connection was *not applied*; one that was put on a connection is *unknown*.
 //! - Invariant N3: dropping the link ends its tasks and connections.
@@ -80,8 +81,8 @@ use router::ConnectionRouter;
 use send::Waiter;
 use subscriptions::Subscriptions;
 
-/// How long to wait for the error of a dial after its time limit: that error says more than a
-/// timeout does.
+/// How long to wait for the error of a dial after its time limit: that error is more specific than
+/// a timeout.
 const CONNECT_SLACK: Duration = Duration::from_millis(500);
 
 /// How long the report of a quarantine may take when the process ends.
@@ -97,8 +98,8 @@ struct Shared {
     ids: AtomicU64,
     /// Finds the master, where sentinels name it.
     master_source: Option<Arc<dyn MasterSource>>,
-    /// This link runs the source's task; other links only read its results.
-    runs_source: bool,
+    /// This link runs the task of `master_source`; other links only read its results.
+    runs_master_source: bool,
     /// Which servers may be dialled, where any node of a cluster will do.
     seed_list: Option<Arc<SeedList>>,
     /// `HELLO 3` was refused, and RESP2 worked.
@@ -122,7 +123,7 @@ impl Shared {
         }
     }
 
-    fn shut(&self) {
+    fn close(&self) {
         self.router.close();
         self.subscriptions.close();
     }
@@ -131,13 +132,14 @@ impl Shared {
 /// One logical connection to one server: for every engine of this crate, also for a node of a
 /// quorum. Clones share it; dropping the last one ends it.
 #[derive(Clone)]
-pub(crate) struct Link(Arc<Owner>);
+pub(crate) struct Link(Arc<LinkGuard>);
 
-struct Owner(Arc<Shared>);
+/// Ends the tasks and connections of a link when it is dropped.
+struct LinkGuard(Arc<Shared>);
 
-impl Drop for Owner {
+impl Drop for LinkGuard {
     fn drop(&mut self) {
-        self.0.shut();
+        self.0.close();
     }
 }
 
@@ -152,11 +154,11 @@ impl Link {
     /// of any, on a thread of their own.
     ///
     /// # Errors
-    /// `Invalid` for options that do not fit together, and for those of a group, whose link
-    /// `sentinel::link` makes; `Refused` when the process gets no thread.
+    /// `Invalid` if options do not fit together, or name Sentinels (use `sentinel::link`).
+    /// `Refused` if the process gets no thread.
     pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link, LockError> {
         if options.group().is_some() {
-            let message = "names sentinels, which nothing asks for this connection";
+            let message = "names Sentinels, but this connection is to one server";
             return Err(LockError::invalid(ENGINE, "url", message));
         }
         Link::of_source(options, clock, None)
@@ -186,7 +188,7 @@ impl Link {
     }
 
     /// Makes another link for the same server, with a connection of its own.
-    pub(crate) fn beside(&self) -> Result<Link, LockError> {
+    pub(crate) fn new_link_to_same_server(&self) -> Result<Link, LockError> {
         let Shared { options, clock, master_source, .. } = &**self.shared();
         Link::start(options, clock.clone(), (master_source.clone(), false), None)
     }
@@ -194,7 +196,7 @@ impl Link {
     fn start(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
-        (master_source, runs_source): (Option<Arc<dyn MasterSource>>, bool),
+        (master_source, runs_master_source): (Option<Arc<dyn MasterSource>>, bool),
         seed_list: Option<Arc<SeedList>>,
     ) -> Result<Link, LockError> {
         if options.exposes_password() {
@@ -214,14 +216,14 @@ impl Link {
             subscriptions: Arc::default(),
             ids: AtomicU64::new(1),
             master_source,
-            runs_source,
+            runs_master_source,
             seed_list,
             resp2_only: AtomicBool::new(false),
             unknown_scripts: AtomicU64::new(0),
             process: AtomicU32::new(std::process::id()),
         });
         supervisor::start(&shared);
-        Ok(Link(Arc::new(Owner(shared))))
+        Ok(Link(Arc::new(LinkGuard(shared))))
     }
 
     /// Waits until there is a connection, and returns what is known of the server.
@@ -230,7 +232,7 @@ impl Link {
         self.ready_within(asked.saturating_add(CONNECT_SLACK)).await
     }
 
-    /// The same within a time of the caller's.
+    /// Waits as [`Link::ready`] does, for at most `limit`.
     pub(crate) async fn ready_within(
         &self,
         limit: Duration,
@@ -243,12 +245,12 @@ impl Link {
 
     /// Returns what is known of the server whose connection is healthy; `None` while there is no
     /// such connection.
-    pub(crate) fn healthy(&self) -> Option<Arc<ServerFacts>> {
+    pub(crate) fn healthy_facts(&self) -> Option<Arc<ServerFacts>> {
         self.shared().router.healthy()
     }
 
-    /// Returns what is known of the server; `None` until the first connection.
-    pub(crate) fn server(&self) -> Option<Arc<ServerFacts>> {
+    /// Returns what the last connection has shown of the server; `None` until the first one.
+    pub(crate) fn last_facts(&self) -> Option<Arc<ServerFacts>> {
         self.shared().router.facts()
     }
 
@@ -275,7 +277,7 @@ impl Link {
     /// Reports how much of the server's quarantine has passed, for the next client, in case this
     /// process ends.
     pub(crate) async fn report_quarantine(&self) {
-        let (shared, Some(facts)) = (self.shared(), self.healthy()) else { return };
+        let (shared, Some(facts)) = (self.shared(), self.healthy_facts()) else { return };
         if let Some(args) = master_term::report(&shared.options, &facts, shared.clock.now()) {
             drop(self.send_to(facts.run_id.as_deref(), &args, FINAL_REPORT_TIMEOUT).await);
         }
@@ -292,7 +294,7 @@ impl Link {
         self.shared().subscriptions.subscribe((Form::Plain, channel), Some(handler))
     }
 
-    /// The same, with the messages among the events.
+    /// Subscribes to a channel as [`Link::subscribe_with`] does; messages are among the events.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Subscription {
         self.shared().subscriptions.subscribe((Form::Plain, channel), None)
     }

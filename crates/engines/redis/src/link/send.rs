@@ -36,8 +36,8 @@ impl Link {
         self.call_of(None, make).await
     }
 
-    /// The same, only on a connection to this run of the server. If the connection is to another
-    /// run, the error is `Unavailable` and nothing was sent.
+    /// Runs a script as [`Link::call`] does, only on a connection to this run of the server. If the
+    /// connection is to another run, the error is `Unavailable` and nothing was sent.
     pub(crate) async fn call_of(
         &self,
         run_id: Option<&str>,
@@ -47,14 +47,15 @@ impl Link {
         self.run_script(&make, forms, run_id).await?.map_err(|error| self.refused(error))
     }
 
-    /// The same by the script's text at once: for requests that nobody can repeat after `NOSCRIPT`.
+    /// Runs a script as [`Link::call`] does, and sends its text at once: for requests that nobody
+    /// can repeat after `NOSCRIPT`.
     pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
         let forms = (request::by_text as MakeRequest, request::by_text as MakeRequest);
         self.run_script(&make, forms, None).await?.map_err(|error| self.refused(error))
     }
 
-    /// The same, with the error reply as the server sent it. `asking` sends `ASKING` first, for a
-    /// node that imports the slot.
+    /// Runs a script as [`Link::call`] does, and returns an error reply as the server sent it.
+    /// `asking` sends `ASKING` first, for a node that imports the slot.
     pub(crate) async fn outcome(&self, make: impl Fn() -> Call, asking: bool) -> Outcome {
         let forms = match asking {
             true => {
@@ -78,7 +79,7 @@ impl Link {
         self.send(&args.into(), affinity, deadline).await
     }
 
-    /// The same with arguments that are shared by several nodes.
+    /// Sends a command whose arguments several nodes share.
     ///
     /// # Cancel safety
     /// As for [`Link::call`].
@@ -92,7 +93,7 @@ impl Link {
         self.exchange(args, routing, (None, self.limit(deadline))).await
     }
 
-    /// The same, only on a connection to this run of the server.
+    /// Sends a command only on a connection to this run of the server.
     pub(crate) async fn send_to(
         &self,
         run_id: Option<&str>,

@@ -39,7 +39,7 @@ fn lost_runtime(shared: &Arc<Shared>) {
         tracing::debug!("the runtime of a link ended: it moves to a thread");
         start(shared);
     } else {
-        shared.shut();
+        shared.close();
     }
 }
 
@@ -68,7 +68,7 @@ async fn follow_master(shared: &Shared) {
     tokio::select! {
         biased;
         () = close => {}
-        () = source.run(), if shared.runs_source => {}
+        () = source.run(), if shared.runs_master_source => {}
     }
 }
 

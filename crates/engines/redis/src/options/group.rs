@@ -8,6 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
+use holdline_core::lease::MAX_LEASE;
+use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 use holdline_net::secret::Secret;
 use holdline_net::url::{Reader, Server};
 
@@ -18,8 +20,7 @@ use crate::error::ENGINE;
 /// The default port of a sentinel.
 const SENTINEL: Reader = Reader { engine: ENGINE, port: 26379 };
 const MAX_PLACES: usize = 15;
-const LEASES: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(100)..=Duration::from_secs(86_400);
+const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=MAX_LEASE;
 /// The least time for a connection to a sentinel.
 const SHORTEST_TRY: Duration = Duration::from_millis(10);
 const LONGEST_MARGIN: Duration = Duration::from_secs(3_600);
@@ -142,7 +143,7 @@ impl SentinelGroup {
             user: None,
             password: Secret::default(),
             tls,
-            max_lease: Duration::from_secs(60),
+            max_lease: DEFAULT_MAX_LEASE,
             old_master: Duration::from_secs(12),
             replicas: Replicas::None,
             read_only: false,

@@ -16,11 +16,11 @@ use holdline_core::{
 use super::given_up::GivenUp;
 use super::keys::Keys;
 use super::replies::ValueReader;
-use super::requests::{RequestContext, tombstone_of};
+use super::requests::RequestContext;
 use crate::engine::{LAG, MAX_BATCH};
 use crate::error::{ENGINE, protocol};
 use crate::link::{Link, ServerFacts};
-use crate::native;
+use crate::native::{self, requests::tombstone_of};
 use crate::options::{Dialect, RedisOptions};
 use crate::sentinel;
 
@@ -196,7 +196,7 @@ impl Inner {
             let now = self.clock.now();
             self.given_up.add(request.lease_id, now, now.after(memory));
         }
-        let server = self.link.server();
+        let server = self.link.last_facts();
         let ReleaseRequest { name, lease_id, ending } = request;
         let server = server.filter(|_| !ending.for_good);
         let delete =

@@ -4,9 +4,7 @@
 use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
-use holdline_core::{
-    AcquireRequest, Ending, FencingToken, Hold, LeaseId, LockName, Purpose, RenewRequest,
-};
+use holdline_core::{AcquireRequest, FencingToken, Hold, LeaseId, LockName, Purpose, RenewRequest};
 
 use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
@@ -163,12 +161,6 @@ impl RequestContext {
     }
 }
 
-/// Returns how long the tombstone of a release lasts; `None` when it leaves none.
-pub(super) fn tombstone_of(ending: Ending) -> Option<Duration> {
-    let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
-    ending.for_good.then(|| lease.max(MIN_TOMBSTONE))
-}
-
 fn token_digits(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
@@ -184,19 +176,4 @@ fn lease_millis(hold: Hold) -> u64 {
 /// Rounds up to whole milliseconds, the server's unit of time.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tombstone_lasts_as_long_as_the_lease_and_at_least_half_a_minute() {
-        let of = |for_good, secs| {
-            tombstone_of(Ending { for_good, hold: Hold::Leased(Duration::from_secs(secs)) })
-        };
-        assert_eq!(of(false, 60), None);
-        assert_eq!(of(true, 60), Some(Duration::from_secs(60)));
-        assert_eq!(of(true, 1), Some(MIN_TOMBSTONE));
-    }
 }

@@ -113,7 +113,7 @@ impl Attempt<'_> {
                     )
                     .within(deadline)
                 };
-                let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+                let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
                 Answer::Vote(reply.and_then(|reply| replies::voted(&reply, proof)))
             });
         }
@@ -140,7 +140,7 @@ impl Attempt<'_> {
                     let call = || {
                         requests::write_back(&set.context, &proof, name, id, token).within(deadline)
                     };
-                    let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+                    let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
                     Answer::Written(reply.and_then(|reply| replies::written(&reply, &proof)))
                 });
             }

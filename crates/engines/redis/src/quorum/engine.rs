@@ -239,7 +239,7 @@ impl Inner {
         let channel = set.context.layout.inbox(&set.context.inbox);
         let inbox = |member: &Member| {
             ProcessInbox::new(
-                member.node().clone(),
+                member.link().clone(),
                 clock.clone(),
                 channel.clone(),
                 watches.clone(),

@@ -142,7 +142,7 @@ impl Healing {
                 let call = || {
                     requests::heal(&set.context, proof, name, id, record, lease).within(deadline)
                 };
-                let reply = set.members[*node].node().call_of(Some(proof.marker()), call).await?;
+                let reply = set.members[*node].link().call_of(Some(proof.marker()), call).await?;
                 replies::healed(&reply, proof)
             });
         }
@@ -163,7 +163,7 @@ impl Healing {
             let (name, id) = (&self.name, self.lease_id);
             in_flight.push(*node, async move {
                 let call = || requests::record(&set.context, name, id).within(deadline);
-                let reply = set.members[*node].node().call_of(Some(proof.marker()), call).await?;
+                let reply = set.members[*node].link().call_of(Some(proof.marker()), call).await?;
                 replies::recorded(&reply)
             });
         }
@@ -197,8 +197,8 @@ pub(super) fn begin(
     if kept().all(|healing| healing.missing.is_empty() && in_flight.is_empty()) {
         return;
     }
-    let (set, node) = (set.clone(), set.members[0].node().clone());
-    node.spawn(Box::pin(carry_out(set, view, in_flight, healings)));
+    let (set, link) = (set.clone(), set.members[0].link().clone());
+    link.spawn(Box::pin(carry_out(set, view, in_flight, healings)));
 }
 
 async fn carry_out(

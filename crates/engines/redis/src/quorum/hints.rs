@@ -22,7 +22,7 @@ impl ReleaseHints {
     /// Opens the hints of this channel.
     pub(super) fn of_channel(set: &NodeSet, channel: &[u8]) -> ReleaseHints {
         let subscriptions =
-            set.members.iter().map(|member| member.node().subscribe(channel.to_vec()));
+            set.members.iter().map(|member| member.link().subscribe(channel.to_vec()));
         ReleaseHints { subscriptions: subscriptions.collect() }
     }
 }

@@ -41,7 +41,7 @@ async fn ask_all(
         let marker = Some(proof.marker());
         let member = &set.members[node];
         in_flight
-            .push(node, async move { member.node().call_of(marker, || make(&set.context)).await });
+            .push(node, async move { member.link().call_of(marker, || make(&set.context)).await });
     }
     let mut answers = Vec::with_capacity(set.members.len());
     while let Some(answer) = in_flight.next().await {

@@ -29,7 +29,7 @@ pub(super) async fn acquire_known(
                 requests::acquire(&set.context, proof, request, 0, SKEW, AcquireKind::Known)
                     .within(deadline)
             };
-            let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+            let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
             reply.and_then(|reply| replies::voted(&reply, proof))
         });
     }

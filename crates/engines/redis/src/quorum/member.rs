@@ -15,8 +15,8 @@ use crate::link::{Link, Value};
 use crate::native::RequestContext;
 use crate::options::RedisOptions;
 
-/// How long the other nodes wait for a first connection.
-const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of a node's first connection: the other nodes wait for it.
+pub(super) const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time between two reports of a node in quarantine: at first, while this client measures, and
 /// while another client measures.
 const FIRST_INTERVAL: Duration = Duration::from_millis(200);
@@ -31,7 +31,7 @@ const SENTINELS: &str = "__sentinel__:hello";
 #[derive(Debug)]
 pub(super) struct Member {
     address: String,
-    node: Link,
+    link: Link,
     run_info: Mutex<Option<RunInfo>>,
     observed: Mutex<Observed>,
     /// The id of the member that was last seen here.
@@ -78,7 +78,7 @@ pub(super) struct OtherRun;
 /// A report of a node, as this client received it.
 #[derive(Clone, Debug)]
 pub(super) struct Observation {
-    /// The run of the server.
+    /// The run_id of the server.
     pub(super) marker: Arc<str>,
     pub(super) report: NodeReport,
     /// Its clock, in microseconds, and our time when it arrived.
@@ -97,14 +97,16 @@ pub(super) struct Observation {
 impl Observation {
     /// Returns whether both are of the same quarantine.
     fn is_same_quarantine(&self, other: &Observation) -> bool {
-        let wait = |current: &Observation| {
-            (current.report.id, current.report.quarantine.map(|(_, by)| by))
+        let identity = |observation: &Observation| {
+            (observation.report.id, observation.report.quarantine.map(|(_, by_time)| by_time))
         };
-        self.report.quarantine.is_some() && self.marker == other.marker && wait(self) == wait(other)
+        self.report.quarantine.is_some()
+            && self.marker == other.marker
+            && identity(self) == identity(other)
     }
 
     /// Returns the report with the time of its quarantine that this client has measured.
-    pub(super) fn as_of(&self, now: Moment) -> NodeReport {
+    pub(super) fn with_measured_time(&self, now: Moment) -> NodeReport {
         let measured = self.report.quarantine.zip(self.waits_until);
         let measured = measured.map(|((left, _), until)| left.saturating_sub(now.until(until)));
         NodeReport { measured: measured.unwrap_or_default(), ..self.report.clone() }
@@ -119,10 +121,10 @@ impl Observation {
 
 impl Member {
     pub(super) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Member, LockError> {
-        let node = Link::new(options, clock)?;
+        let link = Link::new(options, clock)?;
         Ok(Member {
             address: options.address().to_string(),
-            node,
+            link,
             run_info: Mutex::default(),
             observed: Mutex::default(),
             last_member: Mutex::default(),
@@ -140,14 +142,14 @@ impl Member {
         &self.undo_queue
     }
 
-    pub(super) fn node(&self) -> &Link {
-        &self.node
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// Returns whether a connection to this run of the server answers in time; `Err` if it leads to
     /// another run.
     pub(super) fn is_connected(&self, marker: &str) -> Result<bool, OtherRun> {
-        match self.node.healthy() {
+        match self.link.healthy_facts() {
             Some(facts) if facts.run_id.as_deref() == Some(marker) => Ok(true),
             Some(_) => Err(OtherRun),
             None => Ok(false),
@@ -156,7 +158,7 @@ impl Member {
 
     /// Describes why it has no connection that answers in time.
     pub(super) fn failure_text(&self) -> String {
-        let failure = self.observed.lock().failure.clone().or_else(|| self.node.last_error());
+        let failure = self.observed.lock().failure.clone().or_else(|| self.link.last_error());
         failure.map_or_else(|| "does not answer".to_owned(), |one| one.kind().to_string())
     }
 
@@ -164,8 +166,8 @@ impl Member {
         self.observed.lock().clone()
     }
 
-    /// Sends the node the run of its server, and asks for its report. `read_only`: changes nothing
-    /// there.
+    /// Sends the node the run_id of its server, and requests its report. `read_only`: changes
+    /// nothing there.
     pub(super) async fn handshake(
         &self,
         context: &RequestContext,
@@ -210,9 +212,12 @@ impl Member {
         clock: &dyn Clock,
         read_only: bool,
     ) -> Result<Observation, LockError> {
-        let limit =
-            if self.node.server().is_none() { FIRST_CONNECTION_TIMEOUT } else { context.deadline };
-        let facts = self.node.ready_within(limit.max(context.deadline)).await?;
+        let limit = if self.link.last_facts().is_none() {
+            FIRST_CONNECTION_TIMEOUT
+        } else {
+            context.deadline
+        };
+        let facts = self.link.ready_within(limit.max(context.deadline)).await?;
         let Some(marker) = facts.run_id.as_deref().map(Arc::<str>::from) else {
             let message =
                 "the user may not ask which run of the server this is: its ACL lacks +info";
@@ -239,14 +244,14 @@ impl Member {
             true => requests::inspect_node(context, &marker, fresh),
             false => requests::handshake(context, &marker, fresh),
         };
-        let unknown = self.node.unknown_scripts();
-        let reply = self.node.call_of(Some(&marker), call).await?;
+        let unknown = self.link.unknown_scripts();
+        let reply = self.link.call_of(Some(&marker), call).await?;
         let handshake = replies::handshake(&reply)?;
-        if !read_only && self.node.unknown_scripts() != unknown {
+        if !read_only && self.link.unknown_scripts() != unknown {
             // A restarted server has no scripts. An attempt that a majority decides does not send
             // it the script's text, so it would never vote if it is the slowest: load the script
             // now.
-            drop(self.node.call_in_full(|| requests::load_acquire(context)).await);
+            drop(self.link.call_in_full(|| requests::load_acquire(context)).await);
         }
         if !handshake.accepted {
             let message = "two servers answer in turn under this address: name each by its own";
@@ -265,7 +270,7 @@ impl Member {
         &self,
         context: &RequestContext,
     ) -> Result<(bool, Option<Duration>), LockError> {
-        let info = self.node.command(["INFO"], None, context.deadline).await?;
+        let info = self.link.command(["INFO"], None, context.deadline).await?;
         let info = info.as_text().unwrap_or_default();
         let field = |name: &str| {
             let lines = info.lines();
@@ -284,7 +289,7 @@ impl Member {
             return Err(refused(message));
         }
         let args = ["PUBSUB", "NUMSUB", SENTINELS];
-        let current = self.node.command(args, None, context.deadline).await;
+        let current = self.link.command(args, None, context.deadline).await;
         // A user without the right to ask is accepted.
         let listeners = current.ok().and_then(|reply| reply.as_array()?.get(1)?.as_integer());
         if listeners.is_some_and(|listeners| listeners > 0) {
@@ -299,7 +304,7 @@ impl Member {
     /// Asks whether it keeps every acknowledged write. Without the right to ask, the answer is no.
     async fn is_durable(&self, context: &RequestContext) -> bool {
         let args = ["CONFIG", "GET", "*append*"];
-        let settings = self.node.command(args, None, context.deadline).await.ok();
+        let settings = self.link.command(args, None, context.deadline).await.ok();
         let settings = settings.as_ref().and_then(Value::as_array).unwrap_or_default();
         let is = |name: &str, value: &str| {
             let mut pairs = settings.chunks(2);
@@ -320,7 +325,7 @@ impl Member {
         let marker = self.observed.lock().current.as_ref().map(|current| current.marker.clone());
         let Some(marker) = marker else { return Ok(false) };
         let reply = self
-            .node
+            .link
             .call_of(Some(&marker), || requests::command(context, &marker, command))
             .await?;
         let accepted = replies::accepted(&reply)?;
@@ -335,7 +340,7 @@ impl Member {
 
     /// Returns the time of its quarantine that this client has measured and not reported yet.
     pub(super) fn measured(&self, now: Moment) -> Option<NodeCommand> {
-        let report = self.observed().current?.as_of(now);
+        let report = self.observed().current?.with_measured_time(now);
         let ((left, by_time), stamp) = (report.quarantine?, report.configuration?.stamp());
         let (episode, passed) = (report.id, report.measured);
         let is_some = !left.is_zero() && !passed.is_zero();
@@ -369,7 +374,7 @@ impl Member {
     pub(super) fn fresh_id(&self) -> NodeId {
         let mut bytes = [0; 16];
         for part in bytes.chunks_mut(4) {
-            part.copy_from_slice(&self.node.random().to_be_bytes());
+            part.copy_from_slice(&self.link.random().to_be_bytes());
         }
         NodeId::from_bytes(bytes)
     }
@@ -380,8 +385,8 @@ pub(super) fn same_run(observed: &[Observed]) -> Option<(usize, usize)> {
     let marker =
         |observed: &Observed| observed.current.as_ref().map(|current| current.marker.clone());
     observed.iter().enumerate().find_map(|(at, one)| {
-        let mine = marker(one)?;
-        let other = observed[..at].iter().position(|other| marker(other).as_ref() == Some(&mine));
+        let run_id = marker(one)?;
+        let other = observed[..at].iter().position(|other| marker(other).as_ref() == Some(&run_id));
         other.map(|other| (other, at))
     })
 }

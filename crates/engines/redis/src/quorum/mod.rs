@@ -1,7 +1,7 @@
 //! Redlock with fencing tokens: one lock over several independent Redis servers.
 //!
 //! ```text
-//! engine ── attempt, release, renewal, healing, inspect ── requests, replies: one script a verb
+//! engine ── attempt, release, renewal, healing, inspect ── requests, replies: one script per verb
 //!    │            │ Ballot, Tally (core)                │
 //!    └── set: membership, maintenance ── member: one node ┘
 //!         │ plan (core)
@@ -10,9 +10,10 @@
 //! The rules are in [`holdline_core::quorum`]: what a vote is, when a token is proven, which nodes
 //! belong to a set, and how a node that lost its data is readmitted. The modules here send and
 //! receive the messages.
-//! - Invariant R1: every request for a vote names the run of the server that the handshake found,
-//!   and goes over a connection to that run only. It also names the configuration, and a node with
-//!   another configuration does not vote.
+//!
+//! - Invariant R1: every request for a vote names the run_id that the handshake returned, and goes
+//!   over a connection to that run only. It also names the configuration: a node with another
+//!   configuration does not vote.
 //! - Invariant R2: once a majority has decided, no answer of a single node delays the caller.
 //!
 //! In the plain dialect (`?dialect=plain`) the lock keys are those of other Redlock libraries. With

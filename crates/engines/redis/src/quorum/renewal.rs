@@ -73,7 +73,7 @@ pub(super) async fn renew(
         let (set, proof, sent) = (set.clone(), proof.clone(), sent.clone());
         in_flight.push(node, async move {
             let call = || requests::renew(&set.context, &proof, &sent).within(deadline);
-            let reply = set.members[node].node().call_of(Some(proof.marker()), call).await;
+            let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
             reply.and_then(|reply| replies::renewed(&reply, &proof, sent.len()))
         });
     }

@@ -117,7 +117,7 @@ impl Undo {
         node: usize,
         tombstone: bool,
     ) -> Result<ReleaseReply, LockError> {
-        let server = set.members[node].node();
+        let server = set.members[node].link();
         if !set.answers(node) && !server.has_unanswered(self.lease_id.as_bytes()) {
             return Err(unavailable("does not answer", Certainty::NotApplied));
         }
@@ -187,7 +187,7 @@ pub(super) fn queue_undo(
     for node in nodes {
         if set.members[node].undo_queue().add(end, undo.clone()) {
             let weak = Arc::downgrade(set);
-            set.members[node].node().spawn(Box::pin(retry_undos(weak, node)));
+            set.members[node].link().spawn(Box::pin(retry_undos(weak, node)));
         }
     }
 }
@@ -204,7 +204,7 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
             pauses.reset();
             continue;
         }
-        let pause = pauses.next_pause(here.members[node].node().random());
+        let pause = pauses.next_pause(here.members[node].link().random());
         let sleep = here.clock.sleep_until(here.clock.now().after(pause));
         let retry_now = here.background_undos.retry_now.clone();
         drop((here, undo));
@@ -251,8 +251,8 @@ pub(super) fn finish_in_background(
         return;
     }
     let (set, undo, counted) = (set.clone(), undo.clone(), BackgroundUndo::new(set));
-    let node = set.members[0].node().clone();
-    node.spawn(Box::pin(async move {
+    let link = set.members[0].link().clone();
+    link.spawn(Box::pin(async move {
         let _counted = counted;
         while let Some((node, answer)) = in_flight.next().await {
             if answer.is_err() {

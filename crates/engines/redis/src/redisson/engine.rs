@@ -16,7 +16,7 @@ use super::replies::{self, Held, State};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route, Sent};
 use super::wakes::{ChannelName, Wakes};
-use crate::cluster::{self, Patience, Replies};
+use crate::cluster::{self, Replies, ReplyTimeouts};
 use crate::engine::{LAG, MAX_BATCH};
 use crate::error::ENGINE;
 use crate::link::Call;
@@ -251,15 +251,15 @@ impl Inner {
 
     /// Renews each name by a call of its own, on a cluster.
     async fn renew_by_name(&self, renewals: &[&RenewRequest], slowest_trip: Duration) -> Replies {
-        let patience =
-            Patience { clock: &*self.clock, deadline: self.context.deadline, slowest_trip };
+        let timeouts =
+            ReplyTimeouts { clock: &*self.clock, deadline: self.context.deadline, slowest_trip };
         let renew_name = |of_name: Vec<_>| async move {
             match self.renew(&of_name).await {
                 Ok(replies) => replies,
                 Err(error) => of_name.iter().map(|_| Err(error.clone())).collect(),
             }
         };
-        cluster::by_name(renewals, patience, renew_name).await
+        cluster::by_name(renewals, timeouts, renew_name).await
     }
 
     async fn state(&self, name: &LockName) -> Result<Option<State>, LockError> {

@@ -70,7 +70,7 @@ impl Route {
         let Route::Cluster { router, publish } = self else { return PLAIN };
         match publish {
             Publish::Auto => {
-                let facts = match router.control().server() {
+                let facts = match router.control().last_facts() {
                     Some(facts) => Some(facts),
                     None => router.control().ready().await.ok(),
                 };

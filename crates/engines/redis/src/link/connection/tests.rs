@@ -17,8 +17,14 @@ impl ConnectionObserver for NoObserver {
 }
 
 fn connection() -> Arc<Connection> {
-    let hooks = Hooks { observer: Arc::new(NoObserver), reset: Arc::default() };
-    Arc::new(Connection::new(1, ServerFacts::default(), Arc::new(ManualClock::new()), hooks, None))
+    let callbacks = ConnectionCallbacks { observer: Arc::new(NoObserver), reset: Arc::default() };
+    Arc::new(Connection::new(
+        1,
+        ServerFacts::default(),
+        Arc::new(ManualClock::new()),
+        callbacks,
+        None,
+    ))
 }
 
 fn begin(connection: &Arc<Connection>) -> Option<PendingReply> {
@@ -46,7 +52,7 @@ fn a_suspect_connection_accepts_a_few_more_and_a_cleared_one_accepts_all() {
     let _first = begin(&connection);
     assert!(connection.mark_suspect());
     let behind: Vec<_> = std::iter::from_fn(|| begin(&connection)).collect();
-    assert_eq!(behind.len(), MAX_BEHIND);
+    assert_eq!(behind.len(), MAX_QUEUED_WHILE_SUSPECT);
     connection.mark_good();
     assert_eq!(connection.health(), Health::Good);
     assert!(begin(&connection).is_some());
@@ -67,10 +73,10 @@ const LIMIT: Limit = Limit { end: Moment::from_nanos(1), asked: Duration::from_s
 /// A connection whose task sleeps until its first deadline, and the server's end of its stream.
 fn idle_connection() -> (Arc<Connection>, DuplexStream, Arc<Woken>) {
     let (near, mut far) = tokio::io::duplex(FLUSH_BYTES * 4);
-    let hooks = Hooks { observer: Arc::new(NoObserver), reset: Arc::default() };
+    let callbacks = ConnectionCallbacks { observer: Arc::new(NoObserver), reset: Arc::default() };
     let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
     let connection =
-        Arc::new(Connection::new(1, facts, clock, hooks, Some(Wire::new(Box::new(near)))));
+        Arc::new(Connection::new(1, facts, clock, callbacks, Some(Wire::new(Box::new(near)))));
     let woken: Arc<Woken> = Arc::default();
     connection.register_task(&Waker::from(woken.clone()));
     drop(ask(&connection));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::link::Value;
-use crate::link::connection::Hooks;
+use crate::link::connection::ConnectionCallbacks;
 use crate::link::pending_reply::Limit;
 use crate::link::request::Request;
 use crate::link::resp::Frame;
@@ -20,9 +20,9 @@ impl ConnectionObserver for Counted {
 }
 
 fn connection(id: u64, counted: &Arc<Counted>) -> Arc<Connection> {
-    let hooks = Hooks { observer: counted.clone(), reset: Arc::default() };
+    let callbacks = ConnectionCallbacks { observer: counted.clone(), reset: Arc::default() };
     let clock = Arc::new(holdline::ManualClock::new());
-    Arc::new(Connection::new(id, ServerFacts::default(), clock, hooks, None))
+    Arc::new(Connection::new(id, ServerFacts::default(), clock, callbacks, None))
 }
 
 #[test]

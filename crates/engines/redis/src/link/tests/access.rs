@@ -38,7 +38,7 @@ async fn the_least_rights_are_enough() {
     assert_eq!(link.call(|| run(&SET, "lock:a")).await.expect("an answer"), ok());
     let mut inbox = link.subscribe(b"lock:c".to_vec());
     assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
-    let facts = link.server().expect("a connection");
+    let facts = link.last_facts().expect("a connection");
     assert_eq!((&facts.run_id, facts.resp), (&None, 3));
     let list = ask_server(&server, "CLIENT LIST").text().expect("text");
     assert!(list.contains(" name=holdline-"), "{list}");
@@ -67,7 +67,7 @@ async fn a_server_without_hello_is_used_with_resp2() {
     let server = RedisServer::start(config.with_line("rename-command HELLO \"\""));
     let link = locker(&server);
     assert_eq!(say(&link, "SET k v").await.expect("an answer"), ok());
-    assert_eq!(link.server().map(|facts| facts.resp), Some(2));
+    assert_eq!(link.last_facts().map(|facts| facts.resp), Some(2));
     let mut inbox = link.subscribe(b"c".to_vec());
     assert_eq!(next_event(&mut inbox).await, Some(SubscriptionEvent::Resubscribed));
 }

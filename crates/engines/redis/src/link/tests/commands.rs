@@ -69,7 +69,7 @@ async fn the_server_is_known() {
     assert_eq!(facts.run_id, field("run_id:"));
     assert_eq!(facts.resp, 3);
     assert!(facts.round_trip > Duration::ZERO);
-    assert_eq!(link.server(), Some(facts));
+    assert_eq!(link.last_facts(), Some(facts));
 }
 
 #[tokio::test]

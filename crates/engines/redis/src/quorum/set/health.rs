@@ -28,7 +28,7 @@ impl NodeSet {
                 // One that is silent may vote again, and does not now.
                 votes: current.is_some() && matches!(eligibility, Some(Eligibility::Votes(_))),
                 quarantine: current
-                    .and_then(|current| left(current.as_of(now)))
+                    .and_then(|current| left(current.with_measured_time(now)))
                     .unwrap_or(Duration::ZERO),
                 clock_drift_us: current.and_then(|current| {
                     let ahead = i128::from(current.time_us_at(now)) - i128::from(median);

@@ -28,7 +28,7 @@ impl NodeSet {
         }
         let (set, wake) = (Arc::downgrade(self), self.wake.clone());
         let guard = MaintenanceGuard(set.clone());
-        self.members[0].node().spawn(Box::pin(async move {
+        self.members[0].link().spawn(Box::pin(async move {
             let _guard = guard;
             maintain(set, wake).await;
         }));
@@ -64,7 +64,7 @@ impl NodeSet {
             contention.reset();
             return Duration::ZERO;
         }
-        contention.next_pause(self.members[0].node().random())
+        contention.next_pause(self.members[0].link().random())
     }
 
     /// Sends the steps of a plan; returns whether any node accepted one.

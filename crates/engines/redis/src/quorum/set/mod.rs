@@ -199,7 +199,7 @@ impl NodeSet {
 
     /// Returns whether a node has a connection that answers in time.
     pub(super) fn answers(&self, node: usize) -> bool {
-        self.members[node].node().healthy().is_some()
+        self.members[node].link().healthy_facts().is_some()
     }
 
     /// Returns the deadline of a request to one node, for a lease of this length: a quarter of it,
@@ -235,14 +235,14 @@ impl NodeSet {
     /// Draws a pause between one round trip and this many.
     pub(super) fn random_pause(&self, round_trips: u32) -> Duration {
         let round_trip = self.round_trip().max(MIN_ROUND_TRIP);
-        let random = f64::from(self.members[0].node().random()) / f64::from(u32::MAX);
+        let random = f64::from(self.members[0].link().random()) / f64::from(u32::MAX);
         round_trip + round_trip.mul_f64(random * f64::from(round_trips - 1))
     }
 
     /// Returns the time within which a majority answered last.
     fn round_trip(&self) -> Duration {
         let trip = |member: &Member| match &self.unfenced {
-            Some(_) => member.node().healthy().map(|facts| facts.round_trip),
+            Some(_) => member.link().healthy_facts().map(|facts| facts.round_trip),
             None => member.observed().current.map(|current| current.round_trip),
         };
         let mut trips: Vec<Duration> = self.members.iter().filter_map(trip).collect();

@@ -26,7 +26,7 @@ impl NodeSet {
         let now = self.clock.now();
         let current = observed.iter().map(|observed| observed.current.as_ref());
         let reports: Vec<Option<NodeReport>> =
-            current.map(|current| current.map(|current| current.as_of(now))).collect();
+            current.map(|current| current.map(|current| current.with_measured_time(now))).collect();
         let plan = plan(&reports, desired);
         (reports, plan)
     }

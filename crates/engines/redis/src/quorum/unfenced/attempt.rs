@@ -80,7 +80,7 @@ impl Attempt<'_> {
                 continue;
             }
             self.ballot.asked(node, set.clock.now());
-            in_flight.push(node, command.send(member.node(), deadline));
+            in_flight.push(node, command.send(member.link(), deadline));
         }
         loop {
             match self.ballot.decide(set.clock.now()) {

@@ -85,7 +85,7 @@ impl Commands {
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
     pub(super) async fn free(
         &self,
-        node: &Link,
+        link: &Link,
         undo: &Undo,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {
@@ -94,47 +94,47 @@ impl Commands {
             Commands::Plain { context, .. } => context,
             Commands::Redisson(requests) => {
                 let how = (undo.lease, for_good);
-                return requests.release(node, (name, id), how, undo.deadline).await;
+                return requests.release(link, (name, id), how, undo.deadline).await;
             }
         };
-        let server = node.server().filter(|_| !for_good);
+        let server = link.last_facts().filter(|_| !for_good);
         if let Some(args) = server.and_then(|server| context.compare_and_delete(name, id, &server))
         {
-            let reply = node.send(&args, Some(*id.as_bytes()), undo.deadline).await?;
+            let reply = link.send(&args, Some(*id.as_bytes()), undo.deadline).await?;
             if reply.as_integer() == Some(1) {
                 return Ok(ReleaseReply::Released { held_for: None });
             }
             // Nothing was deleted: the script finds out why.
         }
         let call = || context.release(name, id, None).within(undo.deadline);
-        native::released(&node.call(call).await?)
+        native::released(&link.call(call).await?)
     }
 
     /// Renews leases on one node.
     pub(super) async fn renew(
         &self,
-        node: &Link,
+        link: &Link,
         renewals: &[&RenewRequest],
         deadline: Duration,
     ) -> Result<Vec<Result<RenewReply, LockError>>, LockError> {
         match self {
             Commands::Plain { context, .. } => {
-                let reply = node.call(|| context.renew(renewals).within(deadline)).await?;
+                let reply = link.call(|| context.renew(renewals).within(deadline)).await?;
                 native::renewed(&reply, renewals.len())
             }
-            Commands::Redisson(requests) => requests.renew(node, renewals, deadline).await,
+            Commands::Redisson(requests) => requests.renew(link, renewals, deadline).await,
         }
     }
 
     /// Returns the holder of a name on one node, and whether it holds under this lease id.
     pub(super) async fn holder(
         &self,
-        node: &Link,
+        link: &Link,
         (name, lease_id): (&LockName, LeaseId),
     ) -> Result<Option<NodeHolder>, LockError> {
         match self {
             Commands::Plain { context, reader } => {
-                let held = reader.parse_state(&node.call(|| context.inspect(name)).await?)?;
+                let held = reader.parse_state(&link.call(|| context.inspect(name)).await?)?;
                 let lease = context.format.write(lease_id);
                 Ok(held.map(|held| NodeHolder {
                     is_ours: held.is(&lease),
@@ -143,7 +143,7 @@ impl Commands {
                 }))
             }
             Commands::Redisson(requests) => {
-                let held = requests.holder(node, name).await?;
+                let held = requests.holder(link, name).await?;
                 Ok(held.map(|held| NodeHolder {
                     is_ours: held.lease_id == Some(lease_id),
                     left: held.summary.left,
@@ -156,14 +156,14 @@ impl Commands {
     /// Returns the state of a name on one node.
     pub(super) async fn inspect(
         &self,
-        node: &Link,
+        link: &Link,
         name: &LockName,
     ) -> Result<Snapshot, LockError> {
         match self {
             Commands::Plain { context, reader } => {
-                reader.inspected(&node.call(|| context.inspect(name)).await?, name)
+                reader.inspected(&link.call(|| context.inspect(name)).await?, name)
             }
-            Commands::Redisson(requests) => requests.inspect(node, name).await,
+            Commands::Redisson(requests) => requests.inspect(link, name).await,
         }
     }
 }
@@ -172,20 +172,20 @@ impl AcquireCommand<'_> {
     /// Sends it to a node.
     pub(super) async fn send(
         &self,
-        node: &Link,
+        link: &Link,
         deadline: Duration,
     ) -> Result<NodeVote, LockError> {
         match self {
             AcquireCommand::Plain(args, request) => {
                 let affinity = Some(*request.lease_id.as_bytes());
-                match node.send(args, affinity, deadline).await? {
+                match link.send(args, affinity, deadline).await? {
                     Value::Nil => Ok(NodeVote::Busy),
                     reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
                     _ => Err(protocol("the reply to SET is neither OK nor nil")),
                 }
             }
             AcquireCommand::Redisson(requests, request) => {
-                match requests.acquire(node, request, deadline).await {
+                match requests.acquire(link, request, deadline).await {
                     Ok(AcquireReply::Granted { .. }) => Ok(NodeVote::Granted),
                     Ok(AcquireReply::Busy { .. }) => Ok(NodeVote::Busy),
                     Ok(_) => Err(protocol("a node of a quorum has no queue")),

@@ -18,7 +18,6 @@ mod commands;
 mod renewal;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdline_core::quorum::majority;
 use holdline_core::{ErrorKind, LockError, LockName, Moment, ReleaseReply};
@@ -27,6 +26,7 @@ pub(super) use attempt::{acquire, acquire_known};
 pub(super) use renewal::renew;
 
 use super::inspect::NameReports;
+use super::member::FIRST_CONNECTION_TIMEOUT;
 use super::set::{FIRST_GRACE, NodeSet};
 use super::undo::Undo;
 use crate::in_flight::InFlight;
@@ -34,9 +34,6 @@ use crate::link::Link;
 use crate::options::RedisOptions;
 use crate::plain::GivenUp;
 use commands::Commands;
-
-/// How long the other nodes wait for a first connection.
-const FIRST_CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The requests of a quorum without tokens.
 #[derive(Debug)]
@@ -62,11 +59,11 @@ impl Unfenced {
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
     pub(super) async fn free(
         &self,
-        node: &Link,
+        link: &Link,
         undo: &Undo,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {
-        self.commands.free(node, undo, for_good).await
+        self.commands.free(link, undo, for_good).await
     }
 
     /// Records that the lease id may not be requested any more.
@@ -88,7 +85,7 @@ impl Unfenced {
         let mut in_flight = InFlight::with_capacity(set.members.len());
         for node in nodes {
             if set.answers(node) {
-                in_flight.push(node, ask(&self.commands, set.members[node].node()));
+                in_flight.push(node, ask(&self.commands, set.members[node].link()));
             }
         }
         let mut answers = Vec::with_capacity(set.members.len());
@@ -122,7 +119,7 @@ pub(super) async fn connect(set: &Arc<NodeSet>) -> Result<(), LockError> {
     let (nodes, needed) = (set.members.len(), majority(set.members.len()));
     let mut in_flight = InFlight::with_capacity(nodes);
     for (at, member) in set.members.iter().enumerate() {
-        in_flight.push(at, member.node().ready_within(FIRST_CONNECTION_TIMEOUT));
+        in_flight.push(at, member.link().ready_within(FIRST_CONNECTION_TIMEOUT));
     }
     let (mut ready, mut refused, mut end) = (0, Vec::new(), Moment::NEVER);
     loop {

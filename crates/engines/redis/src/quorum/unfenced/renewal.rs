@@ -32,7 +32,7 @@ pub(in crate::quorum) async fn renew(
         batch.asked(node);
         let sent = &sent;
         in_flight.push(node, async move {
-            let replies = unfenced.commands.renew(member.node(), sent, deadline).await?;
+            let replies = unfenced.commands.renew(member.link(), sent, deadline).await?;
             Ok(Ok(replies.into_iter().map(|reply| reply.map(|reply| of_node(&reply))).collect()))
         });
     }

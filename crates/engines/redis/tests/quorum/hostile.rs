@@ -62,7 +62,14 @@ fn content(server: &RedisServer, key: &str) -> Vec<String> {
 
 async fn connect(nodes: &Nodes) -> QuorumEngine {
     let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
-    engine.expect("a majority is well")
+    let engine = engine.expect("a majority is well");
+    // A majority is enough to connect. Where the first node's data is foreign, both others must vote.
+    let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
+    engine.health().subscribe(move |health| {
+        report.send(health.nodes[1..].iter().all(|node| node.votes)).is_ok()
+    });
+    while !reports.recv().await.expect("a report") {}
+    engine
 }
 
 async fn renew(engine: &QuorumEngine, id: u8) -> Result<RenewReply, LockError> {

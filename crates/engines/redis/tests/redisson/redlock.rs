@@ -48,6 +48,25 @@ impl Nodes {
         self.0.iter().map(fields).collect()
     }
 
+    /// Waits until a grant is on each server: two of them are enough to connect and to grant, and a
+    /// request to a server that is not connected yet is not made up for.
+    async fn reaches_all(&self, engine: &QuorumEngine) {
+        let end = Instant::now() + PATIENCE;
+        let are_there =
+            || self.0.iter().all(|one| behind(one, &["EXISTS", "probe"]) == Reply::Integer(1));
+        let mut have_all = false;
+        while !have_all {
+            assert!(Instant::now() < end, "a server is not reached");
+            let probe = request("probe");
+            take(engine, &probe).await;
+            for _ in 0..40 {
+                have_all = have_all || are_there();
+                tokio::time::sleep(Duration::from_millis(5)).await; // event: looked again
+            }
+            let_go(engine, &probe).await;
+        }
+    }
+
     /// A lock of Redisson's on these servers.
     fn java_holds(&self, nodes: &[usize]) {
         for node in nodes {
@@ -70,6 +89,7 @@ async fn until(what: &str, seen: impl Fn() -> bool) {
 async fn each_server_has_an_rlock_and_publishes_its_release() {
     let nodes = Nodes::start();
     let engine = nodes.engine().await;
+    nodes.reaches_all(&engine).await;
     let held = request("a");
     take(&engine, &held).await;
     until("all three grant", || nodes.owners().iter().all(|owners| owners.len() == 1)).await;

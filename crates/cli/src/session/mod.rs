@@ -1,11 +1,12 @@
 //! The engine that a verb works on, and the only place that opens one.
 //!
 //! Read next: `connect`, which waits for a server without a master; `failure`, which explains why
-//! an engine could not be opened.
+//! an engine could not be opened; `requests`, what is asked of an open one.
 
 mod connect;
 mod failure;
 mod no_store;
+mod requests;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,9 +15,7 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
-    AuditEntry, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities, Certainty,
-    ErrorKind, HolderFields, HolderSummary, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Mode, Operation, OperationReply, Purpose, RenewReply, RenewRequest, Snapshot,
+    Capabilities, Certainty, ErrorKind, HolderFields, HolderSummary, LockError, LockName, Mode,
 };
 use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 use rustix::process::Signal;
@@ -27,14 +26,13 @@ pub(crate) use no_store::NoStore;
 
 use crate::child::Signals;
 use crate::config::Address;
-use crate::console::{Console, Messages};
+use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::{self, Holder, cut};
 use crate::idle::Idle;
 use crate::outer_locks::OuterLocks;
-use crate::record;
 use crate::user;
 
 /// How long a verb with `--try` waits for an answer of the store, including the connection.
@@ -45,9 +43,6 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// How long a verb waits after its job for the store to confirm the release.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-
-/// How long a single request waits for its answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// The pause after the first failed attempt of a verb that waits for its store. It doubles up to
 /// [`MAX_OPEN_PAUSE`].
@@ -271,11 +266,6 @@ impl Session {
         }
     }
 
-    /// Returns the holders and the queue of a name.
-    pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        self.client.inspect(name).await.map_err(unchanged)
-    }
-
     /// Finds the processes that keep a holder's grant, if the process that requested it is gone.
     pub(crate) async fn resolve_holder(&self, name: &LockName, summary: HolderSummary) -> Holder {
         if self.local.is_none() || !holder::is_gone(&summary.metadata.fields(), &[]) {
@@ -317,66 +307,6 @@ impl Session {
         }
     }
 
-    /// Lists names.
-    pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.client.list(request).await.map_err(unchanged)
-    }
-
-    /// Sends one renewal for a lease id. `Purpose::Wait`, and keeping a live grant, change nothing.
-    pub(crate) async fn renew_once(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-        purpose: Purpose,
-    ) -> Result<RenewReply, LockError> {
-        let request =
-            RenewRequest { name: name.clone(), lease_id, client: self.client.id(), purpose };
-        let batch = [request];
-        let renewal = self.client.engine().renew(&batch);
-        let answer = tokio::time::timeout(ANSWER_LIMIT, renewal).await;
-        answer.ok().and_then(|replies| replies.into_iter().next()).unwrap_or_else(|| {
-            let message = format!("no answer within {ANSWER_LIMIT:?}");
-            Err(self.error(ErrorKind::Unavailable { message }).with_name(name))
-        })
-    }
-
-    /// Carries out an operator's command, and records it in the audit trail.
-    pub(crate) async fn operate(
-        &self,
-        operation: &Operation,
-        messages: &dyn Messages,
-    ) -> Result<OperationReply, LockError> {
-        let reply = self.client.operate(operation).await;
-        if let Some(record) = operation.audit_record(&record::operator(), &reply) {
-            self.record(record, messages).await;
-        }
-        reply
-    }
-
-    /// Records an action. If that fails, the action and its outcome stay as they are.
-    async fn record(&self, record: AuditRecord, messages: &dyn Messages) {
-        match self.capabilities().audit {
-            AuditTrail::Server => {}
-            AuditTrail::None => record::in_file(&record, &self.address.url, messages),
-            AuditTrail::Store => {
-                if let Err(error) = self.client.append_audit(record.clone()).await {
-                    let why = format!(" in the audit trail: {error}");
-                    messages.warn(&record::not_recorded(&record, why));
-                    record::in_file(&record, &self.address.url, messages);
-                }
-            }
-        }
-    }
-
-    /// Returns the newest records of the audit trail that `wanted` accepts, the newest first.
-    pub(crate) async fn audit(
-        &self,
-        request: &AuditRequest,
-        wanted: impl Fn(&AuditEntry) -> bool,
-    ) -> Result<AuditPage, LockError> {
-        self.client.audit(request, wanted).await.map_err(unchanged)
-    }
-
     /// Draws a random number, to spread the requests of many processes over time.
     pub(crate) fn random(&self) -> u32 {
         let id = self.client.draw_lease_id();
@@ -386,26 +316,6 @@ impl Session {
     /// Makes an error for a request that was not sent to the store.
     pub(crate) fn error(&self, kind: ErrorKind) -> LockError {
         LockError::new(self.capabilities().engine, kind, Certainty::NotApplied)
-    }
-
-    /// Releases a lease by its id.
-    ///
-    /// # Errors
-    /// The store did not confirm the release. The name is free at the end of the lease at the
-    /// latest.
-    pub(crate) async fn release_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Result<ReleaseOutcome, LockError> {
-        let outcome = self.client.release_by_id(name, lease_id).await?;
-        let ReleaseOutcome::Released { confirmed: false, failure, .. } = outcome else {
-            return Ok(outcome);
-        };
-        let message = || "the store did not confirm the release".to_owned();
-        let kind = failure.unwrap_or_else(|| ErrorKind::Unavailable { message: message() });
-        let error = LockError::new(self.capabilities().engine, kind, Certainty::Unknown);
-        Err(error.with_name(name))
     }
 
     /// Releases the guard of a job that ended at `ended`; `None` if the store does not answer
@@ -443,9 +353,4 @@ pub(crate) fn holder(program: Option<String>, detached: bool) -> HolderFields {
         program: cut(&program.unwrap_or_else(|| "holdline".into()), 64),
         ..HolderFields::default()
     }
-}
-
-/// Says that nothing was changed: a request that only reads has no effect that could be unknown.
-fn unchanged(error: LockError) -> LockError {
-    error.with_certainty(Certainty::NotApplied)
 }

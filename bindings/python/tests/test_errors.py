@@ -29,6 +29,7 @@ make_client: Any = holdline.Client
         lambda client: client.lock("n", fair=1),
         lambda client: client.lock("n", keep=0),
         lambda client: client.lock("n", on_lost=5),
+        lambda client: client.lock("n", on_at_risk=5),
         lambda client: client.semaphore("n", "3"),
         lambda client: client.semaphore("n", 3, 1.5),
         lambda client: client.semaphore("n", True),

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from holdline import _holdline
 from holdline._errors import Invalid, LockError
-from holdline._grants import Grant, Grants, Leadership, Lease, OnceRun, OnLost, Release
+from holdline._grants import (
+    Callback,
+    Callbacks,
+    Grant,
+    Grants,
+    Leadership,
+    Lease,
+    OnceRun,
+    Release,
+)
 from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
 
 if TYPE_CHECKING:
@@ -53,7 +62,10 @@ class Options(TypedDict, total=False):
     traceparent: str | None
     #: Called with the grant when the lease is lost: in the event loop that acquired it, else on a
     #: thread of the library.
-    on_lost: OnLost | None
+    on_lost: Callback | None
+    #: Called with the grant when the lease is at risk or an operator has revoked it, in the same
+    #: place as `on_lost`.
+    on_at_risk: Callback | None
 
 
 class SlotOptions(Options, total=False):
@@ -165,8 +177,8 @@ def _place() -> object:
 class RwLock:
     """A lock that many may read or one may write."""
 
-    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
-        grant = client._wrapping(Grant, on_lost)
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
+        grant = client._wrapping(Grant, Callbacks.taken_from(options))
         self.name = name
         self._read = Lock[Grant](client, lambda native: native.rwlock(name, **options)[0], grant)
         self._write = Lock[Grant](client, lambda native: native.rwlock(name, **options)[1], grant)
@@ -226,11 +238,11 @@ class Leaders:
 class Election:
     """An election: its holder leads, and has a value that observers see."""
 
-    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
         self.name = name
         self._client = client
+        self._callbacks = Callbacks.taken_from(options)
         self._options = options
-        self._on_lost = on_lost
         # Refused here rather than at the first campaign.
         client._native.campaign(name, "", **options)
 
@@ -239,7 +251,7 @@ class Election:
         return Lock[Leadership](
             self._client,
             lambda native: native.campaign(self.name, value, **self._options),
-            self._client._wrapping(Leadership, self._on_lost),
+            self._client._wrapping(Leadership, self._callbacks),
         )
 
     def leader(self) -> Leader | None:
@@ -336,7 +348,7 @@ class Once:
     """A job that runs once per slot of time, on one of all machines that start it."""
 
     def __init__(
-        self, client: Client, name: str, options: dict[str, Any], retries: int, on_lost: Any
+        self, client: Client, name: str, options: dict[str, Any], retries: int
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int):
             raise TypeError(f"`retries` is a number, not {type(retries).__name__}")
@@ -347,7 +359,7 @@ class Once:
         self._client = client
         self._options = options
         self._retries = retries
-        self._wrap = client._wrapping(OnceRun, on_lost)
+        self._wrap = client._wrapping(OnceRun, Callbacks.taken_from(options))
         self._made_by = client._native
         self._native = self._made_by.once(name, **options)
 
@@ -512,20 +524,20 @@ class Client:
         for operation in operations:
             operation.wait_for(max(0.0, end - time.monotonic()))
 
-    def _wrapping(self, kind: type[Any], on_lost: OnLost | None) -> Callable[[Any, Any], Any]:
+    def _wrapping(
+        self, kind: type[Any], callbacks: Callbacks | None
+    ) -> Callable[[Any, Any], Any]:
         """What turns a native grant into one of `kind`."""
-        if on_lost is not None and not callable(on_lost):
-            raise TypeError(f"`on_lost` is a function, not {type(on_lost).__name__}")
 
         def wrap(native: Any, hub: Hub | None) -> Any:
-            grant = kind(native, on_lost, hub)
+            grant = kind(native, callbacks, hub)
             self._grants.add(grant)
             return grant
 
         return wrap
 
-    def _wrapping_many(self, on_lost: OnLost | None) -> Callable[[Any, Any], Grants]:
-        wrap = self._wrapping(Grant, on_lost)
+    def _wrapping_many(self, callbacks: Callbacks) -> Callable[[Any, Any], Grants]:
+        wrap = self._wrapping(Grant, callbacks)
         return lambda natives, hub: Grants([wrap(native, hub) for native in natives])
 
     @property
@@ -536,7 +548,7 @@ class Client:
     def lock(self, name: str, **options: Unpack[Options]) -> Lock[Grant]:
         """An exclusive lock. Nothing is asked of the store until it is acquired."""
         given: dict[str, Any] = {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](self, lambda native: native.lock(name, **given), wrap)
 
     #: The same object serves ``with`` and ``async with``; this name shows which is meant.
@@ -545,50 +557,50 @@ class Client:
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
         """A lock that many may read or one may write."""
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return RwLock(self, name, given, on_lost)
+        return RwLock(self, name, given)
 
     def semaphore(
         self, name: str, permits: int, count: int = 1, **options: Unpack[Options]
     ) -> Lock[Grant]:
         """`count` of the `permits` permits of a semaphore."""
         given: dict[str, Any] = {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](
             self, lambda native: native.semaphore(name, permits, count, **given), wrap
         )
 
     def any_of(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grant]:
         """One of several names, whichever is free first."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))  # type: ignore[arg-type]
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](self, lambda native: native.any_of(chosen, None, **given), wrap)
 
     def many_of(
         self, names: Iterable[str], count: int, **options: Unpack[Options]
     ) -> Lock[Grants]:
         """`count` of several names."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.any_of(chosen, count, **given), wrap)
 
     def lock_all(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grants]:
         """All of several names or none. Overlapping sets never cause a deadlock."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.lock_all(chosen, **given), wrap)
 
     def election(self, name: str, **options: Unpack[Options]) -> Election:
         """An election: one leader of several candidates."""
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return Election(self, name, given, on_lost)
+        return Election(self, name, given)
 
     def once(self, name: str, retries: int = 0, **options: Unpack[SlotOptions]) -> Once:
         """A job that runs once per slot: `every` so many seconds, or by a `cron` expression."""
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return Once(self, name, given, retries, on_lost)
+        return Once(self, name, given, retries)
 
     def latch(self, name: str) -> Latch:
         """A count-down latch, on engines that have them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -105,6 +106,16 @@ def test_exceptions_survive_pickling(redis: holdline.Client, name: str) -> None:
     error = pickle.loads(pickle.dumps(busy.value))
     assert type(error) is holdline.Busy and str(error) == str(busy.value)
     assert (error.kind, error.certainty, error.holder) == ("busy", "not_applied", busy.value.holder)
+
+
+def test_tracebacks_have_the_public_names(redis: holdline.Client, name: str) -> None:
+    with redis.lock(name), pytest.raises(holdline.TimedOut) as failed:
+        redis.lock(name, wait=0).acquire()
+    (line,) = traceback.format_exception_only(failed.value)
+    assert line.startswith("holdline.TimedOut: ")
+    for exported in (getattr(holdline, word) for word in holdline.__all__):
+        if isinstance(exported, type) and issubclass(exported, BaseException):
+            assert exported.__module__ == "holdline", exported
 
 
 def test_each_kind_has_a_class() -> None:

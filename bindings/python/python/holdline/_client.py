@@ -40,19 +40,20 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """The options of a lock. A time is a number of seconds or a `timedelta`."""
+    """The options of a lock: `Client.lock` says what they mean. A time is a number of seconds or a
+    `timedelta`; None is as if it was not set."""
 
-    #: How long to wait for the name; for ever if it is not set or None.
+    #: How long to wait for the name; for ever if it is not set.
     wait: Seconds | None
-    #: How long the store keeps a grant without a renewal.
+    #: How long the store keeps a grant without a renewal; that of the client if it is not set.
     lease_duration: Seconds | None
     #: How often the lease is renewed; a third of the lease if it is not set.
     renew_interval: Seconds | None
-    #: After this time the lease is lost, although it could be renewed.
+    #: After this time the lease is lost, although it could be renewed; no limit if it is not set.
     max_hold: Seconds | None
     #: Whether waiters are served in order, on engines that do so only on request.
     fair: bool | None
-    #: How the lease is kept.
+    #: How the lease is kept; renewed in the background if it is not set.
     keep: Literal["renewed", "fixed", "detached", "live"] | None
     #: Why it is held, for people.
     reason: str | None
@@ -69,7 +70,8 @@ class Options(TypedDict, total=False):
 
 
 class SlotOptions(Options, total=False):
-    """The options of a job that runs once per slot: `every` or `cron`, and those of its lock."""
+    """The options of a job that runs once per slot: `every` or `cron`, and those of its lock.
+    `Client.once` says what they mean."""
 
     #: The length of a slot, counted from 1970-01-01 00:00 UTC.
     every: Seconds | None
@@ -448,6 +450,10 @@ class Client:
 
     One client is enough for a process, and threads and event loops may share it. In a forked child
     it connects again when it is first used; grants stay the parent's.
+
+    `lease_duration` is the lease of locks that name none: 30 s unless set, or the engine's longest
+    if that is shorter. `answer_within` is how long a request may go unanswered before it is
+    repeated or given up: 10 s unless set. Both are seconds or a `timedelta`.
     """
 
     _made: _holdline.Client | None
@@ -546,7 +552,38 @@ class Client:
         return self._native.engine
 
     def lock(self, name: str, **options: Unpack[Options]) -> Lock[Grant]:
-        """An exclusive lock. Nothing is asked of the store until it is acquired."""
+        """An exclusive lock. Nothing is asked of the store until it is acquired.
+
+        Times are numbers of seconds or a `timedelta`. These are the options; one that is None is
+        not set:
+
+        - `wait`: how long to wait for the name, before `TimedOut` is raised; 0 does not wait. For
+          ever unless set.
+        - `lease_duration`: how long the store keeps the grant without a renewal, from 0.05 to
+          86400 s and within the engine's range. That of the client unless set, which is 30 s if
+          the client names none.
+        - `renew_interval`: how often the lease is renewed. A third of the lease unless set.
+        - `max_hold`: after this time the lease is lost, although it could be renewed. No limit
+          unless set.
+        - `keep`: how the lease is kept, ``"renewed"`` unless set.
+          ``"renewed"``: it is renewed in the background until the grant is released.
+          ``"fixed"``: it is not renewed, and is lost after `lease_duration`, unless the program
+          calls `Grant.renew`.
+          ``"detached"``: as fixed, and the death of the process does not end it. Without it, the
+          engine `local:` frees the names of a dead process at once. The end of the interpreter
+          releases it, as all grants: `Grant.detach` gives it out of the process.
+          ``"live"``: it has no time limit, and lasts until it is released or the process dies.
+          Engine `local:` only.
+        - `fair`: serve waiters in the order in which they queued, False unless set. Only Redis with
+          `dialect=redisson` needs it: most engines always serve in order, and the others refuse it.
+        - `reason`: why the lock is held, a string for people.
+        - `labels`: a dict of strings, for people and tools.
+        - `traceparent`: the W3C trace context of the holder, a string.
+        - `on_at_risk`: called with the grant when an operator has revoked the lease, when its
+          renewals fail or when it runs out, while it is still valid. The program should stop then.
+        - `on_lost`: called with the grant when the lease is lost. Both callbacks run in the event
+          loop that acquired the grant, or else on a thread of the library.
+        """
         given: dict[str, Any] = {**options}
         wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](self, lambda native: native.lock(name, **given), wrap)
@@ -555,14 +592,14 @@ class Client:
     alock = lock
 
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
-        """A lock that many may read or one may write."""
+        """A lock that many may read or one may write. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
         return RwLock(self, name, given)
 
     def semaphore(
         self, name: str, permits: int, count: int = 1, **options: Unpack[Options]
     ) -> Lock[Grant]:
-        """`count` of the `permits` permits of a semaphore."""
+        """`count` of the `permits` permits of a semaphore. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
         wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](
@@ -570,7 +607,7 @@ class Client:
         )
 
     def any_of(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grant]:
-        """One of several names, whichever is free first."""
+        """One of several names, whichever is free first. Its options are those of `lock`."""
         chosen = _names(names)
         given: dict[str, Any] = {**options}
         wrap = self._wrapping(Grant, Callbacks.taken_from(given))
@@ -579,26 +616,41 @@ class Client:
     def many_of(
         self, names: Iterable[str], count: int, **options: Unpack[Options]
     ) -> Lock[Grants]:
-        """`count` of several names."""
+        """`count` of several names. Its options are those of `lock`."""
         chosen = _names(names)
         given: dict[str, Any] = {**options}
         wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.any_of(chosen, count, **given), wrap)
 
     def lock_all(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grants]:
-        """All of several names or none. Overlapping sets never cause a deadlock."""
+        """All of several names or none. Overlapping sets never cause a deadlock.
+
+        Its options are those of `lock`.
+        """
         chosen = _names(names)
         given: dict[str, Any] = {**options}
         wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.lock_all(chosen, **given), wrap)
 
     def election(self, name: str, **options: Unpack[Options]) -> Election:
-        """An election: one leader of several candidates."""
+        """An election: one leader of several candidates. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
         return Election(self, name, given)
 
     def once(self, name: str, retries: int = 0, **options: Unpack[SlotOptions]) -> Once:
-        """A job that runs once per slot: `every` so many seconds, or by a `cron` expression."""
+        """A job that runs once per slot: `every` so many seconds, or by a `cron` expression.
+
+        `retries` is how often `run` runs a job again that raised an error. The options are those of
+        `lock`, where `wait` is how long to wait for a job that runs elsewhere, and:
+
+        - `every`: the length of a slot in seconds or as a `timedelta`, counted from 1970-01-01
+          00:00 UTC.
+        - `cron`: a cron expression instead: a slot begins when it fires.
+        - `zone`: the time zone of `cron`, an IANA name. UTC unless set.
+        - `at_most_once`: keep the slot whatever becomes of the job. False unless set.
+        - `keep_on_failure`: keep the slot also when the job fails. False unless set.
+        - `max_skew`: by how much the clocks of two machines may differ. 1 s unless set.
+        """
         given: dict[str, Any] = {**options}
         return Once(self, name, given, retries)
 

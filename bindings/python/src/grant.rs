@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use holdline::{Certainty, ErrorKind, Guard, Leadership, LockError, LostReason, Moment, OnceRun};
+use holdline::{
+    Certainty, ErrorKind, Guard, Leadership, LockError, LostReason, Moment, OnceRun, RiskReason,
+};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -134,6 +136,34 @@ impl Grant {
     fn lost(&self) -> Operation {
         let held = (*self.held).clone();
         Operation::sure(async move { held.lost().await }, |py, why| views::lost(py, &why))
+    }
+
+    /// Why it is at risk or over, if it is; `None` once it was released here.
+    fn risk(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        if !self.held.is_ours() {
+            return Ok(None);
+        }
+        match self.held.at_risk().now_or_never() {
+            None | Some(RiskReason::Ended) => Ok(None),
+            Some(reason) => views::risk(py, &reason).map(Some),
+        }
+    }
+
+    /// Resolves when the lease is at risk or over, or was released.
+    fn at_risk(&self) -> Operation {
+        let held = (*self.held).clone();
+        Operation::sure(async move { held.at_risk().await }, |py, why| views::risk(py, &why))
+    }
+
+    /// Resolves when an operator has revoked the lease, or when it is over, or was released. A
+    /// lease that is at risk for another reason resolves [`Grant::at_risk`] only.
+    fn revoked(&self) -> Operation {
+        let held = (*self.held).clone();
+        let work = async move {
+            held.cancellation_token().cancelled_owned().await;
+            held.at_risk().await
+        };
+        Operation::sure(work, |py, why| views::risk(py, &why))
     }
 
     fn renew(&self) -> Operation {

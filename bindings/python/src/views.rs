@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdline::{
-    ErrorKind, HolderFields, HolderSummary, LostReason, Mode, ReleaseOutcome, Snapshot,
+    ErrorKind, HolderFields, HolderSummary, LostReason, Mode, ReleaseOutcome, RiskReason, Snapshot,
 };
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
@@ -73,6 +73,21 @@ pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> 
 /// A loss: its word, and a text for people.
 pub(crate) fn lost(py: Python<'_>, reason: &LostReason) -> PyResult<Py<PyAny>> {
     (lost_word(reason), reason.to_string()).into_py_any(py)
+}
+
+/// Why a lease is at risk: a word, and a text for people. A lease that is over has those of its
+/// loss.
+pub(crate) fn risk(py: Python<'_>, reason: &RiskReason) -> PyResult<Py<PyAny>> {
+    let (word, text) = match reason {
+        RiskReason::NotRenewed(Some(failure)) => ("not_renewed", failure.to_string()),
+        RiskReason::NotRenewed(None) => ("not_renewed", "no renewal was answered".to_owned()),
+        RiskReason::RunsOut => ("runs_out", "it is not renewed beyond its end".to_owned()),
+        RiskReason::Revoked(why) => return lost(py, &LostReason::Revoked(why.clone())),
+        RiskReason::Lost(reason) => return lost(py, reason),
+        RiskReason::Ended => ("released", "it was released".to_owned()),
+        _ => ("other", "it is at risk".to_owned()),
+    };
+    (word, text).into_py_any(py)
 }
 
 /// `(confirmed, held_for, lost, failure)` of a release.

@@ -33,6 +33,17 @@ class Services:
             self._urls[kind] = start() if start else self._services(kind)[0]
         return self._urls[kind]
 
+    def mortal(self, kind: str) -> tuple[str, Callable[[], object]]:
+        """A server of one test, and what stops it."""
+        url = self._services(kind)[0]
+        process = self._processes[-1]
+
+        def stop() -> None:
+            process.terminate()
+            process.wait(SOON)
+
+        return url, stop
+
     def _services(self, kind: str, count: int = 1) -> list[str]:
         program = os.environ.get("HOLDLINE_SERVICES")
         command = [program] if program else ["cargo", "xtask", "services"]

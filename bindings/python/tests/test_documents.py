@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, SOON
 
+import holdline
+
 PAGES = [
     "README.md",
     "bindings/python/README.md",
@@ -51,3 +53,13 @@ def test_a_block_runs(block: str, url_of: Callable[[str], str], tmp_path: Path) 
     )
     # It may warn: a lost lease and a late writer are logged.
     assert ran.returncode == 0, ran.stderr
+
+
+def test_help_and_the_page_list_all_options() -> None:
+    options, of_slots = holdline.Options.__optional_keys__, holdline.SlotOptions.__optional_keys__
+    of_lock = holdline.Client.lock.__doc__ or ""
+    assert [key for key in options if f"- `{key}`: " not in of_lock] == []
+    of_once = holdline.Client.once.__doc__ or ""
+    assert [key for key in of_slots - options if f"- `{key}`: " not in of_once] == []
+    rows = [row for row in (ROOT / "docs/python.md").read_text().splitlines() if row[:3] == "| `"]
+    assert [key for key in options if not any(f"`{key}`" in row for row in rows)] == []

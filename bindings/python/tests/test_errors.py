@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ make_client: Any = holdline.Client
         lambda client: client.lock("n", fair=1),
         lambda client: client.lock("n", keep=0),
         lambda client: client.lock("n", on_lost=5),
+        lambda client: client.lock("n", on_at_risk=5),
         lambda client: client.semaphore("n", "3"),
         lambda client: client.semaphore("n", 3, 1.5),
         lambda client: client.semaphore("n", True),
@@ -104,6 +106,16 @@ def test_exceptions_survive_pickling(redis: holdline.Client, name: str) -> None:
     error = pickle.loads(pickle.dumps(busy.value))
     assert type(error) is holdline.Busy and str(error) == str(busy.value)
     assert (error.kind, error.certainty, error.holder) == ("busy", "not_applied", busy.value.holder)
+
+
+def test_tracebacks_have_the_public_names(redis: holdline.Client, name: str) -> None:
+    with redis.lock(name), pytest.raises(holdline.TimedOut) as failed:
+        redis.lock(name, wait=0).acquire()
+    (line,) = traceback.format_exception_only(failed.value)
+    assert line.startswith("holdline.TimedOut: ")
+    for exported in (getattr(holdline, word) for word in holdline.__all__):
+        if isinstance(exported, type) and issubclass(exported, BaseException):
+            assert exported.__module__ == "holdline", exported
 
 
 def test_each_kind_has_a_class() -> None:

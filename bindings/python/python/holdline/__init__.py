@@ -41,7 +41,16 @@ from holdline._errors import (
     Unavailable,
     Unsupported,
 )
-from holdline._grants import Grant, Grants, Leadership, Lease, LostEvent, OnceRun, Release
+from holdline._grants import (
+    Grant,
+    Grants,
+    Leadership,
+    Lease,
+    LostEvent,
+    OnceRun,
+    Release,
+    RiskEvent,
+)
 
 __all__ = [
     "Busy",
@@ -71,6 +80,7 @@ __all__ = [
     "Quarantined",
     "Refused",
     "Release",
+    "RiskEvent",
     "RwLock",
     "SlotOptions",
     "Taken",

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from holdline import _holdline
 from holdline._errors import Invalid, LockError
-from holdline._grants import Grant, Grants, Leadership, Lease, OnceRun, OnLost, Release
+from holdline._grants import (
+    Callback,
+    Callbacks,
+    Grant,
+    Grants,
+    Leadership,
+    Lease,
+    OnceRun,
+    Release,
+)
 from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
 
 if TYPE_CHECKING:
@@ -31,19 +40,20 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """The options of a lock. A time is a number of seconds or a `timedelta`."""
+    """The options of a lock: `Client.lock` says what they mean. A time is a number of seconds or a
+    `timedelta`; None is as if it was not set."""
 
-    #: How long to wait for the name; for ever if it is not set or None.
+    #: How long to wait for the name; for ever if it is not set.
     wait: Seconds | None
-    #: How long the store keeps a grant without a renewal.
+    #: How long the store keeps a grant without a renewal; that of the client if it is not set.
     lease_duration: Seconds | None
     #: How often the lease is renewed; a third of the lease if it is not set.
     renew_interval: Seconds | None
-    #: After this time the lease is lost, although it could be renewed.
+    #: After this time the lease is lost, although it could be renewed; no limit if it is not set.
     max_hold: Seconds | None
     #: Whether waiters are served in order, on engines that do so only on request.
     fair: bool | None
-    #: How the lease is kept.
+    #: How the lease is kept; renewed in the background if it is not set.
     keep: Literal["renewed", "fixed", "detached", "live"] | None
     #: Why it is held, for people.
     reason: str | None
@@ -53,11 +63,15 @@ class Options(TypedDict, total=False):
     traceparent: str | None
     #: Called with the grant when the lease is lost: in the event loop that acquired it, else on a
     #: thread of the library.
-    on_lost: OnLost | None
+    on_lost: Callback | None
+    #: Called with the grant when the lease is at risk or an operator has revoked it, in the same
+    #: place as `on_lost`.
+    on_at_risk: Callback | None
 
 
 class SlotOptions(Options, total=False):
-    """The options of a job that runs once per slot: `every` or `cron`, and those of its lock."""
+    """The options of a job that runs once per slot: `every` or `cron`, and those of its lock.
+    `Client.once` says what they mean."""
 
     #: The length of a slot, counted from 1970-01-01 00:00 UTC.
     every: Seconds | None
@@ -165,8 +179,8 @@ def _place() -> object:
 class RwLock:
     """A lock that many may read or one may write."""
 
-    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
-        grant = client._wrapping(Grant, on_lost)
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
+        grant = client._wrapping(Grant, Callbacks.taken_from(options))
         self.name = name
         self._read = Lock[Grant](client, lambda native: native.rwlock(name, **options)[0], grant)
         self._write = Lock[Grant](client, lambda native: native.rwlock(name, **options)[1], grant)
@@ -226,11 +240,11 @@ class Leaders:
 class Election:
     """An election: its holder leads, and has a value that observers see."""
 
-    def __init__(self, client: Client, name: str, options: dict[str, Any], on_lost: Any) -> None:
+    def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
         self.name = name
         self._client = client
+        self._callbacks = Callbacks.taken_from(options)
         self._options = options
-        self._on_lost = on_lost
         # Refused here rather than at the first campaign.
         client._native.campaign(name, "", **options)
 
@@ -239,7 +253,7 @@ class Election:
         return Lock[Leadership](
             self._client,
             lambda native: native.campaign(self.name, value, **self._options),
-            self._client._wrapping(Leadership, self._on_lost),
+            self._client._wrapping(Leadership, self._callbacks),
         )
 
     def leader(self) -> Leader | None:
@@ -336,7 +350,7 @@ class Once:
     """A job that runs once per slot of time, on one of all machines that start it."""
 
     def __init__(
-        self, client: Client, name: str, options: dict[str, Any], retries: int, on_lost: Any
+        self, client: Client, name: str, options: dict[str, Any], retries: int
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int):
             raise TypeError(f"`retries` is a number, not {type(retries).__name__}")
@@ -347,7 +361,7 @@ class Once:
         self._client = client
         self._options = options
         self._retries = retries
-        self._wrap = client._wrapping(OnceRun, on_lost)
+        self._wrap = client._wrapping(OnceRun, Callbacks.taken_from(options))
         self._made_by = client._native
         self._native = self._made_by.once(name, **options)
 
@@ -436,6 +450,10 @@ class Client:
 
     One client is enough for a process, and threads and event loops may share it. In a forked child
     it connects again when it is first used; grants stay the parent's.
+
+    `lease_duration` is the lease of locks that name none: 30 s unless set, or the engine's longest
+    if that is shorter. `answer_within` is how long a request may go unanswered before it is
+    repeated or given up: 10 s unless set. Both are seconds or a `timedelta`.
     """
 
     _made: _holdline.Client | None
@@ -512,20 +530,20 @@ class Client:
         for operation in operations:
             operation.wait_for(max(0.0, end - time.monotonic()))
 
-    def _wrapping(self, kind: type[Any], on_lost: OnLost | None) -> Callable[[Any, Any], Any]:
+    def _wrapping(
+        self, kind: type[Any], callbacks: Callbacks | None
+    ) -> Callable[[Any, Any], Any]:
         """What turns a native grant into one of `kind`."""
-        if on_lost is not None and not callable(on_lost):
-            raise TypeError(f"`on_lost` is a function, not {type(on_lost).__name__}")
 
         def wrap(native: Any, hub: Hub | None) -> Any:
-            grant = kind(native, on_lost, hub)
+            grant = kind(native, callbacks, hub)
             self._grants.add(grant)
             return grant
 
         return wrap
 
-    def _wrapping_many(self, on_lost: OnLost | None) -> Callable[[Any, Any], Grants]:
-        wrap = self._wrapping(Grant, on_lost)
+    def _wrapping_many(self, callbacks: Callbacks) -> Callable[[Any, Any], Grants]:
+        wrap = self._wrapping(Grant, callbacks)
         return lambda natives, hub: Grants([wrap(native, hub) for native in natives])
 
     @property
@@ -534,61 +552,107 @@ class Client:
         return self._native.engine
 
     def lock(self, name: str, **options: Unpack[Options]) -> Lock[Grant]:
-        """An exclusive lock. Nothing is asked of the store until it is acquired."""
+        """An exclusive lock. Nothing is asked of the store until it is acquired.
+
+        Times are numbers of seconds or a `timedelta`. These are the options; one that is None is
+        not set:
+
+        - `wait`: how long to wait for the name, before `TimedOut` is raised; 0 does not wait. For
+          ever unless set.
+        - `lease_duration`: how long the store keeps the grant without a renewal, from 0.05 to
+          86400 s and within the engine's range. That of the client unless set, which is 30 s if
+          the client names none.
+        - `renew_interval`: how often the lease is renewed. A third of the lease unless set.
+        - `max_hold`: after this time the lease is lost, although it could be renewed. No limit
+          unless set.
+        - `keep`: how the lease is kept, ``"renewed"`` unless set.
+          ``"renewed"``: it is renewed in the background until the grant is released.
+          ``"fixed"``: it is not renewed, and is lost after `lease_duration`, unless the program
+          calls `Grant.renew`.
+          ``"detached"``: as fixed, and the death of the process does not end it. Without it, the
+          engine `local:` frees the names of a dead process at once. The end of the interpreter
+          releases it, as all grants: `Grant.detach` gives it out of the process.
+          ``"live"``: it has no time limit, and lasts until it is released or the process dies.
+          Engine `local:` only.
+        - `fair`: serve waiters in the order in which they queued, False unless set. Only Redis with
+          `dialect=redisson` needs it: most engines always serve in order, and the others refuse it.
+        - `reason`: why the lock is held, a string for people.
+        - `labels`: a dict of strings, for people and tools.
+        - `traceparent`: the W3C trace context of the holder, a string.
+        - `on_at_risk`: called with the grant when an operator has revoked the lease, when its
+          renewals fail or when it runs out, while it is still valid. The program should stop then.
+        - `on_lost`: called with the grant when the lease is lost. Both callbacks run in the event
+          loop that acquired the grant, or else on a thread of the library.
+        """
         given: dict[str, Any] = {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](self, lambda native: native.lock(name, **given), wrap)
 
     #: The same object serves ``with`` and ``async with``; this name shows which is meant.
     alock = lock
 
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
-        """A lock that many may read or one may write."""
+        """A lock that many may read or one may write. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return RwLock(self, name, given, on_lost)
+        return RwLock(self, name, given)
 
     def semaphore(
         self, name: str, permits: int, count: int = 1, **options: Unpack[Options]
     ) -> Lock[Grant]:
-        """`count` of the `permits` permits of a semaphore."""
+        """`count` of the `permits` permits of a semaphore. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](
             self, lambda native: native.semaphore(name, permits, count, **given), wrap
         )
 
     def any_of(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grant]:
-        """One of several names, whichever is free first."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping(Grant, given.pop("on_lost", None))  # type: ignore[arg-type]
+        """One of several names, whichever is free first. Its options are those of `lock`."""
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping(Grant, Callbacks.taken_from(given))
         return Lock[Grant](self, lambda native: native.any_of(chosen, None, **given), wrap)
 
     def many_of(
         self, names: Iterable[str], count: int, **options: Unpack[Options]
     ) -> Lock[Grants]:
-        """`count` of several names."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        """`count` of several names. Its options are those of `lock`."""
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.any_of(chosen, count, **given), wrap)
 
     def lock_all(self, names: Iterable[str], **options: Unpack[Options]) -> Lock[Grants]:
-        """All of several names or none. Overlapping sets never cause a deadlock."""
-        chosen, given = _names(names), {**options}
-        wrap = self._wrapping_many(given.pop("on_lost", None))  # type: ignore[arg-type]
+        """All of several names or none. Overlapping sets never cause a deadlock.
+
+        Its options are those of `lock`.
+        """
+        chosen = _names(names)
+        given: dict[str, Any] = {**options}
+        wrap = self._wrapping_many(Callbacks.taken_from(given))
         return Lock[Grants](self, lambda native: native.lock_all(chosen, **given), wrap)
 
     def election(self, name: str, **options: Unpack[Options]) -> Election:
-        """An election: one leader of several candidates."""
+        """An election: one leader of several candidates. Its options are those of `lock`."""
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return Election(self, name, given, on_lost)
+        return Election(self, name, given)
 
     def once(self, name: str, retries: int = 0, **options: Unpack[SlotOptions]) -> Once:
-        """A job that runs once per slot: `every` so many seconds, or by a `cron` expression."""
+        """A job that runs once per slot: `every` so many seconds, or by a `cron` expression.
+
+        `retries` is how often `run` runs a job again that raised an error. The options are those of
+        `lock`, where `wait` is how long to wait for a job that runs elsewhere, and:
+
+        - `every`: the length of a slot in seconds or as a `timedelta`, counted from 1970-01-01
+          00:00 UTC.
+        - `cron`: a cron expression instead: a slot begins when it fires.
+        - `zone`: the time zone of `cron`, an IANA name. UTC unless set.
+        - `at_most_once`: keep the slot whatever becomes of the job. False unless set.
+        - `keep_on_failure`: keep the slot also when the job fails. False unless set.
+        - `max_skew`: by how much the clocks of two machines may differ. 1 s unless set.
+        """
         given: dict[str, Any] = {**options}
-        on_lost = given.pop("on_lost", None)
-        return Once(self, name, given, retries, on_lost)
+        return Once(self, name, given, retries)
 
     def latch(self, name: str) -> Latch:
         """A count-down latch, on engines that have them."""

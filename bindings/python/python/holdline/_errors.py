@@ -166,6 +166,10 @@ CLASSES: dict[str, type[LockError]] = {
     )
 }
 
+# Tracebacks show the name that a program writes in `except`.
+for _error in (LockError, *CLASSES.values()):
+    _error.__module__ = "holdline"
+
 
 def make(
     kind: str,

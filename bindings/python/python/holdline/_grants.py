@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,26 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What `on_lost=` takes: it is called with the grant. In an event loop of asyncio it may be async.
-OnLost = Callable[[Any], object]
+#: What `on_lost=` and `on_at_risk=` take: it is called with the grant. In an event loop of asyncio
+#: it may be async.
+Callback = Callable[[Any], object]
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """The functions that a program wants to be called, by the options of these names."""
+
+    on_lost: Callback | None = None
+    on_at_risk: Callback | None = None
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any]) -> Callbacks:
+        """Takes them out of options, of which the others go to the library."""
+        taken = {key: options.pop(key, None) for key in ("on_lost", "on_at_risk")}
+        for key, call in taken.items():
+            if call is not None and not callable(call):
+                raise TypeError(f"`{key}` is a function, not {type(call).__name__}")
+        return cls(**taken)
 
 
 def seconds_of(value: float | timedelta | None, field: str) -> float | None:
@@ -103,19 +122,82 @@ class LostEvent:
             self._ended = True
 
 
+class RiskEvent:
+    """Reports that the holder should stop: for threads as a `threading.Event`, for async code to
+    await.
+
+    It is set once an operator has revoked the lease, and while at most one renewal interval is
+    left of it. The lease is still valid then, unless it is lost: there is time to stop and to
+    release. A renewal that succeeds late ends the risk; a revocation stays.
+    """
+
+    # It knows no grant, as `LostEvent`.
+    def __init__(self, native: _holdline.Grant, lost: LostEvent) -> None:
+        self._native = native
+        self._lost = lost
+
+    def _risk(self) -> tuple[str, str] | None:
+        return None if self._lost._ended else self._native.risk()
+
+    def is_set(self) -> bool:
+        """Whether the lease is at risk, revoked or lost. A release is no risk."""
+        return self._lost.is_set() or self._risk() is not None
+
+    @property
+    def reason(self) -> str | None:
+        """Why: ``revoked``, ``not_renewed`` (renewals fail), ``runs_out`` (it is not renewed, or
+        not beyond `max_hold`), or the word of `Lost.reason` once the lease is lost."""
+        risk = self._risk()
+        return risk[0] if risk is not None else self._lost.reason
+
+    @property
+    def message(self) -> str | None:
+        """A text for people: the operator's reason, or the last failure of a renewal. None once
+        the grant has ended."""
+        risk = self._risk()
+        return risk and risk[1]
+
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Waits until the lease is at risk; false after `timeout`, or once the grant is
+        released."""
+        operation = self._native.at_risk()
+        if not operation.wait_for(seconds_of(timeout, "timeout")):
+            return self.is_set()
+        # A late renewal may have ended the risk meanwhile.
+        word, _ = operation.take()
+        return word != "released" or self.is_set()
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> str:
+        """Resolves with the reason; ``released`` once the grant is released."""
+        word, _ = await wait(self._native.at_risk())
+        return str(word)
+
+
 class Grant:
     """A held name, until it is released or lost. Its lease is renewed in the background.
+
+    `at_risk` reports that an operator has revoked the lease or that renewals fail, while it is
+    still valid; `lost` reports its end.
 
     Use it as a context manager, or call `release`. A pause of this process can outlast the lease:
     if two writers at once would do harm, hand `fencing_token` to the resource.
     """
 
-    def __init__(self, native: _holdline.Grant, on_lost: OnLost | None, hub: Hub | None) -> None:
+    def __init__(
+        self, native: _holdline.Grant, callbacks: Callbacks | None, hub: Hub | None
+    ) -> None:
         self._native = native
         self.lost = LostEvent(native)
-        self._watch: Watch | None = None
-        if on_lost is not None:
-            self._watch = _watch_loss(self, on_lost, hub)
+        self.at_risk = RiskEvent(native, self.lost)
+        self._watches: list[Watch] = []
+        callbacks = callbacks or Callbacks()
+        if callbacks.on_at_risk is not None:
+            _watch_risk(self, callbacks.on_at_risk, hub)
+        if callbacks.on_lost is not None:
+            _watch_loss(self, callbacks.on_lost, hub)
 
     @property
     def name(self) -> str:
@@ -181,8 +263,8 @@ class Grant:
 
     def _stop(self) -> None:
         self.lost._end()
-        if self._watch is not None:
-            self._watch.stop()
+        for watch in self._watches:
+            watch.stop()
 
     def _end(self, start: Callable[[], T]) -> T:
         """Starts the request that ends the grant."""
@@ -231,28 +313,63 @@ class Grant:
         return f"<{kind} {self.name!r} token={self.fencing_token} valid={self.is_valid}>"
 
 
-def _watch_loss(grant: Grant, on_lost: OnLost, hub: Hub | None) -> Watch:
-    """Calls `on_lost` in the event loop of the hub, or else on the thread of the process."""
+def _watch_loss(grant: Grant, on_lost: Callback, hub: Hub | None) -> None:
+    """Has `on_lost` called when the lease is lost."""
+
+    def lost(grant: Grant, reason: str) -> None:
+        grant.lost._reason = reason
+        _call(on_lost, grant)
+
+    _watch(grant, grant._native.lost(), lost, hub)
+
+
+def _watch_risk(grant: Grant, on_at_risk: Callback, hub: Hub | None) -> None:
+    """Has `on_at_risk` called at the first risk, and at a revocation that comes after it."""
+    known: set[str] = set()
+    # The two may be noticed on two threads.
+    lock = threading.Lock()
+
+    def at_risk(grant: Grant, reason: str) -> None:
+        with lock:
+            if known and (reason != "revoked" or reason in known):
+                return
+            known.add(reason)
+        _call(on_at_risk, grant)
+
+    _watch(grant, grant._native.at_risk(), at_risk, hub)
+    _watch(grant, grant._native.revoked(), at_risk, hub)
+
+
+def _watch(
+    grant: Grant,
+    operation: _holdline.Operation,
+    call: Callable[[Grant, str], None],
+    hub: Hub | None,
+) -> None:
+    """Has a function called with the grant and the word of the operation: in the event loop of the
+    hub, or else on the thread of the process."""
 
     # A grant that nobody has any more is released, and then there is nobody to call.
     remembered = weakref.ref(grant)
 
-    def call(lost: tuple[str, str]) -> None:
+    def look(value: tuple[str, str]) -> None:
         grant = remembered()
-        if grant is None:
-            return
-        grant.lost._reason = lost[0]
-        outcome = on_lost(grant)
-        if isinstance(outcome, Awaitable):
-            _run_soon(outcome, hub)
+        if grant is not None:
+            call(grant, value[0])
 
-    return Watch(grant._native.lost(), call, hub or thread_hub())
+    grant._watches.append(Watch(operation, look, hub or thread_hub()))
+
+
+def _call(callback: Callback, grant: Grant) -> None:
+    outcome = callback(grant)
+    if isinstance(outcome, Awaitable):
+        _run_soon(outcome)
 
 
 _tasks: set[Any] = set()
 
 
-def _run_soon(outcome: Any, hub: Hub | None) -> None:
+def _run_soon(outcome: Any) -> None:
     import asyncio
 
     try:
@@ -260,7 +377,7 @@ def _run_soon(outcome: Any, hub: Hub | None) -> None:
     except RuntimeError:
         if hasattr(outcome, "close"):
             outcome.close()
-        raise TypeError("an async `on_lost` needs an event loop of asyncio") from None
+        raise TypeError("an async callback needs an event loop of asyncio") from None
     # The loop itself keeps only weak references.
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)

@@ -63,7 +63,7 @@ fn content(server: &RedisServer, key: &str) -> Vec<String> {
 async fn connect(nodes: &Nodes) -> QuorumEngine {
     let engine = QuorumEngine::connect(&nodes.options(""), Arc::new(MachineClock)).await;
     let engine = engine.expect("a majority is well");
-    // A majority is enough to connect. Where the first node's data is foreign, both others must vote.
+    // A majority is enough to connect. If the first node has foreign data, both others must vote.
     let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
     engine.health().subscribe(move |health| {
         report.send(health.nodes[1..].iter().all(|node| node.votes)).is_ok()

@@ -11,6 +11,10 @@ use std::process::Command;
 /// Runs the sections, or all of them when none is named. That of Python is a program of its own,
 /// and that of other libraries may name stores; both run only when they are named.
 pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
+    if let Some(flag) = sections.iter().find(|section| section.starts_with('-')) {
+        let message = "`bench` takes names of sections, which docs/benchmarks.md lists";
+        return Err(format!("{flag}: {message}"));
+    }
     if sections == ["python"] {
         return python::bench().map(|()| true);
     }

@@ -126,9 +126,10 @@ class RiskEvent:
     """Reports that the holder should stop: for threads as a `threading.Event`, for async code to
     await.
 
-    It is set once an operator has revoked the lease, and while at most one renewal interval is
-    left of it. The lease is still valid then, unless it is lost: there is time to stop and to
-    release. A renewal that succeeds late ends the risk; a revocation stays.
+    It is set once an operator has revoked the lease, and while one renewal interval is left of it,
+    or half of the time from its last confirmation to its end, if that is less. The lease is still
+    valid then, unless it is lost: there is time to stop and to release. A renewal that succeeds
+    late ends the risk; a revocation stays.
     """
 
     # It knows no grant, as `LostEvent`.

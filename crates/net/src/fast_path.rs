@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use holdline_core::{AcquireReply, AcquireRequest, LeaseId, LockError, LockName, Mode};
 use parking_lot::Mutex;
 
-/// How many lease ids are remembered.
+/// How many lease ids are remembered: the newest of them, if more are granted and not released.
 const LEASES: usize = 4_096;
 
 /// How many groups of names there are, by their hash.
@@ -59,9 +59,16 @@ impl BusyNames {
 /// where it is wrong, the engine sends its general request after the short one.
 #[derive(Debug, Default)]
 pub struct FastPath {
-    /// Leases that short requests have granted.
-    leases: Mutex<HashSet<LeaseId>>,
+    leases: Mutex<Leases>,
     busy: BusyNames,
+}
+
+/// Leases that short requests have granted. A lost lease is never released, so the older half is
+/// dropped when the newer one is full.
+#[derive(Debug, Default)]
+struct Leases {
+    newer: HashSet<LeaseId>,
+    older: HashSet<LeaseId>,
 }
 
 impl FastPath {
@@ -73,15 +80,17 @@ impl FastPath {
     /// Notes that the short request has granted a lease.
     pub fn granted(&self, lease_id: LeaseId) {
         let mut leases = self.leases.lock();
-        if leases.len() < LEASES {
-            leases.insert(lease_id);
+        if leases.newer.len() >= LEASES / 2 {
+            leases.older = std::mem::take(&mut leases.newer);
         }
+        leases.newer.insert(lease_id);
     }
 
     /// Forgets a lease; returns whether the short request had granted it, so that the short release
     /// is worth its trip.
     pub fn forget(&self, lease_id: LeaseId) -> bool {
-        self.leases.lock().remove(&lease_id)
+        let mut leases = self.leases.lock();
+        leases.newer.remove(&lease_id) || leases.older.remove(&lease_id)
     }
 
     /// Notes the reply to a general request: whether the name was free. A claim says nothing about
@@ -110,5 +119,23 @@ mod tests {
             }
             assert!(!names.is_busy(&name));
         }
+    }
+
+    fn lease(number: u64) -> LeaseId {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        LeaseId::from_bytes(bytes)
+    }
+
+    #[test]
+    fn leases_that_nobody_releases_do_not_end_the_fast_path() {
+        let fast = FastPath::default();
+        for number in 0..3 * LEASES as u64 {
+            fast.granted(lease(number));
+        }
+        fast.granted(lease(u64::MAX));
+        assert!(fast.forget(lease(u64::MAX)), "the newest lease is remembered");
+        let leases = fast.leases.lock();
+        assert!(leases.newer.len() + leases.older.len() <= LEASES, "the memory is bounded");
     }
 }

@@ -9,7 +9,7 @@
 //! | [`files`], [`secret`] | the files that settings name, and secrets that no message shows |
 //! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
-//! | [`fast_path`] | the guess whether a short request is worth its trip |
+//! | [`fast_path`] | when to send a short request first, which can only grant a free name |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod executor;

@@ -6,9 +6,9 @@
 //! reuses connection ids. The sleep ends with an error that carries no data, so the client reads
 //! the inbox again.
 //!
-//! - Invariant B1: look and sleep are one statement, and a wake-up ends it wherever it is, so no
-//!   wake-up is lost between them. News are repeated with every later change of the inbox.
-//! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds everything.
+//! - Invariant B1: look and sleep are one statement, and a wake-up kills it wherever it is, so no
+//!   wake-up is lost between them. Each change of the inbox is reported again with every later one.
+//! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds every change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -135,7 +135,7 @@ async fn receive(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -
     }
 }
 
-/// Delivers the news of an inbox, and returns its state; `None` if the call only slept.
+/// Delivers the changes of an inbox, and returns its state; `None` if the call only slept.
 fn deliver(shared: &Shared, reply: &[Set]) -> Option<String> {
     let [state, set] = reply else { return None };
     let row = state.rows.first()?;

@@ -10,6 +10,7 @@
 //! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
 //! | [`fast_path`] | when to send a short request first, which can only grant a free name |
+//! | `sql` (a feature) | what the engines of SQL servers share |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod executor;
@@ -20,6 +21,8 @@ pub mod runtime;
 pub mod secret;
 pub mod settings;
 pub mod socket;
+#[cfg(feature = "sql")]
+pub mod sql;
 pub mod tls;
 pub mod url;
 mod verbs;

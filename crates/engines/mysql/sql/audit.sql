@@ -29,6 +29,6 @@ $$
 create procedure @p@audit_read_@r@(in since bigint, in before_id bigint, in page_size int)
 reads sql data sql security definer comment 'Holdline: revision @r@'
 begin
-    select a.id as id, a.at as at, a.record as record from @p@audit a
+    select a.id as id, floor(a.at / 1000) as at_ms, a.record as record from @p@audit a
     where a.at >= since and a.id < before_id order by a.id desc limit page_size;
 end

@@ -15,17 +15,18 @@ use holdline_core::{
     Snapshot, Verbs,
 };
 use holdline_net::fast_path::FastPath;
+use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 use parking_lot::Mutex;
 
 use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
 use crate::link::Link;
 use crate::options::MysqlOptions;
-use crate::replies::BatchReplies;
-use crate::rows::only;
+use crate::replies::{self, BatchReplies};
+use crate::rows::{all, only};
 use crate::views::{self, behind};
 use crate::waiting_renewals::WaitingRenewals;
-use crate::{fast, replies, requests};
+use crate::{fast, requests};
 
 /// How many items one call renews.
 const BATCH: usize = 128;
@@ -191,7 +192,7 @@ impl Inner {
     ) -> Result<AcquireReply, LockError> {
         let limit = self.capabilities.max_waiters;
         let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
-        let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
+        let reply = answer.and_then(|answer| acquired(&only(&answer)?, request, limit));
         self.fast.note(request, &reply);
         reply
     }
@@ -301,7 +302,7 @@ impl Inner {
                 Value::Number(requests::remembered(request.ending)),
             ],
         );
-        replies::released(&self.link.ask(&call).await?)
+        released(&only(&self.link.ask(&call).await?)?)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
@@ -312,7 +313,7 @@ impl Inner {
         let packed = requests::packed(names);
         self.link.ask(&self.names().call("refresh", &[Value::Bytes(&packed)])).await?;
         let answer = self.link.ask(&views::inspect(self.names(), names, most)).await?;
-        replies::inspected(&answer, names)
+        inspected(all(&answer), names)
     }
 
     /// Returns a page of names with their states; some may have become free meanwhile.
@@ -325,7 +326,7 @@ impl Inner {
         let after = request.after.as_ref().map(|name| name.as_str().as_bytes());
         let last = behind(prefix);
         let text = views::list(self.names(), prefix, after, last.as_deref(), limit + 1);
-        let mut names = replies::names(&self.link.ask(&text).await?)?;
+        let mut names = names(all(&self.link.ask(&text).await?), "name")?;
         let more = names.len() > limit;
         names.truncate(limit);
         let mut page = ListPage {
@@ -398,11 +399,11 @@ impl Inner {
             AuditCommand::Read(request) => {
                 let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
                 let before = request.before.map_or(u64::MAX, |before| before.number);
-                let limit = Value::Number(requests::count(request.limit()));
-                let since = request.since_ms.saturating_mul(replies::MICROS);
+                let limit = Value::Number(requests::count(request.limit()).into());
+                let since = request.since_ms.saturating_mul(1_000);
                 let values = [number(since), number(before), limit];
                 let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
-                replies::audit_page(&answer?, request).map(OperationReply::Audit)
+                audit_page(all(&answer?), request).map(OperationReply::Audit)
             }
         }
     }
@@ -412,7 +413,12 @@ impl Inner {
         verb: &str,
         values: &[Value<'_>],
     ) -> Result<OperationReply, LockError> {
-        replies::operated(&self.link.ask(&self.names().call(verb, values)).await?)
+        let answer = self.link.ask(&self.names().call(verb, values)).await?;
+        // Some commands return no row.
+        if answer.is_empty() {
+            return Ok(OperationReply::Done);
+        }
+        operated(&only(&answer)?)
     }
 
     fn names(&self) -> &Names {
@@ -427,7 +433,8 @@ impl Inner {
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
             let after = inner.swept.lock().take().unwrap_or_default();
-            let values = [Value::Bytes(&after), Value::Number(requests::count(SWEPT_AT_ONCE))];
+            let values =
+                [Value::Bytes(&after), Value::Number(requests::count(SWEPT_AT_ONCE).into())];
             let answer = inner.link.ask(&inner.names().call("sweep", &values)).await;
             let next = answer.and_then(|answer| {
                 let next = only(&answer)?.maybe::<&[u8]>("after_name")?;

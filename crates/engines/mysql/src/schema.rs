@@ -21,7 +21,7 @@ use crate::error::{
     ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_handshake, protocol, refused, unavailable,
 };
 use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, TRAIL, literal};
-use crate::rows::{Answer, Row, only};
+use crate::rows::{Answer, Row, all, only};
 
 /// The prefix of the comments that mark our tables and procedures.
 const MARK: &str = "Holdline: ";
@@ -74,8 +74,7 @@ pub(crate) fn look(names: &Names) -> String {
 
 /// Returns the accounts that created the procedures, from the reply to [`look`].
 pub(crate) fn makers(reply: &Answer) -> String {
-    let rows = reply.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
-    let makers: BTreeSet<String> = rows.filter_map(|row| row.maybe("maker").ok()?).collect();
+    let makers: BTreeSet<String> = all(reply).filter_map(|row| row.maybe("maker").ok()?).collect();
     makers.into_iter().collect::<Vec<_>>().join(", ")
 }
 

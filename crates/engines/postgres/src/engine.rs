@@ -15,6 +15,7 @@ use holdline_core::{
     Verbs,
 };
 use holdline_net::fast_path::FastPath;
+use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 use parking_lot::Mutex;
 use tokio_postgres::types::Type;
 
@@ -22,7 +23,7 @@ use crate::error::ENGINE;
 use crate::keys::Statements;
 use crate::link::{Link, Parameter};
 use crate::options::PostgresOptions;
-use crate::replies;
+use crate::replies::{self, all, only};
 use crate::requests::{self, BatchColumns, Wanted};
 
 /// How many items one call renews.
@@ -198,7 +199,7 @@ impl Inner {
         ];
         let ask = &self.statements.grant_free;
         let rows = self.link.ask_about(Some(&request.name), ask, &values).await;
-        replies::granted(&rows?, request)
+        replies::granted(&only(&rows?)?, request)
     }
 
     async fn acquire_in_general(
@@ -231,7 +232,7 @@ impl Inner {
                 ],
             )
             .await;
-        let reply = rows.and_then(|rows| replies::acquired(&rows, request, limit));
+        let reply = rows.and_then(|rows| acquired(&only(&rows)?, request, limit));
         self.fast.note(request, &reply);
         reply
     }
@@ -289,7 +290,7 @@ impl Inner {
             let ask = &self.statements.release_alone;
             let values: [Parameter<'_>; 2] = [(&name, Type::BYTEA), (&lease_id, Type::BYTEA)];
             let rows = self.link.ask_about(Some(&request.name), ask, &values).await?;
-            if let Some(held_for) = replies::held_for(&rows)? {
+            if let Some(held_for) = replies::held_for(&only(&rows)?)? {
                 return Ok(ReleaseReply::Released { held_for: Some(held_for) });
             }
         }
@@ -305,7 +306,7 @@ impl Inner {
                 ],
             )
             .await;
-        replies::released(&rows?)
+        released(&only(&rows?)?)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
@@ -322,7 +323,7 @@ impl Inner {
                 &[(&wanted, Type::BYTEA_ARRAY), (&requests::count(most), Type::INT4)],
             )
             .await;
-        replies::inspected(&rows?, names)
+        inspected(all(&rows?), names)
     }
 
     /// Returns a page of names with their states; some may have become free meanwhile.
@@ -346,7 +347,7 @@ impl Inner {
                 ],
             )
             .await;
-        let mut names = replies::names(&rows?)?;
+        let mut names = names(all(&rows?), "list_1")?;
         let more = names.len() > limit;
         names.truncate(limit);
         let mut page = ListPage {
@@ -388,7 +389,7 @@ impl Inner {
                         ],
                     )
                     .await;
-                replies::revoked(&rows?)
+                operated(&only(&rows?)?)
             }
             Operation::Freeze { name, duration, reason } => {
                 let rows = self
@@ -411,7 +412,7 @@ impl Inner {
                     .link
                     .ask_about(Some(name), &statements.unfreeze, &[(&wanted, Type::BYTEA)])
                     .await;
-                replies::unfrozen(&rows?)
+                replies::unfrozen(&only(&rows?)?)
             }
             other @ (Operation::RevokeHolder { .. }
             | Operation::Latch { .. }
@@ -450,7 +451,7 @@ impl Inner {
                         &[(&since, Type::INT8), (&before, Type::INT8), (&limit, Type::INT4)],
                     )
                     .await;
-                replies::audit_page(&rows?, request).map(OperationReply::Audit)
+                audit_page(all(&rows?), request).map(OperationReply::Audit)
             }
         }
     }

@@ -1,0 +1,13 @@
+//! What the engines of SQL servers share: rules in functions or procedures of the database, which a
+//! client calls over one connection. A part that differs between the servers is theirs.
+//!
+//! | look at | for |
+//! |---|---|
+//! | [`requests`] | how values of a request are encoded |
+//! | [`rows`], [`replies`] | the columns of a reply, and what they mean |
+//! | [`checkup`] | the checks of `doctor` that both have |
+
+pub mod checkup;
+pub mod replies;
+pub mod requests;
+pub mod rows;

@@ -1,6 +1,6 @@
 //! How an engine reaches its server: sockets, TLS, URLs, secrets, and where its tasks run.
 //!
-//! For authors of engines. This crate knows no protocol and no rule of locks.
+//! For authors of engines. Apart from `sql`, this crate knows no protocol and no rule of locks.
 //!
 //! | look at | for |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
 //! | [`fast_path`] | when to send a short request first, which can only grant a free name |
-//! | `sql` (a feature) | what the engines of SQL servers share |
+//! | `sql` (a feature) | what the engines of SQL servers share: the link and the replies |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod executor;

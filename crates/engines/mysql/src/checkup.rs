@@ -55,8 +55,9 @@ pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Ch
     let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
     let mut checkup = Checkup::new(ENGINE);
     let reached = reach(&mut checkup, &*clock, link.ready(), || link.ask("select 1")).await;
-    let Some(facts) = reached else { return Ok(checkup) };
-    checkup.add(server(&facts));
+    let Some(live) = reached else { return Ok(checkup) };
+    let facts = &live.session.facts;
+    checkup.add(server(facts));
     checkup.add(role::finding(&link).await);
     let settings = Settings::ask(&link).await;
     for judge in [durability, replicas, logging, galera, idle, packets] {

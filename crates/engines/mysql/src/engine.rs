@@ -217,8 +217,8 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(vec![Ok(RenewReply::Unknown); items.len()]);
         }
-        let clock = self.link.clock();
-        let limit = self.link.command_timeout();
+        let clock = &*self.link.shared().clock;
+        let limit = self.link.limits().command_timeout;
         let others = items.iter().any(|item| item.name != items[0].name);
         let end = clock.now().after(if others { LOCKED.min(limit / 2) } else { limit });
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);

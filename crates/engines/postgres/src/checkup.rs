@@ -52,8 +52,9 @@ pub async fn checkup(
     let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
     let mut checkup = Checkup::new(ENGINE);
     let reached = reach(&mut checkup, &*clock, link.ready(), || link.ask("select 1", &[])).await;
-    let Some(facts) = reached else { return Ok(checkup) };
-    checkup.add(server(&facts));
+    let Some(live) = reached else { return Ok(checkup) };
+    let facts = &live.session.facts;
+    checkup.add(server(facts));
     let settings = Settings::ask(&link).await;
     for finding in
         [durability(&settings), replicas(&settings), pooler(facts.pooled), idle(&settings)]

@@ -3,11 +3,14 @@
 //!
 //! | look at | for |
 //! |---|---|
+//! | [`link`] | the connection: how it is kept open, and how a statement waits for it |
 //! | [`requests`] | how values of a request are encoded |
 //! | [`rows`], [`replies`] | the columns of a reply, and what they mean |
 //! | [`checkup`] | the checks of `doctor` that both have |
 
 pub mod checkup;
+pub mod link;
 pub mod replies;
 pub mod requests;
 pub mod rows;
+mod supervisor;

@@ -1,6 +1,6 @@
 //! How an engine reaches its server: sockets, TLS, URLs, secrets, and where its tasks run.
 //!
-//! For authors of engines. This crate knows no protocol and no rule of locks.
+//! For authors of engines. Apart from `sql`, this crate knows no protocol and no rule of locks.
 //!
 //! | look at | for |
 //! |---|---|
@@ -9,7 +9,8 @@
 //! | [`files`], [`secret`] | the files that settings name, and secrets that no message shows |
 //! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
-//! | [`fast_path`] | the guess whether a short request is worth its trip |
+//! | [`fast_path`] | when to send a short request first, which can only grant a free name |
+//! | `sql` (a feature) | what the engines of SQL servers share: the link and the replies |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod executor;
@@ -20,6 +21,8 @@ pub mod runtime;
 pub mod secret;
 pub mod settings;
 pub mod socket;
+#[cfg(feature = "sql")]
+pub mod sql;
 pub mod tls;
 pub mod url;
 mod verbs;

@@ -1,6 +1,6 @@
 -- The audit trail: what operators did. Records are only appended: no procedure changes one, and an
--- append removes what is older than the newest @records@. These procedures run with the rights of the
--- account that made them, so that others need no right to the table.
+-- append removes all but the newest @records@. These procedures run with the rights of the account that
+-- made them, so that others need no right to the table.
 
 create table if not exists @p@audit (
     id bigint not null auto_increment primary key,
@@ -26,9 +26,9 @@ end
 $$
 
 -- Returns records of `since` or later and before the number `before_id`, the newest first.
-create procedure @p@audit_read_@r@(in since bigint, in before_id bigint, in most int)
+create procedure @p@audit_read_@r@(in since bigint, in before_id bigint, in page_size int)
 reads sql data sql security definer comment 'Holdline: revision @r@'
 begin
-    select a.id as id, a.at as at, a.record as record from @p@audit a
-    where a.at >= since and a.id < before_id order by a.id desc limit most;
+    select a.id as id, floor(a.at / 1000) as at_ms, a.record as record from @p@audit a
+    where a.at >= since and a.id < before_id order by a.id desc limit page_size;
 end

@@ -4,13 +4,17 @@
 --
 -- A parameter or variable hides a column of the same name, so it never has the name of a column:
 -- `n` is the name and `t` the moment. The time is read by a statement of its own, after the wait for
--- the row: within one statement the server's clock does not advance. `to_wake` collects the inboxes
--- to wake after the commit, eight bytes each; `handed` counts the hand-offs of one command.
+-- the row, because the server's clock does not advance within one statement. `to_wake` collects the
+-- inboxes to wake after the commit, eight bytes each. `handed` counts the hand-offs of one command.
+--
+-- An UPDATE assigns its columns from left to right, and later expressions read the new values. Procedures
+-- keep the SQL mode with which they were created, and it has no SIMULTANEOUS_ASSIGNMENT.
 
--- Adds or prolongs a mark; if there are too many, removes the one that expires first.
-create procedure @p@remember_@r@(
+-- Adds or prolongs a mark. If there are 1024 of its kind (`MAX_REMEMBERED` in `crates/core/src/table`),
+-- removes the one that expires first.
+create procedure @p@add_mark_@r@(
     in n varbinary(512), in mark_kind binary(1), in id binary(16), in ending bigint,
-    in why varbinary(512), in inbox_id binary(8)
+    in reason_text varbinary(512), in inbox_id binary(8)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     if not exists (select 1 from @p@marks m where m.name = n and m.kind = mark_kind and m.lease_id = id)
@@ -19,8 +23,8 @@ begin
         delete from @p@marks where name = n and kind = mark_kind order by until limit 1;
     end if;
     insert into @p@marks (name, kind, lease_id, until, reason, inbox)
-    values (n, mark_kind, id, ending, why, inbox_id)
-    on duplicate key update until = greatest(until, ending), reason = why, inbox = inbox_id;
+    values (n, mark_kind, id, ending, reason_text, inbox_id)
+    on duplicate key update until = greatest(until, ending), reason = reason_text, inbox = inbox_id;
     update @p@heads set marks = (select count(*) from @p@marks m where m.name = n) where name = n;
 end
 $$
@@ -41,8 +45,8 @@ begin
 end
 $$
 
--- Empties a holder's row.
-create procedure @p@leave_@r@(in n varbinary(512), in row_at int)
+-- Empties a holder's row, and counts one holder less.
+create procedure @p@clear_holder_@r@(in n varbinary(512), in row_at int)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     update @p@holders set
@@ -64,24 +68,25 @@ begin
     declare client_id, inbox_id binary(8);
     declare row_at, claim_state int;
     declare began, ended, duration, first_queued, end_place bigint;
-    declare why varbinary(512);
+    declare reason_text varbinary(512);
     select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
     each_one: loop
         set row_at = null;
         select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
             h.revoked
-        into row_at, id, client_id, inbox_id, claim_state, began, ended, duration, why
+        into row_at, id, client_id, inbox_id, claim_state, began, ended, duration, reason_text
         from @p@holders h where h.name = n and h.lease_id is not null and h.deadline <= t
         order by h.token limit 1;
         if row_at is null then
             leave each_one;
         end if;
-        if why is not null and ended + greatest(duration, @min_tombstone@) > t then
-            call @p@remember_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), why, inbox_id);
+        if reason_text is not null and ended + greatest(duration, @min_tombstone@) > t then
+            call @p@add_mark_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), reason_text, inbox_id);
         end if;
         if claim_state = 0 then
-            -- The client was woken and did not claim. Each of its other entries without a heartbeat
-            -- since would cost the others a claim window.
+            -- The holder was woken and did not claim, so its process is probably dead. Delete its other
+            -- entries that sent no heartbeat since the hand-off: each would delay the queue by a claim
+            -- window.
             delete from @p@waiters
             where name = n and place >= first_queued and place < end_place
                 and client = client_id and heard <= began;
@@ -89,7 +94,7 @@ begin
                 call @p@recount_@r@(n);
             end if;
         end if;
-        call @p@leave_@r@(n, row_at);
+        call @p@clear_holder_@r@(n, row_at);
     end loop;
     update @p@heads set ends = (
         select coalesce(min(h.deadline), 0) from @p@holders h
@@ -138,7 +143,8 @@ begin
 end
 $$
 
--- Gives a free name to the freeze, or to the first contenders in the queue that fit together.
+-- Gives a free name to the freeze, or to the first contenders in the queue that fit together, at most 64
+-- in one command (`HAND_OVER_BATCH` in `crates/core/src/contract.rs`).
 create procedure @p@hand_over_@r@(
     in n varbinary(512), in t bigint, inout handed int, inout to_wake varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
@@ -183,7 +189,8 @@ begin
         set waiting = waiting - 1;
         set first_queued = found_at + 1;
         set handed = handed + 1;
-        -- A waiter for which there is no room finds the hand-off by its heartbeat.
+        -- `to_wake` has room for 1024 bytes. A waiter for which there is no room left finds the hand-off
+        -- by its heartbeat.
         if inbox_id <> x'0000000000000000' and length(to_wake) <= 1016 and locate(inbox_id, to_wake) = 0 then
             set to_wake = concat(to_wake, inbox_id);
         end if;
@@ -201,7 +208,7 @@ end
 $$
 
 -- Moves a holder that took the name by the fast path to its row in `holders`, where the rules look.
-create procedure @p@move_@r@(in n varbinary(512))
+create procedure @p@move_fast_holder_@r@(in n varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
@@ -232,7 +239,7 @@ begin
         is_fast
     from @p@heads h where h.name = n;
     if is_fast then
-        call @p@move_@r@(n);
+        call @p@move_fast_holder_@r@(n);
     end if;
     select count(*), coalesce(min(h.deadline), 0), max(h.total) into rows_found, earliest, permits_total
     from @p@holders h where h.name = n and h.lease_id is not null;
@@ -276,14 +283,15 @@ $$
 -- Locks the row of a name for this command, and makes it if it is missing. The statement takes the
 -- write lock at once: two sessions that took a read lock first would deadlock.
 --
--- If somebody has removed the row by hand, rows of the name are left: the next token is larger than
--- theirs, and the old queue is dropped, since its places begin anew.
-create procedure @p@take_@r@(in n varbinary(512), in t bigint)
+-- Rows of the name may remain in `holders` and `waiters` after its row was removed by hand. Then the next
+-- token is larger than theirs, and the old queue is deleted, because its places begin anew.
+create procedure @p@lock_name_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     insert into @p@heads (name, used, fence)
     select n, t, coalesce(max(h.token), 0) from @p@holders h where h.name = n
     on duplicate key update used = t;
+    -- 1: the row was inserted; 2: it was there.
     if row_count() = 1 then
         delete from @p@waiters where name = n;
     end if;
@@ -306,7 +314,7 @@ begin
 end
 $$
 
--- Returns when a contender at this position should look again: with the heartbeat, and at the head
+-- Returns when a contender at this position should ask again: with the heartbeat, and at the head
 -- also when the first grant expires.
 create procedure @p@next_look_@r@(in n varbinary(512), in ahead int, in t bigint, out look bigint)
 reads sql data sql security invoker comment 'Holdline: revision @r@'

@@ -1,28 +1,37 @@
 -- The stored data: one row for each name, one for each holder, one for each contender in a queue,
 -- and one for each tombstone and revoked lease id. Moments and durations are whole microseconds,
--- moments since 1970. `@p@` is replaced by the prefix of the tables, `@r@` by the revision of the
--- procedures; in the procedures, `@queue_silence@` and the like are replaced by the times of the
--- contract, in microseconds. A line with two dollars ends a statement. `about` is made last, so all
--- tables exist if it does.
+-- moments since 1970.
+--
+-- `@p@` is replaced by the prefix of the tables, `@r@` by the revision of the procedures. In the
+-- procedures, `@queue_silence@` and the like are replaced by the times of the contract, in
+-- microseconds. A line with two dollars ends a statement. `about` is created last: if it exists, all
+-- tables exist.
+--
+-- Letters: `mode` is `x` (exclusive), `s` (shared) or `p` (permits). `kind` of a lease is `l` (leased) or
+-- `d` (detached); in a batch of renewals, `w` is the heartbeat of a queue entry.
 
+-- A name: all of its state but holders, queue entries and marks, as `Head` in `crates/core/src/table`.
 create table if not exists @p@heads (
     name varbinary(512) not null primary key,
     -- The last fencing token of this name.
     fence bigint not null default 0,
     held int not null default 0,
+    -- How many permits the name has in total, if it is in use as a semaphore; otherwise null.
     permits_of int,
     queued int not null default 0,
     -- No entry of the queue stands before this place.
     first_place bigint not null default 0,
     next_place bigint not null default 0,
+    -- No entry of the queue had its last heartbeat before this moment.
     heard_since bigint not null default 0,
-    -- No grant ends before this moment.
+    -- The earliest deadline of a grant, or an earlier moment; no grant ends before it. 0 without holders.
     ends bigint not null default 0,
     freeze_until bigint,
     freeze_reason varbinary(512),
     freeze_token bigint,
     -- How many rows of `marks` this name has.
     marks int not null default 0,
+    -- When the row was last written: `sweep` removes rows that are not used.
     used bigint not null,
     -- The exclusive holder, if it took the free name by the one statement of `fast.sql`: `fence` is its
     -- token, and `ends` its deadline. `settle` moves it to `holders`.
@@ -33,6 +42,7 @@ create table if not exists @p@heads (
     lease bigint,
     since bigint,
     metadata varbinary(1024),
+    -- 2^53 - 1, `FencingToken::MAX`: the largest token that all clients can represent.
     constraint no_fencing_token_is_left check (fence <= 9007199254740991)
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the names of locks'
 $$
@@ -48,15 +58,17 @@ create table if not exists @p@holders (
     mode binary(1) not null,
     permits int not null,
     total int not null,
+    -- The terms of the first request, which each later request with the lease id must repeat.
     asked_kind binary(1) not null,
     asked bigint not null,
+    -- The terms of the last renewal.
     kind binary(1) not null,
     lease bigint not null,
     token bigint not null,
     since bigint not null,
     deadline bigint not null,
     -- 0: handed over; 1: claimed; 2: claimed, and revoked since. The process of the holder is woken
-    -- for 0 and 2, and finds these by the index.
+    -- for 0 and 2, and finds these rows by the index `by_news`.
     claimed tinyint not null,
     revoked varbinary(512),
     metadata varbinary(1024) not null,
@@ -78,6 +90,7 @@ create table if not exists @p@waiters (
     lease bigint not null,
     claim_window bigint not null,
     queued_at bigint not null,
+    -- The last heartbeat.
     heard bigint not null,
     metadata varbinary(1024) not null,
     primary key (name, place),
@@ -98,7 +111,7 @@ create table if not exists @p@marks (
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: lease ids that are over'
 $$
 
--- `floor` is no smaller than the last token of any name whose row was removed.
+-- Metadata of the schema. `floor` is no smaller than the last token of any name whose row was removed.
 create table if not exists @p@about (
     only_row tinyint not null primary key check (only_row = 1),
     format int not null,

@@ -3,12 +3,16 @@
 -- one would commit it. The reply is sent before the commit, and is valid only if the call succeeds.
 
 -- Grants the name, queues the contender, or refuses it. If the lease id has a grant or an entry already,
--- it gets the same reply again; this claims a hand-off. With `is_known`, nothing new is made.
+-- it gets the same reply again; this claims a hand-off. With `is_known`, only an existing grant or entry is
+-- returned.
+--
+-- Outcomes besides those of the lock table: `kind` if the name is in use in another mode, `terms` if the
+-- lease id was used with another mode or lease, `full` if the queue is.
 create procedure @p@acquire_@r@(
     in n varbinary(512), in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
     in window_length bigint, in holder_metadata varbinary(1024), in may_queue boolean, in is_known boolean,
-    in most int
+    in max_waiters int
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
     declare to_wake varbinary(1024) default '';
@@ -21,7 +25,7 @@ this: begin
     declare claim_state int;
     declare mark_count, holding, waiting, row_at, ahead int;
     declare result varchar(16);
-    declare why varbinary(512);
+    declare reason_text varbinary(512);
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
     set transaction isolation level read committed;
@@ -57,7 +61,7 @@ this: begin
             commit;
             leave this;
         end if;
-        call @p@take_@r@(n, t);
+        call @p@lock_name_@r@(n, t);
         select h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.next_place
         into mark_count, holding, waiting, head_end, seen_since, frozen_until, end_place
         from @p@heads h where h.name = n;
@@ -65,7 +69,7 @@ this: begin
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     if may_queue and not is_known and lock_mode = 'x' and holding = 1 and head_end > t
         and frozen_until is null and mark_count = 0 and (waiting = 0 or seen_since + @queue_silence@ > t)
-        and waiting < most
+        and waiting < max_waiters
         and exists (
             select 1 from @p@holders h
             where h.name = n and h.slot = 0 and h.lease_id <> id and h.mode = 'x'
@@ -91,7 +95,7 @@ this: begin
     ) then
         set result = 'cancelled';
     else
-        select 'revoked', m.reason into result, why from @p@marks m
+        select 'revoked', m.reason into result, reason_text from @p@marks m
         where m.name = n and m.kind = 'r' and m.lease_id = id;
     end if;
     if result is null then
@@ -136,9 +140,9 @@ this: begin
         set result = 'unknown';
     elseif result is null then
         call @p@fresh_@r@(n, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, window_length,
-            holder_metadata, may_queue, most, t, result, last_token, rest, ahead);
+            holder_metadata, may_queue, max_waiters, t, result, last_token, rest, ahead);
     end if;
-    call @p@answer_@r@(n, t, result, last_token, rest, ahead, why);
+    call @p@answer_@r@(n, t, result, last_token, rest, ahead, reason_text);
     commit;
     call @p@wake_@r@(to_wake);
 end
@@ -148,7 +152,7 @@ $$
 create procedure @p@fresh_@r@(
     in n varbinary(512), in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in window_length bigint, in holder_metadata varbinary(1024), in may_queue boolean, in most int,
+    in window_length bigint, in holder_metadata varbinary(1024), in may_queue boolean, in max_waiters int,
     in t bigint, out result varchar(16), out last_token bigint, out rest bigint, out ahead int
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
@@ -181,7 +185,7 @@ this: begin
         set result = 'busy';
         set rest = greatest(0, greatest(coalesce(frozen_until, t), coalesce(latest, t)) - t);
         set ahead = 0;
-    elseif waiting >= most then
+    elseif waiting >= max_waiters then
         set result = 'full';
     else
         set result = 'queued';
@@ -202,14 +206,14 @@ $$
 -- else the operator's freeze.
 create procedure @p@answer_@r@(
     in n varbinary(512), in t bigint, in result varchar(16), in last_token bigint, in rest bigint,
-    in ahead int, in why varbinary(512)
+    in ahead int, in reason_text varbinary(512)
 ) reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare look bigint;
     declare holding, total_in_use int;
     declare frozen_until bigint;
     if result <> 'queued' and result <> 'busy' then
-        select result as outcome, last_token as token, rest as rest, why as note,
+        select result as outcome, last_token as token, rest as rest, reason_text as note,
             (select h.permits_of from @p@heads h where h.name = n) as by_total;
     else
         call @p@next_look_@r@(n, ahead, t, look);
@@ -245,8 +249,10 @@ begin
     declare at_byte int default 1;
     declare size, handed, mark_count, holding, waiting, ahead, row_at, claim_state int;
     declare t, ending, frozen_until, duration, rest, look, first_queued, at_place bigint;
+    -- `is_ours`: whether this call has locked the row; null if there is no row, false if another session
+    -- has locked it.
     declare is_ours, is_fast boolean;
-    declare n, last_name, why varbinary(512);
+    declare n, last_name, reason_text varbinary(512);
     declare id binary(16);
     declare client_id binary(8);
     declare lease_kind binary(1);
@@ -265,7 +271,6 @@ begin
         set duration = cast(conv(substr(batch, at_byte + 25, 16), 16, 10) as signed);
         set at_byte = at_byte + 41;
         if not (n <=> last_name) then
-            -- `is_ours` is null if there is no such name, and false if its row is locked.
             set last_name = n, is_ours = null, handed = 0;
             if may_wait then
                 select h.ends into ending from @p@heads h where h.name = n for update;
@@ -286,16 +291,16 @@ begin
                 into mark_count, holding, waiting, first_queued from @p@heads h where h.name = n;
             end if;
         end if;
-        set row_at = null, at_place = null, why = null, rest = null, ahead = null, look = null;
+        set row_at = null, at_place = null, reason_text = null, rest = null, ahead = null, look = null;
         set result = if(is_ours = false, 'locked', 'unknown');
         if is_ours and holding > 0 then
-            select h.slot, h.claimed, h.revoked, h.deadline into row_at, claim_state, why, ending
+            select h.slot, h.claimed, h.revoked, h.deadline into row_at, claim_state, reason_text, ending
             from @p@holders h where h.name = n and h.lease_id = id;
         end if;
         if row_at is not null then
             if lease_kind = 'w' or claim_state = 0 then
-                set result = 'handed', why = null;
-            elseif why is not null then
+                set result = 'handed', reason_text = null;
+            elseif reason_text is not null then
                 set result = 'revoked';
             else
                 set result = 'renewed', ending = greatest(ending, t + duration);
@@ -308,10 +313,10 @@ begin
         elseif is_ours then
             if mark_count > 0 then
                 -- The mark may have been written by this call, if the revoked grant has expired.
-                select m.reason into why from @p@marks m
+                select m.reason into reason_text from @p@marks m
                 where m.name = n and m.kind = 'r' and m.lease_id = id;
             end if;
-            if why is not null then
+            if reason_text is not null then
                 set result = 'revoked', rest = 0;
             elseif waiting > 0 then
                 select w.place into at_place from @p@waiters w where w.name = n and w.lease_id = id;
@@ -325,7 +330,7 @@ begin
             end if;
         end if;
         set answers = concat(answers, concat_ws(' ', result, coalesce(rest, '-'),
-            coalesce(ahead, '-'), coalesce(look, '-'), coalesce(hex(why), '-')), '\n');
+            coalesce(ahead, '-'), coalesce(look, '-'), coalesce(hex(reason_text), '-')), '\n');
     end while;
     select answers;
     commit;
@@ -333,7 +338,7 @@ begin
 end
 $$
 
--- Ends what a lease id has. `remembered` is how long the id is refused from now on, or 0.
+-- Releases the grant or the queue entry of a lease id. `remembered` is how long the id is refused from now on, or 0.
 create procedure @p@release_@r@(in n varbinary(512), in id binary(16), in remembered bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
@@ -346,7 +351,7 @@ this: begin
     declare client_id, inbox_id binary(8);
     declare lock_mode, lease_kind binary(1);
     declare holder_metadata varbinary(1024);
-    declare why varbinary(512);
+    declare reason_text varbinary(512);
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
     set transaction isolation level read committed;
@@ -361,7 +366,7 @@ this: begin
             commit;
             leave this;
         end if;
-        call @p@take_@r@(n, t);
+        call @p@lock_name_@r@(n, t);
         set mark_count = 0, holding = 0, waiting = 0;
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
@@ -397,18 +402,18 @@ this: begin
     end if;
     call @p@settle_@r@(n, t, handed, to_wake);
     if remembered > 0 then
-        call @p@remember_@r@(n, 't', id, t + remembered, '', x'0000000000000000');
+        call @p@add_mark_@r@(n, 't', id, t + remembered, '', x'0000000000000000');
     end if;
     set row_at = null;
     select h.slot, h.since, h.deadline, h.lease, h.revoked, h.inbox
-    into row_at, began, ending, duration, why, inbox_id
+    into row_at, began, ending, duration, reason_text, inbox_id
     from @p@holders h where h.name = n and h.lease_id = id;
     if row_at is not null then
-        if why is not null then
-            call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), why,
+        if reason_text is not null then
+            call @p@add_mark_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), reason_text,
                 inbox_id);
         end if;
-        call @p@leave_@r@(n, row_at);
+        call @p@clear_holder_@r@(n, row_at);
         select 'released' as outcome, greatest(0, t - began) as held;
     else
         delete from @p@waiters where name = n and lease_id = id;
@@ -416,9 +421,9 @@ this: begin
             update @p@heads set queued = queued - 1 where name = n;
             select 'withdrawn' as outcome;
         else
-            select m.reason into why from @p@marks m
+            select m.reason into reason_text from @p@marks m
             where m.name = n and m.kind = 'r' and m.lease_id = id;
-            select 'nothing' as outcome, why as note;
+            select 'nothing' as outcome, reason_text as note;
         end if;
     end if;
     update @p@heads set used = t where name = n;
@@ -428,10 +433,10 @@ this: begin
 end
 $$
 
--- Revokes the grant with the token `which`. Its holder is notified and keeps the name until it releases
+-- Revokes the grant with the token `wanted_token`. Its holder is notified and keeps the name until it releases
 -- or its lease ends; with `at_once` the name is free now.
 create procedure @p@revoke_@r@(
-    in n varbinary(512), in which bigint, in why varbinary(512), in at_once boolean
+    in n varbinary(512), in wanted_token bigint, in reason_text varbinary(512), in at_once boolean
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
     declare to_wake varbinary(1024) default '';
@@ -455,7 +460,7 @@ this: begin
     call @p@settle_@r@(n, t, handed, to_wake);
     select h.slot, h.claimed, h.lease_id, h.inbox, h.deadline, h.lease
     into row_at, claim_state, id, inbox_id, ending, duration
-    from @p@holders h where h.name = n and h.lease_id is not null and h.token = which;
+    from @p@holders h where h.name = n and h.lease_id is not null and h.token = wanted_token;
     if row_at is null then
         select 'nothing' as outcome;
         commit;
@@ -464,12 +469,12 @@ this: begin
     end if;
     -- No client relies on a hand-off that is not claimed: it can be revoked at once.
     if at_once or claim_state = 0 then
-        call @p@remember_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), why, inbox_id);
-        call @p@leave_@r@(n, row_at);
+        call @p@add_mark_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), reason_text, inbox_id);
+        call @p@clear_holder_@r@(n, row_at);
         call @p@hand_over_@r@(n, t, handed, to_wake);
         select 'done' as outcome;
     else
-        update @p@holders set revoked = why, claimed = 2 where name = n and slot = row_at;
+        update @p@holders set revoked = reason_text, claimed = 2 where name = n and slot = row_at;
         select 'notified' as outcome, ending - t as rest;
     end if;
     update @p@heads set used = t where name = n;
@@ -479,7 +484,7 @@ end
 $$
 
 -- Freezes the name for `duration` from now; replaces an earlier freeze.
-create procedure @p@freeze_@r@(in n varbinary(512), in duration bigint, in why varbinary(512))
+create procedure @p@freeze_@r@(in n varbinary(512), in duration bigint, in reason_text varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare to_wake varbinary(1024) default '';
@@ -490,10 +495,10 @@ begin
     set transaction isolation level read committed;
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    call @p@take_@r@(n, t);
+    call @p@lock_name_@r@(n, t);
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     call @p@settle_@r@(n, t, handed, to_wake);
-    update @p@heads set freeze_until = t + duration, freeze_reason = why, used = t where name = n;
+    update @p@heads set freeze_until = t + duration, freeze_reason = reason_text, used = t where name = n;
     call @p@hand_over_@r@(n, t, handed, to_wake);
     commit;
     call @p@wake_@r@(to_wake);
@@ -540,8 +545,8 @@ begin
 end
 $$
 
--- Settles those of some names that time has changed. Each has its length in two bytes before it; they
--- come in order. If another session has locked a row, the call waits for it if the name is the only one,
+-- Settles the given names that have an expired grant, a queue, marks or a freeze. Each name has its length
+-- in two bytes before it; they come in order. If another session has locked a row, the call waits for it if the name is the only one,
 -- and skips it otherwise.
 create procedure @p@refresh_@r@(in names mediumblob)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
@@ -587,25 +592,27 @@ begin
 end
 $$
 
--- Looks at some rows after `after_name` and removes the empty ones that were not used for a minute.
--- Returns where to go on; null at the end.
-create procedure @p@sweep_@r@(in after_name varbinary(512), in most int)
+-- Looks at `page_size` rows after `after_name`, and removes the empty ones that were not used for a minute.
+-- Returns where the next call continues; null at the end.
+create procedure @p@sweep_@r@(in after_name varbinary(512), in page_size int)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare to_wake varbinary(1024) default '';
     declare seen, handed int default 0;
     declare t, last_token bigint;
+    -- A minute.
+    declare unused_after bigint default 60000000;
     declare over_now boolean default false;
     declare idle boolean;
     declare n varbinary(512);
     declare page cursor for
-        select h.name from @p@heads h where h.name > after_name order by h.name limit most;
+        select h.name from @p@heads h where h.name > after_name order by h.name limit page_size;
     declare continue handler for not found set over_now = true;
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
     set transaction isolation level read committed;
     start transaction;
-    -- First, so that no session that has locked a name's row ever waits for this one.
+    -- Lock this row first: so no session that has locked a name's row ever waits for this one.
     select a.floor into last_token from @p@about a where a.only_row = 1 for update;
     open page;
     each_one: loop
@@ -615,8 +622,8 @@ begin
         end if;
         set seen = seen + 1, idle = false, handed = 0;
         set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-        select h.used < t - 60000000 into idle from @p@heads h
-        where h.name = n and h.used < t - 60000000 for update skip locked;
+        select true into idle from @p@heads h
+        where h.name = n and h.used < t - unused_after for update skip locked;
         if idle then
             call @p@settle_@r@(n, t, handed, to_wake);
             set last_token = null;
@@ -632,16 +639,19 @@ begin
         set over_now = false;
     end loop;
     close page;
-    select if(seen = most, n, null) as after_name;
+    select if(seen = page_size, n, null) as after_name;
     commit;
     call @p@wake_@r@(to_wake);
 end
 $$
 
--- Sleeps until an inbox has news: names that were handed over, and grants that were revoked.
--- `known_state` is the state that the last call returned. A command that changes the inbox ends this
--- call (`wake`), wherever it is, and the next call finds the change. Look and sleep are one statement,
--- so no change is missed between them.
+-- Sleeps until an inbox has changed: names were handed over, or grants were revoked. `known_state` is the
+-- state that the last call returned. A command that changes the inbox kills this call after its commit
+-- (`wake`), and the next call finds the change. Look and sleep are one statement, so no change is missed
+-- between them. The state has an xor of checksums: two changes that cancel each other out in it are found
+-- by the heartbeat.
+--
+-- The reply has a letter for each change: `l` for a hand-off, `c` for a revocation.
 create procedure @p@listen_@r@(in inbox_id binary(8), in known_state varchar(64), in seconds int)
 reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin

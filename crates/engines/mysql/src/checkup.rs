@@ -10,19 +10,18 @@ mod snapshots;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::hints::Watches;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
+use holdline_net::sql::checkup::{pooler, reach, server_clock};
 
 use crate::connection::Facts;
 use crate::error::ENGINE;
 use crate::link::Link;
 use crate::options::MysqlOptions;
-use crate::rows::{Answer, Row, only};
+use crate::rows::{Answer, all, only};
 use crate::schema::{self, Found};
 
-const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const SERVER: &str = "procedures, row locks and wake-ups must work as we know them";
 const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";
@@ -30,18 +29,12 @@ const REPLICAS: &str = "a replica that takes over may lack the newest grants and
 const LOGGING: &str =
     "commands read what is committed, which a server that logs statements refuses";
 const GALERA: &str = "where several servers take writes, each ends leases by its own clock";
-const POOLER: &str = "behind a pooler nobody can be woken: those who wait look once a second";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
                     which costs time";
 const PACKETS: &str = "a batch of renewals must fit into one packet";
-const CLOCK: &str = "leases end by the server's clock: a step forward ends them early, a step back \
-                     late";
 const TABLES: &str = "the locks stand in tables of their own, which must be there and be ours";
 const NAMES: &str = "many rows slow the listing of names down";
 
-/// How far the server's clock may be from ours without a warning: leases do not compare the two.
-const FAR: i128 = 1_000_000;
-const TRIPS: usize = 5;
 /// A shorter timeout closes connections of occasional users.
 const SHORT_IDLE: u64 = 60;
 /// The largest batch, in hex, is much smaller.
@@ -61,45 +54,24 @@ const COUNTED: &str = "'Rpl_semi_sync_master_clients'";
 pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Checkup, LockError> {
     let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
     let mut checkup = Checkup::new(ENGINE);
-    let reached = async {
-        let facts = link.ready().await?;
-        Ok::<_, LockError>((facts, round_trip(&link, &*clock).await?))
-    };
-    let (facts, trip) = match reached.await {
-        Ok(reached) => reached,
-        Err(error) => {
-            let finding = Finding::ok("reachable", REACHABLE, error.to_string());
-            checkup.add(finding.fail("do what the error says; until then nothing can be locked"));
-            return Ok(checkup);
-        }
-    };
-    checkup.add(Finding::ok("reachable", REACHABLE, format!("answers in {trip:?}")));
-    checkup.add(server(&facts));
+    let reached = reach(&mut checkup, &*clock, link.ready(), || link.ask("select 1")).await;
+    let Some(live) = reached else { return Ok(checkup) };
+    let facts = &live.session.facts;
+    checkup.add(server(facts));
     checkup.add(role::finding(&link).await);
     let settings = Settings::ask(&link).await;
     for judge in [durability, replicas, logging, galera, idle, packets] {
         checkup.add(judge(&settings));
     }
-    checkup.add(pooler(&facts));
+    checkup.add(pooler(facts.pooled));
     checkup.add(snapshots::finding(&link).await);
-    checkup.add(server_clock(&link).await);
+    checkup.add(server_clock(clock_of(&link)).await);
     let (finding, usable) = tables(&link).await;
     checkup.add(finding);
     if usable {
         checkup.add(names(&link).await);
     }
     Ok(checkup)
-}
-
-/// Measures the shortest of a few round trips.
-async fn round_trip(link: &Link, clock: &dyn Clock) -> Result<Duration, LockError> {
-    let mut shortest = Duration::MAX;
-    for _ in 0..TRIPS {
-        let start = clock.now();
-        link.ask("select 1").await?;
-        shortest = shortest.min(start.until(clock.now()));
-    }
-    Ok(shortest)
 }
 
 fn server(facts: &Facts) -> Finding {
@@ -137,8 +109,7 @@ impl Settings {
 
 /// Reads the reply to a `show`: names and their values.
 fn pairs(reply: &Answer) -> impl Iterator<Item = (String, String)> {
-    let rows = reply.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
-    rows.filter_map(|row| {
+    all(reply).filter_map(|row| {
         let (name, value) = (row.sure("Variable_name"), row.sure("Value"));
         Some((name.ok()?, value.ok()?))
     })
@@ -229,44 +200,9 @@ fn packets(settings: &Settings) -> Finding {
     }
 }
 
-fn pooler(facts: &Facts) -> Finding {
-    match facts.pooled {
-        false => Finding::ok("pooler", POOLER, "none: the connection is the server's own"),
-        true => {
-            let found = "something between us and the server shares connections";
-            let fix = "name the server itself in the URL; if that cannot be, locks work, and those \
-                who wait are slower";
-            Finding::ok("pooler", POOLER, found).warn(fix)
-        }
-    }
-}
-
-async fn server_clock(link: &Link) -> Finding {
-    let before = micros_now();
+async fn clock_of(link: &Link) -> Result<i64, LockError> {
     let ask = "select timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)) as now";
-    let reply = link.ask(ask).await;
-    let after = micros_now();
-    match reply.and_then(|reply| only(&reply)?.sure::<i64>("now")) {
-        Ok(server) => judge_clock(i128::from(server), before, after),
-        Err(error) => Finding::ok("clock", CLOCK, error.to_string()).warn("do what the error says"),
-    }
-}
-
-fn micros_now() -> i128 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| i128::try_from(since.as_micros()).unwrap_or(i128::MAX))
-}
-
-/// The server read its clock between `before` and `after` on ours, in microseconds.
-fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
-    let error = (after - before).max(0) / 2;
-    let offset = server - (before + error);
-    let found = format!("{} ms from ours, ± {} ms", offset / 1_000, error / 1_000);
-    let finding = Finding::ok("clock", CLOCK, found);
-    if offset.abs() - error <= FAR {
-        return finding;
-    }
-    finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
+    only(&link.ask(ask).await?)?.sure("now")
 }
 
 /// Checks the state of the tables, and whether they are readable.
@@ -314,25 +250,14 @@ async fn names(link: &Link) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use holdline_core::Health;
 
     use super::*;
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {
         Settings(Ok(pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()))
-    }
-
-    #[test]
-    fn an_offset_within_the_error_is_none() {
-        let second = 1_000_000;
-        for (server, before, after, health) in [
-            (500, 0, 1_000, Health::Ok),
-            (3 * second, 0, 10 * second, Health::Ok),
-            (second + 2, 0, 0, Health::Warning),
-            (-second - 2, 0, 0, Health::Warning),
-        ] {
-            assert_eq!(judge_clock(server, before, after).health(), health);
-        }
     }
 
     #[test]

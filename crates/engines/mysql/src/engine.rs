@@ -3,63 +3,44 @@
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Backoff, Capabilities,
-    Certainty, Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
-    Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, Backoff, Capabilities, Certainty, Clock,
+    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
-use holdline_net::fast_path::FastPath;
-use parking_lot::Mutex;
+use holdline_net::sql::engine::{
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_used,
+};
+use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 
 use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
 use crate::link::Link;
 use crate::options::MysqlOptions;
-use crate::replies::BatchReplies;
-use crate::rows::only;
-use crate::views::{self, behind};
+use crate::replies::{self, BatchReplies};
+use crate::rows::{all, only};
+use crate::views;
 use crate::waiting_renewals::WaitingRenewals;
-use crate::{fast, replies, requests};
+use crate::{fast, requests};
 
-/// How many items one call renews.
-const BATCH: usize = 128;
 /// How long an item of a batch with several names waits for a locked row: well below the interval
 /// of the heartbeat. And the pause between attempts while another renewal waits.
 const LOCKED: Duration = Duration::from_millis(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
-/// How many names of a listing one call reads, and how many of their holders and waiters it
-/// returns.
-const SHOWN_AT_ONCE: usize = 100;
-const SHOWN_OF_EACH: usize = 100;
-/// How much later than its lease a dead holder's name may become free.
-const LAG: Duration = Duration::from_millis(5);
-/// After how many acquires a sweep looks for unused rows, and at how many: at more than can have
-/// been added since.
-const SWEEP_EVERY: u32 = 128;
-const SWEPT_AT_ONCE: usize = 256;
 
 /// The engine of one set of tables in a MariaDB database. Clones share its connection.
 #[derive(Clone)]
 pub struct MysqlEngine(Arc<Inner>);
 
 struct Inner {
-    capabilities: Capabilities,
+    state: EngineState,
     link: Link,
-    fast: FastPath,
     waiting_renewals: WaitingRenewals,
-    watches: Arc<Watches>,
-    acquires: AtomicU32,
-    /// Where the next sweep continues.
-    swept: Mutex<Option<Vec<u8>>>,
 }
 
 impl MysqlEngine {
@@ -71,14 +52,12 @@ impl MysqlEngine {
     pub fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<MysqlEngine, LockError> {
         let watches = Arc::new(Watches::default());
         let link = Link::new(options, clock.clone(), watches.clone(), true)?;
+        let identity = format!("{}/{} {}", options.address(), options.database(), options.prefix());
+        let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
         Ok(MysqlEngine(Arc::new(Inner {
-            capabilities: capabilities(options),
+            state,
             link,
-            fast: FastPath::default(),
             waiting_renewals: WaitingRenewals::new(options, clock),
-            watches,
-            acquires: AtomicU32::new(0),
-            swept: Mutex::default(),
         })))
     }
 
@@ -97,21 +76,9 @@ impl MysqlEngine {
     }
 }
 
-fn capabilities(options: &MysqlOptions) -> Capabilities {
-    let (address, database) = (options.address(), options.database());
-    let identity = format!("{address}/{database} {}", options.prefix());
-    let mut capabilities = Capabilities::reference(ENGINE, identity);
-    capabilities.lag = LAG;
-    capabilities.clock = ClockKind::Boottime;
-    capabilities.max_waiters = options.max_waiters();
-    capabilities.max_batch = BATCH;
-    capabilities.audit = AuditTrail::Store;
-    capabilities
-}
-
 impl Verbs for MysqlEngine {
     fn capabilities(&self) -> &Capabilities {
-        &self.0.capabilities
+        &self.0.state.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
@@ -123,7 +90,7 @@ impl Verbs for MysqlEngine {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        self.0.watches.forget(request.lease_id);
+        self.0.state.watches.forget(request.lease_id);
         self.0.release(request).await
     }
 
@@ -137,7 +104,7 @@ impl Verbs for MysqlEngine {
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
+        let stream = Watches::open_or_ask(&self.0.state.watches, lease_id);
         self.0.link.open_inbox();
         Box::pin(stream)
     }
@@ -153,33 +120,16 @@ impl Inner {
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
         self.link.make_store().await?;
-        let id = request.lease_id;
         let inbox = if request.queue {
             // A hint may come as soon as the command has committed, before its reply.
-            self.watches.expect(id);
+            self.state.watches.expect(request.lease_id);
             self.link.inbox_opened().await
         } else {
             self.link.inbox()
         };
-        let granted = match self.fast.may_grant(request) {
-            true => fast::acquire(&self.link, request, inbox).await,
-            false => Ok(None),
-        };
-        let reply = match granted {
-            Ok(None) => self.acquire_by_call(request, inbox).await,
-            Ok(Some(reply)) => {
-                self.fast.granted(id);
-                Ok(reply)
-            }
-            Err(error) => Err(error),
-        };
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_come_yet {
-            self.watches.forget(id);
-        }
+        let short = || fast::acquire(&self.link, request, inbox);
+        let general = || self.acquire_by_call(request, inbox);
+        let reply = self.state.acquire(request, short, general).await;
         self.sweep_now_and_then();
         reply
     }
@@ -189,24 +139,18 @@ impl Inner {
         request: &AcquireRequest,
         inbox: u64,
     ) -> Result<AcquireReply, LockError> {
-        let limit = self.capabilities.max_waiters;
+        let limit = self.state.capabilities.max_waiters;
         let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
-        let reply = answer.and_then(|answer| replies::acquired(&answer, request, limit));
-        self.fast.note(request, &reply);
-        reply
+        acquired(&only(&answer?)?, request, limit)
     }
 
     async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
         for item in items {
             // The short release is for a lease that was not renewed.
-            self.fast.forget(item.lease_id);
+            self.state.fast.forget(item.lease_id);
         }
         let replies = self.renew_batch(items).await?;
-        for (item, reply) in iter::zip(items, &replies) {
-            if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(item.lease_id);
-            }
-        }
+        self.state.renewed(items, &replies);
         Ok(replies)
     }
 
@@ -216,8 +160,8 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(vec![Ok(RenewReply::Unknown); items.len()]);
         }
-        let clock = self.link.clock();
-        let limit = self.link.command_timeout();
+        let clock = &*self.link.shared().clock;
+        let limit = self.link.limits().command_timeout;
         let others = items.iter().any(|item| item.name != items[0].name);
         let end = clock.now().after(if others { LOCKED.min(limit / 2) } else { limit });
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
@@ -287,7 +231,7 @@ impl Inner {
         } else if !self.link.has_store().await? {
             return Ok(ReleaseReply::NotHeld { revoked: None });
         }
-        if self.fast.forget(request.lease_id)
+        if self.state.fast.forget(request.lease_id)
             && !request.ending.for_good
             && let Some(reply) = fast::release(&self.link, request).await?
         {
@@ -301,7 +245,7 @@ impl Inner {
                 Value::Number(requests::remembered(request.ending)),
             ],
         );
-        replies::released(&self.link.ask(&call).await?)
+        released(&only(&self.link.ask(&call).await?)?)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
@@ -312,7 +256,7 @@ impl Inner {
         let packed = requests::packed(names);
         self.link.ask(&self.names().call("refresh", &[Value::Bytes(&packed)])).await?;
         let answer = self.link.ask(&views::inspect(self.names(), names, most)).await?;
-        replies::inspected(&answer, names)
+        inspected(all(&answer), names)
     }
 
     /// Returns a page of names with their states; some may have become free meanwhile.
@@ -320,23 +264,13 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(ListPage::default());
         }
-        let limit = request.limit.clamp(1, MAX_PAGE);
-        let prefix = request.prefix.as_bytes();
-        let after = request.after.as_ref().map(|name| name.as_str().as_bytes());
-        let last = behind(prefix);
-        let text = views::list(self.names(), prefix, after, last.as_deref(), limit + 1);
-        let mut names = replies::names(&self.link.ask(&text).await?)?;
-        let more = names.len() > limit;
-        names.truncate(limit);
-        let mut page = ListPage {
-            names: Vec::with_capacity(names.len()),
-            after: names.last().filter(|_| more).cloned(),
-        };
+        let range = NameRange::of(request);
+        let text = views::list(self.names(), &range);
+        let mut names = names(all(&self.link.ask(&text).await?), "name")?;
+        let mut page = range.page(&mut names);
         for some in names.chunks(SHOWN_AT_ONCE) {
             let shown = self.inspect(some, SHOWN_OF_EACH).await?;
-            let used =
-                |one: &Snapshot| one.is_held() || one.queue_length > 0 || one.freeze.is_some();
-            page.names.extend(shown.into_iter().filter(used));
+            page.names.extend(shown.into_iter().filter(is_used));
         }
         Ok(page)
     }
@@ -378,7 +312,7 @@ impl Inner {
             other @ (Operation::RevokeHolder { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
+            | Operation::Audit(_)) => Err(other.unsupported(&self.state.capabilities)),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }
@@ -398,11 +332,11 @@ impl Inner {
             AuditCommand::Read(request) => {
                 let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
                 let before = request.before.map_or(u64::MAX, |before| before.number);
-                let limit = Value::Number(requests::count(request.limit()));
-                let since = request.since_ms.saturating_mul(replies::MICROS);
+                let limit = Value::Number(requests::count(request.limit()).into());
+                let since = request.since_ms.saturating_mul(1_000);
                 let values = [number(since), number(before), limit];
                 let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
-                replies::audit_page(&answer?, request).map(OperationReply::Audit)
+                audit_page(all(&answer?), request).map(OperationReply::Audit)
             }
         }
     }
@@ -412,7 +346,12 @@ impl Inner {
         verb: &str,
         values: &[Value<'_>],
     ) -> Result<OperationReply, LockError> {
-        replies::operated(&self.link.ask(&self.names().call(verb, values)).await?)
+        let answer = self.link.ask(&self.names().call(verb, values)).await?;
+        // Some commands return no row.
+        if answer.is_empty() {
+            return Ok(OperationReply::Done);
+        }
+        operated(&only(&answer)?)
     }
 
     fn names(&self) -> &Names {
@@ -421,23 +360,19 @@ impl Inner {
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
-        if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
+        if !self.state.is_sweep_due() {
             return;
         }
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
-            let after = inner.swept.lock().take().unwrap_or_default();
-            let values = [Value::Bytes(&after), Value::Number(requests::count(SWEPT_AT_ONCE))];
-            let answer = inner.link.ask(&inner.names().call("sweep", &values)).await;
-            let next = answer.and_then(|answer| {
-                let next = only(&answer)?.maybe::<&[u8]>("after_name")?;
-                Ok(next.map(<[u8]>::to_vec))
-            });
-            match next {
-                Ok(next) => *inner.swept.lock() = next,
-                // No lock depends on it: the next sweep starts again.
-                Err(error) => tracing::debug!(%error, "old rows were not swept"),
-            }
+            let sweep = async |after: Option<Vec<u8>>| {
+                let after = after.unwrap_or_default();
+                let most = Value::Number(requests::count(SWEPT_AT_ONCE).into());
+                let call = inner.names().call("sweep", &[Value::Bytes(&after), most]);
+                let answer = inner.link.ask(&call).await?;
+                Ok(only(&answer)?.maybe::<&[u8]>("after_name")?.map(<[u8]>::to_vec))
+            };
+            inner.state.sweep(sweep).await;
         }));
     }
 }
@@ -463,7 +398,7 @@ fn fill(replies: &mut [Option<Result<RenewReply, LockError>>], error: &LockError
 impl fmt::Debug for MysqlEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MysqlEngine")
-            .field("identity", &self.0.capabilities.identity)
+            .field("identity", &self.0.state.capabilities.identity)
             .finish_non_exhaustive()
     }
 }

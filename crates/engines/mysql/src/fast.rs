@@ -28,7 +28,7 @@ pub(crate) async fn acquire(
         Value::Bytes(request.lease_id.as_bytes()),
         Value::Bytes(&request.client.as_u64().to_be_bytes()),
         Value::Bytes(&inbox.to_be_bytes()),
-        Value::Bytes(kind),
+        Value::Bytes(kind.as_bytes()),
         Value::Number(lease),
         Value::Bytes(request.metadata.as_encoded().as_bytes()),
         Value::Bytes(request.name.as_str().as_bytes()),

@@ -211,6 +211,10 @@ impl MysqlOptions {
         self.access.tls.as_ref()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }

@@ -1,11 +1,11 @@
 //! Result sets, and the values of their rows: a row of another shape is a `Protocol` error.
 
 use std::ops::Deref;
-use std::time::Duration;
 
-use holdline_core::{FencingToken, LeaseId, LockError, Metadata, Mode, ShortLeaseId};
+use holdline_core::LockError;
+use holdline_net::sql::rows;
 
-use crate::error::protocol;
+use crate::error::{ENGINE, protocol};
 
 /// One result set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,11 @@ pub(crate) fn only(answer: &[Set]) -> Result<Row<'_>, LockError> {
         [set] if set.rows.len() == 1 => Ok(Row::of(set, &set.rows[0])),
         _ => Err(protocol("an answer has another shape than one row")),
     }
+}
+
+/// Returns the rows of all result sets of a reply.
+pub(crate) fn all(answer: &[Set]) -> impl Iterator<Item = Row<'_>> {
+    answer.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)))
 }
 
 /// A row, read by the names of its columns. A missing column is null.
@@ -96,62 +101,20 @@ impl<'a> Row<'a> {
         let read = self.maybe(column)?;
         read.ok_or_else(|| protocol(format!("an answer has nothing in column `{column}`")))
     }
+}
 
-    pub(crate) fn duration(&self, column: &str) -> Result<Option<Duration>, LockError> {
-        let micros = self.maybe::<i64>(column)?;
-        Ok(micros.map(|micros| Duration::from_micros(u64::try_from(micros).unwrap_or(0))))
+impl rows::Row for Row<'_> {
+    const ENGINE: &'static str = ENGINE;
+
+    fn number(&self, column: &str) -> Result<Option<i64>, LockError> {
+        self.maybe(column)
     }
 
-    pub(crate) fn sure_duration(&self, column: &str) -> Result<Duration, LockError> {
-        let read = self.duration(column)?;
-        read.ok_or_else(|| protocol(format!("an answer has nothing in column `{column}`")))
+    fn word(&self, column: &str) -> Result<Option<&str>, LockError> {
+        self.maybe(column)
     }
 
-    pub(crate) fn count(&self, column: &str) -> Result<usize, LockError> {
-        Ok(usize::try_from(self.sure::<i64>(column)?).unwrap_or(0))
-    }
-
-    pub(crate) fn token(&self, column: &str) -> Result<Option<FencingToken>, LockError> {
-        let number = self.maybe::<i64>(column)?;
-        let token = number.map(|n| u64::try_from(n).ok().and_then(|n| FencingToken::new(n).ok()));
-        match token {
-            Some(None) => Err(protocol("an answer has a fencing token that is none")),
-            Some(token) => Ok(token),
-            None => Ok(None),
-        }
-    }
-
-    pub(crate) fn text(&self, column: &str) -> Result<Option<String>, LockError> {
-        let bytes = self.maybe::<&[u8]>(column)?;
-        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-    }
-
-    pub(crate) fn metadata(&self, column: &str) -> Result<Metadata, LockError> {
-        // Longer text was not written by us and is ignored.
-        let text = self.text(column)?.unwrap_or_default();
-        Ok(Metadata::from_encoded(&text).unwrap_or_default())
-    }
-
-    pub(crate) fn short(&self, column: &str) -> Result<ShortLeaseId, LockError> {
-        let mut whole = [0; 16];
-        match self.sure::<&[u8]>(column)? {
-            first @ [_, _, _, _] => whole[..4].copy_from_slice(first),
-            _ => return Err(protocol("an answer has a lease id of another length")),
-        }
-        Ok(LeaseId::from_bytes(whole).short())
-    }
-
-    pub(crate) fn mode(&self, letter: &str, permits: &str, total: &str) -> Result<Mode, LockError> {
-        let odd = || protocol("an answer has an unknown mode");
-        match self.sure::<&str>(letter)? {
-            "x" => Ok(Mode::Exclusive),
-            "s" => Ok(Mode::Shared),
-            "p" => {
-                let number = |n: i64| u32::try_from(n).map_err(|_| odd());
-                let (count, of) = (number(self.sure(permits)?)?, number(self.sure(total)?)?);
-                Mode::permits(count, of).map_err(|_| odd())
-            }
-            _ => Err(odd()),
-        }
+    fn bytes(&self, column: &str) -> Result<Option<&[u8]>, LockError> {
+        self.maybe(column)
     }
 }

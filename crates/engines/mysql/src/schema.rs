@@ -21,7 +21,7 @@ use crate::error::{
     ENGINE, Failed, LOCK_WAIT, NO_RIGHT, foreign, of_handshake, protocol, refused, unavailable,
 };
 use crate::keys::{FORMAT, Names, PROCEDURES, TABLE_NAMES, TRAIL, literal};
-use crate::rows::{Answer, Row, only};
+use crate::rows::{Answer, Row, all, only};
 
 /// The prefix of the comments that mark our tables and procedures.
 const MARK: &str = "Holdline: ";
@@ -60,7 +60,7 @@ pub(crate) fn look(names: &Names) -> String {
     let tables = list(TABLE_NAMES.iter().map(|name| names.table(name)).collect());
     let procedures = list(PROCEDURES.iter().map(|name| names.procedure(name)).collect());
     format!(
-        "select 'table' as sort, t.table_name as name, t.table_comment as comment, \
+        "select 'table' as object_kind, t.table_name as name, t.table_comment as comment, \
             t.engine as engine, null as maker from information_schema.tables t \
          where t.table_schema = database() and t.table_name in ({tables}) \
          union all select 'audit table', t.table_name, t.table_comment, t.engine, null \
@@ -74,8 +74,7 @@ pub(crate) fn look(names: &Names) -> String {
 
 /// Returns the accounts that created the procedures, from the reply to [`look`].
 pub(crate) fn makers(reply: &Answer) -> String {
-    let rows = reply.iter().flat_map(|set| set.rows.iter().map(move |row| Row::of(set, row)));
-    let makers: BTreeSet<String> = rows.filter_map(|row| row.maybe("maker").ok()?).collect();
+    let makers: BTreeSet<String> = all(reply).filter_map(|row| row.maybe("maker").ok()?).collect();
     makers.into_iter().collect::<Vec<_>>().join(", ")
 }
 
@@ -88,12 +87,13 @@ pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
     let (mut tables, mut procedures) = (0, 0);
     for row in &set.rows {
         let row = Row::of(set, row);
-        let (sort, name): (String, String) = (row.sure("sort")?, row.sure("name")?);
+        let (object_kind, name): (String, String) = (row.sure("object_kind")?, row.sure("name")?);
         let comment: Option<String> = row.maybe("comment")?;
         let engine: Option<String> = row.maybe("engine")?;
         if !comment.is_some_and(|comment| comment.starts_with(MARK)) {
             return Err(foreign(format!(
-                "the {sort} `{name}` is not ours: name others by `prefix`, or another database"
+                "the {object_kind} `{name}` is not ours: name others by `prefix`, or another \
+                 database"
             )));
         }
         if engine.as_deref() != Some("InnoDB") {
@@ -102,7 +102,7 @@ pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
                 engine.unwrap_or_default()
             )));
         }
-        match sort.as_str() {
+        match object_kind.as_str() {
             "table" => tables += 1,
             "procedure" => procedures += 1,
             _ => {}

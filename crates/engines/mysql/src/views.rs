@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use holdline_core::LockName;
+use holdline_net::sql::engine::NameRange;
 
 use crate::keys::{Names, literal};
 
@@ -50,38 +51,24 @@ pub(crate) fn inspect(names: &Names, wanted: &[LockName], most: usize) -> String
     text
 }
 
-/// Asks for the names that begin with `prefix`, behind `after`, in the order of their bytes, that
-/// may be in use.
-pub(crate) fn list(
-    names: &Names,
-    prefix: &[u8],
-    after: Option<&[u8]>,
-    last: Option<&[u8]>,
-    most: usize,
-) -> String {
+/// Asks for the names of a range, in the order of their bytes, that may be in use.
+pub(crate) fn list(names: &Names, range: &NameRange<'_>) -> String {
     let heads = names.table("heads");
     let mut text = format!("select h.name as name from {heads} h where h.name >= ");
-    text.push_str(&literal(prefix));
-    if let Some(after) = after {
+    text.push_str(&literal(range.prefix));
+    if let Some(after) = range.after {
         let _ = write!(text, " and h.name > {}", literal(after));
     }
-    if let Some(last) = last {
-        let _ = write!(text, " and h.name < {}", literal(last));
+    if let Some(before) = &range.before {
+        let _ = write!(text, " and h.name < {}", literal(before));
     }
     let _ = write!(
         text,
         " and (h.held > 0 or h.queued > 0 or h.freeze_until is not null) \
-         order by h.name limit {most}"
+         order by h.name limit {}",
+        range.limit
     );
     text
-}
-
-/// The first text behind all that begin with a prefix; `None` when there is none.
-pub(crate) fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
-    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut text = prefix[..=at].to_vec();
-    text[at] += 1;
-    Some(text)
 }
 
 #[cfg(test)]
@@ -89,15 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefix_ends_before_the_next_text() {
-        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(behind(b""), None);
-    }
-
-    #[test]
     fn a_list_goes_on_behind_a_name() {
-        let text = list(&Names::new("p_"), b"a", Some(b"ab"), Some(b"b"), 7);
+        let (after, before) = (Some(&b"ab"[..]), Some(b"b".to_vec()));
+        let range = NameRange { prefix: b"a", after, before, limit: 7 };
+        let text = list(&Names::new("p_"), &range);
         assert!(text.contains(">= x'61' and h.name > x'6162' and h.name < x'62'"), "{text}");
         assert!(text.ends_with("limit 7"), "{text}");
     }

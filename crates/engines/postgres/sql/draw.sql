@@ -1,13 +1,16 @@
--- For locks that are not rows of these tables. It is the last function: a schema that has it is
--- complete.
+-- Fencing tokens for advisory locks. `draw_1` is created last: if it exists, the schema is complete.
+--
+-- Usually a client calls neither function: the statement that takes the lock draws the token from
+-- `fence_next`, and tests that it is in the latest block. It calls `draw_block_1` if the test fails. On a
+-- server without unlogged sequences it calls `draw_1`.
 
--- A sequence writes to the log at every 32nd number, and the number may be given out only when that is
--- flushed. So numbers are reserved in blocks from the sequence `fence`, and counted out by a sequence that
--- writes no log. A crash, or a failover, resets that one to its start, which no block contains. A server
--- before 15 has no such sequence; there the table stays empty.
+-- A sequence writes to the WAL at every 32nd number, and that number may be issued only after a flush.
+-- So numbers are reserved in blocks from the sequence `fence`, and issued one by one by an unlogged
+-- sequence, `fence_next`. A crash or a failover resets `fence_next` to its start, which is in no block.
+-- A server before 15 has no unlogged sequences; there the table stays empty.
 create table if not exists @schema@.fence_block (
     only_row boolean primary key default true check (only_row),
-    -- The block is `(below, last]`. No stored row is without its reservation: one commit has both.
+    -- The block is `(below, last]`. One transaction reserves the numbers and stores the block.
     below bigint not null,
     last bigint not null
 );
@@ -16,15 +19,16 @@ do $$ begin
         execute 'create unlogged sequence if not exists @schema@.fence_next cache 1
             minvalue -9007199254740991 maxvalue 9007199254740991 start -9007199254740991';
         insert into @schema@.fence_block (below, last) values (0, 0) on conflict do nothing;
-        -- The statement of a lock counts through the block itself, and calls `draw_block_1` at its end.
+        -- The statement that takes a lock draws from the block by itself. It calls `draw_block_1` when
+        -- the block is used up.
         grant usage on sequence @schema@.fence_next to public;
         grant select on sequence @schema@.fence to public;
         grant select on @schema@.fence_block to public;
     end if;
 end $$;
 
--- Draws a fencing token, larger than all that were drawn before, also by the lock table. A client calls
--- it if `fence_next` works.
+-- Draws a fencing token, larger than all earlier ones, also those of the lock table. A client calls it if
+-- `fence_next` works, and reserves a new block by that if the latest one is used up.
 create or replace function @schema@.draw_block_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
 declare
@@ -35,8 +39,8 @@ begin
     if pg_catalog.current_setting('synchronous_standby_names') <> '' then
         return @schema@.draw_1();
     end if;
-    -- Behind the lock, another session may have reserved a block. A number from before the lock is not
-    -- used: that session may have set the counter back to before it.
+    -- While this call waited for the row lock, another session may have reserved a block and set
+    -- `fence_next` back. So the number is drawn after the row lock is acquired.
     select t.* into strict b from @schema@.fence_block t for update;
     token := nextval('@schema@.fence_next');
     -- The block is the latest one only if nobody has drawn from `fence` since: this is read last.
@@ -48,7 +52,7 @@ begin
     if pg_catalog.current_setting('synchronous_commit') = 'off' then
         perform pg_catalog.set_config('synchronous_commit', 'on', true);
     end if;
-    -- A whole block, if it will be used: not while the lock table draws numbers between.
+    -- Reserve a block only if no other session has drawn from `fence` since the last one.
     token := nextval('@schema@.fence');
     if token = b.last + 1 then
         select max(drawn.number) into b.last from (
@@ -72,9 +76,9 @@ begin
 end
 $$;
 
--- The same without blocks. What is not flushed yet, the reservation too, is flushed by a message's
--- commit, which also waits for the standby: that may be behind our own disk. If all has been flushed, by
--- somebody's commit, nothing is written. The position is read after the number is drawn.
+-- Draws a token without blocks. If WAL is not flushed yet, `pg_logical_emit_message` makes this
+-- transaction's commit flush it and wait for the standby. While commits wait for a standby, it is always
+-- called, because the standby may be behind our disk. The WAL position is read after the number is drawn.
 create or replace function @schema@.draw_1()
 returns bigint language plpgsql volatile security definer set search_path = @schema@, pg_temp as $$
 declare

@@ -8,10 +8,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Checkup, Clock, ErrorKind, Finding, LockError};
+use holdline_net::sql::checkup::{pooler, reach, server_clock};
 use tokio_postgres::types::Type;
 
 use crate::error::{ENGINE, protocol};
@@ -20,28 +20,21 @@ use crate::link::{Facts, Link};
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found, Functions};
 
-const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const SERVER: &str = "functions, notifications and row locks must work as we know them";
 const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";
 const REPLICAS: &str = "a standby that takes over may lack the newest grants and tokens";
-const POOLER: &str = "behind a pooler nobody can be woken: those who wait look once a second";
 const MESSAGES: &str = "while the server's queue of notifications is nearly full, no waiter is \
                         notified: they look once a second";
 const SNAPSHOTS: &str = "what an old transaction may still see is not cleaned up: commands on a \
                          busy name read past all of it";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
                     which costs time";
-const CLOCK: &str = "leases end by the server's clock: a step forward ends them early, a step back \
-                     late";
 const SCHEMA: &str = "the locks stand in a schema of their own, which must be there and be ours";
 const SEQUENCE: &str = "a sequence with a cache gives an earlier session larger fencing tokens";
 const AUDIT: &str = "what a role without the audit trail revokes or freezes is recorded nowhere";
 const NAMES: &str = "many rows slow the listing of names down";
 
-/// How far the server's clock may be from ours without a warning: leases do not compare the two.
-const FAR: i128 = 1_000_000;
-const TRIPS: usize = 5;
 /// From which age in seconds on a transaction is reported, and from how many dead rows on.
 const OLD: i64 = 300;
 const MANY_DEAD: i64 = 50_000;
@@ -58,27 +51,18 @@ pub async fn checkup(
 ) -> Result<Checkup, LockError> {
     let link = Link::new(options, clock.clone(), Arc::new(Watches::default()), false)?;
     let mut checkup = Checkup::new(ENGINE);
-    let reached = async {
-        let facts = link.ready().await?;
-        Ok::<_, LockError>((facts, round_trip(&link, &*clock).await?))
-    };
-    let (facts, trip) = match reached.await {
-        Ok(reached) => reached,
-        Err(error) => {
-            let finding = Finding::ok("reachable", REACHABLE, error.to_string());
-            checkup.add(finding.fail("do what the error says; until then nothing can be locked"));
-            return Ok(checkup);
-        }
-    };
-    let found = format!("answers in {trip:?}");
-    checkup.add(Finding::ok("reachable", REACHABLE, found));
-    checkup.add(server(&facts));
+    let reached = reach(&mut checkup, &*clock, link.ready(), || link.ask("select 1", &[])).await;
+    let Some(live) = reached else { return Ok(checkup) };
+    let facts = &live.session.facts;
+    checkup.add(server(facts));
     let settings = Settings::ask(&link).await;
-    for finding in [durability(&settings), replicas(&settings), pooler(&facts), idle(&settings)] {
+    for finding in
+        [durability(&settings), replicas(&settings), pooler(facts.pooled), idle(&settings)]
+    {
         checkup.add(finding);
     }
     checkup.add(messages(&link).await);
-    checkup.add(server_clock(&link).await);
+    checkup.add(server_clock(clock_of(&link)).await);
     let (finding, usable) = schema_of(&link, options.schema()).await;
     checkup.add(finding);
     if usable {
@@ -88,17 +72,6 @@ pub async fn checkup(
         checkup.add(snapshots(&link, options.schema()).await);
     }
     Ok(checkup)
-}
-
-/// Measures the shortest of a few round trips.
-async fn round_trip(link: &Link, clock: &dyn Clock) -> Result<Duration, LockError> {
-    let mut shortest = Duration::MAX;
-    for _ in 0..TRIPS {
-        let start = clock.now();
-        link.ask("select 1", &[]).await?;
-        shortest = shortest.min(start.until(clock.now()));
-    }
-    Ok(shortest)
 }
 
 fn server(facts: &Facts) -> Finding {
@@ -152,18 +125,6 @@ fn replicas(settings: &Settings) -> Finding {
     }
 }
 
-fn pooler(facts: &Facts) -> Finding {
-    match facts.pooled {
-        false => Finding::ok("pooler", POOLER, "none: the connection is the server's own"),
-        true => {
-            let found = "something between us and the server shares connections";
-            let fix = "name the server itself in the URL; if that cannot be, locks work, and those \
-                who wait are slower";
-            Finding::ok("pooler", POOLER, found).warn(fix)
-        }
-    }
-}
-
 fn idle(settings: &Settings) -> Finding {
     let limit = settings.get("idle_session_timeout");
     let finding = Finding::ok("idle", IDLE, format!("idle_session_timeout {limit}"));
@@ -196,37 +157,12 @@ fn judge_messages(used: f64) -> Finding {
     }
 }
 
-async fn server_clock(link: &Link) -> Finding {
-    let before = micros_now();
+async fn clock_of(link: &Link) -> Result<i64, LockError> {
     let ask = "select (extract(epoch from pg_catalog.clock_timestamp()) \
         operator(pg_catalog.*) 1000000::pg_catalog.numeric)::pg_catalog.int8";
-    let rows = link.ask(ask, &[]).await;
-    let after = micros_now();
-    let reply = rows.and_then(|rows| {
-        let read = rows.first().and_then(|row| row.try_get::<_, i64>(0).ok());
-        read.ok_or_else(|| protocol("the server does not report the time"))
-    });
-    match reply {
-        Ok(server) => judge_clock(i128::from(server), before, after),
-        Err(error) => Finding::ok("clock", CLOCK, error.to_string()).warn("do what the error says"),
-    }
-}
-
-fn micros_now() -> i128 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| i128::try_from(since.as_micros()).unwrap_or(i128::MAX))
-}
-
-/// The server read its clock between `before` and `after` on ours, in microseconds.
-fn judge_clock(server: i128, before: i128, after: i128) -> Finding {
-    let error = (after - before).max(0) / 2;
-    let offset = server - (before + error);
-    let found = format!("{} ms from ours, ± {} ms", offset / 1_000, error / 1_000);
-    let finding = Finding::ok("clock", CLOCK, found);
-    if offset.abs() - error <= FAR {
-        return finding;
-    }
-    finding.warn("let both machines keep the same time (NTP), slewed and not stepped")
+    let rows = link.ask(ask, &[]).await?;
+    let read = rows.first().and_then(|row| row.try_get(0).ok());
+    read.ok_or_else(|| protocol("the server does not report the time"))
 }
 
 /// Checks the state of the schema, and whether it is readable.
@@ -407,19 +343,6 @@ mod tests {
     use holdline_core::Health;
 
     use super::*;
-
-    #[test]
-    fn an_offset_within_the_error_is_none() {
-        let second = 1_000_000;
-        for (server, before, after, health) in [
-            (500, 0, 1_000, Health::Ok),
-            (3 * second, 0, 10 * second, Health::Ok),
-            (second + 2, 0, 0, Health::Warning),
-            (-second - 2, 0, 0, Health::Warning),
-        ] {
-            assert_eq!(judge_clock(server, before, after).health(), health);
-        }
-    }
 
     #[test]
     fn a_notification_queue_that_fills_is_reported_before_it_is_full() {

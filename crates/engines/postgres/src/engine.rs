@@ -1,58 +1,36 @@
 //! The engine: each command is one statement, which is one step of the lock table.
 
 use std::fmt;
-use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditTrail, Capabilities, Certainty,
-    Clock, ClockKind, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
-    Verbs,
+    AcquireReply, AcquireRequest, AuditCommand, AuditPage, Capabilities, Clock, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
-use holdline_net::fast_path::FastPath;
-use parking_lot::Mutex;
+use holdline_net::sql::engine::{
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_used,
+};
+use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 use tokio_postgres::types::Type;
 
 use crate::error::ENGINE;
 use crate::keys::Statements;
 use crate::link::{Link, Parameter};
 use crate::options::PostgresOptions;
-use crate::replies;
+use crate::replies::{self, all, only};
 use crate::requests::{self, BatchColumns, Wanted};
-
-/// How many items one call renews.
-const BATCH: usize = 128;
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
-/// How many names of a listing one call reads, and how many of their holders and waiters it
-/// returns.
-const SHOWN_AT_ONCE: usize = 100;
-const SHOWN_OF_EACH: usize = 100;
-/// How much later than its lease a dead holder's name may become free.
-const LAG: Duration = Duration::from_millis(5);
-/// After how many acquires a sweep looks for unused rows, and at how many: at more than can have
-/// been added since.
-const SWEEP_EVERY: u32 = 128;
-const SWEPT_AT_ONCE: usize = 256;
 
 /// The engine of one schema of a PostgreSQL database. Clones share its connection.
 #[derive(Clone)]
 pub struct PostgresEngine(Arc<Inner>);
 
 struct Inner {
-    capabilities: Capabilities,
+    state: EngineState,
     statements: Statements,
     link: Link,
-    fast: FastPath,
-    watches: Arc<Watches>,
-    acquires: AtomicU32,
-    /// Where the next sweep continues.
-    swept: Mutex<Option<Vec<u8>>>,
 }
 
 impl PostgresEngine {
@@ -67,14 +45,12 @@ impl PostgresEngine {
     ) -> Result<PostgresEngine, LockError> {
         let watches = Arc::new(Watches::default());
         let link = Link::new(options, clock, watches.clone(), true)?;
+        let identity = format!("{}/{} {}", options.address(), options.database(), options.schema());
+        let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
         Ok(PostgresEngine(Arc::new(Inner {
-            capabilities: capabilities(options),
-            statements: Statements::of(options.schema()),
+            state,
             link,
-            fast: FastPath::default(),
-            watches,
-            acquires: AtomicU32::new(0),
-            swept: Mutex::default(),
+            statements: Statements::of(options.schema()),
         })))
     }
 
@@ -93,21 +69,9 @@ impl PostgresEngine {
     }
 }
 
-fn capabilities(options: &PostgresOptions) -> Capabilities {
-    let (address, database) = (options.address(), options.database());
-    let identity = format!("{address}/{database} {}", options.schema());
-    let mut capabilities = Capabilities::reference(ENGINE, identity);
-    capabilities.lag = LAG;
-    capabilities.clock = ClockKind::Boottime;
-    capabilities.max_waiters = options.max_waiters();
-    capabilities.max_batch = BATCH;
-    capabilities.audit = AuditTrail::Store;
-    capabilities
-}
-
 impl Verbs for PostgresEngine {
     fn capabilities(&self) -> &Capabilities {
-        &self.0.capabilities
+        &self.0.state.capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
@@ -119,7 +83,7 @@ impl Verbs for PostgresEngine {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        self.0.watches.forget(request.lease_id);
+        self.0.state.watches.forget(request.lease_id);
         self.0.release(request).await
     }
 
@@ -133,7 +97,7 @@ impl Verbs for PostgresEngine {
     }
 
     fn watch(&self, _name: &LockName, lease_id: LeaseId) -> Hints {
-        let stream = Watches::open_or_ask(&self.0.watches, lease_id);
+        let stream = Watches::open_or_ask(&self.0.state.watches, lease_id);
         self.0.link.open_inbox();
         Box::pin(stream)
     }
@@ -149,33 +113,16 @@ impl Inner {
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
         self.link.make_store().await?;
-        let id = request.lease_id;
         let inbox = if request.queue {
             // A hint may come as soon as the command has committed, before its reply.
-            self.watches.expect(id);
+            self.state.watches.expect(request.lease_id);
             self.link.inbox_opened().await
         } else {
             self.link.inbox()
         };
-        let granted = match self.fast.may_grant(request) {
-            true => self.grant_free(request, inbox).await,
-            false => Ok(None),
-        };
-        let reply = match granted {
-            Ok(None) => self.acquire_in_general(request, inbox).await,
-            Ok(Some(reply)) => {
-                self.fast.granted(id);
-                Ok(reply)
-            }
-            Err(error) => Err(error),
-        };
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_come_yet {
-            self.watches.forget(id);
-        }
+        let short = || self.grant_free(request, inbox);
+        let general = || self.acquire_in_general(request, inbox);
+        let reply = self.state.acquire(request, short, general).await;
         self.sweep_now_and_then();
         reply
     }
@@ -198,7 +145,7 @@ impl Inner {
         ];
         let ask = &self.statements.grant_free;
         let rows = self.link.ask_about(Some(&request.name), ask, &values).await;
-        replies::granted(&rows?, request)
+        replies::granted(&only(&rows?)?, request)
     }
 
     async fn acquire_in_general(
@@ -206,7 +153,7 @@ impl Inner {
         request: &AcquireRequest,
         inbox: u64,
     ) -> Result<AcquireReply, LockError> {
-        let limit = self.capabilities.max_waiters;
+        let limit = self.state.capabilities.max_waiters;
         let wanted = Wanted::of(request);
         let rows = self
             .link
@@ -231,18 +178,12 @@ impl Inner {
                 ],
             )
             .await;
-        let reply = rows.and_then(|rows| replies::acquired(&rows, request, limit));
-        self.fast.note(request, &reply);
-        reply
+        acquired(&only(&rows?)?, request, limit)
     }
 
     async fn renew(&self, batch: &[&RenewRequest]) -> Renewed {
         let replies = self.renew_batch(batch).await?;
-        for (item, reply) in iter::zip(batch, &replies) {
-            if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(item.lease_id);
-            }
-        }
+        self.state.renewed(batch, &replies);
         Ok(replies)
     }
 
@@ -285,11 +226,11 @@ impl Inner {
         }
         let name = request.name.as_str().as_bytes();
         let lease_id = &request.lease_id.as_bytes()[..];
-        if self.fast.forget(request.lease_id) && !request.ending.for_good {
+        if self.state.fast.forget(request.lease_id) && !request.ending.for_good {
             let ask = &self.statements.release_alone;
             let values: [Parameter<'_>; 2] = [(&name, Type::BYTEA), (&lease_id, Type::BYTEA)];
             let rows = self.link.ask_about(Some(&request.name), ask, &values).await?;
-            if let Some(held_for) = replies::held_for(&rows)? {
+            if let Some(held_for) = replies::held_for(&only(&rows)?)? {
                 return Ok(ReleaseReply::Released { held_for: Some(held_for) });
             }
         }
@@ -305,7 +246,7 @@ impl Inner {
                 ],
             )
             .await;
-        replies::released(&rows?)
+        released(&only(&rows?)?)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
@@ -322,7 +263,7 @@ impl Inner {
                 &[(&wanted, Type::BYTEA_ARRAY), (&requests::count(most), Type::INT4)],
             )
             .await;
-        replies::inspected(&rows?, names)
+        inspected(all(&rows?), names)
     }
 
     /// Returns a page of names with their states; some may have become free meanwhile.
@@ -330,34 +271,19 @@ impl Inner {
         if !self.link.has_store().await? {
             return Ok(ListPage::default());
         }
-        let limit = request.limit.clamp(1, MAX_PAGE);
-        let prefix = request.prefix.as_bytes();
-        let after = request.after.as_ref().map(|name| name.as_str().as_bytes());
-        let last = behind(prefix);
-        let rows = self
-            .link
-            .ask(
-                &self.statements.list,
-                &[
-                    (&prefix, Type::BYTEA),
-                    (&after, Type::BYTEA),
-                    (&last, Type::BYTEA),
-                    (&requests::count(limit + 1), Type::INT4),
-                ],
-            )
-            .await;
-        let mut names = replies::names(&rows?)?;
-        let more = names.len() > limit;
-        names.truncate(limit);
-        let mut page = ListPage {
-            names: Vec::with_capacity(names.len()),
-            after: names.last().filter(|_| more).cloned(),
-        };
+        let range = NameRange::of(request);
+        let values: [Parameter<'_>; 4] = [
+            (&range.prefix, Type::BYTEA),
+            (&range.after, Type::BYTEA),
+            (&range.before, Type::BYTEA),
+            (&requests::count(range.limit), Type::INT4),
+        ];
+        let rows = self.link.ask(&self.statements.list, &values).await?;
+        let mut names = names(all(&rows), "list_1")?;
+        let mut page = range.page(&mut names);
         for some in names.chunks(SHOWN_AT_ONCE) {
             let shown = self.inspect(some, SHOWN_OF_EACH).await?;
-            let used =
-                |one: &Snapshot| one.is_held() || one.queue_length > 0 || one.freeze.is_some();
-            page.names.extend(shown.into_iter().filter(used));
+            page.names.extend(shown.into_iter().filter(is_used));
         }
         Ok(page)
     }
@@ -388,7 +314,7 @@ impl Inner {
                         ],
                     )
                     .await;
-                replies::revoked(&rows?)
+                operated(&only(&rows?)?)
             }
             Operation::Freeze { name, duration, reason } => {
                 let rows = self
@@ -411,12 +337,12 @@ impl Inner {
                     .link
                     .ask_about(Some(name), &statements.unfreeze, &[(&wanted, Type::BYTEA)])
                     .await;
-                replies::unfrozen(&rows?)
+                replies::unfrozen(&only(&rows?)?)
             }
             other @ (Operation::RevokeHolder { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
+            | Operation::Audit(_)) => Err(other.unsupported(&self.state.capabilities)),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;
@@ -450,62 +376,33 @@ impl Inner {
                         &[(&since, Type::INT8), (&before, Type::INT8), (&limit, Type::INT4)],
                     )
                     .await;
-                replies::audit_page(&rows?, request).map(OperationReply::Audit)
+                audit_page(all(&rows?), request).map(OperationReply::Audit)
             }
         }
     }
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
-        if self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY != SWEEP_EVERY - 1 {
+        if !self.state.is_sweep_due() {
             return;
         }
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
-            let after = inner.swept.lock().take();
-            let rows = inner
-                .link
-                .ask(
-                    &inner.statements.sweep,
-                    &[(&after, Type::BYTEA), (&requests::count(SWEPT_AT_ONCE), Type::INT4)],
-                )
-                .await;
-            match rows {
-                Ok(rows) => {
-                    let next = rows.first().and_then(|row| row.try_get(0).ok()).flatten();
-                    *inner.swept.lock() = next;
-                }
-                // No lock depends on it: the next sweep starts again.
-                Err(error) => tracing::debug!(%error, "old rows were not swept"),
-            }
+            let sweep = async |after: Option<Vec<u8>>| {
+                let most = requests::count(SWEPT_AT_ONCE);
+                let values: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&most, Type::INT4)];
+                let rows = inner.link.ask(&inner.statements.sweep, &values).await?;
+                Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
+            };
+            inner.state.sweep(sweep).await;
         }));
     }
-}
-
-/// The first text behind all that begin with a prefix; `None` when there is none.
-fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
-    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut text = prefix[..=at].to_vec();
-    text[at] += 1;
-    Some(text)
 }
 
 impl fmt::Debug for PostgresEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresEngine")
-            .field("identity", &self.0.capabilities.identity)
+            .field("identity", &self.0.state.capabilities.identity)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_ends_before_the_next_text() {
-        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(behind(b""), None);
     }
 }

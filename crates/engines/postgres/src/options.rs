@@ -228,6 +228,10 @@ impl PostgresOptions {
         self.access.tls.as_ref()
     }
 
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     pub(crate) fn schema(&self) -> &str {
         &self.schema
     }

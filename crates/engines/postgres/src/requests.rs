@@ -1,52 +1,12 @@
 //! Encodes requests as the functions of `sql/verbs.sql` take them.
 
-use std::time::Duration;
-
-use holdline_core::contract::MIN_TOMBSTONE;
-use holdline_core::{AcquireRequest, Ending, FencingToken, Hold, Mode, Purpose, RenewRequest};
-
-/// A mode as three columns: its letter, how many permits, and of how many.
-pub(crate) fn mode(mode: Mode) -> (&'static str, i32, i32) {
-    let number = |permits: u32| i32::try_from(permits).unwrap_or(i32::MAX);
-    match mode {
-        Mode::Exclusive => ("x", 0, 0),
-        Mode::Shared => ("s", 0, 0),
-        Mode::Permits { count, of } => ("p", number(count), number(of)),
-    }
-}
-
-/// A hold as two columns: its letter, and how long.
-pub(crate) fn hold(hold: Hold) -> (&'static str, i64) {
-    match hold {
-        Hold::Leased(duration) => ("l", micros(duration)),
-        Hold::Detached(duration) => ("d", micros(duration)),
-        // The capabilities exclude it.
-        Hold::Live => ("l", 0),
-    }
-}
-
-/// Returns how long the tombstone of an ending lasts; 0 if it leaves none.
-pub(crate) fn remembered(ending: Ending) -> i64 {
-    let lease = ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
-    if ending.for_good { micros(lease.max(MIN_TOMBSTONE)) } else { 0 }
-}
-
-pub(crate) fn token(token: FencingToken) -> i64 {
-    i64::try_from(token.get()).unwrap_or(i64::MAX)
-}
+use holdline_core::{AcquireRequest, Purpose, RenewRequest};
+pub(crate) use holdline_net::sql::requests::{count, micros, remembered, token};
+use holdline_net::sql::requests::{hold, mode};
 
 /// Converts an unsigned number to the server's signed one.
 pub(crate) fn bits(number: u64) -> i64 {
     i64::from_ne_bytes(number.to_ne_bytes())
-}
-
-pub(crate) fn count(number: usize) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
-}
-
-/// Rounds up to whole microseconds, the unit of the stored times.
-pub(crate) fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_nanos().div_ceil(1_000)).unwrap_or(i64::MAX)
 }
 
 /// The parameters of an acquire, converted for the server.
@@ -107,25 +67,5 @@ impl<'a> BatchColumns<'a> {
             columns.leases.push(lease);
         }
         columns
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_rounded_up() {
-        for (nanos, expected) in [(0, 0), (1, 1), (1_000, 1), (1_001, 2)] {
-            assert_eq!(micros(Duration::from_nanos(nanos)), expected);
-        }
-    }
-
-    #[test]
-    fn a_tombstone_lasts_as_long_as_the_lease_and_half_a_minute_at_least() {
-        let of = |for_good, secs| {
-            remembered(Ending { for_good, hold: Hold::Leased(Duration::from_secs(secs)) })
-        };
-        assert_eq!((of(false, 60), of(true, 60), of(true, 1)), (0, 60_000_000, 30_000_000));
     }
 }

@@ -16,7 +16,8 @@ use crate::rows::only;
 /// The oldest supported server: it has `SKIP LOCKED`.
 const OLDEST: (u32, u32) = (10, 6);
 
-/// The SQL mode. Procedures keep the mode with which they were created.
+/// The SQL mode. Procedures keep the mode with which they were created. It has no
+/// `SIMULTANEOUS_ASSIGNMENT`: in `sql`, an `UPDATE` assigns its columns from left to right.
 pub(crate) const SQL_MODE: &str = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION";
 
 /// What is known about the server.

@@ -9,6 +9,6 @@ mod handshake;
 mod wire;
 
 pub(crate) use dial::open;
-pub(crate) use driver::{ConnectionHandle, Driver, on};
+pub(crate) use driver::{ConnectionHandle, on};
 pub(crate) use handshake::{Facts, SQL_MODE, handshake};
 pub(crate) use wire::Statement;

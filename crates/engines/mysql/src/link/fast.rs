@@ -1,12 +1,13 @@
 //! The statements of the fast path, prepared on each connection when it first needs them.
 
+use holdline_core::{Certainty, LockError};
+use holdline_net::sql::link::Live;
 use tokio::sync::OnceCell;
 
-use super::{Link, Live};
+use super::{Database, Link, ask_on};
 use crate::connection::Statement;
 use crate::error::{protocol, unavailable};
 use crate::keys::Value;
-use holdline_core::{Certainty, LockError};
 
 /// A statement of `sql/fast.sql`, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,25 +30,25 @@ impl Link {
         statement: FastStatement,
         values: &[Value<'_>],
     ) -> Result<Option<u64>, LockError> {
-        let live = self.live_within(self.command_timeout()).await?;
-        if live.facts.pooled {
+        let live = self.live().await?;
+        if live.session.facts.pooled {
             return Ok(None);
         }
-        let numbers = live.prepared.get_or_try_init(|| self.prepare(&live)).await?;
+        let numbers = live.session.prepared.get_or_try_init(|| self.prepare(&live)).await?;
         let number = numbers[statement as usize];
-        let answer = self.ask_on(&live, &Statement::execute(number, values)).await?;
+        let answer = ask_on(self, &live, &Statement::execute(number, values)).await?;
         if answer.in_transaction {
-            live.end.cancel();
+            live.close();
             let message = "the server stopped an earlier command, and left its transaction open";
             return Err(unavailable(message, Certainty::Unknown));
         }
         Ok((answer.changed > 0).then_some(answer.number))
     }
 
-    async fn prepare(&self, live: &Live) -> Result<[u32; 2], LockError> {
+    async fn prepare(&self, live: &Live<Database>) -> Result<[u32; 2], LockError> {
         let mut numbers = [0; 2];
         for (number, text) in std::iter::zip(&mut numbers, self.names().fast()) {
-            let answer = self.ask_on(live, &Statement::Prepare(text)).await;
+            let answer = ask_on(self, live, &Statement::Prepare(text)).await;
             let answer = answer.map_err(|error| error.with_certainty(Certainty::NotApplied))?;
             *number = u32::try_from(answer.number).map_err(|_| protocol("a statement's number"))?;
         }

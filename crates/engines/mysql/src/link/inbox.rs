@@ -6,18 +6,18 @@
 //! reuses connection ids. The sleep ends with an error that carries no data, so the client reads
 //! the inbox again.
 //!
-//! - Invariant B1: look and sleep are one statement, and a wake-up ends it wherever it is, so no
-//!   wake-up is lost between them. News are repeated with every later change of the inbox.
-//! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds everything.
+//! - Invariant B1: look and sleep are one statement, and a wake-up kills it wherever it is, so no
+//!   wake-up is lost between them. Each change of the inbox is reported again with every later one.
+//! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds every change.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, LockError};
+use holdline_net::sql::link::LinkState;
 
-use super::Shared;
-use super::supervisor::within;
+use super::Database;
 use crate::connection::{self, ConnectionHandle, handshake, open};
 use crate::error::{Failed, is_store_gone, of_handshake, unavailable};
 use crate::keys::{Value, inbox_lock};
@@ -37,30 +37,30 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const WOKEN: u16 = 1317;
 
 /// Starts listening, once.
-pub(super) fn start(shared: &Arc<Shared>) {
-    if !shared.listen.swap(true, Ordering::SeqCst) {
+pub(super) fn start(shared: &Arc<LinkState<Database>>) {
+    if !shared.server.listen.swap(true, Ordering::SeqCst) {
         shared.runtime.spawn(Box::pin(listen_always(shared.clone())));
     }
 }
 
-async fn listen_always(shared: Arc<Shared>) {
+async fn listen_always(shared: Arc<LinkState<Database>>) {
     let closed = shared.closed.clone();
     tokio::select! {
         biased;
         () = closed.cancelled() => {}
         () = keep_listening(&shared) => {}
     }
-    shared.inbox.send_replace(0);
+    shared.server.inbox.send_replace(0);
 }
 
-async fn keep_listening(shared: &Arc<Shared>) {
+async fn keep_listening(shared: &Arc<LinkState<Database>>) {
     let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let born = shared.clock.now();
         let error = listen(shared).await;
-        let was_listening = shared.inbox.send_replace(0) != 0;
+        let was_listening = shared.server.inbox.send_replace(0) != 0;
         // Callers that wait for the inbox continue without it.
-        shared.closed_inboxes.send_modify(|times| *times += 1);
+        shared.server.closed_inboxes.send_modify(|times| *times += 1);
         tracing::debug!(%error, "no notifications: waiters rely on their heartbeat");
         if was_listening {
             shared.watches.notify_all();
@@ -74,8 +74,8 @@ async fn keep_listening(shared: &Arc<Shared>) {
 }
 
 /// Listens on a connection until its end, and returns the reason.
-async fn listen(shared: &Arc<Shared>) -> LockError {
-    let opened = match within(shared, open(&shared.options)).await {
+async fn listen(shared: &Arc<LinkState<Database>>) -> LockError {
+    let opened = match shared.within(open(&shared.server.options)).await {
         Ok(opened) => opened,
         Err(error) => return error,
     };
@@ -87,9 +87,13 @@ async fn listen(shared: &Arc<Shared>) -> LockError {
     }
 }
 
-async fn receive(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -> LockError {
+async fn receive(
+    shared: &Arc<LinkState<Database>>,
+    handle: &ConnectionHandle,
+    number: u32,
+) -> LockError {
     let began = async {
-        let facts = handshake(handle, number, &shared.options, &*shared.clock).await?;
+        let facts = handshake(handle, number, &shared.server.options, &*shared.clock).await?;
         if facts.pooled {
             return Err(unavailable("a pooler is in between", Certainty::NotApplied));
         }
@@ -102,18 +106,18 @@ async fn receive(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -
             _ => Err(unavailable("the inbox is taken", Certainty::NotApplied)),
         }
     };
-    let inbox = match within(shared, began).await {
+    let inbox = match shared.within(began).await {
         Ok(inbox) => inbox,
         Err(error) => return error,
     };
-    shared.inbox.send_replace(inbox);
+    shared.server.inbox.send_replace(inbox);
     shared.watches.notify_all();
     let mut last = NOTHING.to_owned();
     loop {
         let id = inbox.to_be_bytes();
         let values =
             [Value::Bytes(&id), Value::Bytes(last.as_bytes()), Value::Number(i64::from(SLEEP))];
-        let ask = handle.ask(shared.names.call("listen", &values));
+        let ask = handle.ask(shared.server.names.call("listen", &values));
         let limit = Duration::from_secs(u64::from(SLEEP)).saturating_add(LATE);
         let end = shared.clock.now().after(limit);
         let reply = tokio::select! {
@@ -135,8 +139,8 @@ async fn receive(shared: &Arc<Shared>, handle: &ConnectionHandle, number: u32) -
     }
 }
 
-/// Delivers the news of an inbox, and returns its state; `None` if the call only slept.
-fn deliver(shared: &Shared, reply: &[Set]) -> Option<String> {
+/// Delivers the changes of an inbox, and returns its state; `None` if the call only slept.
+fn deliver(shared: &LinkState<Database>, reply: &[Set]) -> Option<String> {
     let [state, set] = reply else { return None };
     let row = state.rows.first()?;
     let state = Row::of(state, row).sure::<String>("state").ok()?;

@@ -9,7 +9,6 @@
 //!   statements that come before it, or that may go through a pooler.
 //! - A new connection listens before it is used, if there are watches.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline_core::{Clock, LockError};
@@ -17,7 +16,6 @@ use tokio::io::AsyncReadExt;
 use tokio_postgres::{Client, NoTls};
 
 use super::locked_rows::ROW_WAIT;
-use super::{Live, Shared};
 use crate::error::{of_handshake, protocol, refused};
 use crate::options::PostgresOptions;
 
@@ -116,14 +114,4 @@ async fn our_process(client: &Client) -> Result<i32, LockError> {
     }
     let [_, _, _, _, _, _, _, _, number @ ..] = request;
     Ok(i32::from_be_bytes(number))
-}
-
-/// Listens on a connection, unless a pooler is in between.
-pub(super) async fn listen(live: &Live, shared: &Shared) {
-    if live.facts.pooled || live.listens.load(Ordering::SeqCst) {
-        return;
-    }
-    if let Err(error) = live.listen_on(shared.inbox).await {
-        tracing::warn!(%error, "no notifications: waiters rely on their heartbeat");
-    }
 }

@@ -1,0 +1,199 @@
+//! What an engine does besides its statements.
+//!
+//! - Invariant E1: a watch that an acquire expects is forgotten once no hint can come any more.
+//! - Invariant E2: no lock depends on a sweep. It removes rows of names that were not used for a
+//!   while, a few at a time.
+
+use std::future::Future;
+use std::iter;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use holdline_core::hints::Watches;
+use holdline_core::{
+    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, ClockKind, ListPage,
+    ListRequest, LockError, LockName, RenewReply, RenewRequest, Snapshot,
+};
+use parking_lot::Mutex;
+
+use crate::fast_path::FastPath;
+
+/// How many items one call renews.
+const BATCH: usize = 128;
+/// How much later than its lease a dead holder's name may become free.
+const LAG: Duration = Duration::from_millis(5);
+/// The longest page of a listing.
+const MAX_PAGE: usize = 1_000;
+/// How many names of a listing one call reads.
+pub const SHOWN_AT_ONCE: usize = 100;
+/// How many holders and waiters of each of them it returns.
+pub const SHOWN_OF_EACH: usize = 100;
+/// After how many acquires a sweep looks for unused rows.
+const SWEEP_EVERY: u32 = 128;
+/// At how many rows it looks: at more than can have been added since the last one.
+pub const SWEPT_AT_ONCE: usize = 256;
+
+/// What an engine remembers between its commands.
+pub struct EngineState {
+    /// What the engine can do.
+    pub capabilities: Capabilities,
+    /// The waiters and holders to notify.
+    pub watches: Arc<Watches>,
+    /// Which commands begin with a short request.
+    pub fast: FastPath,
+    acquires: AtomicU32,
+    /// Where the next sweep continues.
+    swept: Mutex<Option<Vec<u8>>>,
+}
+
+impl EngineState {
+    /// Returns the state of a new engine. `identity` distinguishes its store from others.
+    pub fn new(
+        engine: &'static str,
+        identity: String,
+        max_waiters: usize,
+        watches: Arc<Watches>,
+    ) -> EngineState {
+        let mut capabilities = Capabilities::reference(engine, identity);
+        capabilities.lag = LAG;
+        capabilities.clock = ClockKind::Boottime;
+        capabilities.max_waiters = max_waiters;
+        capabilities.max_batch = BATCH;
+        capabilities.audit = AuditTrail::Store;
+        EngineState {
+            capabilities,
+            watches,
+            fast: FastPath::default(),
+            acquires: AtomicU32::new(0),
+            swept: Mutex::default(),
+        }
+    }
+
+    /// Requests a name: by the short request if it may grant it, and by the general one if that
+    /// grants nothing. Call [`Watches::expect`] before, for a request that may be queued.
+    ///
+    /// # Errors
+    /// Those of the two requests.
+    pub async fn acquire<S, G>(
+        &self,
+        request: &AcquireRequest,
+        short: impl FnOnce() -> S,
+        general: impl FnOnce() -> G,
+    ) -> Result<AcquireReply, LockError>
+    where
+        S: Future<Output = Result<Option<AcquireReply>, LockError>>,
+        G: Future<Output = Result<AcquireReply, LockError>>,
+    {
+        let granted = match self.fast.may_grant(request) {
+            true => short().await,
+            false => Ok(None),
+        };
+        let reply = match granted {
+            Ok(None) => {
+                let reply = general().await;
+                self.fast.note(request, &reply);
+                reply
+            }
+            Ok(Some(reply)) => {
+                self.fast.granted(request.lease_id);
+                Ok(reply)
+            }
+            Err(error) => Err(error),
+        };
+        let may_come_yet = match &reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !may_come_yet {
+            self.watches.forget(request.lease_id);
+        }
+        reply
+    }
+
+    /// Forgets the watches of leases that are over by these replies to a batch.
+    pub fn renewed(&self, batch: &[&RenewRequest], replies: &[Result<RenewReply, LockError>]) {
+        for (item, reply) in iter::zip(batch, replies) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                self.watches.forget(item.lease_id);
+            }
+        }
+    }
+
+    /// Counts an acquire, and returns whether a sweep is due.
+    pub fn is_sweep_due(&self) -> bool {
+        self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1
+    }
+
+    /// Sweeps after the name where the last sweep has ended. `sweep` returns where the next one
+    /// continues.
+    pub async fn sweep<F>(&self, sweep: impl FnOnce(Option<Vec<u8>>) -> F)
+    where
+        F: Future<Output = Result<Option<Vec<u8>>, LockError>>,
+    {
+        let after = self.swept.lock().take();
+        match sweep(after).await {
+            Ok(next) => *self.swept.lock() = next,
+            // The next sweep starts again.
+            Err(error) => tracing::debug!(%error, "old rows were not swept"),
+        }
+    }
+}
+
+/// The names of one page of a listing, and one more.
+pub struct NameRange<'a> {
+    /// What they begin with.
+    pub prefix: &'a [u8],
+    /// They come after this name.
+    pub after: Option<&'a [u8]>,
+    /// They come before the first text that does not begin with the prefix; `None`: there is none.
+    pub before: Option<Vec<u8>>,
+    /// How many to return at most.
+    pub limit: usize,
+}
+
+impl<'a> NameRange<'a> {
+    /// Returns the range that a listing needs.
+    pub fn of(request: &'a ListRequest) -> NameRange<'a> {
+        let prefix = request.prefix.as_bytes();
+        NameRange {
+            prefix,
+            after: request.after.as_ref().map(|name| name.as_str().as_bytes()),
+            before: behind(prefix),
+            limit: request.limit.clamp(1, MAX_PAGE) + 1,
+        }
+    }
+
+    /// Returns an empty page for these names, and leaves in `names` those that belong on it.
+    pub fn page(&self, names: &mut Vec<LockName>) -> ListPage {
+        let more = names.len() >= self.limit;
+        names.truncate(self.limit - 1);
+        let after = names.last().filter(|_| more).cloned();
+        ListPage { names: Vec::with_capacity(names.len()), after }
+    }
+}
+
+/// Returns whether a listing shows a name: it may have become free meanwhile.
+pub fn is_used(shown: &Snapshot) -> bool {
+    shown.is_held() || shown.queue_length > 0 || shown.freeze.is_some()
+}
+
+/// The first text behind all that begin with a prefix; `None` when there is none.
+fn behind(prefix: &[u8]) -> Option<Vec<u8>> {
+    let at = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut text = prefix[..=at].to_vec();
+    text[at] += 1;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_the_next_text() {
+        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(behind(b""), None);
+    }
+}

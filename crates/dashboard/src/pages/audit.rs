@@ -49,7 +49,8 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
             Some(page) => {
                 p {
                     "What operators did: by the command line, the API and these pages. The store "
-                    "keeps about the newest 10000 records. Requests without the right are none."
+                    "keeps about the newest 10000 records. Requests that were refused with 403 are "
+                    "not recorded."
                 }
                 form.filter method="get" action=(viewer.link("/audit")) {
                     label { "Name" input type="search" name="q" value=(text) maxlength="512"; }

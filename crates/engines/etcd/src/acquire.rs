@@ -11,16 +11,16 @@ use holdline_core::{
 };
 use tokio::join;
 
-use crate::error::{ENGINE, RequestError, not_applied, protocol, unavailable};
+use crate::error::{ENGINE, RequestError, protocol, unavailable};
 use crate::held::Held;
 use crate::keys::KeyEnd;
 use crate::ops::{
-    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, nested, none_since,
-    put,
+    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, made_at, nested,
+    none_since, put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue, record};
-use crate::sessions::{Session, SessionKey};
+use crate::sessions::SessionKey;
 use crate::store::{self, Store, described, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
@@ -56,13 +56,13 @@ impl Store {
         {
             return Ok(reply);
         }
-        let used = known.as_ref().and_then(|held| held.number.clone());
+        let earlier = known.clone();
         if (known.is_some() || request.known)
             && let Some(reply) = self.ask_again(request, known).await?
         {
             return Ok(reply);
         }
-        self.ask_fresh(request, used).await
+        self.ask_fresh(request, earlier).await
     }
 
     /// The usual claim, which reads one key: the first key of the queue is this contender's.
@@ -129,7 +129,7 @@ impl Store {
         let own = own.map(|kv| Ok::<_, LockError>((record(&kv.value)?, kv))).transpose()?;
         // The key of another lease id is as good as none.
         let own = own.filter(|(record, _)| record.lease_id.is_none_or(|other| other == id));
-        let (Some(held), Some((record, _))) = (held, own) else {
+        let (Some(held), Some((record, own))) = (held, own) else {
             self.held.forget(name, id);
             marks.check(ENGINE)?;
             return Ok(request.known.then_some(AcquireReply::Unknown));
@@ -142,19 +142,23 @@ impl Store {
         }
         self.held.update(name, id, |held| held.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
-        match self.left(&held.session, since).await? {
+        let session = self.session_at(request.client, (name, id), &held, &own, record.hold).await;
+        match self.left(&session, since).await? {
             Some(left) => self.reply_for(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),
         }
     }
 
-    /// `used`: the number of the key that an earlier request under this lease id may still make.
+    /// `earlier`: what is known of an earlier request under this lease id, which may still make
+    /// its key.
     async fn ask_fresh(
         &self,
         request: &AcquireRequest,
-        used: Option<(u32, Arc<Session>)>,
+        earlier: Option<Held>,
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
+        let is_repeated = earlier.is_some();
+        let used = earlier.and_then(|held| held.number);
         let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
@@ -168,6 +172,7 @@ impl Store {
             let own = self.layout.contender(name, end, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
             held.number = number.map(|number| (number, session.clone()));
+            held.repeated = is_repeated;
             (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
@@ -181,12 +186,12 @@ impl Store {
                 (Err(failure), _) => {
                     let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
-                        self.forget_fresh(name, id, used.is_some());
+                        self.held.forget_refused(name, id);
                     }
                     return Err(error);
                 }
                 (Ok(Entered::Refused(reply)), _) => {
-                    self.forget_fresh(name, id, used.is_some());
+                    self.held.forget_refused(name, id);
                     return Ok(reply);
                 }
                 (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
@@ -195,14 +200,6 @@ impl Store {
             }
         }
         Err(unavailable("the session ends again and again", Certainty::NotApplied))
-    }
-
-    /// Forgets a lease id whose request was not applied. An earlier request may be in flight.
-    fn forget_fresh(&self, name: &LockName, id: LeaseId, was_used: bool) {
-        match was_used {
-            true => self.held.forget(name, id),
-            false => self.held.forget_whole(name, id),
-        }
     }
 
     /// Answers for a key that exists now.
@@ -232,19 +229,19 @@ impl Store {
             Entered::There { queue, first, revision } => {
                 let limit = self.capabilities.max_waiters;
                 if queue.find(id).is_some_and(|(_, waits)| waits.is_some_and(|at| at >= limit)) {
-                    self.take_back(&request.name, id, held.key).await?;
-                    return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
+                    let certainty = self.take_back(name, id, held.key, revision).await;
+                    let kind = ErrorKind::TooManyWaiters { limit };
+                    return Err(LockError::new(ENGINE, kind, certainty));
                 }
                 self.learn(&request.name, id, &queue, revision)?;
-                let reply = self.reply_for(request, &queue, first, left);
-                if reply
-                    .as_ref()
-                    .is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
-                {
-                    // The first key of the queue is foreign, which only its value has shown.
-                    self.take_back(&request.name, id, held.key).await?;
+                match self.reply_for(request, &queue, first, left) {
+                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
+                        // The first key of the queue is foreign, which only its value has shown.
+                        let certainty = self.take_back(name, id, held.key, revision).await;
+                        Err(error.with_certainty(certainty))
+                    }
+                    reply => reply,
                 }
-                reply
             }
             Entered::Repeated => match self.ask_again(request, Some(held)).await? {
                 Some(reply) => Ok(reply),
@@ -383,22 +380,36 @@ impl Store {
         match queue::read_keys(&self.layout, &request.name, answers.keys()?, own_key) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
-                self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
-                Err(RequestError::Error(foreign))
+                let (name, id) = (&request.name, request.lease_id);
+                let certainty = self.take_back(name, id, own.to_vec(), revision).await;
+                Err(RequestError::Error(foreign.with_certainty(certainty)))
             }
         }
     }
 
-    /// Deletes a key that must not stay.
-    async fn take_back(&self, name: &LockName, id: LeaseId, key: Vec<u8>) -> Result<(), LockError> {
-        let done = self.read(vec![delete(key)]).await;
-        // The key may still exist, whatever certainty this failure has.
-        done.map_err(|failure| {
-            let message = format!("a key could not be deleted again: {}", failure.into_error());
-            unavailable(message, Certainty::Unknown)
-        })?;
-        self.held.forget_whole(name, id);
-        Ok(())
+    /// Deletes a key that must not stay, and that was made at this revision: a deletion that is
+    /// late must not delete what is made later. Returns whether the key may still exist; then the
+    /// request must not be repeated, since the deletion may follow.
+    async fn take_back(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        key: Vec<u8>,
+        revision: i64,
+    ) -> Certainty {
+        let compare = vec![made_at(key.clone(), revision)];
+        let txn = TxnRequest { compare, success: vec![delete(key)], failure: Vec::new() };
+        match self.txn(txn).await {
+            Ok(_) => {
+                self.held.forget_refused(name, id);
+                Certainty::NotApplied
+            }
+            Err(failure) => {
+                let error = failure.into_error();
+                tracing::debug!(%error, "a key could not be deleted again");
+                Certainty::Unknown
+            }
+        }
     }
 
     /// Returns why the key was not put; `None` if it may be tried again.

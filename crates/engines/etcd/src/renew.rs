@@ -2,7 +2,11 @@
 //!
 //! - R1: a grant is renewed if the keepalive of its session succeeded *and* its key exists: either
 //!   may be gone without the other.
-//! - R2: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
+//! - R2: a key that was made at another revision, or whose record names another lease id, belongs
+//!   to a later request.
+//! - R3: a grant may have been moved to another etcd lease by a request whose reply was lost, or by
+//!   another process. The lease of the key counts.
+//! - R4: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
 //!   grant that was not changed does not need it.
 
 use std::collections::HashMap;
@@ -125,17 +129,20 @@ impl Store {
             },
             (Observed::SessionKey { .. }, None) => return self.missing(request).await,
         };
-        let Some(kv) = kv else { return self.missing(request).await };
-        match kept.get(&held.session.lease) {
-            Some(Err(RequestError::LeaseGone)) => return self.missing(request).await,
-            Some(Err(_)) if held.session.left(since).is_zero() => {
+        let Some(kv) = kv.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
+            return self.missing(request).await;
+        };
+        let left = held.session.left(since);
+        let is_over = match kept.get(&held.session.lease) {
+            Some(Err(RequestError::LeaseGone)) => true,
+            Some(Err(_)) if left.is_zero() => {
                 let message = "the session could not be kept alive";
                 return Err(unavailable(message, Certainty::Unknown));
             }
-            _ => {}
-        }
-        let left = held.session.left(since);
-        if left.is_zero() {
+            _ => left.is_zero(),
+        };
+        // A waiter's key is never moved (R3).
+        if is_over && request.purpose == Purpose::Wait {
             return self.missing(request).await;
         }
         if blocked {
@@ -172,14 +179,28 @@ impl Store {
     ) -> Result<RenewReply, LockError> {
         let left = held.session.left(since);
         let same = held.terms.is_some_and(|terms| needs_no_move(terms, hold));
-        if kv.mod_revision == held.written && same {
+        if kv.mod_revision == held.written && same && !left.is_zero() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
         for _ in 0..ATTEMPTS {
-            let Some(kv) = self.client.range(key_value(held.key.clone())).await?.kvs.pop() else {
+            let found = self.client.range(key_value(held.key.clone())).await?.kvs.pop();
+            let Some(kv) = found.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
                 return self.missing(request).await;
             };
             let mut record = record(&kv.value)?;
+            if record.lease_id.is_some_and(|other| other != request.lease_id) {
+                return self.missing(request).await;
+            }
+            let (client, id) = (request.client, request.lease_id);
+            let named = (&request.name, id);
+            let session = self.session_at(client, named, held, &kv, record.hold).await;
+            if session.lease != held.session.lease {
+                self.sessions.keep(&session).await.or_else(or_gone)?;
+            }
+            let left = session.left(since);
+            if left.is_zero() {
+                return self.missing(request).await;
+            }
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }

@@ -2,7 +2,8 @@
 //! lease.
 //!
 //! - S1: the time that a session is known to have left counts from before the keepalive was sent.
-//! - S2: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
+//! - S2: a session numbers its keys (H3 of `crate::held`).
+//! - S3: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
 //!   tenth of the session's time. So a client that holds nothing sends none.
 
 use std::collections::{BTreeSet, HashMap};
@@ -146,6 +147,11 @@ impl Sessions {
         let session = Arc::new(self.make(key).await?);
         *slot = Some(session.clone());
         Ok(session)
+    }
+
+    /// Returns the session, if there is one; it may have expired.
+    pub(crate) async fn known(&self, key: SessionKey) -> Option<Arc<Session>> {
+        self.slot(key).lock().await.clone()
     }
 
     async fn make(&self, key: SessionKey) -> Result<Session, RequestError> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
-    LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    Capabilities, ClientId, Clock, FencingToken, Hints, Hold, HolderFields, HolderSummary, LeaseId,
+    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use holdline_net::fast_path::BusyNames;
@@ -19,7 +19,7 @@ use crate::keys::{Layout, ParsedKey};
 use crate::ops::{Answers, all_of, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
 use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Session, SessionKey, Sessions};
 use crate::watcher::{Before, Wanted, Watcher};
 
 /// The duration of the etcd lease for marks, and how long a new mark must last.
@@ -87,9 +87,32 @@ impl Store {
     /// Records a lease id that another process asked for. Its key was read with its value.
     pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> Held {
         let session = Arc::new(Session::found(entry.kv.lease, Duration::ZERO));
-        let held = Held::new(entry.kv.key.clone(), session);
+        let mut held = Held::new(entry.kv.key.clone(), session);
+        held.created = entry.kv.create_revision;
         self.held.note(name, id, held.clone(), self.clock.now());
         held
+    }
+
+    /// Returns the session of a key that was read with its value. The key may have been moved to
+    /// another etcd lease: by a request whose reply was lost, or by another process.
+    pub(crate) async fn session_at(
+        &self,
+        client: ClientId,
+        (name, id): (&LockName, LeaseId),
+        held: &Held,
+        kv: &KeyValue,
+        hold: Hold,
+    ) -> Arc<Session> {
+        if kv.lease == held.session.lease {
+            return held.session.clone();
+        }
+        let own = self.sessions.known(SessionKey::of(client, id, hold)).await;
+        let session = match own.filter(|own| own.lease == kv.lease) {
+            Some(own) => own,
+            None => Arc::new(Session::found(kv.lease, Duration::ZERO)),
+        };
+        self.held.update(name, id, |held| held.session = session.clone());
+        session
     }
 
     /// Records that a lease id holds its name, or which keys it waits for.

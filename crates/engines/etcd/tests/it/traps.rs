@@ -292,3 +292,49 @@ async fn the_key_of_a_lost_grant_is_not_used_again() {
     assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
     assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
 }
+
+/// A process that knows the lease id renews it, and the client that had it uses the key again.
+#[tokio::test]
+async fn a_renewal_by_another_process_finds_no_later_request_under_the_same_key() {
+    let (server, first) = server().await;
+    let second = engine(&server.url()).await;
+    let mut holder = contender(&first, "a");
+    holder.take().await;
+    let mut other = contender(&second, "a");
+    other.request = holder.request.clone();
+    assert!(matches!(other.keep().await, Ok(RenewReply::Renewed { .. })));
+    let key = keys(&server);
+    holder.let_go().await;
+    let mut next = contender(&first, "a");
+    next.request.client = holder.request.client;
+    next.request.hold = holder.request.hold;
+    next.take().await;
+    assert_eq!(keys(&server), key, "the same key");
+    for _ in 0..2 {
+        let reply = other.keep().await;
+        assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+    }
+    let reply = other.release(true).await.expect("a reply");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
+}
+
+/// A grant may be moved to another etcd lease by a request whose reply is lost, or elsewhere.
+#[tokio::test]
+async fn a_grant_that_another_process_made_longer_is_renewed_on_its_new_lease() {
+    let (server, first) = server().await;
+    let second = engine(&server.url()).await;
+    let mut holder = contender(&first, "a").for_seconds(2);
+    holder.take().await;
+    let mut other = contender(&second, "a").for_seconds(20);
+    let hold = other.request.hold;
+    other.request = holder.request.clone();
+    let moved = other.renew(Purpose::Keep(hold)).await;
+    assert!(matches!(moved, Ok(RenewReply::Renewed { .. })), "{moved:?}");
+    let renewed = holder.keep().await;
+    let Ok(RenewReply::Renewed { left: Some(left) }) = renewed else { panic!("{renewed:?}") };
+    assert!(left > Duration::from_secs(10), "{left:?}");
+    assert!(matches!(holder.keep().await, Ok(RenewReply::Renewed { .. })));
+    holder.let_go().await;
+    assert_eq!(keys(&server), Vec::<String>::new());
+}

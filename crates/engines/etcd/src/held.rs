@@ -2,12 +2,6 @@
 //!
 //! - H1: a lease id is recorded before its request is sent, so that a release finds its key.
 //! - H2: it is forgotten when the store has answered that it has no key for it.
-//! - H3: the number of its key is free again when the store has confirmed that nothing of it is
-//!   left, and that nothing can come: its key was deleted, or never made, or a mark bars it for
-//!   longer than a request can be on its way. Otherwise the number stays in use for as long as the
-//!   session.
-//! - H4: after a request whose outcome is unknown, a repeated one uses the same key, so the entry
-//!   stays until the lease id is released.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,14 +18,7 @@ const SWEEP: usize = 1_024;
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) key: Vec<u8>,
-    /// The number in the key, and the session that it is of.
-    pub(crate) number: Option<(u32, Arc<Session>)>,
     pub(crate) session: Arc<Session>,
-    /// The revision that made the key; 0 if it is not known. The same key with another one belongs
-    /// to another lease id.
-    pub(crate) created: i64,
-    /// A request under this id was repeated, so the one before may be in flight (H4).
-    pub(crate) repeated: bool,
     /// The token, once the name is known to be held. It stays held for as long as the key exists.
     pub(crate) token: Option<FencingToken>,
     /// The hold of the first request, if known.
@@ -53,10 +40,7 @@ impl Held {
     pub(crate) fn new(key: Vec<u8>, session: Arc<Session>) -> Held {
         Held {
             key,
-            number: None,
             session,
-            created: 0,
-            repeated: false,
             token: None,
             asked: None,
             terms: None,
@@ -64,11 +48,6 @@ impl Held {
             blockers: Vec::new(),
             read_at: 0,
         }
-    }
-
-    /// Returns whether the key that was made at this revision may be its own.
-    pub(crate) fn may_be_made_at(&self, revision: i64) -> bool {
-        self.created == 0 || self.created == revision
     }
 
     /// Returns the key that excludes it for as long as the key exists. `None` if the deletion of
@@ -103,20 +82,5 @@ impl HeldIds {
 
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
         self.0.lock().remove(&(id, name.clone()));
-    }
-
-    /// Forgets a lease id whose request was not applied, unless an earlier one may be (H4).
-    pub(crate) fn forget_refused(&self, name: &LockName, id: LeaseId) {
-        if self.find(name, id).is_some_and(|held| !held.repeated) {
-            self.forget_whole(name, id);
-        }
-    }
-
-    /// Forgets a lease id of which nothing is left (H3).
-    pub(crate) fn forget_whole(&self, name: &LockName, id: LeaseId) {
-        let held = self.0.lock().remove(&(id, name.clone()));
-        if let Some((number, session)) = held.and_then(|held| held.number) {
-            session.free_number(name, number);
-        }
     }
 }

@@ -33,7 +33,6 @@ mod release;
 mod renew;
 mod sessions;
 mod store;
-mod transport;
 mod watcher;
 
 pub use checkup::checkup;

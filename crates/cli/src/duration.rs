@@ -57,6 +57,11 @@ fn read(text: &str) -> Result<Option<u64>, String> {
         _ if unit.starts_with('.') => {
             return Err("must be a whole number: 1500ms instead of 1.5s".into());
         }
+        "d" => {
+            let hours = number.parse::<u64>().ok().and_then(|days| days.checked_mul(24));
+            let hours = hours.map_or("24h for 1d".into(), |hours| format!("{hours}h"));
+            return Err(format!("days are no unit: write {hours} (ms, s, m or h)"));
+        }
         _ => return Err("must end with one unit: ms, s, m or h".into()),
     };
     Ok(number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)))
@@ -121,7 +126,9 @@ mod tests {
             ("1h30m", "one unit"),
             ("30 s", "one unit"),
             ("30S", "one unit"),
-            ("5d", "one unit"),
+            ("5d", "days are no unit: write 120h"),
+            ("99999999999999999999d", "days are no unit: write 24h for 1d"),
+            ("1w", "one unit"),
             ("s", "begin with a whole number"),
             (" 5s", "begin with a whole number"),
             ("+5s", "begin with a whole number"),

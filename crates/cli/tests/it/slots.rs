@@ -87,6 +87,46 @@ fn a_waiter_learns_that_the_job_ended_elsewhere() {
 }
 
 #[test]
+fn it_waits_for_a_holder_that_is_not_the_job() {
+    let world = World::new();
+    let mut other = world.start(&["run", "report", "--", "sh", "-c", "echo up; read line"]);
+    assert_eq!(other.line(), "up");
+    for (flags, code) in [(&["--try"][..], 75), (&["--skip"], 0), (&["--wait", "200ms"], 75)] {
+        let output = run(&world, &daily(), flags, &["echo", "mine"]);
+        assert_eq!((output.code, &*output.stdout), (code, ""), "{flags:?}: {output:?}");
+        assert!(output.stderr.contains("held by sh ("), "{flags:?}: {output:?}");
+        let waits = flags[0] == "--wait";
+        assert_eq!(output.stderr.contains("waiting for report, held by"), waits, "{output:?}");
+        assert_eq!(output.stderr.contains("report: not free after "), waits, "{output:?}");
+    }
+
+    let (slot, job) = (daily(), ["report", "--", "echo", "mine"]);
+    for flags in [&[][..], &["--wait", "1m"]] {
+        let mut waiting = world.start(&[&["run", "--once-per", &slot], flags, &job].concat());
+        assert!(waiting.said().contains("waiting for report, held by sh ("), "{flags:?}");
+        if flags.is_empty() {
+            waiting.signal(Signal::TERM);
+            assert_eq!(waiting.code(), 143, "a signal ends the wait");
+            continue;
+        }
+        other.let_go();
+        assert_eq!((waiting.line(), waiting.code()), ("mine".to_owned(), 0));
+    }
+}
+
+#[test]
+fn it_waits_for_the_end_of_an_operators_freeze() {
+    let world = World::new();
+    let frozen = world.run(&["freeze", "report", "--for", "1h", "--reason", "moving house"]);
+    assert_eq!(frozen.code, 0, "{frozen:?}");
+    let waits = ["run", "--once-per", &daily(), "--wait", "1m", "report", "--", "echo", "mine"];
+    let mut waiting = world.start(&waits);
+    assert!(waiting.said().contains("held by an operator's freeze: moving house"));
+    assert_eq!(world.run(&["unfreeze", "report"]).code, 0);
+    assert_eq!((waiting.line(), waiting.code()), ("mine".to_owned(), 0));
+}
+
+#[test]
 fn another_takes_over_from_one_that_is_killed_unless_the_job_runs_at_most_once() {
     let world = World::new();
     let mut dies = start(&world, &[]);
@@ -122,6 +162,7 @@ fn a_wrong_value_is_reported_with_its_flag() {
     for (flags, says) in [
         (&["--once-per", "0s"][..], "--once-per 0s: must be above zero"),
         (&["--once-per", "15"], "did you mean 15s?"),
+        (&["--once-per", "1d"], "--once-per 1d: days are no unit: write 24h"),
         (&["--once-per", "8785h"], "too long"),
         (&["--once-per", "0 0 30 2 *"], "--once-per: fires less than once in 366 days"),
         (&["--once-per", "every day"], "--once-per: every day is no cron expression"),

@@ -161,7 +161,8 @@ impl Once {
     ///
     /// # Errors
     /// - As [`crate::Mutex::lock`]: nothing was run.
-    /// - `Busy`, `TimedOut`: somebody who knows of no slots holds the lock. Nothing was run.
+    /// - `Busy` without a wait, `TimedOut` after it: another kind of holder has the lock, such as a
+    ///   mutex or an operator's freeze. Nothing was run.
     /// - `Refused`: the clocks of two machines differ by more than the maximum skew. Nothing was
     ///   run.
     /// - `Lost`: the lease was lost, and the job was dropped. What it had done until then is done.
@@ -206,8 +207,9 @@ impl Once {
     /// Dropping the future leaves the slot to others.
     pub async fn begin(&self) -> Result<Begun, LockError> {
         let shared = self.shared();
+        let since = shared.clock.now();
         let wait = self.options.lock.waiting.limit;
-        let limit = wait.map_or(Moment::NEVER, |wait| shared.clock.now().after(wait));
+        let limit = wait.map_or(Moment::NEVER, |wait| since.after(wait));
         let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
         let mut misses = 0;
         loop {
@@ -225,7 +227,10 @@ impl Once {
             let pause = match self.verdict(&snapshot, span)? {
                 Verdict::Ran(taken) => return Ok(Begun::AlreadyRan(taken)),
                 Verdict::Running(taken) if is_over => return Ok(Begun::RunningElsewhere(taken)),
-                Verdict::Other if is_over => return Err(busy),
+                Verdict::Other if is_over => {
+                    let waits = wait.is_some_and(|wait| !wait.is_zero());
+                    return Err(if waits { self.timed_out(&busy, since) } else { busy });
+                }
                 Verdict::Free if misses >= MAX_MISSES => return Err(busy),
                 Verdict::Free => {
                     misses += 1;
@@ -236,6 +241,18 @@ impl Once {
             };
             shared.clock.sleep_until(shared.clock.now().after(pause)).await;
         }
+    }
+
+    /// Returns the error for a wait since `since` that ended while another kind of holder had the
+    /// lock.
+    fn timed_out(&self, busy: &LockError, since: Moment) -> LockError {
+        let holder = match busy.kind() {
+            ErrorKind::Busy { holder } => holder.clone(),
+            _ => None,
+        };
+        let waited = since.until(self.shared().clock.now());
+        let kind = ErrorKind::TimedOut { waited, holder };
+        self.shared().error(kind, busy.certainty()).with_name(&self.name)
     }
 
     /// Reads what a look at the lock means for a start in this slot.

@@ -377,9 +377,26 @@ async fn a_fleet_runs_the_job_exactly_once_in_every_slot() {
 async fn a_lock_of_another_kind_is_in_the_way_and_is_no_slot() {
     let (engine, clock) = engine();
     let client = machine(&engine, &clock, 1);
-    let _held = client.mutex("report").expect("good").lock().await.expect("free");
+    let held = client.mutex("report").expect("good").lock().await.expect("free");
     let error = once(&client, at_once(at(&clock, 0))).begin().await.expect_err("held");
-    assert!(error.is_contended(), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Busy { holder: Some(_) }), "{error}");
+
+    let wait = |wait| {
+        let job = once(&client, at(&clock, 0).with_lock(LockOptions::default().with_wait(wait)));
+        tokio::spawn(async move { job.begin().await })
+    };
+    let timed_out = drive(&clock, wait(5 * S)).await.expect("no panic").expect_err("held");
+    let ErrorKind::TimedOut { waited, holder: Some(_) } = timed_out.kind() else {
+        panic!("{timed_out}")
+    };
+    assert!((5 * S..7 * S).contains(waited), "{timed_out}");
+
+    let waiting = wait(60 * S);
+    pass(&clock, 20 * S).await;
+    assert!(!waiting.is_finished());
+    held.release().await;
+    let begun = drive(&clock, waiting).await.expect("no panic").expect("free");
+    assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
 }
 
 #[tokio::test]

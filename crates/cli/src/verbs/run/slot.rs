@@ -10,8 +10,8 @@ use holdline::{
     Begun, ErrorKind, HolderFields, LockError, LockOptions, LostReason, Once, OnceOptions, OnceRun,
     Slot, Taken,
 };
-use holdline_core::Escaped;
 use holdline_core::snapshot::coarse;
+use holdline_core::{Escaped, HolderSummary};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -122,18 +122,41 @@ impl Run<'_> {
         self.end_in_slot(*run, ended, since, report).await
     }
 
-    /// Acquires the slot; waits for a job that runs elsewhere as long as the flags allow.
+    /// Acquires the slot; waits for a job that runs elsewhere, and for any other holder of the
+    /// name, as long as the flags allow.
     async fn begin(&self, slot: &str, once: &Once) -> Result<Begun, Failure> {
         let arguments = self.arguments;
-        let begun = once.begin().await.map_err(failure)?;
-        let (Begun::RunningElsewhere(taken), false) = (&begun, arguments.only_tries()) else {
-            return Ok(begun);
+        let begun = once.begin().await;
+        let line = match &begun {
+            _ if arguments.only_tries() => None,
+            Ok(Begun::RunningElsewhere(taken)) => {
+                Some(format!("waiting for {}: the job runs elsewhere: {}", once.name(), who(taken)))
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Busy { holder: Some(holder) } => {
+                    let holder = HolderSummary::clone(holder);
+                    let holder = self.session.resolve_holder(once.name(), holder).await;
+                    Some(format!("waiting for {}, held by {holder}", once.name()))
+                }
+                ErrorKind::Busy { holder: None } => Some(format!("waiting for {}", once.name())),
+                _ => None,
+            },
+            Ok(_) => None,
         };
-        let (name, who) = (once.name(), who(taken));
-        self.console.info(&format!("waiting for {name}: the job runs elsewhere: {who}"));
-        let wait =
-            arguments.wait.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
-        self.once(slot, wait)?.begin().await.map_err(failure)
+        let begun = match line {
+            None => begun,
+            Some(line) => {
+                self.console.info(&line);
+                let wait = arguments.wait.wait;
+                let wait = wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
+                self.once(slot, wait)?.begin().await
+            }
+        };
+        match begun {
+            Err(error) if matches!(error.kind(), ErrorKind::Invalid { .. }) => Err(failure(error)),
+            Err(error) => Err(self.session.failure(error).await),
+            Ok(begun) => Ok(begun),
+        }
     }
 
     fn once(&self, slot: &str, wait: Duration) -> Result<Once, Failure> {

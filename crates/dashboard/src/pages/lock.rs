@@ -317,29 +317,43 @@ fn past(history: &History, name: &LockName, holds: &[&Hold]) -> Markup {
             }
         }
         h2 { "Tokens" }
+        (tokens(holds, now))
+    }
+}
+
+/// Lists the holds, with who held the lock and why.
+fn tokens(holds: &[&Hold], now: SystemTime) -> Markup {
+    html! {
         div #lock-tokens.scroll tabindex="0" role="region" aria-label="Tokens" {
             table {
                 thead {
                     tr {
                         th.number scope="col" { "Token" }
                         th scope="col" { "Holder" }
+                        th.number scope="col" { "Pid" }
+                        th scope="col" { "User" }
                         th scope="col" { "From" }
                         th.number scope="col" { "For" }
                         th.number scope="col" { "Slack" }
                         th scope="col" { "End" }
+                        th scope="col" { "Reason" }
                     }
                 }
                 tbody {
                     @for hold in holds.iter().take(MOST) {
+                        @let fields = hold.holder.metadata.fields();
                         tr {
                             th.number scope="row" {
                                 @if let Some(token) = hold.holder.token { (token) } @else { "–" }
                             }
                             td { (Text(&who(&hold.holder))) }
+                            td.number { @if let Some(pid) = fields.pid { (pid) } @else { "–" } }
+                            td { (or_dash(&fields.user)) }
                             td { (moment(hold.from)) }
                             td.number { (short(hold.lasted(now))) }
                             td.number { (duration(hold.slack)) }
                             td class=[hold.is_lost().then_some("bad")] { (end(hold)) }
+                            td.prose { (or_dash(&fields.reason)) }
                         }
                     }
                 }

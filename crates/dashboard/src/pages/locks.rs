@@ -251,6 +251,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
         (head("name", "Name"))
         th scope="col" { "State" }
         (head("program", "Program"))
+        th scope="col" { "Reason" }
         (head("host", "Host"))
         th.number scope="col" { "Pid" }
         (head("user", "User"))
@@ -259,7 +260,6 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
         (head("slack", "Slack"))
         (head("token", "Token"))
         (head("waiters", "Waiters"))
-        th scope="col" { "Reason" }
     }
 }
 
@@ -277,6 +277,12 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
             td {
                 (or_dash(&fields.program))
                 @if lock.holder_count > 1 { " and " (lock.holder_count - 1) " more" }
+            }
+            td {
+                @match &lock.freeze {
+                    Some(freeze) => (or_dash(&freeze.reason)),
+                    None => (or_dash(&fields.reason)),
+                }
             }
             td { (or_dash(&fields.host)) }
             td.number { @if let Some(pid) = fields.pid { (pid) } @else { "–" } }
@@ -302,12 +308,6 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
             }
             td.number {
                 @if lock.queue_length > 0 { strong { (lock.queue_length) } } @else { "0" }
-            }
-            td {
-                @match &lock.freeze {
-                    Some(freeze) => (or_dash(&freeze.reason)),
-                    None => (or_dash(&fields.reason)),
-                }
             }
         }
     }

@@ -7,12 +7,15 @@ use crate::ground::{DEADLINE, Ground};
 #[tokio::test]
 async fn a_hold_that_is_over_stays_in_the_history() {
     let ground = Ground::start().await;
-    let guard = ground.client.mutex("job").expect("a name").lock().await.expect("free");
+    let options = holdline::LockOptions::default().with_reason("nightly report");
+    let lock = ground.client.mutex_with("job", &options).expect("a name");
+    let guard = lock.lock().await.expect("free");
     ground.until("/dashboard/lock?name=job", "<td>held</td>").await;
     let token = guard.fencing_token();
     guard.release().await;
     let lock = ground.until("/dashboard/lock?name=job", "<td>released</td>").await.body;
     assert!(lock.contains("Free: nobody holds"), "{lock}");
+    assert!(lock.contains("<td class=\"prose\">nightly report</td>"), "why it was held: {lock}");
     assert!(lock.contains("How long it was held") && lock.contains("<svg"), "{lock}");
     assert!(lock.contains(&format!("scope=\"row\">{token}</th>")), "the token: {lock}");
     let timeline = ground.get("/dashboard/timeline").await.body;

@@ -46,7 +46,7 @@ class Busy(LockError):
 
     @property
     def holder(self) -> dict[str, Any] | None:
-        """What the holder reports about itself, where the engine knows it."""
+        """Who holds the name, where the engine knows it; docs/python.md, Errors, lists the keys."""
         holder: dict[str, Any] | None = self.details.get("holder")
         return holder
 

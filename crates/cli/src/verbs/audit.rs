@@ -75,6 +75,8 @@ pub(crate) async fn run(arguments: &AuditArgs, session: &Session, console: &Cons
         }
     } else if !page.entries.is_empty() {
         console.data(&table(entries(), console))?;
+    } else {
+        console.info("no action of an operator is recorded here");
     }
     if page.before.is_some() {
         console.info(&format!("older records are not shown: only the newest {}", request.limit));

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::contract::RenewReply;
 use crate::error::{Certainty, ErrorKind, LockError, LostReason};
 use crate::lease::Hold;
+use crate::lease_id::LeaseId;
 use crate::metadata::Metadata;
 
 /// The format that is written. No other is read.
@@ -18,6 +19,9 @@ const FORMAT: u8 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     v: u8,
+    /// The lease id, if the store's key does not contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_id: Option<LeaseId>,
     /// The hold of the first request: a repeated request must name the same.
     pub asked: Hold,
     /// The hold that the last renewal gave.
@@ -32,7 +36,8 @@ pub struct Record {
 impl Record {
     /// Makes the record of a new contender.
     pub fn new(hold: Hold, metadata: &Metadata) -> Record {
-        Record { v: FORMAT, asked: hold, hold, revoked: None, holder: metadata.clone() }
+        let holder = metadata.clone();
+        Record { v: FORMAT, lease_id: None, asked: hold, hold, revoked: None, holder }
     }
 
     /// Encodes the record.
@@ -89,6 +94,8 @@ mod tests {
         let mut record =
             Record::new(Hold::Leased(Duration::from_millis(1_500)), &Metadata::default());
         record.revoked = Some("\"why\"".into());
+        assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record.clone()));
+        record.lease_id = Some(LeaseId::from_bytes([7; 16]));
         assert_eq!(Record::from_bytes(&record.to_bytes()), Some(record.clone()));
         let newer = String::from_utf8(record.to_bytes()).expect("text").replace(":1,", ":2,");
         for bytes in ["", "{}", "text", &newer] {

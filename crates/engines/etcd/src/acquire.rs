@@ -1,5 +1,6 @@
 //! Acquiring: a fresh request, a repeated request, and the answers for each state of the queue.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
@@ -10,16 +11,17 @@ use holdline_core::{
 };
 use tokio::join;
 
-use crate::error::{ENGINE, RequestError, not_applied, protocol, unavailable};
+use crate::error::{ENGINE, RequestError, protocol, unavailable};
 use crate::held::Held;
+use crate::keys::KeyEnd;
 use crate::ops::{
-    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, nested, none_since,
-    put,
+    Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, made_at, nested,
+    none_since, put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Queue, record};
 use crate::sessions::SessionKey;
-use crate::store::{self, Store, described, record, token};
+use crate::store::{self, Store, described, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
 const ATTEMPTS: usize = 8;
@@ -70,7 +72,9 @@ impl Store {
     /// it holds the name, and it stays the holder for as long as it exists, because new keys are
     /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
     /// holder. So the lease must be known to last, which the leader has confirmed before, and no
-    /// other process may have the lease id: that one could have released it.
+    /// other process may have the lease id: that one could have released it. And the key must be
+    /// the one that was made for this request, which its create revision shows: a member that lags
+    /// may show the same key from when another request had it.
     async fn claim(
         &self,
         request: &AcquireRequest,
@@ -90,9 +94,9 @@ impl Store {
         let first = RangeRequest { keys_only: true, serializable, ..first };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
+        let queue = queue::read_keys(&self.layout, name, reply.kvs, Some((id, &held.key)))?;
         let Some((entry, None)) = queue.find(id) else { return Ok(None) };
-        if entry.mode() != request.mode {
+        if entry.mode() != request.mode || entry.kv.create_revision != held.created {
             return Ok(None);
         }
         self.learn(name, id, &queue, revision)?;
@@ -118,14 +122,18 @@ impl Store {
         let mut answers = self.read(parts).await?;
         let marks = store::marks(&answers.keys()?);
         let first = answers.keys()?;
-        let queue = queue::read_keys(&self.layout, name, answers.keys()?)?;
+        let own = held.as_ref().map(|held| (id, held.key.as_slice()));
+        let queue = queue::read_keys(&self.layout, name, answers.keys()?, own)?;
         let own = if held.is_some() { answers.keys()?.pop() } else { None };
-        let (Some(held), Some(own)) = (held, own) else {
+        let own = own.map(|kv| Ok::<_, LockError>((record(&kv.value)?, kv))).transpose()?;
+        // The key of another lease id is as good as none.
+        let own = own.filter(|(record, _)| record.lease_id.is_none_or(|other| other == id));
+        let (Some(held), Some((record, own))) = (held, own) else {
             self.held.forget(name, id);
             marks.check(ENGINE)?;
             return Ok(request.known.then_some(AcquireReply::Unknown));
         };
-        let asked = record(&own.value)?.asked;
+        let asked = record.asked;
         let mode = queue.find(id).map(|(entry, _)| entry.mode());
         if (mode, asked) != (Some(request.mode), request.hold) {
             let message = "was asked before with another mode or lease; draw a new lease id";
@@ -133,44 +141,63 @@ impl Store {
         }
         self.held.update(name, id, |held| held.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
-        match self.left(&held.session, since).await? {
+        let session = self.session_at(request.client, (name, id), &held, &own, record.hold).await;
+        match self.left(&session, since).await? {
             Some(left) => self.reply_for(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),
         }
     }
 
+    /// Makes the key. If an earlier request under this lease id had no reply, it is the same key as
+    /// long as the session is (H3 of [`crate::held`]).
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
             let session = self.sessions.obtain(key).await?;
-            let own = self.layout.contender(name, id, request.mode, session.lease);
+            let earlier = self.held.find(name, id);
+            let was_in_flight = earlier.as_ref().is_some_and(|held| held.in_flight);
+            let number = match (key, earlier.and_then(|held| held.number)) {
+                (SessionKey::Lease(..), _) => None,
+                (_, Some((number, of))) if Arc::ptr_eq(&of, &session) => Some(number),
+                _ => Some(session.take_number(name)),
+            };
+            let end = number.map_or(KeyEnd::LeaseId(id), KeyEnd::Number);
+            let own = self.layout.contender(name, end, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
+            held.number = number.map(|number| (number, session.clone()));
+            held.in_flight = true;
             (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
+            let answered = || self.held.update(name, id, |held| held.in_flight = was_in_flight);
             match (entered, kept) {
                 (Err(RequestError::LeaseGone), _) => {
                     // The request was refused, so no key exists. The next attempt uses a new lease.
-                    self.held.forget(name, id);
+                    self.held.forget_for_good(name, id);
                     session.end();
                 }
                 (Err(failure), _) => {
                     let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
+                        answered();
                         self.held.forget(name, id);
                     }
                     return Err(error);
                 }
                 (Ok(Entered::Refused(reply)), _) => {
+                    answered();
                     self.held.forget(name, id);
                     return Ok(reply);
                 }
                 (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
                 // The time that the session is known to have left is still valid.
-                (Ok(entered), _) => return self.entered(request, entered, since).await,
+                (Ok(entered), _) => {
+                    answered();
+                    return self.entered(request, entered, since).await;
+                }
             }
         }
         Err(unavailable("the session ends again and again", Certainty::NotApplied))
@@ -195,26 +222,27 @@ impl Store {
                 let token = holdline_core::FencingToken::new(number)
                     .map_err(|_| protocol(format!("the revision {revision} is no token")))?;
                 self.held.update(name, id, |held| {
-                    (held.token, held.written, held.read_at) = (Some(token), revision, revision);
+                    (held.token, held.created) = (Some(token), revision);
+                    (held.written, held.read_at) = (revision, revision);
                 });
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
             Entered::There { queue, first, revision } => {
                 let limit = self.capabilities.max_waiters;
                 if queue.find(id).is_some_and(|(_, waits)| waits.is_some_and(|at| at >= limit)) {
-                    self.take_back(&request.name, id, held.key).await?;
-                    return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
+                    let certainty = self.take_back(name, id, held.key, revision).await;
+                    let kind = ErrorKind::TooManyWaiters { limit };
+                    return Err(LockError::new(ENGINE, kind, certainty));
                 }
                 self.learn(&request.name, id, &queue, revision)?;
-                let reply = self.reply_for(request, &queue, first, left);
-                if reply
-                    .as_ref()
-                    .is_err_and(|error| matches!(error.kind(), ErrorKind::Foreign { .. }))
-                {
-                    // The first key of the queue is foreign, which only its value has shown.
-                    self.take_back(&request.name, id, held.key).await?;
+                match self.reply_for(request, &queue, first, left) {
+                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
+                        // The first key of the queue is foreign, which only its value has shown.
+                        let certainty = self.take_back(name, id, held.key, revision).await;
+                        Err(error.with_certainty(certainty))
+                    }
+                    reply => reply,
                 }
-                reply
             }
             Entered::Repeated => match self.ask_again(request, Some(held)).await? {
                 Some(reply) => Ok(reply),
@@ -259,8 +287,10 @@ impl Store {
         lease: i64,
     ) -> Result<Entered, RequestError> {
         let name = &request.name;
-        let value = Record::new(request.hold, &request.metadata).to_bytes();
-        let put = put(own.to_vec(), value, lease);
+        let mut record = Record::new(request.hold, &request.metadata);
+        let is_numbered = !matches!(request.hold, Hold::Detached(_));
+        record.lease_id = is_numbered.then_some(request.lease_id);
+        let put = put(own.to_vec(), record.to_bytes(), lease);
         let free =
             vec![empty(self.layout.queue(name)), empty(self.layout.marks(name, request.lease_id))];
         if !self.busy.is_busy(name) {
@@ -347,25 +377,40 @@ impl Store {
     ) -> Result<Entered, RequestError> {
         answers.done()?;
         let revision = answers.revision;
-        match queue::read_keys(&self.layout, &request.name, answers.keys()?) {
+        let own_key = Some((request.lease_id, own));
+        match queue::read_keys(&self.layout, &request.name, answers.keys()?, own_key) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
-                self.take_back(&request.name, request.lease_id, own.to_vec()).await?;
-                Err(RequestError::Error(foreign))
+                let (name, id) = (&request.name, request.lease_id);
+                let certainty = self.take_back(name, id, own.to_vec(), revision).await;
+                Err(RequestError::Error(foreign.with_certainty(certainty)))
             }
         }
     }
 
-    /// Deletes a key that must not stay.
-    async fn take_back(&self, name: &LockName, id: LeaseId, key: Vec<u8>) -> Result<(), LockError> {
-        let done = self.read(vec![delete(key)]).await;
-        // The key may still exist, whatever certainty this failure has.
-        done.map_err(|failure| {
-            let message = format!("a key could not be deleted again: {}", failure.into_error());
-            unavailable(message, Certainty::Unknown)
-        })?;
-        self.held.forget(name, id);
-        Ok(())
+    /// Deletes a key that must not stay, and that was made at this revision: a deletion that is
+    /// late must not delete what is made later. Returns whether the key may still exist; then the
+    /// request must not be repeated, since the deletion may follow.
+    async fn take_back(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        key: Vec<u8>,
+        revision: i64,
+    ) -> Certainty {
+        let compare = vec![made_at(key.clone(), revision)];
+        let txn = TxnRequest { compare, success: vec![delete(key)], failure: Vec::new() };
+        match self.txn(txn).await {
+            Ok(_) => {
+                self.held.forget(name, id);
+                Certainty::NotApplied
+            }
+            Err(failure) => {
+                let error = failure.into_error();
+                tracing::debug!(%error, "a key could not be deleted again");
+                Certainty::Unknown
+            }
+        }
     }
 
     /// Returns why the key was not put; `None` if it may be tried again.
@@ -379,7 +424,7 @@ impl Store {
         }
         store::marks(&answers.keys()?).check(ENGINE)?;
         let first = queue::read(&self.layout, &request.name, answers.keys()?)?;
-        let queue = queue::read_keys(&self.layout, &request.name, answers.keys()?)?;
+        let queue = queue::read_keys(&self.layout, &request.name, answers.keys()?, None)?;
         let Some(holder) = first.holders().first() else { return Ok(None) };
         queue.check_mode(ENGINE, request.mode)?;
         if request.queue || queue.admits(request.mode) {

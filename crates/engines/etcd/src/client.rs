@@ -22,6 +22,7 @@ use futures_core::Stream;
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::url::Server;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -39,11 +40,12 @@ use crate::proto::{
     LeaseResponse, MembersResponse, RangeRequest, RangeResponse, Request as Part, StatusResponse,
     TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
+use crate::transport;
 
 /// The interval of pings on a connection with open streams. Servers close a connection if pings
 /// come more often than every 5 s, or while no stream is open.
 const PING_EVERY: Duration = Duration::from_secs(6);
-/// The timeout of a ping, and the idle time before the kernel sends a keepalive probe.
+/// The timeout of a ping.
 const PROBE: Duration = Duration::from_secs(3);
 /// How long a dial waits for one member before it also tries the next.
 const STAGGER: Duration = Duration::from_millis(150);
@@ -65,7 +67,7 @@ type Dialing = Shared<oneshot::Receiver<Result<Connection, LockError>>>;
 pub(crate) struct Client(Arc<Inner>);
 
 struct Inner {
-    members: Vec<(String, Endpoint)>,
+    members: Vec<(Server, Endpoint)>,
     user: Option<(String, String)>,
     connect_timeout: Duration,
     deadline: Duration,
@@ -103,14 +105,12 @@ impl Client {
             };
             let mut endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
                 .map_err(bad)?
-                .tcp_nodelay(true)
-                .tcp_keepalive(Some(PROBE))
                 .http2_keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PROBE);
             if let Some(tls) = &tls {
                 endpoint = endpoint.tls_config(tls.clone()).map_err(bad)?;
             }
-            members.push((member.to_string(), endpoint));
+            members.push((member.clone(), endpoint));
         }
         Ok(Client(Arc::new(Inner {
             members,
@@ -424,8 +424,9 @@ impl Client {
     /// leader.
     async fn connect(&self, place: usize) -> Result<Connection, RequestError> {
         let cannot = |why: String| RequestError::Elsewhere(unavailable(why, Certainty::NotApplied));
-        let channel =
-            self.0.members[place].1.connect().await.map_err(|error| cannot(deepest(&error)))?;
+        let (member, endpoint) = &self.0.members[place];
+        let connected = transport::connect(endpoint, member).await;
+        let channel = connected.map_err(|error| cannot(deepest(&error)))?;
         let mut connection = Connection { number: 0, channel, token: None };
         let Some((name, password)) = self.0.user.clone() else {
             return ask_status(&connection).await.map(|()| connection);

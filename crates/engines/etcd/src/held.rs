@@ -1,9 +1,15 @@
 //! What this engine knows about the lease ids that it was asked for.
 //!
 //! - H1: a lease id is recorded before its request is sent, so that a release finds its key.
-//! - H2: it is forgotten when the store has answered that it has no key for it.
+//! - H2: it is forgotten when the store has answered that it has no key for it, and the number in
+//!   its key is free again.
+//! - H3: but not while a request without a reply may still make the key. A repeated request must
+//!   use the same key: the late one is refused where that exists, and would make a second key, which
+//!   nobody deletes, where another was used. Such an entry stays until a release has put the mark
+//!   that bars the key, or until its session ends.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
@@ -18,7 +24,14 @@ const SWEEP: usize = 1_024;
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) key: Vec<u8>,
+    /// The number in the key, and the session that it is of.
+    pub(crate) number: Option<(u32, Arc<Session>)>,
     pub(crate) session: Arc<Session>,
+    /// The revision that made the key; 0 if it is not known. The same key with another one belongs
+    /// to another lease id.
+    pub(crate) created: i64,
+    /// A request without a reply may still make the key (H3).
+    pub(crate) in_flight: bool,
     /// The token, once the name is known to be held. It stays held for as long as the key exists.
     pub(crate) token: Option<FencingToken>,
     /// The hold of the first request, if known.
@@ -40,7 +53,10 @@ impl Held {
     pub(crate) fn new(key: Vec<u8>, session: Arc<Session>) -> Held {
         Held {
             key,
+            number: None,
             session,
+            created: 0,
+            in_flight: false,
             token: None,
             asked: None,
             terms: None,
@@ -48,6 +64,11 @@ impl Held {
             blockers: Vec::new(),
             read_at: 0,
         }
+    }
+
+    /// Returns whether the key that was made at this revision may be its own.
+    pub(crate) fn may_be_made_at(&self, revision: i64) -> bool {
+        self.created == 0 || self.created == revision
     }
 
     /// Returns the key that excludes it for as long as the key exists. `None` if the deletion of
@@ -67,10 +88,16 @@ impl HeldIds {
 
     pub(crate) fn note(&self, name: &LockName, id: LeaseId, held: Held, now: Moment) {
         let mut known = self.0.lock();
-        if known.len() >= SWEEP && known.len().is_power_of_two() {
-            known.retain(|_, held| !held.session.left(now).is_zero());
-        }
+        sweep(&mut known, now);
         known.insert((id, name.clone()), held);
+    }
+
+    /// Records a lease id that another process asked for, unless a request of this engine has
+    /// recorded it meanwhile; returns what is recorded.
+    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, held: Held, now: Moment) -> Held {
+        let mut known = self.0.lock();
+        sweep(&mut known, now);
+        known.entry((id, name.clone())).or_insert(held).clone()
     }
 
     /// Changes what is known, if the id is known.
@@ -80,7 +107,60 @@ impl HeldIds {
         }
     }
 
+    /// Forgets a lease id for which the store has no key, unless a request may still make it (H3).
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
-        self.0.lock().remove(&(id, name.clone()));
+        self.remove(name, id, |held| !held.in_flight);
+    }
+
+    /// Forgets a lease id whose key cannot be made any more: a mark bars it, or its lease is gone.
+    pub(crate) fn forget_for_good(&self, name: &LockName, id: LeaseId) {
+        self.remove(name, id, |_| true);
+    }
+
+    fn remove(&self, name: &LockName, id: LeaseId, wanted: impl FnOnce(&Held) -> bool) {
+        let mut known = self.0.lock();
+        let Entry::Occupied(entry) = known.entry((id, name.clone())) else { return };
+        if wanted(entry.get())
+            && let Some((number, session)) = entry.remove().number
+        {
+            session.free_number(name, number);
+        }
+    }
+}
+
+/// Drops the lease ids whose session has expired, if there are many.
+fn sweep(known: &mut HashMap<(LeaseId, LockName), Held>, now: Moment) {
+    if known.len() >= SWEEP && known.len().is_power_of_two() {
+        known.retain(|_, held| !held.session.left(now).is_zero());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_id_keeps_its_key_while_a_request_may_make_it() {
+        let (ids, name) = (HeldIds::default(), LockName::new("a").expect("a name"));
+        let (one, other) = (LeaseId::from_bytes([1; 16]), LeaseId::from_bytes([2; 16]));
+        let session = Arc::new(Session::found(7, Duration::from_secs(1)));
+        let note = |id, in_flight| {
+            let number = session.take_number(&name);
+            let mut held = Held::new(vec![], session.clone());
+            (held.number, held.in_flight) = (Some((number, session.clone())), in_flight);
+            ids.note(&name, id, held, Moment::ORIGIN);
+            number
+        };
+        assert_eq!(note(one, true), 0);
+        ids.forget(&name, one);
+        assert!(ids.find(&name, one).is_some(), "the repeated request finds its key");
+        assert_eq!(note(other, false), 1, "the key is used by nobody else");
+        ids.forget(&name, other);
+        assert_eq!(session.take_number(&name), 1);
+        ids.forget_for_good(&name, one);
+        assert!(ids.find(&name, one).is_none());
+        assert_eq!(session.take_number(&name), 0);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! | key | value | meaning |
 //! |---|---|---|
-//! | `<prefix><name>/<lease>-<lease id>` | record | an exclusive contender |
-//! | `<prefix><name>/r-<lease>-<lease id>` | record | a shared contender |
-//! | `<prefix><name>/p<of>-<count>-<lease>-<lease id>` | record | a contender for permits |
+//! | `<prefix><name>/<lease>.<number>` | record | an exclusive contender |
+//! | `<prefix><name>/<lease>-<lease id>` | record | the same, with a detached lease |
+//! | `<prefix><name>/r-…` | record | a shared contender, with one of these two ends |
+//! | `<prefix><name>/p<of>-<count>-…` | record | a contender for permits, with one of these two ends |
 //! | `<prefix><name>/<lease>` | empty | a contender of Go's `concurrency` or of `etcdctl lock` |
 //! | `<prefix>/<name>/<lease id>/gone` | empty | a lease id that was given up |
 //! | `<prefix>/<name>/<lease id>/revoked` | reason | a grant that an operator took away |
@@ -13,6 +14,11 @@
 //! empty name, which is the range of the marks, is no lock name. Only the create revision of a key
 //! decides its position in the queue. Hexadecimal digits sort before `p` and `r`, so a transaction
 //! can select the keys of one mode by a range.
+//!
+//! A deleted key stays in the server's index until the next compaction, and each range over the
+//! queue passes it. So a session uses its keys again: the number is the smallest that the session
+//! does not use for this name. Then the record contains the lease id. Any process may repeat the
+//! request for a detached lease, so its key is made of its lease id.
 
 use std::fmt::Write;
 
@@ -27,11 +33,19 @@ pub(crate) struct Layout {
 /// A range of keys: from the first up to the second, exclusive.
 pub(crate) type Span = (Vec<u8>, Vec<u8>);
 
+/// The end of a key, which the other keys of its etcd lease do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyEnd {
+    /// A number, which is used again when the key was deleted.
+    Number(u32),
+    LeaseId(LeaseId),
+}
+
 /// A contender, as far as its key shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedKey {
-    /// A contender of Holdline.
-    Ours { lease_id: LeaseId, mode: Mode },
+    /// A contender of Holdline. The lease id is `None` if only the record contains it.
+    Ours { lease_id: Option<LeaseId>, mode: Mode },
     /// A Go mutex, on this etcd lease.
     Go { lease: i64 },
 }
@@ -74,7 +88,7 @@ impl Layout {
     pub(crate) fn contender(
         &self,
         name: &LockName,
-        lease_id: LeaseId,
+        end: KeyEnd,
         mode: Mode,
         lease: i64,
     ) -> Vec<u8> {
@@ -83,7 +97,12 @@ impl Layout {
             Mode::Shared => "r-".to_owned(),
             Mode::Permits { count, of } => format!("p{of}-{count}-"),
         };
-        format!("{}{head}{lease:x}-{}", self.stem(name), lease_id.to_hex()).into_bytes()
+        let stem = self.stem(name);
+        let key = match end {
+            KeyEnd::Number(number) => format!("{stem}{head}{lease:x}.{number}"),
+            KeyEnd::LeaseId(lease_id) => format!("{stem}{head}{lease:x}-{}", lease_id.to_hex()),
+        };
+        key.into_bytes()
     }
 
     /// Returns the range of the marks about a lease id.
@@ -141,17 +160,22 @@ fn parse_suffix(text: &str) -> Option<ParsedKey> {
         let mode = Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?;
         return Some(ParsedKey::Ours { lease_id: ours(rest)?, mode });
     }
-    match text.split_once('-') {
-        Some(_) => Some(ParsedKey::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
-        None => Some(ParsedKey::Go { lease: lease_of(text)? }),
+    match text.contains(['-', '.']) {
+        true => Some(ParsedKey::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
+        false => Some(ParsedKey::Go { lease: lease_of(text)? }),
     }
 }
 
-/// `<lease>-<lease id>`.
-fn ours(text: &str) -> Option<LeaseId> {
-    let (lease, lease_id) = text.split_once('-')?;
+/// `<lease>-<lease id>` or `<lease>.<number>`.
+fn ours(text: &str) -> Option<Option<LeaseId>> {
+    if let Some((lease, lease_id)) = text.split_once('-') {
+        lease_of(lease)?;
+        return Some(Some(lease_id.parse().ok()?));
+    }
+    let (lease, number) = text.split_once('.')?;
     lease_of(lease)?;
-    lease_id.parse().ok()
+    let is_plain = number.bytes().all(|byte| byte.is_ascii_digit());
+    number.parse::<u32>().ok().filter(|_| is_plain).map(|_| None)
 }
 
 fn lease_of(digits: &str) -> Option<i64> {
@@ -204,6 +228,7 @@ mod tests {
     }
 
     const ID: LeaseId = LeaseId::from_bytes([0xab; 16]);
+    const OWN: KeyEnd = KeyEnd::LeaseId(ID);
 
     #[test]
     fn a_key_contains_its_contender_and_its_name() {
@@ -211,15 +236,20 @@ mod tests {
         let modes = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, of: 12 }];
         for text in ["a", "a/b", "%2F", "\u{202e}a", "é🔒", "..", "a b"] {
             for mode in modes {
-                let key = layout.contender(&name(text), ID, mode, 0x694d);
-                let parsed = layout.parse_key(&name(text), &key);
-                assert_eq!(parsed, Some(ParsedKey::Ours { lease_id: ID, mode }), "{text}");
-                assert_eq!(layout.name_of(&key), Some(name(text)));
+                for (end, lease_id) in [(OWN, Some(ID)), (KeyEnd::Number(7), None)] {
+                    let key = layout.contender(&name(text), end, mode, 0x694d);
+                    let parsed = layout.parse_key(&name(text), &key);
+                    assert_eq!(parsed, Some(ParsedKey::Ours { lease_id, mode }), "{text}");
+                    assert_eq!(layout.name_of(&key), Some(name(text)));
+                }
             }
         }
-        let key = layout.contender(&name("a/b"), ID, Mode::Exclusive, 0x694d);
-        let text = String::from_utf8(key).expect("text");
-        assert_eq!(text, format!("holdline/a%2Fb/694d-{}", ID.to_hex()));
+        let key = |end| {
+            let key = layout.contender(&name("a/b"), end, Mode::Exclusive, 0x694d);
+            String::from_utf8(key).expect("text")
+        };
+        assert_eq!(key(OWN), format!("holdline/a%2Fb/694d-{}", ID.to_hex()));
+        assert_eq!(key(KeyEnd::Number(0)), "holdline/a%2Fb/694d.0");
         let go = layout.parse_key(&name("jobs"), b"holdline/jobs/694d7a");
         assert_eq!(go, Some(ParsedKey::Go { lease: 0x0069_4d7a }));
     }
@@ -227,8 +257,8 @@ mod tests {
     #[test]
     fn foreign_keys_are_no_contender() {
         let layout = Layout::new("");
-        for end in ["config", "", "694G", "694D", "r-1", "p3-4-1-x", "p2-0-1-x", "1-2", "-1", "+1"]
-        {
+        let ends = ["config", "", "694G", "694D", "r-1", "p3-4-1-x", "p2-0-1-x", "1-2", "-1", "+1"];
+        for end in ends.into_iter().chain(["1.", ".1", "1.+1", "1.x", "r-1.-1", "1.4294967296"]) {
             let key = format!("jobs/{end}");
             assert_eq!(layout.parse_key(&name("jobs"), key.as_bytes()), None, "{end}");
             assert_eq!(layout.name_of(key.as_bytes()), None, "{end}");
@@ -243,12 +273,12 @@ mod tests {
         let within = |span: &Span, key: &[u8]| span.0.as_slice() <= key && key < span.1.as_slice();
         let queue = layout.queue(&name("a"));
         for other in ["a/b", "a0", "aa", "a%", "A", "a."] {
-            let key = layout.contender(&name(other), ID, Mode::Exclusive, 1);
+            let key = layout.contender(&name(other), OWN, Mode::Exclusive, 1);
             assert!(!within(&queue, &key), "{other}");
         }
         assert!(!within(&queue, &layout.gone(&name("a"), ID)));
         assert!(within(&layout.marks(&name("a"), ID), &layout.revoked(&name("a"), ID)));
-        assert!(within(&layout.names(""), &layout.contender(&name("é"), ID, Mode::Shared, 1)));
+        assert!(within(&layout.names(""), &layout.contender(&name("é"), OWN, Mode::Shared, 1)));
         let all = Layout::new("").names("");
         assert_eq!(all, (vec![0], vec![0]));
     }
@@ -259,9 +289,13 @@ mod tests {
         let semaphore = Mode::Permits { count: 1, of: 5 };
         let others = [Mode::Permits { count: 5, of: 50 }, Mode::Permits { count: 1, of: 4 }];
         let met = |asks: Mode, stands: Mode| {
-            let key = layout.contender(&name("a"), ID, stands, 0xfff);
             let spans = layout.other_kinds(&name("a"), asks);
-            spans.iter().any(|span| span.0 <= key && key < span.1)
+            let met = [OWN, KeyEnd::Number(9)].map(|end| {
+                let key = layout.contender(&name("a"), end, stands, 0xfff);
+                spans.iter().any(|span| span.0 <= key && key < span.1)
+            });
+            assert_eq!(met[0], met[1]);
+            met[0]
         };
         for plain in [Mode::Exclusive, Mode::Shared] {
             assert!(met(semaphore, plain) && met(plain, semaphore), "{plain}");

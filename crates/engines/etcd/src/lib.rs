@@ -33,6 +33,7 @@ mod release;
 mod renew;
 mod sessions;
 mod store;
+mod transport;
 mod watcher;
 
 pub use checkup::checkup;

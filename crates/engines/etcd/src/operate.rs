@@ -49,7 +49,8 @@ impl Store {
             let found = queue.holders().iter().find(|one| one.kv.create_revision == revision);
             let Some(entry) = found else { return Ok(OperationReply::NothingThere) };
             let done = match entry.parsed {
-                ParsedKey::Ours { lease_id, .. } => {
+                ParsedKey::Ours { lease_id: None, .. } => Ok(None),
+                ParsedKey::Ours { lease_id: Some(lease_id), .. } => {
                     self.revoke_ours(name, lease_id, entry, reason, now).await
                 }
                 ParsedKey::Go { .. } if now => self.delete_go(entry).await,

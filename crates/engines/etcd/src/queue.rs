@@ -3,7 +3,7 @@
 //! [`SequencedQueue`] decides which contenders hold the name.
 
 use holdline_core::sequenced_queue::Contender;
-use holdline_core::{LeaseId, LockError, LockName, Mode, SequencedQueue};
+use holdline_core::{LeaseId, LockError, LockName, Mode, Record, SequencedQueue};
 
 use crate::error::foreign;
 use crate::keys::{Layout, ParsedKey};
@@ -15,6 +15,9 @@ pub(crate) struct QueueEntry {
     pub(crate) kv: KeyValue,
     pub(crate) parsed: ParsedKey,
 }
+
+/// A lease id and its key: a read without values does not show whose key it is.
+pub(crate) type OwnKey<'a> = (LeaseId, &'a [u8]);
 
 /// The contenders of a name.
 pub(crate) type Queue = SequencedQueue<QueueEntry>;
@@ -28,43 +31,74 @@ impl Contender for QueueEntry {
     }
 
     fn is(&self, id: LeaseId) -> bool {
-        matches!(self.parsed, ParsedKey::Ours { lease_id, .. } if lease_id == id)
+        matches!(self.parsed, ParsedKey::Ours { lease_id, .. } if lease_id == Some(id))
     }
 }
 
 /// Sorts keys that were read with their values.
 ///
 /// # Errors
-/// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
+/// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex, or a record that this
+/// version cannot read.
 pub(crate) fn read(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
 ) -> Result<Queue, LockError> {
-    sort(layout, name, kvs, true)
+    let mut entries = parsed(layout, name, kvs, true)?;
+    for QueueEntry { kv, parsed } in &mut entries {
+        if let ParsedKey::Ours { lease_id: lease_id @ None, .. } = parsed {
+            *lease_id = Some(lease_id_in(&kv.value)?);
+        }
+    }
+    Ok(Queue::new(entries))
+}
+
+/// Reads the record at a key.
+///
+/// # Errors
+/// `Foreign`: the value is no record.
+pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
+    let found = "a key of the form that Holdline uses has a value that this version cannot read";
+    Record::from_bytes(value).ok_or_else(|| foreign(found))
+}
+
+/// Returns the lease id in a record.
+fn lease_id_in(value: &[u8]) -> Result<LeaseId, LockError> {
+    record(value)?.lease_id.ok_or_else(|| foreign("a record has no lease id"))
 }
 
 /// Sorts keys that were read without their values. From etcd 3.7 on such a read returns no lease:
-/// then the form of the key alone shows that it belongs to a lock.
+/// then the form of the key alone shows that it belongs to a lock. The queue can find `own`, and
+/// detached leases.
 ///
 /// # Errors
-/// As [`read`].
+/// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
 pub(crate) fn read_keys(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
+    own: Option<OwnKey<'_>>,
 ) -> Result<Queue, LockError> {
-    sort(layout, name, kvs, false)
+    let mut entries = parsed(layout, name, kvs, false)?;
+    for QueueEntry { kv, parsed } in &mut entries {
+        if let (ParsedKey::Ours { lease_id, .. }, Some((id, key))) = (parsed, own)
+            && kv.key == key
+        {
+            *lease_id = Some(id);
+        }
+    }
+    Ok(Queue::new(entries))
 }
 
-/// Sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`, possibly
-/// that the server did not return it.
-fn sort(
+/// Parses and sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`,
+/// possibly that the server did not return it.
+fn parsed(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
     leases_are_returned: bool,
-) -> Result<Queue, LockError> {
+) -> Result<Vec<QueueEntry>, LockError> {
     let mut entries = Vec::with_capacity(kvs.len());
     for kv in kvs {
         let is_unknown = kv.lease == 0 && !leases_are_returned;
@@ -84,19 +118,50 @@ fn sort(
     entries.sort_by(|one, other| {
         (one.kv.create_revision, &one.kv.key).cmp(&(other.kv.create_revision, &other.kv.key))
     });
-    Ok(Queue::new(entries))
+    Ok(entries)
 }
 
 #[cfg(test)]
 mod tests {
+    use holdline_core::{Hold, Metadata};
+
     use super::*;
+    use crate::keys::KeyEnd;
+
+    fn end(number: u8) -> KeyEnd {
+        KeyEnd::LeaseId(LeaseId::from_bytes([number; 16]))
+    }
+
+    /// The key that was used before has another lease id in its record.
+    #[test]
+    fn the_record_names_the_contender_of_a_numbered_key() {
+        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let [own, other] = [1, 2].map(|byte| LeaseId::from_bytes([byte; 16]));
+        let key = layout.contender(&name, KeyEnd::Number(0), Mode::Exclusive, 7);
+        let mut record = Record::new(Hold::Live, &Metadata::default());
+        let kv = |record: &Record| KeyValue {
+            key: key.clone(),
+            value: record.to_bytes(),
+            lease: 7,
+            ..KeyValue::default()
+        };
+        assert!(read(&layout, &name, vec![kv(&record)]).is_err(), "no lease id");
+        record.lease_id = Some(other);
+        let queue = read(&layout, &name, vec![kv(&record)]).expect("ours");
+        assert!(queue.find(other).is_some() && queue.find(own).is_none());
+        let queue = |own| read_keys(&layout, &name, vec![kv(&record)], own).expect("ours");
+        assert!(queue(Some((own, &key))).find(own).is_some());
+        assert!(
+            queue(Some((own, b"a/7.1"))).find(own).is_none() && queue(None).find(other).is_none()
+        );
+    }
 
     #[test]
     fn contenders_are_in_the_order_of_their_create_revisions() {
         let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
         let kvs = [(1, 30, Mode::Shared), (2, 20, Mode::Exclusive), (3, 10, Mode::Shared)];
         let kvs = kvs.map(|(number, create_revision, mode)| KeyValue {
-            key: layout.contender(&name, LeaseId::from_bytes([number; 16]), mode, 7),
+            key: layout.contender(&name, end(number), mode, 7),
             create_revision,
             lease: 7,
             ..KeyValue::default()
@@ -117,7 +182,7 @@ mod tests {
             assert!(read(&layout, &name, vec![kv]).is_err(), "{key}");
         }
         let other = KeyValue { key: "a/1f".into(), lease: 0x2f, ..KeyValue::default() };
-        assert!(read_keys(&layout, &name, vec![other]).is_err());
+        assert!(read_keys(&layout, &name, vec![other], None).is_err());
         let kv = KeyValue { key: "a/1f".into(), lease: 0x1f, ..KeyValue::default() };
         assert_eq!(read(&layout, &name, vec![kv]).expect("of Go").holders().len(), 1);
     }
@@ -126,13 +191,13 @@ mod tests {
     #[test]
     fn a_read_without_values_that_returns_no_lease_makes_no_key_foreign() {
         let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
-        let ours = layout.contender(&name, LeaseId::from_bytes([1; 16]), Mode::Exclusive, 7);
+        let ours = layout.contender(&name, end(1), Mode::Exclusive, 7);
         for key in [ours, b"a/1f".to_vec()] {
             let kv = KeyValue { key, ..KeyValue::default() };
-            let queue = read_keys(&layout, &name, vec![kv]).expect("not foreign");
+            let queue = read_keys(&layout, &name, vec![kv], None).expect("not foreign");
             assert_eq!(queue.holders().len(), 1);
         }
         let config = KeyValue { key: "a/config".into(), ..KeyValue::default() };
-        assert!(read_keys(&layout, &name, vec![config]).is_err());
+        assert!(read_keys(&layout, &name, vec![config], None).is_err());
     }
 }

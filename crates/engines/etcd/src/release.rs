@@ -8,8 +8,8 @@ use crate::ops::{
     Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
 };
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue;
-use crate::store::{self, Store, record};
+use crate::queue::{self, OwnKey, record};
+use crate::store::{self, Store};
 
 /// How often a release is tried while an operator changes the grant's record.
 const ATTEMPTS: usize = 8;
@@ -41,7 +41,10 @@ impl Store {
                 Err(RequestError::LeaseGone) => self.forget_marks_lease().await,
                 Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
-                    self.held.forget(name, id);
+                    match for_good {
+                        true => self.held.forget_for_good(name, id),
+                        false => self.held.forget(name, id),
+                    }
                     return Ok(reply);
                 }
             }
@@ -99,7 +102,8 @@ impl Store {
             let txn = TxnRequest { compare, success: success.clone(), failure: reads };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
-                return self.ended(name, id, reads_queue, answers);
+                let own = reads_queue.then_some((id, key.as_slice()));
+                return self.ended(name, own, answers);
             }
             if reads_later {
                 answers = self.read(failure.clone()).await?;
@@ -110,26 +114,32 @@ impl Store {
             let Some(found) = found.filter(same) else {
                 return Ok(ReleaseReply::NotHeld { revoked });
             };
-            // An operator writes our record; another program's value is foreign, and stays.
-            record(&found.value)?;
+            // An operator writes our record; another program's value is foreign, and stays. So does
+            // the key of another lease id.
+            if record(&found.value)?.lease_id.is_some_and(|other| other != id) {
+                return Ok(ReleaseReply::NotHeld { revoked });
+            }
             written = found.mod_revision;
         }
         let message = "other clients keep changing the grant's record";
         Err(unavailable(message, Certainty::NotApplied).into())
     }
 
-    /// Returns what a transaction has deleted: a place in the queue or a grant.
+    /// Returns what a transaction has deleted: a place in the queue, or a grant. `own`: the
+    /// transaction has read the queue before.
     fn ended(
         &self,
         name: &LockName,
-        id: LeaseId,
-        reads_queue: bool,
+        own: Option<OwnKey<'_>>,
         mut answers: Answers,
     ) -> Result<ReleaseReply, RequestError> {
-        let waited = reads_queue && {
-            // Foreign keys were not touched, so they are no error here.
-            let queue = queue::read_keys(&self.layout, name, answers.keys()?);
-            queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
+        let waited = match own {
+            None => false,
+            Some((id, _)) => {
+                // Foreign keys were not touched, so they are no error here.
+                let queue = queue::read_keys(&self.layout, name, answers.keys()?, own);
+                queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
+            }
         };
         Ok(match waited {
             true => ReleaseReply::Withdrawn,

@@ -2,7 +2,11 @@
 //!
 //! - R1: a grant is renewed if the keepalive of its session succeeded *and* its key exists: either
 //!   may be gone without the other.
-//! - R2: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
+//! - R2: a key that was made at another revision, or whose record names another lease id, belongs
+//!   to a later request.
+//! - R3: a grant may have been moved to another etcd lease by a request whose reply was lost, or by
+//!   another process. The lease of the key counts.
+//! - R4: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
 //!   grant that was not changed does not need it.
 
 use std::collections::HashMap;
@@ -17,11 +21,11 @@ use tokio::join;
 
 use crate::error::{RequestError, unavailable};
 use crate::held::Held;
-use crate::ops::{all_of, get, key_alone, key_value, keys_of, put, written_at};
+use crate::ops::{all_of, get, key_alone, key_value, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
-use crate::queue::{self, Queue};
+use crate::queue::{self, Queue, record};
 use crate::sessions::{Session, SessionKey};
-use crate::store::{self, Store, record};
+use crate::store::{self, Store};
 
 /// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;
@@ -30,7 +34,8 @@ const ATTEMPTS: usize = 5;
 
 /// What the first read has shown for one request.
 enum Observed {
-    /// The key, and whether the key that blocks it still exists.
+    /// The key, and whether the key that blocks it still exists. The same key may have been made
+    /// again since, behind it.
     SessionKey { kv: Option<KeyValue>, blocked: bool },
     /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
@@ -77,19 +82,25 @@ impl Store {
                     let own = get(key_alone(held.key.clone()));
                     vec![Some(own), blocker.map(|key| get(key_alone(key.clone())))]
                 }
-                None => vec![Some(get(keys_of(self.layout.queue(&request.name))))],
+                None => vec![Some(get(all_of(self.layout.queue(&request.name))))],
             });
             let mut answers = self.read(parts.flatten().collect()).await?;
             for (request, held) in pairs {
                 observed.push(match held {
                     Some(held) => {
                         let kv = answers.keys()?.pop();
-                        let blocked = held.blocker().is_some() && !answers.keys()?.is_empty();
+                        let blocker = match held.blocker() {
+                            Some(_) => answers.keys()?.pop(),
+                            None => None,
+                        };
+                        let blocked = kv.as_ref().zip(blocker).is_some_and(|(own, blocker)| {
+                            blocker.create_revision < own.create_revision
+                        });
                         Observed::SessionKey { kv, blocked }
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Observed::Queue(queue::read_keys(&self.layout, &request.name, kvs))
+                        Observed::Queue(queue::read(&self.layout, &request.name, kvs))
                     }
                 });
             }
@@ -110,9 +121,7 @@ impl Store {
             (Observed::SessionKey { kv, blocked }, Some(held)) => (held, kv, blocked),
             (Observed::Queue(queue), _) => match queue?.find(id) {
                 Some((entry, _)) => {
-                    let Some(held) = self.adopt(&request.name, id, entry).await? else {
-                        return self.missing(request).await;
-                    };
+                    let held = self.adopt(&request.name, id, entry);
                     self.sessions.keep(&held.session).await.or_else(or_gone)?;
                     (held, Some(entry.kv.clone()), false)
                 }
@@ -120,24 +129,27 @@ impl Store {
             },
             (Observed::SessionKey { .. }, None) => return self.missing(request).await,
         };
-        let Some(kv) = kv else { return self.missing(request).await };
-        match kept.get(&held.session.lease) {
-            Some(Err(RequestError::LeaseGone)) => return self.missing(request).await,
-            Some(Err(_)) if held.session.left(since).is_zero() => {
+        let Some(kv) = kv.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
+            return self.missing(request).await;
+        };
+        let left = held.session.left(since);
+        let is_over = match kept.get(&held.session.lease) {
+            Some(Err(RequestError::LeaseGone)) => true,
+            Some(Err(_)) if left.is_zero() => {
                 let message = "the session could not be kept alive";
                 return Err(unavailable(message, Certainty::Unknown));
             }
-            _ => {}
-        }
-        let left = held.session.left(since);
-        if left.is_zero() {
+            _ => left.is_zero(),
+        };
+        // A waiter's key is never moved (R3).
+        if is_over && request.purpose == Purpose::Wait {
             return self.missing(request).await;
         }
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
         if held.token.is_none() {
-            let (queue, revision) = self.queue(&request.name).await?;
+            let (queue, revision) = self.queue(&request.name, (id, &held.key)).await?;
             self.learn(&request.name, id, &queue, revision)?;
             match queue.find(id) {
                 None => return self.missing(request).await,
@@ -167,14 +179,28 @@ impl Store {
     ) -> Result<RenewReply, LockError> {
         let left = held.session.left(since);
         let same = held.terms.is_some_and(|terms| needs_no_move(terms, hold));
-        if kv.mod_revision == held.written && same {
+        if kv.mod_revision == held.written && same && !left.is_zero() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
         for _ in 0..ATTEMPTS {
-            let Some(kv) = self.client.range(key_value(held.key.clone())).await?.kvs.pop() else {
+            let found = self.client.range(key_value(held.key.clone())).await?.kvs.pop();
+            let Some(kv) = found.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
                 return self.missing(request).await;
             };
             let mut record = record(&kv.value)?;
+            if record.lease_id.is_some_and(|other| other != request.lease_id) {
+                return self.missing(request).await;
+            }
+            let (client, id) = (request.client, request.lease_id);
+            let named = (&request.name, id);
+            let session = self.session_at(client, named, held, &kv, record.hold).await;
+            if session.lease != held.session.lease {
+                self.sessions.keep(&session).await.or_else(or_gone)?;
+            }
+            let left = session.left(since);
+            if left.is_zero() {
+                return self.missing(request).await;
+            }
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }

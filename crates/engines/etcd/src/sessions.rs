@@ -2,14 +2,15 @@
 //! lease.
 //!
 //! - S1: the time that a session is known to have left counts from before the keepalive was sent.
-//! - S2: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
+//! - S2: a session numbers its keys (H2 of `crate::held`).
+//! - S3: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
 //!   tenth of the session's time. So a client that holds nothing sends none.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{ClientId, Clock, Hold, LeaseId, Moment};
+use holdline_core::{ClientId, Clock, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
 
 use crate::client::Client;
@@ -34,6 +35,8 @@ pub(crate) struct Session {
     ttl: Duration,
     until: Mutex<Moment>,
     keeping: tokio::sync::Mutex<()>,
+    /// The numbers that its keys use, for each name (H2 of `crate::held`).
+    numbers: Mutex<HashMap<LockName, BTreeSet<u32>>>,
 }
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
@@ -84,8 +87,28 @@ fn seconds(hold: Hold) -> u64 {
 impl Session {
     /// Makes a session of an etcd lease that exists.
     pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
-        let keeping = tokio::sync::Mutex::default();
-        Session { lease, ttl, until: Mutex::new(Moment::ORIGIN), keeping }
+        let (keeping, numbers) = (tokio::sync::Mutex::default(), Mutex::default());
+        Session { lease, ttl, until: Mutex::new(Moment::ORIGIN), keeping, numbers }
+    }
+
+    /// Takes the smallest number that no key of this name uses.
+    pub(crate) fn take_number(&self, name: &LockName) -> u32 {
+        let mut numbers = self.numbers.lock();
+        let used = numbers.entry(name.clone()).or_default();
+        let number = (0..).find(|number| !used.contains(number)).unwrap_or(u32::MAX);
+        used.insert(number);
+        number
+    }
+
+    /// Makes a number free to be used again.
+    pub(crate) fn free_number(&self, name: &LockName, number: u32) {
+        let mut numbers = self.numbers.lock();
+        if let Some(used) = numbers.get_mut(name) {
+            used.remove(&number);
+            if used.is_empty() {
+                numbers.remove(name);
+            }
+        }
     }
 
     /// Returns the time that is known to be left at `now`.
@@ -124,6 +147,11 @@ impl Sessions {
         let session = Arc::new(self.make(key).await?);
         *slot = Some(session.clone());
         Ok(session)
+    }
+
+    /// Returns the session, if there is one; it may have expired.
+    pub(crate) async fn known(&self, key: SessionKey) -> Option<Arc<Session>> {
+        self.slot(key).lock().await.clone()
     }
 
     async fn make(&self, key: SessionKey) -> Result<Session, RequestError> {
@@ -198,6 +226,22 @@ mod tests {
             SessionKey::of(client, id, Hold::Detached(Duration::from_secs(2)))
         );
         assert_eq!(leased(2_000).number(), 0);
+    }
+
+    #[test]
+    fn a_session_uses_the_smallest_free_number_for_each_name() {
+        let session = Session::found(7, Duration::from_secs(1));
+        let [a, b] = ["a", "b"].map(|name| LockName::new(name).expect("a name"));
+        let taken = [&a, &a, &b, &a].map(|name| session.take_number(name));
+        assert_eq!(taken, [0, 1, 0, 2]);
+        session.free_number(&a, 1);
+        session.free_number(&b, 0);
+        assert_eq!([&a, &a, &b].map(|name| session.take_number(name)), [1, 3, 0]);
+        for number in 0..4 {
+            session.free_number(&a, number);
+        }
+        session.free_number(&b, 0);
+        assert!(session.numbers.lock().is_empty());
     }
 
     #[test]

@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, Hints, HolderFields, HolderSummary, LeaseId, LockError,
-    LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    Capabilities, ClientId, Clock, FencingToken, Hints, Hold, HolderFields, HolderSummary, LeaseId,
+    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use holdline_net::fast_path::BusyNames;
 use tokio::sync::Mutex;
 
 use crate::client::Client;
-use crate::error::{RequestError, foreign, protocol};
+use crate::error::{RequestError, protocol};
 use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, ParsedKey};
-use crate::ops::{Answers, key_value, keys_of};
+use crate::ops::{Answers, all_of, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, Queue, QueueEntry};
-use crate::sessions::{Session, Sessions};
+use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
+use crate::sessions::{Session, SessionKey, Sessions};
 use crate::watcher::{Before, Wanted, Watcher};
 
 /// The duration of the etcd lease for marks, and how long a new mark must last.
@@ -59,11 +59,15 @@ impl Store {
         self.txn(TxnRequest { success: parts, ..TxnRequest::default() }).await
     }
 
-    /// Reads a name's queue, without values.
-    pub(crate) async fn queue(&self, name: &LockName) -> Result<(Queue, i64), LockError> {
+    /// Reads a name's queue, without values. It can find this lease id.
+    pub(crate) async fn queue(
+        &self,
+        name: &LockName,
+        own: OwnKey<'_>,
+    ) -> Result<(Queue, i64), LockError> {
         let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        Ok((queue::read_keys(&self.layout, name, reply.kvs)?, revision))
+        Ok((queue::read_keys(&self.layout, name, reply.kvs, Some(own))?, revision))
     }
 
     /// Returns what is known about a lease id, from this engine or from the name's queue.
@@ -75,32 +79,39 @@ impl Store {
         if let Some(held) = self.held.find(name, id) {
             return Ok(Some(held));
         }
-        let (queue, _) = self.queue(name).await?;
-        match queue.find(id) {
-            Some((entry, _)) => self.adopt(name, id, entry).await,
-            None => Ok(None),
-        }
+        let reply = self.client.range(all_of(self.layout.queue(name))).await?;
+        let queue = queue::read(&self.layout, name, reply.kvs)?;
+        Ok(queue.find(id).map(|(entry, _)| self.adopt(name, id, entry)))
     }
 
-    /// Records a lease id that another process asked for. `None`: its key was deleted meanwhile.
-    pub(crate) async fn adopt(
+    /// Records a lease id that another process asked for. Its key was read with its value.
+    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> Held {
+        let session = Arc::new(Session::found(entry.kv.lease, Duration::ZERO));
+        let mut held = Held::new(entry.kv.key.clone(), session);
+        held.created = entry.kv.create_revision;
+        self.held.adopt(name, id, held, self.clock.now())
+    }
+
+    /// Returns the session of a key that was read with its value. The key may have been moved to
+    /// another etcd lease: by a request whose reply was lost, or by another process.
+    pub(crate) async fn session_at(
         &self,
-        name: &LockName,
-        id: LeaseId,
-        entry: &QueueEntry,
-    ) -> Result<Option<Held>, LockError> {
-        let key = entry.kv.key.clone();
-        let lease = match entry.kv.lease {
-            // Newer servers return the lease only with the value.
-            0 => match self.client.range(key_value(key.clone())).await?.kvs.pop() {
-                Some(kv) => kv.lease,
-                None => return Ok(None),
-            },
-            lease => lease,
+        client: ClientId,
+        (name, id): (&LockName, LeaseId),
+        held: &Held,
+        kv: &KeyValue,
+        hold: Hold,
+    ) -> Arc<Session> {
+        if kv.lease == held.session.lease {
+            return held.session.clone();
+        }
+        let own = self.sessions.known(SessionKey::of(client, id, hold)).await;
+        let session = match own.filter(|own| own.lease == kv.lease) {
+            Some(own) => own,
+            None => Arc::new(Session::found(kv.lease, Duration::ZERO)),
         };
-        let held = Held::new(key, Arc::new(Session::found(lease, Duration::ZERO)));
-        self.held.note(name, id, held.clone(), self.clock.now());
-        Ok(Some(held))
+        self.held.update(name, id, |held| held.session = session.clone());
+        session
     }
 
     /// Records that a lease id holds its name, or which keys it waits for.
@@ -116,6 +127,7 @@ impl Store {
             let token = token(entry)?;
             self.held.update(name, id, |held| {
                 (held.token, held.read_at) = (Some(token), revision);
+                held.created = entry.kv.create_revision;
                 held.written = held.written.max(entry.kv.create_revision);
                 held.blockers.clear();
             });
@@ -127,6 +139,7 @@ impl Store {
         }
         self.held.update(name, id, |held| {
             (held.blockers, held.read_at) = (keys, revision);
+            held.created = entry.kv.create_revision;
             held.written = held.written.max(entry.kv.create_revision);
         });
         Ok(())
@@ -217,15 +230,6 @@ pub(crate) fn described(
     })
 }
 
-/// Reads the record at a key.
-///
-/// # Errors
-/// `Foreign`: the value is no record.
-pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
-    let found = "a key of the form that Holdline uses has a value that this version cannot read";
-    Record::from_bytes(value).ok_or_else(|| foreign(found))
-}
-
 /// Returns the record at a key; `None` for Go's, which have none.
 pub(crate) fn record_of(entry: &QueueEntry) -> Result<Option<Record>, LockError> {
     match entry.parsed {
@@ -257,7 +261,10 @@ pub(crate) fn token(entry: &QueueEntry) -> Result<FencingToken, LockError> {
 /// Returns the short id that identifies a contender; Go's are identified by their etcd lease.
 pub(crate) fn short(entry: &QueueEntry) -> ShortLeaseId {
     match entry.parsed {
-        ParsedKey::Ours { lease_id, .. } => lease_id.short(),
+        // Each read with values has the lease id.
+        ParsedKey::Ours { lease_id, .. } => {
+            lease_id.unwrap_or(LeaseId::from_bytes([0; 16])).short()
+        }
         ParsedKey::Go { lease } => {
             let mut bytes = [0; 16];
             bytes[..8].copy_from_slice(&lease.rotate_left(32).to_be_bytes());

@@ -113,10 +113,11 @@ async fn a_waiter_whose_key_was_deleted_does_not_hold_when_the_holder_leaves() {
     holder.take().await;
     waiter.queue().await;
     next.queue().await;
-    let keys = server.ctl(&["get", "--prefix", "--keys-only", "holdline/a/"]);
+    let lines = server.ctl(&["get", "--prefix", "holdline/a/"]);
+    let lines: Vec<_> = lines.lines().collect();
     let id = waiter.request.lease_id.to_hex();
-    let key = keys.lines().find(|key| key.ends_with(&id)).expect("the waiter's key");
-    server.ctl(&["del", key]);
+    let found = lines.chunks(2).find(|pair| pair[1].contains(&id)).expect("the waiter's key");
+    server.ctl(&["del", found[0]]);
     holder.let_go().await;
     let reply = waiter.ask().await;
     assert!(matches!(reply, Ok(AcquireReply::Unknown)), "{reply:?}");

@@ -3,7 +3,8 @@
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
 };
-use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer};
+use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer, Fault, FaultProxy, Frames};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::{Contender, contender, engine, hint, until};
@@ -226,4 +227,146 @@ async fn requests_of_other_processes_are_found_on_every_version() {
         there.let_go().await;
         assert_eq!(keys(&server), Vec::<String>::new());
     }
+}
+
+/// A deleted key stays in the server's index until a compaction, and each request passes it.
+#[tokio::test]
+async fn a_client_uses_its_keys_again() {
+    let (server, engine) = server().await;
+    let client = contender(&engine, "a").request.client;
+    let next = || {
+        let mut next = contender(&engine, "a");
+        next.request.client = client;
+        next
+    };
+    let mut used = BTreeSet::new();
+    for _ in 0..5 {
+        let (mut holder, mut waiter, mut leaving) = (next(), next(), next());
+        holder.take().await;
+        waiter.queue().await;
+        leaving.queue().await;
+        used.extend(keys(&server));
+        assert_eq!(leaving.release(true).await.expect("a reply"), ReleaseReply::Withdrawn);
+        holder.let_go().await;
+        waiter.take().await;
+        assert!(matches!(holder.renew(Purpose::Wait).await, Ok(RenewReply::Unknown)));
+        waiter.let_go().await;
+    }
+    // Three contenders at once, and no more.
+    let numbers: Vec<_> = used.iter().filter_map(|key| key.rsplit('.').next()).collect();
+    assert_eq!(numbers, ["0", "1", "2"], "{used:?}");
+}
+
+/// The queue heartbeat compares revisions: the key of the holder before it exists again.
+#[tokio::test]
+async fn a_holder_that_asks_again_blocks_nobody_before_it() {
+    let (_server, engine) = server().await;
+    let mut holder = contender(&engine, "a");
+    let mut waiter = contender(&engine, "a");
+    holder.take().await;
+    waiter.queue().await;
+    holder.let_go().await;
+    let mut again = contender(&engine, "a");
+    again.request.client = holder.request.client;
+    again.queue().await;
+    assert!(matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+    waiter.take().await;
+    waiter.let_go().await;
+    again.take().await;
+}
+
+/// A key is used again only when the store has said that it is gone.
+#[tokio::test]
+async fn the_key_of_a_lost_grant_is_not_used_again() {
+    let (server, engine) = server().await;
+    let mut lost = contender(&engine, "a");
+    lost.take().await;
+    let key = keys(&server).remove(0);
+    server.ctl(&["del", &key]);
+    let mut next = contender(&engine, "a");
+    next.request.client = lost.request.client;
+    next.take().await;
+    assert_ne!(keys(&server), [key]);
+    assert!(matches!(lost.keep().await, Ok(RenewReply::Unknown)));
+    let reply = lost.release(false).await.expect("a reply");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
+}
+
+/// A renewal that finds no key meanwhile does not make the repeated request use another one: then
+/// the request without a reply would make a second key if it arrived late, and nobody deletes that.
+#[tokio::test]
+async fn a_repeated_request_uses_the_key_of_the_one_without_a_reply() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let engine = engine(&format!("etcd://{}?command_timeout_ms=1500", proxy.address())).await;
+    let mut one = contender(&engine, "a");
+    let client = one.request.client;
+    let key_of_another = async || {
+        let mut other = contender(&engine, "a");
+        other.request.client = client;
+        other.take().await;
+        let key = keys(&server);
+        other.let_go().await;
+        key
+    };
+    let key = key_of_another().await;
+
+    proxy.inject(Frames::requests(), Fault::Swallow);
+    let error = one.ask().await.expect_err("no reply");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    proxy.pass();
+    proxy.reset();
+    assert!(matches!(one.renew(Purpose::Wait).await, Ok(RenewReply::Unknown)));
+    assert_ne!(key_of_another().await, key, "the key may still come");
+    one.take().await;
+    assert_eq!(keys(&server), key);
+    assert!(matches!(one.release(true).await, Ok(ReleaseReply::Released { .. })));
+    assert_eq!(key_of_another().await, key, "a mark bars the late request");
+}
+
+/// A process that knows the lease id renews it, and the client that had it uses the key again.
+#[tokio::test]
+async fn a_renewal_by_another_process_finds_no_later_request_under_the_same_key() {
+    let (server, first) = server().await;
+    let second = engine(&server.url()).await;
+    let mut holder = contender(&first, "a");
+    holder.take().await;
+    let mut other = contender(&second, "a");
+    other.request = holder.request.clone();
+    assert!(matches!(other.keep().await, Ok(RenewReply::Renewed { .. })));
+    let key = keys(&server);
+    holder.let_go().await;
+    let mut next = contender(&first, "a");
+    next.request.client = holder.request.client;
+    next.request.hold = holder.request.hold;
+    next.take().await;
+    assert_eq!(keys(&server), key, "the same key");
+    for _ in 0..2 {
+        let reply = other.keep().await;
+        assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+    }
+    let reply = other.release(true).await.expect("a reply");
+    assert_eq!(reply, ReleaseReply::NotHeld { revoked: None });
+    assert!(matches!(next.keep().await, Ok(RenewReply::Renewed { .. })));
+}
+
+/// A grant may be moved to another etcd lease by a request whose reply is lost, or elsewhere.
+#[tokio::test]
+async fn a_grant_that_another_process_made_longer_is_renewed_on_its_new_lease() {
+    let (server, first) = server().await;
+    let second = engine(&server.url()).await;
+    let mut holder = contender(&first, "a").for_seconds(2);
+    holder.take().await;
+    let mut other = contender(&second, "a").for_seconds(20);
+    let hold = other.request.hold;
+    other.request = holder.request.clone();
+    let moved = other.renew(Purpose::Keep(hold)).await;
+    assert!(matches!(moved, Ok(RenewReply::Renewed { .. })), "{moved:?}");
+    let renewed = holder.keep().await;
+    let Ok(RenewReply::Renewed { left: Some(left) }) = renewed else { panic!("{renewed:?}") };
+    assert!(left > Duration::from_secs(10), "{left:?}");
+    assert!(matches!(holder.keep().await, Ok(RenewReply::Renewed { .. })));
+    holder.let_go().await;
+    assert_eq!(keys(&server), Vec::<String>::new());
 }

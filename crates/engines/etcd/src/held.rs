@@ -4,8 +4,8 @@
 //! - H2: it is forgotten when the store has answered that it has no key for it, and the number in
 //!   its key is free again.
 //! - H3: but not while a request without a reply may still make the key. A repeated request must
-//!   use the same key: the late one is refused where that exists, and would make a second key, which
-//!   nobody deletes, where another was used. Such an entry stays until a release has put the mark
+//!   use the same key: the late one is refused if it exists. If another was used, the late one
+//!   makes a second key, which nobody deletes. Such an entry stays until a release has put the mark
 //!   that bars the key, or until its session ends.
 
 use std::collections::HashMap;

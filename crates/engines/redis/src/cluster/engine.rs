@@ -10,8 +10,9 @@ use holdline_core::{
     RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::attempt::SlotRequest;
 use super::renewals::{self, ReplyTimeouts};
-use super::router::{ClusterRouter, SlotRequest};
+use super::router::ClusterRouter;
 use super::slots::{key_slot, slot_of};
 use crate::engine::{MAX_SHOWN, capabilities};
 use crate::error::protocol;

@@ -16,6 +16,7 @@
 //! Read next: `slots` for the table of masters, `router` for the route of a call, `engine` for the
 //! verbs.
 
+mod attempt;
 mod engine;
 mod redirect;
 mod refresh;
@@ -23,7 +24,8 @@ mod renewals;
 mod router;
 mod slots;
 
+pub(crate) use attempt::SlotRequest;
 pub use engine::ClusterEngine;
 pub(crate) use renewals::{Replies, ReplyTimeouts, by_name};
-pub(crate) use router::{ClusterRouter, SlotRequest};
+pub(crate) use router::ClusterRouter;
 pub(crate) use slots::{SLOTS, SlotTable, key_slot};

@@ -7,23 +7,23 @@
 //! - Invariant R4: if a slot has no master while other nodes answer, the error is `NoQuorum` and
 //!   not `Unavailable`: callers keep waiting (decision 0030).
 //!
-//! Read next: `refresh` for how the table of slots is kept up to date.
+//! Read next: `attempt` for what a reply means; `refresh` for how the slots are kept up to date.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::redirect::Redirect;
+use super::attempt::{Attempt, SlotRequest, redirected_in_a_circle};
 use super::refresh::MIN_INTERVAL;
 use super::slots::SlotTable;
-use crate::error::{ENGINE, NOREPLICAS, masterless, refusal, too_few_replicas, unavailable};
-use crate::link::{Call, HostPort, Link, Outcome, SeedList, Value};
+use crate::error::{ENGINE, masterless, unavailable};
+use crate::link::{HostPort, Link, SeedList, Value};
 use crate::options::{Address, RedisOptions};
 
 /// Pauses before a call that was not carried out is repeated.
@@ -37,35 +37,6 @@ const MAX_HOPS: u32 = 3;
 const CONNECT_SLACK: Duration = Duration::from_millis(500);
 /// Up to this many nodes of the URL are tried within the time for one connection.
 const MAX_IN_TURN: u32 = 4;
-
-/// A request about one name.
-pub(crate) struct SlotRequest<'a> {
-    pub(crate) slot: u16,
-    pub(crate) deadline: Duration,
-    /// The script that uses all keys of the name.
-    pub(crate) full: &'a (dyn Fn() -> Call + Send + Sync),
-    /// The script that uses the lock key only, where one can do the same.
-    pub(crate) lock_key_only: &'a (dyn Fn() -> Option<Call> + Send + Sync),
-}
-
-/// The result of one attempt.
-enum Attempt {
-    Done(Value),
-    Moved,
-    /// It was not carried out, for this reason.
-    Retry(LockError),
-}
-
-/// What follows a call that was not carried out.
-enum Rejection {
-    /// Another node serves the slot now.
-    Moved,
-    /// The node that imports the slot may have the key.
-    Importing(HostPort),
-    /// The keys are on two nodes.
-    Split,
-    Retry(LockError),
-}
 
 /// The connections to a cluster. Dropping it ends them.
 pub(crate) struct ClusterRouter {
@@ -262,110 +233,13 @@ impl Shared {
     /// Turns `Unavailable` into `NoQuorum` while other nodes answer: then the cluster promotes
     /// another master, or completes a migration, by itself. Callers wait through that, as through
     /// an election.
-    fn between_masters(&self, error: LockError) -> LockError {
+    pub(super) fn between_masters(&self, error: LockError) -> LockError {
         match error.kind() {
             ErrorKind::Unavailable { message } if self.answers.load(Ordering::Relaxed) => {
                 masterless(message, error.certainty())
             }
             _ => error,
         }
-    }
-
-    fn retry(&self, error: LockError) -> Attempt {
-        Attempt::Retry(self.between_masters(error))
-    }
-
-    /// Sends a call to a node, and interprets its reply.
-    async fn try_full(
-        self: &Arc<Shared>,
-        request: &SlotRequest<'_>,
-        host_port: &HostPort,
-        node: &Link,
-        end: Moment,
-    ) -> Result<Attempt, LockError> {
-        let left = self.clock.now().until(end);
-        let outcome = node.outcome(|| (request.full)().within(left), false).await;
-        match self.handle_reply(outcome, (host_port, node))? {
-            Ok(value) => Ok(Attempt::Done(value)),
-            Err(Rejection::Moved) => Ok(Attempt::Moved),
-            Err(Rejection::Retry(error)) => Ok(Attempt::Retry(error)),
-            // Some keys are not here. The key that never exists is on neither node, so servers
-            // before 7.0.3 answer only this, even where the lock key is still here.
-            Err(Rejection::Importing(_) | Rejection::Split) => {
-                self.try_lock_key_only(request, host_port, end).await
-            }
-        }
-    }
-
-    /// Sends the call for the lock key only, to this node or to the one that imports the slot.
-    async fn try_lock_key_only(
-        self: &Arc<Shared>,
-        request: &SlotRequest<'_>,
-        host_port: &HostPort,
-        end: Moment,
-    ) -> Result<Attempt, LockError> {
-        let slot = request.slot;
-        let (mut host_port, mut asking) = (host_port.clone(), false);
-        loop {
-            let Some(call) = (request.lock_key_only)() else {
-                return Ok(self.retry(migrating(slot)));
-            };
-            let node = self.node(&host_port).await?;
-            let call = call.within(self.clock.now().until(end));
-            let outcome = node.outcome(|| call.clone(), asking).await;
-            match self.handle_reply(outcome, (&host_port, &node))? {
-                Ok(Value::Nil) | Err(Rejection::Split) => return Ok(self.retry(migrating(slot))),
-                Ok(value) => return Ok(Attempt::Done(value)),
-                Err(Rejection::Importing(to)) if !asking => (host_port, asking) = (to, true),
-                Err(Rejection::Importing(_)) => {
-                    return Ok(self.retry(redirected_in_a_circle(slot)));
-                }
-                Err(Rejection::Moved) => return Ok(Attempt::Moved),
-                Err(Rejection::Retry(error)) => return Ok(Attempt::Retry(error)),
-            }
-        }
-    }
-
-    /// Interprets the outcome of a call: a value, a rejection before execution, or a failure.
-    fn handle_reply(
-        self: &Arc<Shared>,
-        outcome: Outcome,
-        (host_port, node): (&HostPort, &Link),
-    ) -> Result<Result<Value, Rejection>, LockError> {
-        let reply = match outcome {
-            Ok(Ok(value)) => return Ok(Ok(value)),
-            Ok(Err(reply)) => reply,
-            Err(error) => {
-                self.request_refresh();
-                let transient = matches!(error.kind(), ErrorKind::Unavailable { .. });
-                let error = match node.is_without_answers(&error) {
-                    true => self.between_masters(error),
-                    false => error,
-                };
-                return match transient && error.certainty() == Certainty::NotApplied {
-                    true => Ok(Err(Rejection::Retry(error))),
-                    false => Err(error),
-                };
-            }
-        };
-        // The server refuses every write so, including the first one of a script.
-        if reply.code == NOREPLICAS {
-            return Ok(Err(Rejection::Retry(too_few_replicas(reply))));
-        }
-        Ok(Err(match Redirect::parse(&reply, host_port) {
-            Some(Redirect::Moved(slot, to)) => {
-                tracing::debug!(slot, host = to.0, port = to.1, "a slot has moved");
-                self.update_table(|table| table.with_moved(slot, to));
-                self.request_refresh();
-                Rejection::Moved
-            }
-            Some(Redirect::Ask(to)) => Rejection::Importing(to),
-            Some(Redirect::TryAgain) => Rejection::Split,
-            // The node answers, and another client's script keeps it busy.
-            Some(Redirect::Unavailable) if reply.code == "BUSY" => Rejection::Retry(refusal(reply)),
-            Some(Redirect::Unavailable) => Rejection::Retry(self.between_masters(refusal(reply))),
-            None => return Err(refusal(reply)),
-        }))
     }
 
     fn unserved(&self, slot: u16) -> LockError {
@@ -382,19 +256,6 @@ impl Shared {
 
 fn no_reply(limit: Duration) -> LockError {
     unavailable(format!("no reply within {limit:?}"), Certainty::NotApplied)
-}
-
-fn migrating(slot: u16) -> LockError {
-    let message = format!(
-        "slot {slot}, to which the name's keys belong, is being moved to another node: if that \
-         does not end, complete it (redis-cli --cluster fix)"
-    );
-    unavailable(message, Certainty::NotApplied)
-}
-
-fn redirected_in_a_circle(slot: u16) -> LockError {
-    let message = format!("the nodes redirect to each other for slot {slot}");
-    unavailable(message, Certainty::NotApplied)
 }
 
 impl std::fmt::Debug for ClusterRouter {

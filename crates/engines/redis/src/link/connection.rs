@@ -15,13 +15,14 @@
 //!   only the task blocks on that lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::health::{AtomicHealth, Health};
 use super::pending::{Deadline, Overdue, Pending, ReplyPoll, Ticket};
 use super::pending_reply::{Limit, PendingReply};
 use super::request::Request;
@@ -50,19 +51,6 @@ pub(super) trait ConnectionObserver: Send + Sync {
     fn connection_changed(&self);
 }
 
-/// Whether a connection can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Health {
-    Good,
-    /// A reply is overdue.
-    Suspect,
-    Closed,
-}
-
-const GOOD: u8 = 0;
-const SUSPECT: u8 = 1;
-const CLOSED: u8 = 2;
-
 /// What a connection reports to its link.
 pub(super) struct ConnectionCallbacks {
     pub(super) observer: Arc<dyn ConnectionObserver>,
@@ -75,7 +63,7 @@ pub(super) struct Connection {
     facts: Arc<ServerFacts>,
     clock: Arc<dyn Clock>,
     callbacks: ConnectionCallbacks,
-    health: AtomicU8,
+    health: AtomicHealth,
     /// Accepts no new requests: it ends when it is empty.
     retired: AtomicBool,
     state: Mutex<State>,
@@ -124,7 +112,7 @@ impl Connection {
             facts: Arc::new(facts),
             clock,
             callbacks,
-            health: AtomicU8::new(GOOD),
+            health: AtomicHealth::default(),
             retired: AtomicBool::new(false),
             state: Mutex::new(State { capacity: MAX_PENDING, ..State::default() }),
             wire: Mutex::new(wire),
@@ -140,11 +128,7 @@ impl Connection {
     }
 
     pub(super) fn health(&self) -> Health {
-        match self.health.load(Ordering::Acquire) {
-            GOOD => Health::Good,
-            SUSPECT => Health::Suspect,
-            _ => Health::Closed,
-        }
+        self.health.get()
     }
 
     /// Returns whether the connection can be used for any request.
@@ -181,7 +165,7 @@ impl Connection {
         let task = {
             let mut state = self.state.lock();
             state.close_reason.get_or_insert(error);
-            self.health.store(CLOSED, Ordering::Release);
+            self.health.set(Health::Closed);
             state.task.take()
         };
         task.into_iter().for_each(Waker::wake);
@@ -331,7 +315,7 @@ impl Connection {
     pub(super) fn mark_good(&self) {
         let mut state = self.state.lock();
         if self.health() == Health::Suspect {
-            self.health.store(GOOD, Ordering::Release);
+            self.health.set(Health::Good);
             state.capacity = MAX_PENDING;
             drop(state);
             self.callbacks.observer.connection_changed();
@@ -344,7 +328,7 @@ impl Connection {
         if self.health() != Health::Good {
             return false;
         }
-        self.health.store(SUSPECT, Ordering::Release);
+        self.health.set(Health::Suspect);
         state.capacity = state.pending.len() + MAX_QUEUED_WHILE_SUSPECT;
         drop(state);
         tracing::debug!(

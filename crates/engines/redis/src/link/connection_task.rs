@@ -15,7 +15,8 @@ use std::time::Duration;
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Certainty, LockError, Moment};
 
-use super::connection::{Connection, Health};
+use super::connection::Connection;
+use super::health::Health;
 use super::pending::Overdue;
 use super::pending_reply::{Limit, PendingReply};
 use super::request::Request;

@@ -41,6 +41,7 @@ mod connection_task;
 mod dial;
 mod facts;
 mod handshake;
+mod health;
 mod maintenance;
 mod master_source;
 mod master_term;

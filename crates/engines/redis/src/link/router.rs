@@ -17,7 +17,8 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::connection::{Connection, ConnectionObserver, Health};
+use super::connection::{Connection, ConnectionObserver};
+use super::health::Health;
 use super::{Affinity, RoutingPolicy, ServerFacts};
 use crate::error::unavailable;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
-use super::connection::{Connection, Health, Rejected};
+use super::connection::{Connection, Rejected};
+use super::health::Health;
 use super::pending_reply::{Limit, PendingReply};
 use super::request::{self, MakeRequest, Request};
 use super::resp::Reply;

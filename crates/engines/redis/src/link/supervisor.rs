@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use holdline_core::{Backoff, ErrorKind, LockError, Moment};
 
-use super::connection::{Connection, Health};
+use super::connection::Connection;
+use super::health::Health;
 use super::router::{RouterChanges, RouterState};
 use super::{Shared, connect, maintenance, resp2_subscriber};
 

@@ -128,10 +128,15 @@ impl Store {
         let own = own.map(|kv| Ok::<_, LockError>((record(&kv.value)?, kv))).transpose()?;
         // The key of another lease id is as good as none.
         let own = own.filter(|(record, _)| record.lease_id.is_none_or(|other| other == id));
-        let (Some(held), Some((record, own))) = (held, own) else {
-            self.held.forget(name, id);
-            marks.check(ENGINE)?;
-            return Ok(request.known.then_some(AcquireReply::Unknown));
+        let (held, (record, own)) = match (held, own) {
+            (Some(held), Some(own)) => (held, own),
+            (held, _) => {
+                if let Some(held) = held {
+                    self.held.forget_seen(name, id, &held);
+                }
+                marks.check(ENGINE)?;
+                return Ok(request.known.then_some(AcquireReply::Unknown));
+            }
         };
         let asked = record.asked;
         let mode = queue.find(id).map(|(entry, _)| entry.mode());
@@ -157,7 +162,7 @@ impl Store {
             let since = self.clock.now();
             let session = self.sessions.obtain(key).await?;
             let earlier = self.held.find(name, id);
-            let was_in_flight = earlier.as_ref().is_some_and(|held| held.in_flight);
+            let repeated = earlier.is_some();
             let number = match (key, earlier.and_then(|held| held.number)) {
                 (SessionKey::Lease(..), _) => None,
                 (_, Some((number, of))) if Arc::ptr_eq(&of, &session) => Some(number),
@@ -167,12 +172,11 @@ impl Store {
             let own = self.layout.contender(name, end, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
             held.number = number.map(|number| (number, session.clone()));
-            held.in_flight = true;
+            (held.in_flight, held.repeated) = (true, repeated);
             (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
-            let answered = || self.held.update(name, id, |held| held.in_flight = was_in_flight);
             match (entered, kept) {
                 (Err(RequestError::LeaseGone), _) => {
                     // The request was refused, so no key exists. The next attempt uses a new lease.
@@ -182,20 +186,20 @@ impl Store {
                 (Err(failure), _) => {
                     let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
-                        answered();
+                        self.held.answered(name, id);
                         self.held.forget(name, id);
                     }
                     return Err(error);
                 }
                 (Ok(Entered::Refused(reply)), _) => {
-                    answered();
+                    self.held.answered(name, id);
                     self.held.forget(name, id);
                     return Ok(reply);
                 }
                 (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
                 // The time that the session is known to have left is still valid.
                 (Ok(entered), _) => {
-                    answered();
+                    self.held.answered(name, id);
                     return self.entered(request, entered, since).await;
                 }
             }

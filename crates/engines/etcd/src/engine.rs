@@ -73,6 +73,11 @@ impl EtcdEngine {
         };
         Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), executor })))
     }
+
+    #[cfg(test)]
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
 }
 
 holdline_net::verbs_as_tasks!(EtcdEngine);

@@ -7,6 +7,9 @@
 //!   use the same key: the late one is refused if it exists. If another was used, the late one
 //!   makes a second key, which nobody deletes. Such an entry stays until a release has put the mark
 //!   that bars the key, or until its session ends.
+//! - H4: requests and renewals of a lease id overlap: the caller stops waiting for one before it is
+//!   over. So a read shows that there is no key only for what was known before the read, and a
+//!   reply ends H3 only for a request that was the only one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -32,6 +35,8 @@ pub(crate) struct Held {
     pub(crate) created: i64,
     /// A request without a reply may still make the key (H3).
     pub(crate) in_flight: bool,
+    /// There was a request before, which may have made the key or may still make it (H4).
+    pub(crate) repeated: bool,
     /// The token, once the name is known to be held. It stays held for as long as the key exists.
     pub(crate) token: Option<FencingToken>,
     /// The hold of the first request, if known.
@@ -57,6 +62,7 @@ impl Held {
             session,
             created: 0,
             in_flight: false,
+            repeated: false,
             token: None,
             asked: None,
             terms: None,
@@ -107,9 +113,22 @@ impl HeldIds {
         }
     }
 
+    /// Records that a request has its reply.
+    pub(crate) fn answered(&self, name: &LockName, id: LeaseId) {
+        self.update(name, id, |held| held.in_flight = held.repeated);
+    }
+
     /// Forgets a lease id for which the store has no key, unless a request may still make it (H3).
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
         self.remove(name, id, |held| !held.in_flight);
+    }
+
+    /// As [`forget`](Self::forget), after a read that began when `seen` was known (H4).
+    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &Held) {
+        self.remove(name, id, |held| {
+            let is_same = held.created == seen.created && held.key == seen.key;
+            is_same && !seen.in_flight && !held.in_flight
+        });
     }
 
     /// Forgets a lease id whose key cannot be made any more: a mark bars it, or its lease is gone.
@@ -162,5 +181,26 @@ mod tests {
         ids.forget_for_good(&name, one);
         assert!(ids.find(&name, one).is_none());
         assert_eq!(session.take_number(&name), 0);
+    }
+
+    #[test]
+    fn the_reply_to_one_of_two_requests_leaves_the_other_in_flight() {
+        let (ids, name) = (HeldIds::default(), LockName::new("a").expect("a name"));
+        let id = LeaseId::from_bytes([1; 16]);
+        let session = Arc::new(Session::found(7, Duration::from_secs(1)));
+        let note = |repeated| {
+            let mut held = Held::new(vec![], session.clone());
+            (held.in_flight, held.repeated) = (true, repeated);
+            ids.note(&name, id, held, Moment::ORIGIN);
+        };
+        note(false);
+        note(true);
+        ids.answered(&name, id);
+        ids.forget(&name, id);
+        assert!(ids.find(&name, id).is_some_and(|held| held.in_flight));
+        note(false);
+        ids.answered(&name, id);
+        ids.forget(&name, id);
+        assert!(ids.find(&name, id).is_none());
     }
 }

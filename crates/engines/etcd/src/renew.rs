@@ -125,12 +125,12 @@ impl Store {
                     self.sessions.keep(&held.session).await.or_else(or_gone)?;
                     (held, Some(entry.kv.clone()), false)
                 }
-                None => return self.missing(request).await,
+                None => return self.missing(request, None).await,
             },
-            (Observed::SessionKey { .. }, None) => return self.missing(request).await,
+            (Observed::SessionKey { .. }, None) => return self.missing(request, None).await,
         };
         let Some(kv) = kv.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
-            return self.missing(request).await;
+            return self.missing(request, Some(&held)).await;
         };
         let left = held.session.left(since);
         let is_over = match kept.get(&held.session.lease) {
@@ -143,7 +143,7 @@ impl Store {
         };
         // A waiter's key is never moved (R3).
         if is_over && request.purpose == Purpose::Wait {
-            return self.missing(request).await;
+            return self.missing(request, Some(&held)).await;
         }
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
@@ -152,7 +152,7 @@ impl Store {
             let (queue, revision) = self.queue(&request.name, (id, &held.key)).await?;
             self.learn(&request.name, id, &queue, revision)?;
             match queue.find(id) {
-                None => return self.missing(request).await,
+                None => return self.missing(request, Some(&held)).await,
                 Some((_, Some(at))) => {
                     return Ok(RenewReply::Queued {
                         position: Some(at),
@@ -185,11 +185,11 @@ impl Store {
         for _ in 0..ATTEMPTS {
             let found = self.client.range(key_value(held.key.clone())).await?.kvs.pop();
             let Some(kv) = found.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
-                return self.missing(request).await;
+                return self.missing(request, Some(held)).await;
             };
             let mut record = record(&kv.value)?;
             if record.lease_id.is_some_and(|other| other != request.lease_id) {
-                return self.missing(request).await;
+                return self.missing(request, Some(held)).await;
             }
             let (client, id) = (request.client, request.lease_id);
             let named = (&request.name, id);
@@ -199,7 +199,7 @@ impl Store {
             }
             let left = session.left(since);
             if left.is_zero() {
-                return self.missing(request).await;
+                return self.missing(request, Some(held)).await;
             }
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
@@ -234,9 +234,15 @@ impl Store {
         Err(unavailable("other clients keep changing the grant's record", Certainty::NotApplied))
     }
 
-    /// Returns why a lease id has no key.
-    async fn missing(&self, request: &RenewRequest) -> Result<RenewReply, LockError> {
-        self.held.forget(&request.name, request.lease_id);
+    /// Returns why a lease id has no key. `seen`: what was known before the read that shows it.
+    async fn missing(
+        &self,
+        request: &RenewRequest,
+        seen: Option<&Held>,
+    ) -> Result<RenewReply, LockError> {
+        if let Some(seen) = seen {
+            self.held.forget_seen(&request.name, request.lease_id, seen);
+        }
         let marks = self.layout.marks(&request.name, request.lease_id);
         let reply = self.client.range(all_of(marks)).await?;
         Ok(store::marks(&reply.kvs).into_renew_reply())
@@ -266,5 +272,56 @@ fn moved(has: Hold, asked: Hold) -> Hold {
     match is_detached(asked) {
         true => Hold::Detached(duration),
         false => Hold::Leased(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+
+    use holdline_conformance::{asking, clock::MachineClock};
+    use holdline_core::{AcquireReply, Purpose, RenewReply, RenewRequest};
+    use holdline_services::{EtcdConfig, EtcdServer};
+
+    use super::Observed;
+    use crate::queue::Queue;
+    use crate::{EtcdEngine, EtcdOptions};
+
+    /// A renewal waits for its keepalives after it has read. A request of the same lease id may be
+    /// applied and answered in between: then its key is not free.
+    #[tokio::test]
+    async fn a_renewal_that_read_before_a_request_forgets_nothing_of_it() {
+        let server = EtcdServer::start(EtcdConfig::default());
+        let options = EtcdOptions::from_url(&server.url()).expect("a good URL");
+        let engine =
+            EtcdEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
+        let store = engine.store();
+        let request = asking::request("a");
+        let (name, id) = (&request.name, request.lease_id);
+        let reply = store.acquire(&request).await;
+        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{reply:?}");
+
+        let held = store.held.find(name, id).expect("it holds");
+        let mut before = held.clone();
+        (before.in_flight, before.created, before.token) = (true, 0, None);
+        let (client, purpose) = (request.client, Purpose::Wait);
+        let renewal = RenewRequest { name: name.clone(), lease_id: id, client, purpose };
+        let seen = [
+            (Observed::Queue(Ok(Queue::new(vec![]))), None),
+            (Observed::SessionKey { kv: None, blocked: false }, Some(before)),
+        ];
+        for (observed, before) in seen {
+            let now = store.clock.now();
+            let reply = store.judge(&renewal, observed, before, &HashMap::new(), now).await;
+            assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+            let kept = store.held.find(name, id).map(|held| held.key);
+            assert_eq!(kept.as_ref(), Some(&held.key), "the key exists");
+        }
+        let gone = Observed::SessionKey { kv: None, blocked: false };
+        let now = store.clock.now();
+        let reply = store.judge(&renewal, gone, Some(held), &HashMap::new(), now).await;
+        assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
+        assert!(store.held.find(name, id).is_none(), "it is gone");
     }
 }

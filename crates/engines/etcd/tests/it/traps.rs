@@ -325,6 +325,38 @@ async fn a_repeated_request_uses_the_key_of_the_one_without_a_reply() {
     assert_eq!(key_of_another().await, key, "a mark bars the late request");
 }
 
+/// The key of a request that finds the queue full is deleted again. If that deletion is late, the
+/// key may be another request's by then.
+#[tokio::test]
+async fn a_late_deletion_after_a_full_queue_spares_what_was_made_since() {
+    let (server, direct) = server().await;
+    let proxy = FaultProxy::start(server.address());
+    let full = engine(&format!("etcd://{}?max_waiters=1", proxy.address())).await;
+    let mut one = contender(&full, "b");
+    one.take().await;
+    let key = keys(&server).remove(0).replacen("/b/", "/a/", 1);
+    let (mut holder, mut waiter) = (contender(&direct, "a"), contender(&direct, "a"));
+    holder.take().await;
+    waiter.queue().await;
+
+    let mut late = contender(&full, "a");
+    late.request.client = one.request.client;
+    let length = u8::try_from(key.len()).expect("short");
+    // A `DeleteRangeRequest` in a `RequestOp`.
+    let deletion = [&[0x1a, length + 2, 0x0a, length], key.as_bytes()].concat();
+    proxy.inject(Frames::requests().containing(deletion), Fault::Hold);
+    let meanwhile = async || {
+        until("its key is there", async || keys(&server).contains(&key)).await;
+        server.ctl(&["del", &key]);
+        server.ctl(&["put", &key, "of a later request"]);
+        proxy.thaw();
+    };
+    let (reply, ()) = tokio::join!(late.ask(), meanwhile());
+    let error = reply.expect_err("the queue is full");
+    assert_eq!(*error.kind(), ErrorKind::TooManyWaiters { limit: 1 }, "{error}");
+    assert!(keys(&server).contains(&key));
+}
+
 /// A process that knows the lease id renews it, and the client that had it uses the key again.
 #[tokio::test]
 async fn a_renewal_by_another_process_finds_no_later_request_under_the_same_key() {

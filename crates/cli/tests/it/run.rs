@@ -321,6 +321,9 @@ fn reports_say_what_happened() {
     let ended_at = busy["ended_at_ms"].as_u64().expect("a time");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later").as_millis();
     assert!((now - 60_000..=now).contains(&ended_at.into()), "{ended_at} at {now}");
+    let written = busy["ended_at"].as_str().expect("a text");
+    let read: jiff::Timestamp = written.parse().expect("a time");
+    assert_eq!(read.as_second().unsigned_abs(), ended_at / 1_000, "{written}");
     assert_eq!(busy["in_the_way"]["fencing_token"], token);
     assert_eq!(busy["in_the_way"]["reason"], "first");
     drop(holder);

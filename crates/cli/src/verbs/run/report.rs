@@ -184,7 +184,8 @@ impl Report {
     }
 
     fn object(&self) -> Value {
-        let ended_at = SystemTime::now().duration_since(UNIX_EPOCH);
+        let ended_at = SystemTime::now();
+        let ended_at_ms = ended_at.duration_since(UNIX_EPOCH).map(millis);
         json!({
             "name": self.name.as_str(),
             "engine": self.engine,
@@ -193,7 +194,8 @@ impl Report {
             "exit": self.exit.code(),
             "waited_ms": millis(self.waited),
             "held_ms": self.held.map(millis),
-            "ended_at_ms": ended_at.map(millis).unwrap_or_default(),
+            "ended_at": view::moment(ended_at),
+            "ended_at_ms": ended_at_ms.unwrap_or_default(),
             "lease_id": self.grant.as_ref().map(|(lease_id, _, _)| lease_id),
             "fencing_token": self.grant.as_ref().map(|(_, token, _)| token),
             "live": self.grant.as_ref().map(|(_, _, live)| live),

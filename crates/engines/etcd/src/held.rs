@@ -3,10 +3,10 @@
 //! - H1: a lease id is recorded before its request is sent, so that a release finds its key.
 //! - H2: it is forgotten when the store has answered that it has no key for it, and the number in
 //!   its key is free again.
-//! - H3: but not while a request without a reply may still make the key. A repeated request must
-//!   use the same key: the late one is refused if it exists. If another was used, the late one
-//!   makes a second key, which nobody deletes. Such an entry stays until a release has put the mark
-//!   that bars the key, or until its session ends.
+//! - H3: while a request without a reply may still make the key, the entry and its number stay. A
+//!   repeated request must use the same key, so that the late one finds it and is refused. Under
+//!   another number, the late one would make a second key, which nobody deletes. The entry ends
+//!   when a release has put the mark that bars the key, or with its session.
 //! - H4: requests and renewals of a lease id overlap: the caller stops waiting for one before it is
 //!   over. So a read shows that there is no key only for what was known before the read, and a
 //!   reply ends H3 only for a request that was the only one.

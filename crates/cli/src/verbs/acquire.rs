@@ -85,14 +85,23 @@ pub(crate) async fn run(
     if let Some(lease_id) = lease_id {
         options = options.with_lease_id(lease_id);
     }
-    if let Some(wait) = wait.wait {
-        options = options.with_wait(session.remaining_wait(wait));
-    }
-    let attempt = session.acquire(name, mode, &options, wait.only_try);
-    let attempt = waiting::report(attempt, waiting, name, session, console);
+    let options = &options;
+    let attempt = async |remaining: Option<Duration>| {
+        let options = match remaining.or(wait.wait.map(|wait| session.remaining_wait(wait))) {
+            Some(remaining) => options.clone().with_wait(remaining),
+            None => options.clone(),
+        };
+        let attempt = session.acquire(name, mode, &options, wait.only_try);
+        match waiting::report(attempt, waiting, name, session, console).await {
+            Ok(guard) => Ok(guard),
+            Err(error) => Err(explained(error, session).await),
+        }
+    };
+    // An attempt that failed may have given its id up, so only an id of ours is good for another.
+    let repeated = wait.wait.filter(|_| lease_id.is_none());
+    let attempt = session.until_reached(repeated, console, attempt);
     let guard = match session.unless_ended(attempt, signals).await {
-        Ok(Ok(guard)) => guard,
-        Ok(Err(error)) => return Err(explained(error, session).await),
+        Ok(guard) => guard?,
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
     deliver(guard, lease, session, console).await

@@ -11,13 +11,15 @@ use rustix::process::Signal;
 
 use crate::clock::build_shim;
 use crate::stores::{Kind, Store, on_stores};
-use crate::world::{CommandOutput, Running, is_alive, output};
+use crate::world::{CommandOutput, Running, eventually, is_alive, output};
 
 on_stores! {
     one_machine_at_a_time_runs_the_job_whatever_happens_to_it:
         redis, redlock, postgres, mysql, etcd;
     a_slot_that_is_done_stays_done_when_its_store_goes_away:
         redis, redlock, sentinel, postgres, mysql, etcd;
+    a_start_waits_for_its_store_within_its_limit:
+        redis, postgres, mysql, etcd;
     clocks_that_differ_too_much_are_reported_and_no_job_runs_twice:
         redis, postgres, mysql;
 }
@@ -252,4 +254,50 @@ fn clocks_that_differ_too_much_are_reported_and_no_job_runs_twice(kind: Kind) {
     assert_eq!(waiting.code(), 77, "{}", waiting.rest());
     waiting.expect_silence();
     assert!(fleet.runs().values().all(|runs| *runs == 1), "{:?}", fleet.runs());
+}
+
+/// The store is away when the commands start, and again while one of them waits.
+fn a_start_waits_for_its_store_within_its_limit(kind: Kind) {
+    let store = Store::start(kind);
+    let short = store.url().replace("command_timeout_ms=10000", "command_timeout_ms=500");
+    let command = |line: &[&[&str]]| {
+        let mut command = store.command(&line.concat());
+        command.env("HOLDLINE_URL", &short);
+        command
+    };
+    let begin = |line: &[&[&str]]| store.world.start_command(&mut command(line));
+    let job = ["--", "sh", "-c", "echo ran"];
+    let starts: [&[&[&str]]; 4] = [
+        &[&["run", "a", "--wait", "90s"], &job],
+        &[&["run", "--any-of", "b,c", "--wait", "90s"], &job],
+        &[&["run", "d", "--once-per", "30s", "--wait", "90s"], &job],
+        &[&["acquire", "e", "--wait", "90s"]],
+    ];
+    store.kill();
+    let mut waiting: Vec<Running> = starts.iter().map(|line| begin(line)).collect();
+    for waiter in &waiting {
+        let line = waiter.said();
+        assert!(line.contains("waiting to connect: "), "{line}");
+    }
+    let none = output(&mut command(&[&["run", "f", "--wait", "1s"], &job]));
+    assert_eq!((none.code, none.stdout.as_str()), (69, ""), "{none:?}");
+    let none = output(&mut command(&[&["run", "f"], &job]));
+    assert_eq!((none.code, none.stdout.as_str()), (69, ""), "{none:?}");
+    assert!(!none.stderr.contains("waiting"), "{none:?}");
+    store.restart();
+    for waiter in &mut waiting {
+        assert_eq!(waiter.code(), 0, "{}", waiter.rest());
+    }
+
+    let mut holder = begin(&[&["run", "a", "--lease", "30s", "--on-lost", "warn"], &["--", "cat"]]);
+    eventually("held", || store.who("a")["held"] == true);
+    let mut waiter = begin(starts[0]);
+    waiter.says("waiting for a");
+    store.kill();
+    waiter.says("waiting for the store: ");
+    store.restart();
+    holder.let_go();
+    assert_eq!(holder.code(), 0, "{}", holder.rest());
+    assert_eq!(waiter.line(), "ran");
+    assert_eq!(waiter.code(), 0, "{}", waiter.rest());
 }

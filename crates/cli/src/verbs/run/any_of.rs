@@ -1,13 +1,11 @@
 //! `run --any-of A,B,C`: the job runs under whichever of several names is free first.
 
 use clap::Args;
-use holdline::{AnyOf, Guard, LockOptions};
+use holdline::{Guard, LockOptions};
 use holdline_core::{ErrorKind, LockName};
-use rustix::process::Signal;
 
 use super::super::common;
 use super::Run;
-use crate::child::Signals;
 use crate::duration;
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
@@ -24,22 +22,10 @@ pub(crate) struct AnyOfArgs {
 
 impl Run<'_> {
     /// Acquires the first name that is free, or the first that becomes free.
-    pub(super) async fn wait_for_any(
-        &self,
-        options: &LockOptions,
-        signals: &mut Signals,
-    ) -> Result<Result<Guard, Failure>, Signal> {
+    pub(super) async fn first_free(&self, options: &LockOptions) -> Result<Guard, Failure> {
         let names = &self.arguments.any.any_of;
         let any_of = self.session.client().any_of_with(names, options);
-        let any_of = match any_of {
-            Ok(any_of) => any_of,
-            Err(error) => return Ok(Err(named_twice(error.into()))),
-        };
-        let attempt = self.first_free(&any_of);
-        self.session.unless_ended(attempt, signals).await
-    }
-
-    async fn first_free(&self, any_of: &AnyOf) -> Result<Guard, Failure> {
+        let any_of = any_of.map_err(|error| named_twice(error.into()))?;
         let only_try = self.arguments.only_tries();
         let tried =
             tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;

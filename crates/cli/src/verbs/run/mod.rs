@@ -174,9 +174,6 @@ impl Run<'_> {
         }
         let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
         options = options.with_fair(arguments.mode.fair);
-        if let Some(wait) = arguments.wait.wait {
-            options = options.with_wait(self.session.remaining_wait(wait));
-        }
         let mut grace = arguments.grace.unwrap_or(GRACE);
         if arguments.lease.is_none() && self.session.capabilities().live {
             return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
@@ -198,16 +195,27 @@ impl Run<'_> {
         options: &LockOptions,
         signals: &mut Signals,
     ) -> Result<Result<Guard, Failure>, Signal> {
+        let session = self.session;
+        let attempt = session.until_reached(self.arguments.wait.wait, self.console, async |wait| {
+            let options = match wait {
+                Some(wait) => options.clone().with_wait(wait),
+                None => options.clone(),
+            };
+            self.attempt(&options).await
+        });
+        session.unless_ended(attempt, signals).await
+    }
+
+    async fn attempt(&self, options: &LockOptions) -> Result<Guard, Failure> {
         let RunArgs { name, mode, .. } = self.arguments;
         if !self.arguments.any.any_of.is_empty() {
-            return self.wait_for_any(options, signals).await;
+            return self.first_free(options).await;
         }
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
-        let attempt = waiting::report(attempt, self.waiting, name, self.session, self.console);
-        match self.session.unless_ended(attempt, signals).await? {
-            Ok(guard) => Ok(Ok(guard)),
-            Err(error) => Ok(Err(self.session.failure(error).await)),
+        match waiting::report(attempt, self.waiting, name, self.session, self.console).await {
+            Ok(guard) => Ok(guard),
+            Err(error) => Err(self.session.failure(error).await),
         }
     }
 

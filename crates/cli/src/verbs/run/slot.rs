@@ -96,7 +96,10 @@ impl Run<'_> {
     ) -> Outcome {
         let once = self.once(slot, Duration::ZERO)?;
         let terms = self.terms_in_slot(&once)?;
-        let begun = match self.session.unless_ended(self.begin(slot, &once), signals).await {
+        let wait = self.arguments.wait.wait;
+        let begin = async |_| self.begin(slot, &once).await;
+        let begin = self.session.until_reached(wait, self.console, begin);
+        let begun = match self.session.unless_ended(begin, signals).await {
             Ok(begun) => begun,
             Err(signal) => return Ok(report.interrupted(signal)),
         };

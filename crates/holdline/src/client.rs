@@ -429,7 +429,7 @@ impl Client {
     }
 
     /// Plants a bug: validity counts from the reply. The simulation must find it.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "_mutants")]
     pub fn plant_validity_from_reply(&self) {
         self.shared().counts_from_reply.store(true, Ordering::Relaxed);
     }

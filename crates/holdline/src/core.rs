@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) closing: AtomicBool,
     round_trip: AtomicU64,
     /// A planted bug, which the simulation must find.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "_mutants")]
     pub(crate) counts_from_reply: AtomicBool,
 }
 
@@ -95,7 +95,7 @@ impl Shared {
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),
-            #[cfg(feature = "planted")]
+            #[cfg(feature = "_mutants")]
             counts_from_reply: AtomicBool::new(false),
         }
     }
@@ -230,7 +230,7 @@ impl Shared {
 
     /// Returns the start of the duration in a reply: just before its request was sent.
     pub(crate) fn validity_start(&self, sent: Moment) -> Moment {
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "_mutants")]
         if self.counts_from_reply.load(Ordering::Relaxed) {
             return self.clock.now();
         }

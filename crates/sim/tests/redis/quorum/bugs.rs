@@ -1,6 +1,6 @@
 //! Planted bugs, to prove that the worlds detect them. They are injected from outside: into the
 //! scripts in transit, or between library and engine. One bug that only the library can have is
-//! there behind its feature `planted`.
+//! there behind its feature `_mutants`.
 //!
 //! The client decides which servers belong to a set (M2 and M5: members of the current
 //! configuration count, each slot is seen or placed, a new server needs a sign) and with which

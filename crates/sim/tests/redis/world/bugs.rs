@@ -1,6 +1,6 @@
 //! Planted bugs, to prove that the simulation detects them. They are injected from outside: into
 //! the scripts in transit, or between library and engine, so shipped code has none of them. One bug
-//! that only the library can have is there behind its feature `planted`.
+//! that only the library can have is there behind its feature `_mutants`.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 //! - H3: while a request without a reply may still make the key, the entry and its number stay. A
 //!   repeated request must use the same key, so that the late one finds it and is refused. Under
 //!   another number, the late one would make a second key, which nobody deletes. The entry ends
-//!   when a release has put the mark that bars the key, or with its session.
+//!   when a release has put the mark that bars the key, or with its session. That mark is on the
+//!   session's etcd lease, so that it lasts as long as the late one could make a key.
 //! - H4: requests and renewals of a lease id overlap: the caller stops waiting for one before it is
 //!   over. So a read shows that there is no key only for what was known before the read, and a
 //!   reply ends H3 only for a request that was the only one.
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use crate::sessions::Session;
 
 /// At this number of lease ids, and each doubling of it, those with an expired session are dropped.
+/// Those of H3 stay: the session may live longer than is known here.
 const SWEEP: usize = 1_024;
 
 /// What is known about one lease id.
@@ -150,7 +152,7 @@ impl HeldIds {
 /// Drops the lease ids whose session has expired, if there are many.
 fn sweep(known: &mut HashMap<(LeaseId, LockName), Held>, now: Moment) {
     if known.len() >= SWEEP && known.len().is_power_of_two() {
-        known.retain(|_, held| !held.session.left(now).is_zero());
+        known.retain(|_, held| held.in_flight || !held.session.left(now).is_zero());
     }
 }
 

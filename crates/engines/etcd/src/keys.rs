@@ -8,6 +8,7 @@
 //! | `<prefix><name>/p<of>-<count>-…` | record | a contender for permits, with one of these two ends |
 //! | `<prefix><name>/<lease>` | empty | a contender of Go's `concurrency` or of `etcdctl lock` |
 //! | `<prefix>/<name>/<lease id>/gone` | empty | a lease id that was given up |
+//! | `<prefix>/<name>/<lease id>/in-flight/gone` | empty | the same, on the etcd lease of its session |
 //! | `<prefix>/<name>/<lease id>/revoked` | reason | a grant that an operator took away |
 //!
 //! `/` and `%` are percent-encoded in names. So the ranges of two names do not overlap, and the
@@ -113,6 +114,12 @@ impl Layout {
     /// Returns the key of the mark that a lease id was given up.
     pub(crate) fn gone(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
         (self.marks_stem(name, lease_id) + "gone").into_bytes()
+    }
+
+    /// Returns the key of the mark that a lease id was given up while a request without a reply may
+    /// still make its key.
+    pub(crate) fn gone_in_flight(&self, name: &LockName, lease_id: LeaseId) -> Vec<u8> {
+        (self.marks_stem(name, lease_id) + "in-flight/gone").into_bytes()
     }
 
     /// Returns the key of the mark that a lease id's grant was revoked.

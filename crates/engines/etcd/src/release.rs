@@ -29,16 +29,24 @@ impl Store {
             }
             held = self.find(name, id).await?;
         }
-        // The lease of the marks may have expired: try once more, with a new one.
-        for _ in 0..2 {
-            let mark = match for_good {
-                true => {
-                    Some(put(self.layout.gone(name, id), Vec::new(), self.marks_lease().await?))
-                }
-                false => None,
-            };
-            match self.end(name, id, held.as_ref(), mark).await {
-                Err(RequestError::LeaseGone) => self.forget_marks_lease().await,
+        // An etcd lease may have expired: that of the marks is replaced, and in an expired session
+        // no late request can put a key.
+        let in_flight = held.as_ref().filter(|held| held.in_flight);
+        let mut session = in_flight.map(|held| match &held.number {
+            Some((_, session)) => session,
+            None => &held.session,
+        });
+        for attempt in 0..3 {
+            let mut marks = Vec::new();
+            if for_good {
+                marks.push(put(self.layout.gone(name, id), Vec::new(), self.marks_lease().await?));
+                let of_session = session.map(|session| session.lease);
+                let key = || self.layout.gone_in_flight(name, id);
+                marks.extend(of_session.map(|lease| put(key(), Vec::new(), lease)));
+            }
+            match self.end(name, id, held.as_ref(), &marks).await {
+                Err(RequestError::LeaseGone) if attempt == 0 => self.forget_marks_lease().await,
+                Err(RequestError::LeaseGone) => session = None,
                 Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
                     match for_good {
@@ -69,12 +77,11 @@ impl Store {
         name: &LockName,
         id: LeaseId,
         held: Option<&Held>,
-        mark: Option<RequestOp>,
+        marks: &[RequestOp],
     ) -> Result<ReleaseReply, RequestError> {
         let read_marks = get(all_of(self.layout.marks(name, id)));
         let Some(held) = held else {
-            let mut answers =
-                self.read([Some(read_marks), mark].into_iter().flatten().collect()).await?;
+            let mut answers = self.read([&[read_marks], marks].concat()).await?;
             return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         };
         let key = held.key.clone();
@@ -85,10 +92,9 @@ impl Store {
         };
         let reads_queue = revision.is_none();
         let before = reads_queue.then(|| get(keys_of(self.layout.queue(name))));
-        let success = before.into_iter().chain([delete(key.clone())]).chain(mark.clone());
-        let success: Vec<_> = success.collect();
-        let failure: Vec<_> =
-            [get(key_value(key.clone())), read_marks].into_iter().chain(mark.clone()).collect();
+        let success = before.into_iter().chain([delete(key.clone())]);
+        let success: Vec<_> = success.chain(marks.iter().cloned()).collect();
+        let failure = [&[get(key_value(key.clone())), read_marks], marks].concat();
         let mut written = held.written;
         for _ in 0..ATTEMPTS {
             // A key that was last written at its creation is the one that was made then.
@@ -97,7 +103,7 @@ impl Store {
                 compare.push(is_there.clone());
             }
             // The usual release is short: a request of up to 256 bytes is one write to the socket.
-            let reads_later = mark.is_none();
+            let reads_later = marks.is_empty();
             let reads = if reads_later { Vec::new() } else { failure.clone() };
             let txn = TxnRequest { compare, success: success.clone(), failure: reads };
             let mut answers = self.txn(txn).await?;

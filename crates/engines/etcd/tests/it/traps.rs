@@ -325,6 +325,38 @@ async fn a_repeated_request_uses_the_key_of_the_one_without_a_reply() {
     assert_eq!(key_of_another().await, key, "a mark bars the late request");
 }
 
+/// The request may come after the usual mark has ended. The session in which it would make its key
+/// may still live then.
+#[tokio::test]
+async fn a_request_without_a_reply_is_barred_for_as_long_as_its_session_lives() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let engine = engine(&format!("etcd://{}?command_timeout_ms=1500", proxy.address())).await;
+    let mut other = contender(&engine, "a");
+    other.take().await;
+    let mut one = contender(&engine, "b");
+    one.request.client = other.request.client;
+    let leases = || server.ctl(&["lease", "list", "--hex"]);
+    let of_session = leases();
+    proxy.inject(Frames::requests(), Fault::Swallow);
+    let error = one.ask().await.expect_err("no reply");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    proxy.pass();
+    proxy.reset();
+    let reply = one.release(true).await;
+    assert!(matches!(reply, Ok(ReleaseReply::NotHeld { .. })), "{reply:?}");
+
+    let listed = leases();
+    let known: Vec<&str> = of_session.lines().collect();
+    let mut of_marks = listed.lines().filter(|line| line.len() >= 15 && !known.contains(line));
+    let lease = of_marks.next().expect("the lease of the marks");
+    server.ctl(&["lease", "revoke", lease, "--hex"]);
+    // The late request is the same as a repeated one.
+    let late = one.ask().await;
+    assert!(is_cancelled(&late), "{late:?}");
+    other.let_go().await;
+}
+
 /// The key of a request that finds the queue full is deleted again. If that deletion is late, the
 /// key may be another request's by then.
 #[tokio::test]

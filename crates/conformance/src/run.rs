@@ -32,15 +32,21 @@ pub async fn run(factory: impl Factory) -> Report {
     let (store, command) = (factory.name(), factory.command());
     let rows = match Bench::open(factory).await {
         Ok(bench) => {
-            let mut rows = run_cases(&bench).await;
+            let (alone, beside) = cases::all().into_iter().partition(|case| case.alone);
+            let mut rows = run_some(&bench, beside, bench.scale().at_once.max(1)).await;
             let histories = |bench: Bench| -> BoxFuture<'static, Row> {
                 Box::pin(async move { history::run(&bench).await })
             };
-            rows.push(unspoilt(bench.clone(), histories).await);
+            let histories = unspoilt(bench.clone(), histories).await;
             let storms = |bench: Bench| -> BoxFuture<'static, Row> {
                 Box::pin(async move { storm::run(&bench).await })
             };
-            rows.push(unspoilt(bench, storms).await);
+            let storms = unspoilt(bench.clone(), storms).await;
+            // A restart keeps servers of a quorum from voting for a while. What comes after it
+            // would need an answer in time from each of the others.
+            rows.extend(run_some(&bench, alone, 1).await);
+            rows.sort_by_key(|row| row.promise);
+            rows.extend([histories, storms]);
             rows
         }
         Err(failure) => {
@@ -65,16 +71,7 @@ fn row(case: &Case, status: Status) -> Row {
     Row { promise: Some(case.promise), name: case.name.into(), status }
 }
 
-/// Runs all cases, as many at once as the store allows, and those that disturb it after the rest.
-async fn run_cases(bench: &Bench) -> Vec<Row> {
-    let (alone, beside): (Vec<Case>, Vec<Case>) =
-        cases::all().into_iter().partition(|case| case.alone);
-    let mut rows = run_some(bench, beside, bench.scale().at_once.max(1)).await;
-    rows.extend(run_some(bench, alone, 1).await);
-    rows.sort_by_key(|row| row.promise);
-    rows
-}
-
+/// Runs these cases, as many at once as the store allows.
 async fn run_some(bench: &Bench, cases: Vec<Case>, at_once: usize) -> Vec<Row> {
     let mut waiting = cases.into_iter().enumerate();
     let mut running = JoinSet::new();

@@ -39,7 +39,7 @@ pub enum LostReason {
     Revoked(String),
     /// The store's session, database or file that carried it is gone.
     StoreGone(String),
-    /// Another process released it under its lease id.
+    /// It was released under its lease id: by its own guard, or by another process.
     Released,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Display for LostReason {
                 write!(f, "revoked by an operator: {}", crate::Escaped(reason))
             }
             LostReason::StoreGone(what) => write!(f, "the store is gone: {what}"),
-            LostReason::Released => f.write_str("released by another process under its lease id"),
+            LostReason::Released => f.write_str("released under its lease id"),
         }
     }
 }

@@ -1,6 +1,9 @@
 //! `run`: exit codes, waiting, losing the lease, and what is left when the wrapper is killed.
 
+use std::io::Read;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -336,6 +339,28 @@ fn reports_say_what_happened() {
     assert_eq!(fine["release_confirmed"], true);
     let output = world.run(&["run", "--report", "none", "a", "no-such-program"]);
     assert_eq!((output.code, &report(&world, "none")["outcome"]), (127, &"failed".into()));
+}
+
+/// A service of systemd has a socket for its output, and no socket can be opened by a path.
+#[test]
+fn a_report_goes_to_our_own_output_also_if_that_is_a_socket() {
+    let world = World::new();
+    for (path, written) in [("/dev/stderr", true), ("/dev/fd/2", true), ("socket", false)] {
+        let (mut reader, writer) = UnixStream::pair().expect("a socket");
+        let _other = UnixListener::bind(world.path("socket"));
+        let mut command = world.command(&["run", "--report", path, "a", "--", "true"]);
+        let status = command.stderr(OwnedFd::from(writer)).status().expect("it runs");
+        drop(command);
+        let mut said = String::new();
+        reader.read_to_string(&mut said).expect("text");
+        if written {
+            let report: Value = serde_json::from_str(&said).expect("a report alone");
+            assert_eq!((status.code(), &report["outcome"]), (Some(0), &"finished".into()));
+        } else {
+            assert_eq!(status.code(), Some(64), "{said}");
+            assert!(said.contains("it is a socket, and not our own output"), "{said}");
+        }
+    }
 }
 
 /// The limit has run since the engine began to be opened, and that takes long here.

@@ -250,6 +250,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
     html! {
         (head("name", "Name"))
         th scope="col" { "State" }
+        (head("waiters", "Waiters"))
         (head("program", "Program"))
         th scope="col" { "Reason" }
         (head("host", "Host"))
@@ -259,7 +260,6 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
         th scope="col" { "Lease left" }
         (head("slack", "Slack"))
         (head("token", "Token"))
-        (head("waiters", "Waiters"))
     }
 }
 
@@ -274,6 +274,9 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
         tr {
             th scope="row" { a.name id=(format!("lock{id}")) href=(href) { (cell(name)) } }
             td { (state(row)) }
+            td.number {
+                @if lock.queue_length > 0 { strong { (lock.queue_length) } } @else { "0" }
+            }
             td {
                 (or_dash(&fields.program))
                 @if lock.holder_count > 1 { " and " (lock.holder_count - 1) " more" }
@@ -305,9 +308,6 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
                     Some(token) => (token),
                     None => "–",
                 }
-            }
-            td.number {
-                @if lock.queue_length > 0 { strong { (lock.queue_length) } } @else { "0" }
             }
         }
     }

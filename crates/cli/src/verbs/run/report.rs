@@ -3,14 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use holdline::{Guard, QuorumHealth};
 use holdline_core::{Escaped, LockName, LostReason, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fstat};
+use rustix::fs::{OFlags, Stat, fstat, stat};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -38,9 +38,12 @@ impl ReportFile {
             return Err(Failure::usage(message).fix("write /dev/stdout, or ./- for such a file"));
         }
         let file = open_empty(path).map_err(|error| {
-            let unread = Errno::from_io_error(&error) == Some(Errno::NXIO);
+            let why = match (is_socket(path), Errno::from_io_error(&error)) {
+                (true, _) => "it is a socket, and not our own output".into(),
+                (false, Some(Errno::NXIO)) => "nobody reads this pipe".into(),
+                (false, _) => error.to_string(),
+            };
             let path = path.to_string_lossy();
-            let why = if unread { "nobody reads this pipe".into() } else { error.to_string() };
             let message = format!("--report {}: cannot be written: {why}", Escaped(&path));
             Failure::usage(message).fix("nothing was started; name a file that can be written")
         })?;
@@ -60,20 +63,34 @@ fn open_empty(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     // Opening a pipe would wait for its reader.
     options.append(true).create(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path)?;
+    let file = match options.open(path) {
+        // No socket can be opened by a path. The output of a service of systemd is one.
+        Err(error) if is_socket(path) => return our_output(stat(path)?).unwrap_or(Err(error)),
+        opened => opened?,
+    };
     if !file.metadata()?.is_file() {
         return Ok(file);
     }
-    let identity = |file: BorrowedFd<'_>| fstat(file).ok().map(|at| (at.st_dev, at.st_ino));
-    let at = identity(file.as_fd());
-    for ours in [io::stdout().as_fd(), io::stderr().as_fd()] {
-        if identity(ours) == at {
-            // With an offset of its own, later output would overwrite the report.
-            return Ok(File::from(ours.try_clone_to_owned()?));
-        }
+    // With an offset of its own, later output would overwrite the report.
+    if let Some(ours) = our_output(fstat(&file)?) {
+        return ours;
     }
     file.set_len(0)?;
     Ok(file)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.file_type().is_socket())
+}
+
+/// Returns our standard output or error, if it is this file.
+fn our_output(file: Stat) -> Option<io::Result<File>> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let is_same = |ours: &BorrowedFd<'_>| {
+        fstat(ours).is_ok_and(|ours| (ours.st_dev, ours.st_ino) == (file.st_dev, file.st_ino))
+    };
+    let ours = [stdout.as_fd(), stderr.as_fd()].into_iter().find(is_same)?;
+    Some(ours.try_clone_to_owned().map(File::from))
 }
 
 /// Writes everything, or as much as a pipe with a slow reader accepts within the limit.

@@ -138,7 +138,7 @@ fn print(stores: &Stores, console: &Console) -> Result<(), Failure> {
     for (at, store) in stores.0.iter().enumerate() {
         let (Some(seen), counts) = (&store.seen, store.counts()) else { continue };
         let line = format!(
-            "{}: held {}, waiting {}, frozen {}, round {}\n",
+            "{} held {}, waiting {}, frozen {}, round {}\n",
             store.url,
             counts.held,
             counts.waiting,

@@ -219,31 +219,30 @@ impl AdvisoryLock {
         wait: Option<Duration>,
     ) -> Result<Answer, LockError> {
         let options = &self.0.pool.options;
-        let function = match wait {
-            None => sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared"),
-            Some(_) => sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared"),
-        };
-        let (call, mut parameters) = self.0.key.call(function);
-        let place = parameters.len() + 1;
+        let attempt = sharing.pick("pg_try_advisory_lock", "pg_try_advisory_lock_shared");
+        let (attempt, mut parameters) = self.0.key.call(attempt);
         let draw = session.draw(options.schema());
         let millis = wait.map(|wait| wait.as_millis().clamp(1, i32::MAX as u128).to_string());
-        let number = match &millis {
-            None => format!("case when {call} then {} end", draw.number),
+        let is_held = match &millis {
+            None => attempt,
             Some(millis) => {
+                let call = sharing.pick("pg_advisory_lock", "pg_advisory_lock_shared");
+                let (call, _) = self.0.key.call(call);
                 parameters.push((millis, Type::TEXT));
                 // Each timeout is of this statement alone.
                 let limit = |wait: String| {
                     format!("pg_catalog.set_config('lock_timeout', {wait}, true) is not null")
                 };
-                let for_lock = limit(format!("${place}"));
+                let for_lock = limit(format!("${}", parameters.len()));
                 let for_token = limit(format!("'{}'", token_wait(options).as_millis()));
+                // A free lock needs no limit, and an attempt goes past nobody who waits.
                 format!(
-                    "case when {for_lock} then case when {call}::pg_catalog.text is not null then \
-                     case when {for_token} then {} end end end",
-                    draw.number
+                    "case when {attempt} then true when {for_lock} then case when \
+                     {call}::pg_catalog.text is not null then {for_token} end end"
                 )
             }
         };
+        let number = format!("case when {is_held} then {} end", draw.number);
         let ask = format!(
             "select d.number, {} from (select {number} as number{}) d",
             draw.counts, draw.from

@@ -13,7 +13,7 @@ pub(crate) fn this_process() -> HolderFields {
     HolderFields {
         host: short(&host(), 64),
         pid: Some(std::process::id()),
-        user: short(&user.unwrap_or_else(user_number), 32),
+        user: short(&user.unwrap_or_else(listed_user), 32),
         program: short(&program_name(&program), 64),
         ..HolderFields::default()
     }
@@ -29,13 +29,22 @@ fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
+/// Returns the user's name by `/etc/passwd`, or the number: a service has no `USER`.
 #[cfg(unix)]
-fn user_number() -> String {
-    format!("uid {}", rustix::process::getuid())
+fn listed_user() -> String {
+    let id = rustix::process::geteuid().to_string();
+    let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
+    let passwd = String::from_utf8_lossy(&passwd);
+    let named = passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == id).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("uid {id}"))
 }
 
 #[cfg(windows)]
-fn user_number() -> String {
+fn listed_user() -> String {
     std::env::var("USERNAME").unwrap_or_default()
 }
 
@@ -62,6 +71,13 @@ mod tests {
         assert_eq!(fields.pid, Some(std::process::id()));
         assert!(!fields.host.is_empty() && !fields.user.is_empty());
         assert!(fields.program.contains("holdline"), "{}", fields.program);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_user_is_named_as_by_id() {
+        let named = std::process::Command::new("id").arg("-un").output().expect("it runs");
+        assert_eq!(listed_user(), String::from_utf8_lossy(&named.stdout).trim());
     }
 
     #[test]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import pwd
 import sys
 import threading
 import time
@@ -739,7 +740,12 @@ def _connected(operation: _holdline.Operation) -> _holdline.Client:
 
 def _this_process() -> tuple[str, str, str]:
     """What holders report about themselves: host, user and program, not longer than they may be."""
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid {os.getuid()}"
+    user = os.environ.get("USER") or os.environ.get("LOGNAME")
+    if not user:
+        try:
+            user = pwd.getpwuid(os.geteuid()).pw_name
+        except KeyError:
+            user = f"uid {os.geteuid()}"
     program = os.path.basename(sys.argv[0] if sys.argv else "") or "python"
     return os.uname().nodename[:64], user[:32], program[:64]
 

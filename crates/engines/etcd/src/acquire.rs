@@ -20,7 +20,7 @@ use crate::ops::{
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue, record};
-use crate::sessions::SessionKey;
+use crate::sessions::{Session, SessionKey};
 use crate::store::{self, Store, described, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
@@ -160,8 +160,8 @@ impl Store {
         let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
-            let session = self.sessions.obtain(key).await?;
             let earlier = self.held.find(name, id);
+            let session = self.session_for(key, earlier.as_ref()).await?;
             let repeated = earlier.is_some();
             let number = match (key, earlier.and_then(|held| held.number)) {
                 (SessionKey::Lease(..), _) => None,
@@ -205,6 +205,25 @@ impl Store {
             }
         }
         Err(unavailable("the session ends again and again", Certainty::NotApplied))
+    }
+
+    /// Returns the session for a request: that of an earlier request without a reply, unless etcd
+    /// says that it has ended. By our clock alone it may only seem so, and then the late request
+    /// could make a key in it (H3).
+    async fn session_for(
+        &self,
+        key: SessionKey,
+        earlier: Option<&Held>,
+    ) -> Result<Arc<Session>, RequestError> {
+        let in_flight = earlier.filter(|held| held.in_flight);
+        if let Some((_, session)) = in_flight.and_then(|held| held.number.as_ref()) {
+            match self.sessions.keep(session).await {
+                Ok(()) => return Ok(session.clone()),
+                Err(RequestError::LeaseGone) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        self.sessions.obtain(key).await
     }
 
     /// Answers for a key that exists now.

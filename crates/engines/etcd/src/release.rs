@@ -49,6 +49,7 @@ impl Store {
                 Err(RequestError::LeaseGone) => session = None,
                 Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
+                    session.filter(|_| for_good).inspect(|session| session.count_mark());
                     match for_good {
                         true => self.held.forget_for_good(name, id),
                         false => self.held.forget(name, id),

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdline_core::{ClientId, Clock, Hold, LeaseId, LockName, Moment};
@@ -18,6 +19,8 @@ use crate::error::RequestError;
 
 /// A session is fresh for this part of its time after a keepalive: no other one is sent.
 const FRESH: u32 = 10;
+/// With so many marks, a session is used for no new request.
+const MANY_MARKS: u32 = 1_000;
 /// At this number of sessions, those that have expired are dropped.
 const SWEEP: usize = 64;
 
@@ -37,6 +40,8 @@ pub(crate) struct Session {
     keeping: tokio::sync::Mutex<()>,
     /// The numbers that its keys use, for each name (H2 of `crate::held`).
     numbers: Mutex<HashMap<LockName, BTreeSet<u32>>>,
+    /// The number of marks on this etcd lease (H3).
+    marks: AtomicU32,
 }
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
@@ -88,7 +93,8 @@ impl Session {
     /// Makes a session of an etcd lease that exists.
     pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
         let (keeping, numbers) = (tokio::sync::Mutex::default(), Mutex::default());
-        Session { lease, ttl, until: Mutex::new(Moment::ORIGIN), keeping, numbers }
+        let (until, marks) = (Mutex::new(Moment::ORIGIN), AtomicU32::new(0));
+        Session { lease, ttl, until, keeping, numbers, marks }
     }
 
     /// Takes the smallest number that no key of this name uses.
@@ -109,6 +115,17 @@ impl Session {
                 numbers.remove(name);
             }
         }
+    }
+
+    /// Counts a mark on this etcd lease.
+    pub(crate) fn count_mark(&self) {
+        self.marks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether a new request may use it. With many marks it may not: the session then ends
+    /// with its last hold, and the marks with it.
+    fn is_usable(&self, now: Moment) -> bool {
+        self.marks.load(Ordering::Relaxed) < MANY_MARKS && !self.left(now).is_zero()
     }
 
     /// Returns the time that is known to be left at `now`.
@@ -140,7 +157,7 @@ impl Sessions {
         let slot = self.slot(key);
         let mut slot = slot.lock().await;
         if let Some(session) = slot.as_ref()
-            && !session.left(self.clock.now()).is_zero()
+            && session.is_usable(self.clock.now())
         {
             return Ok(session.clone());
         }
@@ -242,6 +259,17 @@ mod tests {
         }
         session.free_number(&b, 0);
         assert!(session.numbers.lock().is_empty());
+    }
+
+    #[test]
+    fn a_session_with_many_marks_is_used_for_no_new_request() {
+        let session = Session::found(7, Duration::from_secs(1));
+        session.set(Moment::ORIGIN.after(Duration::from_secs(1)));
+        for _ in 0..MANY_MARKS {
+            assert!(session.is_usable(Moment::ORIGIN));
+            session.count_mark();
+        }
+        assert!(!session.is_usable(Moment::ORIGIN) && !session.left(Moment::ORIGIN).is_zero());
     }
 
     #[test]

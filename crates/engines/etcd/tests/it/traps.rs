@@ -1,10 +1,14 @@
 //! Faults of other etcd clients, one test each.
 
+use holdline_conformance::ManualTime;
+use holdline_conformance::clock::ManualClock;
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, Hint, Hold, LockError, Purpose, ReleaseReply, RenewReply,
 };
+use holdline_etcd::{EtcdEngine, EtcdOptions};
 use holdline_services::{EtcdConfig, EtcdFlavour, EtcdServer, Fault, FaultProxy, Frames};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Contender, contender, engine, hint, until};
@@ -323,6 +327,39 @@ async fn a_repeated_request_uses_the_key_of_the_one_without_a_reply() {
     assert_eq!(keys(&server), key);
     assert!(matches!(one.release(true).await, Ok(ReleaseReply::Released { .. })));
     assert_eq!(key_of_another().await, key, "a mark bars the late request");
+}
+
+/// By the client's clock the session has ended, but it lives on at the server. A late request could
+/// make a key in it.
+#[tokio::test]
+async fn a_repeated_request_stays_in_its_session_for_as_long_as_etcd_keeps_that() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let proxy = FaultProxy::start(server.address());
+    let clock = ManualClock::new();
+    let options = EtcdOptions::from_url(&format!("etcd://{}", proxy.address())).expect("a URL");
+    let engine = EtcdEngine::connect(&options, Arc::new(clock.clone())).await.expect("connected");
+    let (mut one, mut other) = (contender(&engine, "a"), contender(&engine, "b"));
+    one.request.client = other.request.client;
+    other.take().await;
+    let key = keys(&server).remove(0).replacen("/b/", "/a/", 1);
+
+    proxy.inject(Frames::requests(), Fault::Swallow);
+    let time = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            clock.advance(Duration::from_secs(1));
+        }
+    };
+    let error = tokio::select! {
+        reply = one.ask() => reply.expect_err("no reply"),
+        () = time => unreachable!(),
+    };
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    proxy.pass();
+    proxy.reset();
+    clock.advance(Duration::from_secs(3_600));
+    one.take().await;
+    assert!(keys(&server).contains(&key), "{key}: {:?}", keys(&server));
 }
 
 /// The request may come after the usual mark has ended. The session in which it would make its key

@@ -346,7 +346,7 @@ async fn a_repeated_request_stays_in_its_session_for_as_long_as_etcd_keeps_that(
     proxy.inject(Frames::requests(), Fault::Swallow);
     let time = async {
         loop {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await; // event: the limits of the client
             clock.advance(Duration::from_secs(1));
         }
     };

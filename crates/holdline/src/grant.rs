@@ -4,6 +4,7 @@
 //! over. So a check is one load and one reading of the clock.
 //! Invariant V3: a grant that was lost or ended stays so: no late reply revives it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -47,6 +48,19 @@ pub enum RiskReason {
     Lost(LostReason),
     /// The guard was released or dropped.
     Ended,
+}
+
+impl fmt::Display for RiskReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RiskReason::NotRenewed(Some(error)) => write!(f, "not renewed: {error}"),
+            RiskReason::NotRenewed(None) => f.write_str("not renewed: no answer"),
+            RiskReason::RunsOut => f.write_str("nothing renews the lease, and it ends soon"),
+            RiskReason::Revoked(reason) => LostReason::Revoked(reason.clone()).fmt(f),
+            RiskReason::Lost(reason) => write!(f, "lost: {reason}"),
+            RiskReason::Ended => f.write_str("the guard has ended"),
+        }
+    }
 }
 
 /// One grant. The guard, its handles and the keeper share it.

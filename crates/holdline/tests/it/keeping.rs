@@ -82,6 +82,7 @@ async fn a_lease_at_risk_recovers_with_the_next_renewal() {
     pass(&clock, 6 * S).await;
     let risk = guard.at_risk().await;
     assert!(matches!(risk, RiskReason::NotRenewed(Some(_))), "{risk:?}");
+    assert!(risk.to_string().starts_with("not renewed: "), "{risk}");
     assert!(guard.is_valid());
     faulty.line.judge(|_, _| Fate::Good);
     pass(&clock, 3 * S).await;
@@ -185,6 +186,7 @@ async fn revoke_politely(keep: Keep) {
     assert!(guard.valid_until() <= until, "a hint never extends");
     let risk = guard.at_risk().await;
     assert!(matches!(&risk, RiskReason::Revoked(reason) if reason == "maintenance"), "{risk:?}");
+    assert_eq!(risk.to_string(), "revoked by an operator: maintenance");
     pass(&clock, 31 * S).await;
     assert!(!guard.is_valid());
     assert_eq!(guard.lost().await, LostReason::Revoked("maintenance".into()));

@@ -91,6 +91,8 @@ pub(crate) async fn run(
             Some(remaining) => options.clone().with_wait(remaining),
             None => options.clone(),
         };
+        // What was seen before the store went away is not known any more.
+        waiting.forget();
         let attempt = session.acquire(name, mode, &options, wait.only_try);
         match waiting::report(attempt, waiting, name, session, console).await {
             Ok(guard) => Ok(guard),

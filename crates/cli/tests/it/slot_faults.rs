@@ -295,9 +295,12 @@ fn a_start_waits_for_its_store_within_its_limit(kind: Kind) {
     waiter.says("waiting for a");
     store.kill();
     waiter.says("waiting for the store: ");
+    std::thread::sleep(std::time::Duration::from_secs(3)); // event: several attempts
     store.restart();
     holder.let_go();
     assert_eq!(holder.code(), 0, "{}", holder.rest());
     assert_eq!(waiter.line(), "ran");
     assert_eq!(waiter.code(), 0, "{}", waiter.rest());
+    let said: Vec<String> = std::iter::from_fn(|| waiter.next_said()).collect();
+    assert!(said.len() <= 1, "once more at most, after the restart: {said:?}");
 }

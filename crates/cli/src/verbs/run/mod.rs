@@ -211,6 +211,8 @@ impl Run<'_> {
         if !self.arguments.any.any_of.is_empty() {
             return self.first_free(options).await;
         }
+        // What was seen before the store went away is not known any more.
+        self.waiting.forget();
         let only_try = self.arguments.only_tries();
         let attempt = self.session.acquire(name, mode.mode(), options, only_try);
         match waiting::report(attempt, self.waiting, name, self.session, self.console).await {

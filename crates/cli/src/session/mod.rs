@@ -1,7 +1,7 @@
 //! The engine that a verb works on, and the only place that opens one.
 //!
-//! Read next: `connect`, which waits for a server without a master; `failure`, which explains why
-//! an engine could not be opened; `requests`, what is asked of an open one.
+//! Read next: `connect`, which waits for a store that cannot be reached; `failure`, which explains
+//! why an engine could not be opened; `requests`, what is asked of an open one.
 
 mod connect;
 mod failure;

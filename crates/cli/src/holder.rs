@@ -41,7 +41,7 @@ impl fmt::Display for Holder {
         let by = match (&self.keepers, fields.pid) {
             (Some(pids), _) if pids.is_empty() => None,
             (Some(pids), _) => Some(format!("kept by pid {}", join_pids(pids))),
-            (None, pid) => pid.map(|pid| format!("asked by pid {pid}")),
+            (None, pid) => pid.map(|pid| format!("pid {pid}")),
         };
         match (by, fields.host.is_empty()) {
             (Some(by), false) => write!(f, " ({by} on {:.64})", Escaped(&fields.host))?,
@@ -143,7 +143,7 @@ mod tests {
             metadata: metadata(pid),
         };
         for (pid, keepers, expected) in [
-            (Some(9), None, "a\\u{1b} (asked by pid 9 on h) for 1m01s"),
+            (Some(9), None, "a\\u{1b} (pid 9 on h) for 1m01s"),
             (Some(9), Some(vec![5, 6]), "a\\u{1b} (kept by pid 5 6 on h) for 1m01s"),
             (Some(9), Some(vec![]), "a\\u{1b} (on h) for 1m01s"),
             (None, None, "a\\u{1b} (on h) for 1m01s"),

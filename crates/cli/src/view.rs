@@ -221,7 +221,7 @@ fn holders(holders: &[HolderView]) -> Table {
         let state = match state {
             GrantState::Held if holder.live => "live".into(),
             GrantState::Held if holder.detached => "detached".into(),
-            GrantState::Held => "leased".into(),
+            GrantState::Held => "held".into(),
             GrantState::Handed => "handed".into(),
             GrantState::Revoked(reason) => format!("revoked: {reason}"),
         };

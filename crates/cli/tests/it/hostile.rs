@@ -243,7 +243,7 @@ fn a_dead_wrapper_is_not_shown_as_the_holder() {
 fn the_named_holder_is_a_living_process() {
     let world = World::new();
     let holder = world.hold(&["--reason", "first", "a"]);
-    let asked = format!("held by sh (asked by pid {} on ", holder.pid());
+    let asked = format!("held by sh (pid {} on ", holder.pid());
     let busy = ["run", "--try", "--report", "r", "a", "true"];
     assert!(world.run(&busy).stderr.contains(&asked));
     holder.signal(rustix::process::Signal::KILL);

@@ -73,7 +73,7 @@ fn wait_waits_and_takes_nothing() {
     assert_eq!(output.code, 75);
     assert!(output.stderr.contains("month end"), "{output:?}");
     let mut waiting = world.start(&["wait", "a"]);
-    assert!(waiting.said().contains("waiting for a: held by sh (asked by pid"));
+    assert!(waiting.said().contains("waiting for a: held by sh (pid"));
     assert_eq!(world.who("a")["queue_length"], 0);
     holder.let_go();
     assert_eq!((holder.code(), waiting.code()), (3, 0));

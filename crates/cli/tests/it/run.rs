@@ -108,7 +108,7 @@ fn a_busy_name_ends_as_asked() {
     ] {
         let output = world.run(&[&["run"], options, &["a", "--", "echo", "ran"]].concat());
         assert_eq!((output.code, output.stdout.as_str()), (code, ""), "{options:?} {output:?}");
-        assert!(output.stderr.contains("held by sh (asked by pid"), "{output:?}");
+        assert!(output.stderr.contains("held by sh (pid"), "{output:?}");
         assert!(output.stderr.contains("month end"), "{output:?}");
     }
     holder.let_go();
@@ -134,7 +134,7 @@ fn a_waiter_names_the_holder_and_holds_after_it() {
     let mut holder = world.hold(&["--reason", "first", "a"]);
     let mut waiter = world.start(&["run", "a", "--", "echo", "mine"]);
     let said = waiter.said();
-    assert!(said.starts_with("holdline: waiting for a, held by sh (asked by pid"), "{said}");
+    assert!(said.starts_with("holdline: waiting for a, held by sh (pid"), "{said}");
     assert!(said.contains(": first"), "{said}");
     world.queued("a", 1);
     holder.let_go();
@@ -419,7 +419,7 @@ fn a_terminal_shows_one_line_that_is_redrawn_and_removed() {
     let drawn: Vec<&str> = output.stdout.split("\r\u{1b}[K").collect();
     assert!(drawn.len() >= 3, "drawn and removed: {output:?}");
     assert!(
-        drawn[1].starts_with("holdline: waiting for a, held by sh (asked by pid"),
+        drawn[1].starts_with("holdline: waiting for a, held by sh (pid"),
         "{output:?}"
     );
     let last = drawn.last().expect("something");

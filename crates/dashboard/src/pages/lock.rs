@@ -55,7 +55,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
             }
             @if viewer.may_operate(name.as_str()) { (actions(&viewer, &lock)) }
             @else { p.muted { "To revoke or freeze, you need the right " code { "operate" } "." } }
-            div #lock-past data-live="" { (past(&history, &name, &holds)) }
+            div #lock-past data-live="" { (past(&history, &lock, &holds)) }
         }
     };
     Ok(Page { viewer, section: SECTION, title: "Lock".to_owned(), main })
@@ -279,7 +279,8 @@ fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
     }
 }
 
-fn past(history: &History, name: &LockName, holds: &[&Hold]) -> Markup {
+fn past(history: &History, lock: &Snapshot, holds: &[&Hold]) -> Markup {
+    let name = &lock.name;
     let now = SystemTime::now();
     let from = holds.iter().take(MOST).map(|hold| hold.from).min().unwrap_or(now);
     let overlaps = history
@@ -317,12 +318,12 @@ fn past(history: &History, name: &LockName, holds: &[&Hold]) -> Markup {
             }
         }
         h2 { "Tokens" }
-        (tokens(holds, now))
+        (tokens(holds, lock, now))
     }
 }
 
 /// Lists the holds, with who held the lock and why.
-fn tokens(holds: &[&Hold], now: SystemTime) -> Markup {
+fn tokens(holds: &[&Hold], lock: &Snapshot, now: SystemTime) -> Markup {
     html! {
         div #lock-tokens.scroll tabindex="0" role="region" aria-label="Tokens" {
             table {
@@ -352,7 +353,7 @@ fn tokens(holds: &[&Hold], now: SystemTime) -> Markup {
                             td { (moment(hold.from)) }
                             td.number { (short(hold.lasted(now))) }
                             td.number { (duration(hold.slack)) }
-                            td class=[hold.is_lost().then_some("bad")] { (end(hold)) }
+                            td class=[hold.is_lost().then_some("bad")] { (end(hold, lock)) }
                             td.prose { (or_dash(&fields.reason)) }
                         }
                     }
@@ -362,11 +363,16 @@ fn tokens(holds: &[&Hold], now: SystemTime) -> Markup {
     }
 }
 
-fn end(hold: &Hold) -> Markup {
+/// Says how a hold ended. The lock is read for each page and the history only now and then, so it
+/// can be over without an end in the history.
+fn end(hold: &Hold, lock: &Snapshot) -> Markup {
     use crate::history::End;
+    let is_holder = |view: &HolderView| view.summary.lease_id == hold.holder.lease_id;
+    let is_cut = lock.holders.len() < lock.holder_count;
     html! {
         @match &hold.end {
-            None => "held",
+            None if is_cut || lock.holders.iter().any(is_holder) => "held",
+            None => "has just ended",
             Some((_, End::Revoked(reason))) => { "revoked: " (cell(reason)) }
             Some((_, end)) => (end.word()),
         }

@@ -249,7 +249,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
     };
     html! {
         (head("name", "Name"))
-        th scope="col" { "State" }
+        th scope="col" { "Mode" }
         (head("waiters", "Waiters"))
         (head("program", "Program"))
         th scope="col" { "Reason" }

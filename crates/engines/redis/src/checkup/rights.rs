@@ -412,12 +412,12 @@ async fn guard(probe: &Probe, user: Option<&str>, options: &RedisOptions) -> Fin
     let finding = Finding::ok("guard", GUARD, way);
     match (open, is_near) {
         (true, false) => finding.fail(
-            "set a password for the user `default`, or turn it off: anybody who reaches the \
-             server can free locks",
+            "set a password for the user `default`, or disable that user: anybody who reaches \
+             the server can free locks",
         ),
         (true, true) => finding.warn(
-            "set a password for the user `default`, or turn it off: anybody on this machine can \
-             free locks",
+            "set a password for the user `default`, or disable that user: anybody on this \
+             machine can free locks",
         ),
         (false, _) => finding,
     }

@@ -86,9 +86,9 @@ pub(crate) async fn run(
         options = options.with_lease_id(lease_id);
     }
     let options = &options;
-    let attempt = async |remaining: Option<Duration>| {
-        let options = match remaining.or(wait.wait.map(|wait| session.remaining_wait(wait))) {
-            Some(remaining) => options.clone().with_wait(remaining),
+    let attempt = async |_| {
+        let options = match wait.wait {
+            Some(wait) => options.clone().with_wait(session.remaining_wait(wait)),
             None => options.clone(),
         };
         // What was seen before the store went away is not known any more.

@@ -418,10 +418,7 @@ fn a_terminal_shows_one_line_that_is_redrawn_and_removed() {
     assert_eq!(output.code, 9, "{output:?}");
     let drawn: Vec<&str> = output.stdout.split("\r\u{1b}[K").collect();
     assert!(drawn.len() >= 3, "drawn and removed: {output:?}");
-    assert!(
-        drawn[1].starts_with("holdline: waiting for a, held by sh (pid"),
-        "{output:?}"
-    );
+    assert!(drawn[1].starts_with("holdline: waiting for a, held by sh (pid"), "{output:?}");
     let last = drawn.last().expect("something");
     assert!(last.contains("error:") && last.contains("not free after"), "{output:?}");
     assert!(drawn[..drawn.len() - 1].iter().all(|line| !line.contains('\n')), "{output:?}");

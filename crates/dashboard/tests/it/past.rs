@@ -13,6 +13,9 @@ async fn a_hold_that_is_over_stays_in_the_history() {
     ground.until("/dashboard/lock?name=job", "<td>held</td>").await;
     let token = guard.fencing_token();
     guard.release().await;
+    // The history does not know of the end yet.
+    let lock = ground.get("/dashboard/lock?name=job").await.body;
+    assert!(lock.contains("Free: nobody holds") && !lock.contains("<td>held</td>"), "{lock}");
     let lock = ground.until("/dashboard/lock?name=job", "<td>released</td>").await.body;
     assert!(lock.contains("Free: nobody holds"), "{lock}");
     assert!(lock.contains("<td class=\"prose\">nightly report</td>"), "why it was held: {lock}");

@@ -156,6 +156,7 @@ impl Site {
     }
 
     /// Returns the checks of the store; `None`: its URL is unknown.
+    #[cfg(feature = "redis")]
     pub(crate) fn checks(&self) -> Option<&Checks> {
         self.entry()?.checks.as_ref()
     }

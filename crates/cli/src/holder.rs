@@ -39,9 +39,11 @@ impl fmt::Display for Holder {
         let program = if fields.program.is_empty() { "another" } else { &fields.program };
         write!(f, "{:.80}", Escaped(program))?;
         let by = match (&self.keepers, fields.pid) {
-            (Some(pids), _) if pids.is_empty() => None,
-            (Some(pids), _) => Some(format!("kept by pid {}", join_pids(pids))),
-            (None, pid) => pid.map(|pid| format!("pid {pid}")),
+            (Some(pids), _) if !pids.is_empty() => Some(format!("kept by pid {}", join_pids(pids))),
+            (_, Some(pid)) if is_gone(&fields, &[]) => {
+                Some(format!("pid {pid}, not running here,"))
+            }
+            (_, pid) => pid.map(|pid| format!("pid {pid}")),
         };
         match (by, fields.host.is_empty()) {
             (Some(by), false) => write!(f, " ({by} on {:.64})", Escaped(&fields.host))?,
@@ -133,22 +135,27 @@ mod tests {
 
     #[test]
     fn the_text_names_the_living_processes() {
-        let metadata = |pid| Metadata::new(&fields(pid, "h")).expect("short");
-        let holder = |pid| HolderSummary {
+        let metadata = |pid, host: &str| Metadata::new(&fields(pid, host)).expect("short");
+        let holder = |pid, host: &str| HolderSummary {
             lease_id: LeaseId::from_bytes([7; 16]).short(),
             token: FencingToken::new(7).ok(),
             mode: Mode::Exclusive,
             held_for: Some(Duration::from_secs(61)),
             left: None,
-            metadata: metadata(pid),
+            metadata: metadata(pid, host),
         };
         for (pid, keepers, expected) in [
             (Some(9), None, "a\\u{1b} (pid 9 on h) for 1m01s"),
             (Some(9), Some(vec![5, 6]), "a\\u{1b} (kept by pid 5 6 on h) for 1m01s"),
-            (Some(9), Some(vec![]), "a\\u{1b} (on h) for 1m01s"),
             (None, None, "a\\u{1b} (on h) for 1m01s"),
         ] {
-            let holder = Holder { summary: holder(pid), keepers };
+            let holder = Holder { summary: holder(pid, "h"), keepers };
+            assert_eq!(holder.to_string(), expected);
+        }
+        for keepers in [None, Some(vec![])] {
+            let holder = Holder { summary: holder(Some(NOBODY), &host()), keepers };
+            let expected =
+                format!("a\\u{{1b}} (pid {NOBODY}, not running here, on {}) for 1m01s", host());
             assert_eq!(holder.to_string(), expected);
         }
     }

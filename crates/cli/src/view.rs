@@ -219,8 +219,8 @@ fn holders(holders: &[HolderView]) -> Table {
         let HolderView { summary, state, .. } = holder;
         let fields = summary.metadata.fields();
         let state = match state {
-            GrantState::Held if holder.live => "live".into(),
-            GrantState::Held if holder.detached => "detached".into(),
+            GrantState::Held if holder.live => "held, live".into(),
+            GrantState::Held if holder.detached => "held, detached".into(),
             GrantState::Held => "held".into(),
             GrantState::Handed => "handed".into(),
             GrantState::Revoked(reason) => format!("revoked: {reason}"),
@@ -233,7 +233,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &summary.held_for.map(coarse).unwrap_or_default(),
             &summary.left.map(coarse).unwrap_or_default(),
             &fields.host,
-            &pid(holder).map(|pid| pid.to_string()).unwrap_or_default(),
+            &pid_text(holder),
             &fields.user,
             &fields.program,
             &join_pids(&holder.pids),
@@ -258,6 +258,16 @@ fn labels(holder: &HolderView) -> String {
 pub(crate) fn pid(holder: &HolderView) -> Option<u32> {
     let fields = holder.summary.metadata.fields();
     if is_gone(&fields, &holder.pids) { holder.pids.first().copied() } else { fields.pid }
+}
+
+/// As [`pid`]; says so if there is no such process, and nobody else keeps the grant. The process
+/// may have ended, or run in another container of the same host name.
+fn pid_text(holder: &HolderView) -> String {
+    match (pid(holder), holder.summary.metadata.fields().pid) {
+        (Some(pid), _) => pid.to_string(),
+        (None, Some(pid)) => format!("{pid}, not here"),
+        (None, None) => String::new(),
+    }
 }
 
 fn waiters(waiters: &[WaiterView]) -> Table {

@@ -3,7 +3,9 @@
 //! - N1: a round lists at most [`MOST_NAMES`] names and [`MOST_ENTRIES`] holders and waiters, and
 //!   all rounds take at most [`SHARE`] per cent of the time.
 //! - N2: the pause between two rounds is [`PAUSE`] while a page is open, and [`IDLE_PAUSE`]
-//!   otherwise. A page counts as open until [`OPEN_FOR`] after it was loaded or had an event.
+//!   otherwise. A page counts as open until [`OPEN_FOR`] after it was loaded or had an event. When
+//!   a page is loaded and the last round is older than [`FRESH`], the next one begins at once.
+//! - N3: a round that has begun is never given up for another one, however often pages are loaded.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -23,10 +25,11 @@ const SHARE: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(2);
 const IDLE_PAUSE: Duration = Duration::from_secs(15);
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// A page waits so long for a round that is newer than [`OLD`], if rounds are [`QUICK`].
+/// How old the last round may be when a page is loaded, and how old if it has failed.
+const FRESH: Duration = Duration::from_millis(500);
+const FRESH_FAILURE: Duration = PAUSE;
+/// How long a page waits for a newer round.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(250);
-const OLD: Duration = Duration::from_secs(4);
-const QUICK: Duration = Duration::from_millis(100);
 
 /// What was seen. Clones are the same one.
 #[derive(Clone)]
@@ -36,7 +39,13 @@ struct Inner {
     view: RwLock<Arc<View>>,
     history: RwLock<History>,
     looked: Mutex<Instant>,
+    /// When the last round ended, complete or not, and how long it took.
+    tried: Mutex<Option<(Instant, Duration)>>,
+    /// Somebody looks: ends the pause of [`IDLE_PAUSE`].
     wake: Notify,
+    /// Somebody looks, and the last round is old: ends any pause.
+    stale: Notify,
+    /// A command of an operator: as `stale`, and a round in progress is followed by another one.
     hurry: Notify,
     rounds: watch::Sender<u64>,
 }
@@ -62,7 +71,9 @@ impl Seen {
             view: RwLock::default(),
             history: RwLock::default(),
             looked: Mutex::new(Instant::now()),
+            tried: Mutex::default(),
             wake: Notify::new(),
+            stale: Notify::new(),
             hurry: Notify::new(),
             rounds: watch::Sender::new(0),
         }));
@@ -88,18 +99,21 @@ impl Seen {
             tokio::select! {
                 biased;
                 () = self.0.hurry.notified() => watch.hurry(),
-                round = watch.next_round() => {
-                    self.publish(&watch, &round);
-                    self.rest().await;
-                }
+                () = self.0.stale.notified() => watch.hurry(),
+                () = self.pause(&watch) => {}
             }
+            let round = watch.next_round().await;
+            self.publish(&watch, &round);
+            *self.0.tried.lock() = Some((Instant::now(), round.took));
         }
     }
 
-    /// Waits longer while nobody looks.
-    async fn rest(&self) {
+    /// Waits until the next round is due, and longer while nobody looks.
+    async fn pause(&self, watch: &StoreWatch) {
+        watch.until_due().await;
+        let woken = self.0.wake.notified();
         if self.0.looked.lock().elapsed() > OPEN_FOR {
-            let _ = timeout(IDLE_PAUSE, self.0.wake.notified()).await;
+            let _ = timeout(IDLE_PAUSE, woken).await;
         }
     }
 
@@ -134,17 +148,18 @@ impl Seen {
         self.0.view.read().clone()
     }
 
-    /// Returns the last complete round; if it is old and the store is quick, waits a moment for a
-    /// newer one.
+    /// Returns the last complete round; if it is old, waits a moment for a newer one.
     pub(crate) async fn fresh_view(&self) -> Arc<View> {
         self.looked_at();
-        let is_old = |view: &View| {
-            let age = view.at.and_then(|at| at.elapsed().ok());
-            let is_quick = view.failing.is_none() && view.took < QUICK;
-            is_quick && age.is_none_or(|age| age > OLD)
-        };
         let mut rounds = self.rounds();
-        if is_old(&self.view()) {
+        let has_failed = self.view().failing.is_some();
+        let is_old = self.0.tried.lock().is_none_or(|(at, took)| {
+            // So that rounds take at most [`SHARE`] of the time, however often pages are loaded.
+            let fresh = FRESH.max(took * (100 / SHARE));
+            at.elapsed() > if has_failed { FRESH_FAILURE } else { fresh }
+        });
+        if is_old {
+            self.0.stale.notify_waiters();
             let _ = timeout(ROUND_TIMEOUT, rounds.changed()).await;
         }
         self.view()

@@ -1,6 +1,7 @@
 //! The live table of all names: filtered and sorted by the URL, page by page.
 
 use std::cmp::Ordering;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -12,7 +13,7 @@ use crate::history::Row;
 use crate::layout::{Page, Section};
 use crate::pages::lock;
 use crate::site::{Query, Site, Viewer};
-use crate::text::{cell, count, or_dash, query, short};
+use crate::text::{cell, count, moment, or_dash, query, short};
 
 pub(crate) const SECTION: Section = Section { title: "Locks", path: "/locks", routes };
 
@@ -68,6 +69,8 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
     let terms = terms(&wanted.text)?;
     let view = viewer.site.seen.fresh_view().await;
+    // Leases go on running out while the store cannot be read.
+    let age = view.at.and_then(|at| at.elapsed().ok()).unwrap_or_default();
     let rows = view.rows.iter().filter(|row| viewer.identity.covers(row.lock.name.as_str()));
     let rows = rows.filter(|row| wanted.has(row, &terms));
     // To read the fields of a holder costs more than to compare them: once for each row.
@@ -90,6 +93,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                 @if view.is_partial { ". There are more names than one look lists" }
                 @if let Some(failing) = &view.failing {
                     ". " span.bad { "The store cannot be read now: " (failing) }
+                    @if let Some(at) = view.at { ". The table is of " (moment(at)) }
                 } "."
             }
             @if view.at.is_none() {
@@ -100,7 +104,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                 div #locks-table.scroll tabindex="0" role="region" aria-label="Locks" {
                     table {
                         thead { tr { (heads(&viewer, &wanted)) } }
-                        tbody { @for (_, row) in shown { (table_row(&viewer, row)) } }
+                        tbody { @for (_, row) in shown { (table_row(&viewer, row, age)) } }
                     }
                 }
             }
@@ -263,7 +267,7 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
     }
 }
 
-fn table_row(viewer: &Viewer, row: &Row) -> Markup {
+fn table_row(viewer: &Viewer, row: &Row, age: Duration) -> Markup {
     let lock = &row.lock;
     let name = lock.name.as_str();
     let first = row.first();
@@ -292,11 +296,11 @@ fn table_row(viewer: &Viewer, row: &Row) -> Markup {
             td { (or_dash(&fields.user)) }
             td.number {
                 @match first.and_then(|(holder, _)| holder.summary.held_for) {
-                    Some(held_for) => (short(held_for)),
+                    Some(held_for) => (short(held_for + age)),
                     None => "–",
                 }
             }
-            td.lease { (lease_bar(row)) }
+            td.lease { (lease_bar(row, age)) }
             td.number {
                 @match first.and_then(|(_, slack)| slack) {
                     Some(slack) => (short(slack)),
@@ -331,9 +335,10 @@ fn state(row: &Row) -> Markup {
     }
 }
 
-fn lease_bar(row: &Row) -> Markup {
+fn lease_bar(row: &Row, age: Duration) -> Markup {
     let Some((holder, _)) = row.first() else { return html! { "–" } };
     let Some(left) = holder.summary.left else { return html! { "no lease" } };
+    let left = left.saturating_sub(age);
     let lease = holder.summary.metadata.fields().lease_duration_ms.unwrap_or(30_000);
     let (left_ms, lease) = (left.as_millis(), u128::from(lease));
     html! {

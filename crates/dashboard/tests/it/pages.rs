@@ -1,5 +1,7 @@
 //! Each page, its filters, hostile text, several stores, bad input.
 
+use std::time::Duration;
+
 use holdline::{Client, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
 
@@ -169,7 +171,9 @@ async fn a_store_that_is_away_is_said_so_and_comes_back() {
     let port = server.url().rsplit(':').next().expect("a port").to_owned();
     let client = Client::connect(&server.url()).await.expect("connects");
     let ground = Ground::of(client, Vec::new(), "").await;
-    let guard = ground.client.mutex("a").expect("a name").lock().await.expect("free");
+    let options = LockOptions::default().with_lease_duration(Duration::from_secs(3));
+    let lock = ground.client.mutex_with("a", &options).expect("a name");
+    let guard = lock.lock().await.expect("free");
     ground.until("/dashboard/locks", "lock?name=a\"").await;
     ground.until("/dashboard", "answers").await;
     server.kill();
@@ -182,6 +186,9 @@ async fn a_store_that_is_away_is_said_so_and_comes_back() {
     );
     let lock = ground.get("/dashboard/lock?name=a").await;
     assert_eq!(lock.status, 503, "{lock:?}");
+    // Its figures are not new, and its leases run out all the same.
+    ground.until("/dashboard/locks", "The table is of <time").await;
+    ground.until("/dashboard/locks", "aria-label=\"Lease left\"></meter> 0 s").await;
     server.restart();
     ground.until("/dashboard", "answers").await;
     drop(guard);

@@ -13,7 +13,7 @@ async fn a_hold_that_is_over_stays_in_the_history() {
     ground.until("/dashboard/lock?name=job", "<td>held</td>").await;
     let token = guard.fencing_token();
     guard.release().await;
-    // The history does not know of the end yet.
+    // The history may not know of the end yet.
     let lock = ground.get("/dashboard/lock?name=job").await.body;
     assert!(lock.contains("Free: nobody holds") && !lock.contains("<td>held</td>"), "{lock}");
     let lock = ground.until("/dashboard/lock?name=job", "<td>released</td>").await.body;
@@ -25,6 +25,19 @@ async fn a_hold_that_is_over_stays_in_the_history() {
     assert!(timeline.contains("job") && timeline.contains("class=\"bar\""), "{timeline}");
     let none = ground.get("/dashboard/timeline?lost=yes").await.body;
     assert!(none.contains("No hold was seen"), "{none}");
+}
+
+#[tokio::test]
+async fn a_page_that_is_loaded_is_not_older_than_a_moment() {
+    let ground = Ground::start().await;
+    let empty = ground.until("/dashboard/locks", "No name that is held").await.body;
+    assert!(!empty.contains("href=\"/dashboard/lock?"), "{empty}");
+    let guard = ground.client.mutex("job").expect("a name").lock().await.expect("free");
+    let old = Duration::from_millis(600); // the last round is too old, and the next one not due
+    tokio::time::sleep(old).await; // event: only time makes a round old
+    let page = ground.get("/dashboard/locks").await.body;
+    assert!(page.contains("href=\"/dashboard/lock?"), "{page}");
+    guard.release().await;
 }
 
 #[tokio::test]

@@ -163,10 +163,8 @@ impl StoreWatch {
     /// # Cancel safety
     /// Dropping the future loses the round in progress only: the next one reports its changes.
     pub async fn next_round(&mut self) -> Round {
+        self.until_due().await;
         let clock = self.client.clock().clone();
-        if clock.now() < self.due {
-            clock.sleep_until(self.due).await;
-        }
         let asked = clock.now();
         let listed = listing::read(&self.client, &self.pattern, &self.options).await;
         let answered = clock.now();
@@ -178,6 +176,18 @@ impl StoreWatch {
         };
         self.due = answered.after(self.pause(took));
         round
+    }
+
+    /// Waits until the next round is due. [`StoreWatch::next_round`] does that too: this is for
+    /// callers that end the pause early with [`StoreWatch::hurry`], and never a round in progress.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn until_due(&self) {
+        let clock = self.client.clock();
+        if clock.now() < self.due {
+            clock.sleep_until(self.due).await;
+        }
     }
 
     /// Makes the next round due at once, such as after an operator's command.

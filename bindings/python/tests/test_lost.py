@@ -62,6 +62,7 @@ def test_a_block_that_lost_its_lease_raises(client: holdline.Client, name: str) 
     with pytest.raises(holdline.Lost) as lost, client.lock(name, max_hold=0.3) as grant:
         grant.lost.wait(SOON)
     assert (lost.value.kind, lost.value.reason) == ("lost", "max_hold")
+    assert str(lost.value).endswith("before the end of the block: held for as long as max_hold allows")
 
 
 def test_a_store_that_forgets(redis: holdline.Client, url_of: object, name: str) -> None:

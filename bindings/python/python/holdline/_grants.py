@@ -64,6 +64,8 @@ class Release:
     lost: str | None
     #: Why the store did not confirm.
     failure: str | None
+    #: What `lost` means, for people.
+    lost_message: str | None = None
 
     @property
     def is_released(self) -> bool:
@@ -75,7 +77,8 @@ class Release:
         if raw is None:
             return cls(True, None, None, None)
         confirmed, held_for, lost, failure = raw
-        return cls(confirmed, held_for, lost and lost[0], failure)
+        word, text = lost or (None, None)
+        return cls(confirmed, held_for, word, failure, text)
 
 
 class LostEvent:
@@ -281,7 +284,8 @@ class Grant:
     def _check(self, release: Release, error: BaseException | None) -> None:
         """At the end of a `with` block: its work may have been done without the lock."""
         if release.lost is not None and error is None:
-            message = f"{self.name}: the lease was lost before the end: {release.lost}"
+            why = release.lost_message or release.lost
+            message = f"{self.name}: the lease was lost before the end of the block: {why}"
             details = {"reason": release.lost}
             raise Lost(message, "unknown", name=self.name, details=details)
 

@@ -233,6 +233,7 @@ impl Guard {
         shared.registry.lock().discard(key);
         // If this future is dropped, a release was asked for all the same.
         let mut ending = Ending { shared, grant, lost: None };
+        let ran_out = (!grant.is_valid(shared.clock.now())).then(|| grant.why_lost());
         let outcome = match grant.end() {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
@@ -246,7 +247,14 @@ impl Guard {
             None => {
                 let name = self.spare_name.take();
                 let request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
-                release::release(shared, &grant.plan, &request, grant.since).await
+                let outcome = release::release(shared, &grant.plan, &request, grant.since).await;
+                match (outcome, ran_out) {
+                    // After a pause the store does not know it any more, and our clock says why.
+                    (ReleaseOutcome::Lost { reason: LostReason::Missing }, Some(reason)) => {
+                        ReleaseOutcome::Lost { reason }
+                    }
+                    (outcome, _) => outcome,
+                }
             }
         };
         if let ReleaseOutcome::Lost { reason } = &outcome {

@@ -119,6 +119,21 @@ async fn a_lease_that_cannot_be_renewed_is_lost_before_the_store_frees_it() {
 }
 
 #[tokio::test]
+async fn a_release_after_a_pause_reports_what_ended_the_lease() {
+    let (engine, clock) = engine();
+    let client = Client::with_options(Arc::new(engine), options(&clock, 6)).expect("made");
+    let fixed = LockOptions::default().with_keep(Keep::Fixed);
+    for (options, why) in
+        [(LockOptions::default(), LostReason::Expired), (fixed, LostReason::RanOut)]
+    {
+        let guard = client.mutex_with("a", &options).expect("fits").lock().await.expect("free");
+        // The process sleeps past its lease, and the release is the first that it does.
+        clock.advance(31 * S);
+        assert_eq!(guard.release().await, ReleaseOutcome::Lost { reason: why });
+    }
+}
+
+#[tokio::test]
 async fn a_late_answer_does_not_bring_a_lease_back() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

@@ -110,11 +110,11 @@ impl Seen {
 
     /// Waits until the next round is due, and longer while nobody looks.
     async fn pause(&self, watch: &StoreWatch) {
-        watch.until_due().await;
         let woken = self.0.wake.notified();
         if self.0.looked.lock().elapsed() > OPEN_FOR {
             let _ = timeout(IDLE_PAUSE, woken).await;
         }
+        watch.until_due().await;
     }
 
     fn publish(&self, watch: &StoreWatch, round: &Round) {

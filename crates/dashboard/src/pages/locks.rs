@@ -93,7 +93,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                 @if view.is_partial { ". There are more names than one look lists" }
                 @if let Some(failing) = &view.failing {
                     ". " span.bad { "The store cannot be read now: " (failing) }
-                    @if let Some(at) = view.at { ". The table is of " (moment(at)) }
+                    @if let Some(at) = view.at { ". The table is as of " (moment(at)) }
                 } "."
             }
             @if view.at.is_none() {
@@ -296,7 +296,7 @@ fn table_row(viewer: &Viewer, row: &Row, age: Duration) -> Markup {
             td { (or_dash(&fields.user)) }
             td.number {
                 @match first.and_then(|(holder, _)| holder.summary.held_for) {
-                    Some(held_for) => (short(held_for + age)),
+                    Some(held_for) => (short(held_for.saturating_add(age))),
                     None => "–",
                 }
             }

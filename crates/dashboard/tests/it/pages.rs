@@ -187,7 +187,7 @@ async fn a_store_that_is_away_is_said_so_and_comes_back() {
     let lock = ground.get("/dashboard/lock?name=a").await;
     assert_eq!(lock.status, 503, "{lock:?}");
     // Its figures are not new, and its leases run out all the same.
-    ground.until("/dashboard/locks", "The table is of <time").await;
+    ground.until("/dashboard/locks", "The table is as of <time").await;
     ground.until("/dashboard/locks", "aria-label=\"Lease left\"></meter> 0 s").await;
     server.restart();
     ground.until("/dashboard", "answers").await;

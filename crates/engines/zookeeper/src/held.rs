@@ -179,6 +179,18 @@ impl HeldIds {
         }
     }
 
+    /// Forgets a lease id, unless its node is another one than was seen.
+    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &Held) {
+        let mut by_id = self.by_id.lock();
+        let same = by_id.get(&(id, name.clone())).is_some_and(|held| {
+            held.child == seen.child && Arc::ptr_eq(&held.session, &seen.session)
+        });
+        if same {
+            by_id.remove(&(id, name.clone()));
+            self.remember(id);
+        }
+    }
+
     fn remember(&self, id: LeaseId) {
         let mut before = self.before.lock();
         if before.len() >= REMEMBERED {

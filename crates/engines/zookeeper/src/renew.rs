@@ -3,6 +3,8 @@
 //! - R1: a grant is renewed if its session was proven *and* its node exists: either may be gone
 //!   without the other.
 //! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
+//! - R3: a renewal forgets no lease id whose node may still be created (H4 of `held`): the session
+//!   of that request is where a release finds the node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,7 +153,12 @@ impl Store {
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
-        let Some(held) = self.held.find(name, id) else { return self.missing(request).await };
+        let Some(held) = self.held.find(name, id) else { return self.missing(request, None).await };
+        // The read was before the creation of the node, or that is not answered yet (R3).
+        let early = held.child.is_none() || matches!(observed, Ok(None));
+        if early && !held.session.is_over() {
+            return Err(unavailable("another request creates the node", Certainty::Unknown));
+        }
         let observed = match observed {
             Ok(observed) => observed,
             Err(RequestError::SessionGone) => None,
@@ -160,10 +167,10 @@ impl Store {
         let Some((own, observed)) =
             observed.and_then(|mut observed| Some((observed.own.take()?, observed)))
         else {
-            return self.missing(request).await;
+            return self.missing(request, Some(&held)).await;
         };
         match kept {
-            Kept::Gone => return self.missing(request).await,
+            Kept::Gone => return self.missing(request, Some(&held)).await,
             Kept::Unanswered if held.session.left(since).is_zero() => {
                 let message = "the session could not be proven";
                 return Err(unavailable(message, Certainty::Unknown));
@@ -171,7 +178,7 @@ impl Store {
             _ => {}
         }
         if !held.sessions.refresh(held.group, since) {
-            return self.missing(request).await;
+            return self.missing(request, Some(&held)).await;
         }
         let left = held.left(since);
         if observed.blocked {
@@ -181,7 +188,7 @@ impl Store {
             let queue = self.queue(&held.session.connection()?, name).await?;
             self.learn(name, id, &queue)?;
             match queue.find(id) {
-                None => return self.missing(request).await,
+                None => return self.missing(request, Some(&held)).await,
                 Some((_, Some(at))) => {
                     let (position, next_look) = (Some(at), QUEUE_HEARTBEAT);
                     return Ok(RenewReply::Queued { position, next_look });
@@ -220,7 +227,7 @@ impl Store {
         }
         let (connection, path) = match (held.session.connection(), self.path(&request.name, held)) {
             (Ok(connection), Some(path)) => (connection, path),
-            _ => return self.missing(request).await,
+            _ => return self.missing(request, Some(held)).await,
         };
         for _ in 0..ATTEMPTS {
             let (data, stat) = &own;
@@ -236,11 +243,11 @@ impl Store {
                     Err(RequestError::BadVersion) => {
                         match connection.data(&path).await? {
                             Some(found) => own = found,
-                            None => return self.missing(request).await,
+                            None => return self.missing(request, Some(held)).await,
                         }
                         continue;
                     }
-                    Err(RequestError::NoNode) => return self.missing(request).await,
+                    Err(RequestError::NoNode) => return self.missing(request, Some(held)).await,
                     Err(failure) => return Err(failure.into_error()),
                 }
                 let group = Group::of(request.client, record.hold);
@@ -255,8 +262,13 @@ impl Store {
         Err(unavailable("other clients keep changing the grant's record", Certainty::NotApplied))
     }
 
-    /// Returns why a lease id has no node, or none that can be renewed.
-    async fn missing(&self, request: &RenewRequest) -> Result<RenewReply, LockError> {
+    /// Returns why a lease id has no node, or none that can be renewed. Forgets what was known about
+    /// it, unless another request has asked for it meanwhile.
+    async fn missing(
+        &self,
+        request: &RenewRequest,
+        seen: Option<&Held>,
+    ) -> Result<RenewReply, LockError> {
         let connection = self.connection().await?;
         let path = self.layout.queue(&request.name);
         // A member that lags may show nodes of an expired session of this process.
@@ -274,7 +286,9 @@ impl Store {
             return Err(LockError::unsupported(ENGINE, lacks));
         }
         let marks = marks?;
-        self.held.forget(&request.name, request.lease_id);
+        if let Some(seen) = seen {
+            self.held.forget_seen(&request.name, request.lease_id, seen);
+        }
         Ok(marks.into_renew_reply())
     }
 }

@@ -17,7 +17,17 @@ struct State {
     refuses: AtomicBool,
     /// From the request that holds this on, answers on its connection are held back.
     held_from: Mutex<Option<String>>,
+    /// The request that holds this is held back, with all that follow it on its connection.
+    stopped_at: Mutex<Option<String>>,
     holds: watch::Sender<bool>,
+}
+
+impl State {
+    /// Waits until what is held back may go.
+    async fn released(&self) {
+        // The sender lives as long as the relay.
+        let _ = self.holds.subscribe().wait_for(|holds| !holds).await;
+    }
 }
 
 /// A relay to one server.
@@ -66,6 +76,11 @@ impl Relay {
         *self.state.held_from.lock() = Some(text.to_owned());
     }
 
+    /// Holds back the request with this text, and those after it on its connection.
+    pub(crate) fn hold_request(&self, text: &str) {
+        *self.state.stopped_at.lock() = Some(text.to_owned());
+    }
+
     /// Returns whether that request has come.
     pub(crate) fn holds(&self) -> bool {
         *self.state.holds.borrow()
@@ -109,6 +124,10 @@ async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::
                 held.store(true, Ordering::SeqCst);
                 state.holds.send_replace(true);
             }
+            if state.stopped_at.lock().take_if(|at| text.contains(at.as_str())).is_some() {
+                state.holds.send_replace(true);
+                state.released().await;
+            }
             ask.write_all(&buffer[..count]).await?;
         }
     };
@@ -120,8 +139,7 @@ async fn carry(client: TcpStream, server: TcpStream, state: &State) -> std::io::
                 return Ok(());
             }
             if held.load(Ordering::SeqCst) {
-                // The sender lives as long as the relay.
-                let _ = state.holds.subscribe().wait_for(|holds| !holds).await;
+                state.released().await;
                 held.store(false, Ordering::SeqCst);
             }
             if !state.loses.load(Ordering::SeqCst) {

@@ -112,6 +112,34 @@ async fn a_creation_whose_reply_was_lost_is_found_again() {
     lost.take().await;
 }
 
+/// A node may be created after a heartbeat of its waiter that found none. Its session is remembered
+/// all the same, so that a release finds the node.
+#[tokio::test]
+async fn a_heartbeat_forgets_no_creation_that_is_under_way() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let relay = Relay::start(server.address(0)).await;
+    let url = format!("zk://{}?command_timeout_ms=500", relay.address);
+    let engine = connect(&url).await.expect("connected");
+    let (mut other, mut late) = (contender(&engine, "a"), contender(&engine, "a"));
+    late.request.client = other.request.client;
+    other.take().await;
+    relay.hold_request(&format!("{}-lock-", late.request.lease_id.to_hex()));
+    let error = late.ask().await.expect_err("no answer");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    let heartbeat = late.renew(Purpose::Wait).await;
+    let mut released = late.release(true).await.is_ok();
+    relay.let_go();
+    until("it is released", async || {
+        released = released || late.release(true).await.is_ok();
+        released
+    })
+    .await;
+    // On the same connection, and so after all that was held back.
+    other.let_go().await;
+    assert_eq!(nodes(&server, "/holdline/a").await, Vec::<String>::new());
+    assert_eq!(heartbeat.expect_err("no answer yet").certainty(), Certainty::Unknown);
+}
+
 /// A server, and an engine that reaches it through a relay.
 async fn behind_a_relay() -> (ZooKeeper, Relay, holdline_zookeeper::ZooKeeperEngine) {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());

@@ -262,7 +262,7 @@ impl Store {
         Err(unavailable("other clients keep changing the grant's record", Certainty::NotApplied))
     }
 
-    /// Returns why a lease id has no node, or none that can be renewed. Forgets what was known about
+    /// Returns why a lease id has no node, or none that can be renewed. Forgets what was known of
     /// it, unless another request has asked for it meanwhile.
     async fn missing(
         &self,

@@ -24,6 +24,7 @@ use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
 use crate::observer::{HoldEnd, Observer};
+use crate::own_waiters::OwnWaiters;
 use crate::owner::Nests;
 use crate::registry::Registry;
 use crate::runtime::WorkerRuntime;
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: WorkerRuntime,
     pub(crate) counters: Counters,
     pub(crate) local_queues: Arc<LocalQueues>,
+    pub(crate) own_waiters: Arc<OwnWaiters>,
     /// The process that made the client.
     pid: AtomicU32,
     /// No new attempt begins.
@@ -92,6 +94,7 @@ impl Shared {
             runtime: WorkerRuntime::default(),
             counters: Counters::default(),
             local_queues: Arc::default(),
+            own_waiters: Arc::default(),
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
             round_trip: AtomicU64::new(0),

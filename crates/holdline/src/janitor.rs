@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{
-    Ending, ErrorKind, Expiry, LeaseId, LockError, LostReason, Moment, ReleaseReply,
+    Ending, ErrorKind, Expiry, LeaseId, LockError, LostReason, Mode, Moment, ReleaseReply,
     ReleaseRequest, lease,
 };
 use tokio::sync::mpsc;
@@ -224,7 +224,7 @@ fn schedule(shared: &Shared, key: Option<Key>, pending: PendingRelease, due: Mom
 
 /// What to do about an id whose release is due.
 pub(crate) enum NextStep {
-    Ask(ReleaseRequest),
+    Ask(ReleaseRequest, Mode),
     Over,
 }
 
@@ -239,19 +239,19 @@ pub(crate) fn next_step(
     if now >= pending.until || last {
         return NextStep::Over;
     }
-    NextStep::Ask(ReleaseRequest {
-        name: pending.name.clone(),
-        lease_id: pending.lease_id,
-        // An unanswered release may still be in transit.
-        ending: Ending { for_good: pending.for_good || pending.tries > 0, hold: pending.hold },
-    })
+    // An unanswered release may still be in transit.
+    let for_good = pending.for_good || pending.tries > 0;
+    let ending = Ending { for_good, hold: pending.hold };
+    let (name, lease_id) = (pending.name.clone(), pending.lease_id);
+    NextStep::Ask(ReleaseRequest { name, lease_id, ending }, pending.mode)
 }
 
 /// Releases ids, one after the other.
-pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, ReleaseRequest)>) {
-    for (key, request) in requests {
+pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseRequest, Mode))>) {
+    for (key, (request, mode)) in requests {
         let answer = shared.engine.release(&request);
-        let answer = shared.await_answer(answer, shared.limit()).await;
+        let answer = shared.await_answer(answer, shared.limit());
+        let answer = shared.own_waiters.wake_behind(answer, (&request.name, mode)).await;
         let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
         let confirmed = match &reply {
             Ok(reply) => {

@@ -21,7 +21,7 @@
 //! lock whose holder leads; a [`Guard`] is a held lock; [`LockOptions`] sets leases and waits;
 //! [`blocking`] is the same without async. How it works: `registry` (the schedule), `keeper`
 //! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
-//! attempt).
+//! attempt), `own_waiters` (hand-offs within this client).
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
@@ -60,6 +60,7 @@ pub mod mysql;
 mod observer;
 mod once;
 mod options;
+mod own_waiters;
 mod owner;
 mod parker;
 mod plan;

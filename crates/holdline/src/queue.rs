@@ -34,6 +34,8 @@ pub(crate) struct QueueCell {
 pub(crate) struct QueueNews {
     /// The name was handed over to its id: repeat the request to claim it.
     pub(crate) handed: bool,
+    /// This client has just released the name: it may be handed to its id.
+    pub(crate) may_be_next: bool,
     /// The store no longer has the id.
     pub(crate) dropped: bool,
     /// Heartbeats have failed for so long that the entry may be gone: ask the store.
@@ -48,6 +50,11 @@ impl QueueCell {
     fn update(&self, update: impl FnOnce(&mut QueueNews)) {
         update(&mut self.news.lock());
         self.changed.notify_one();
+    }
+
+    /// Wakes the waiter, since the name may be handed to its id.
+    pub(crate) fn look(&self) {
+        self.update(|news| news.may_be_next = true);
     }
 
     /// Resolves with the next news.

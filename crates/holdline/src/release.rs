@@ -93,7 +93,8 @@ pub(crate) async fn release(
             let now = shared.clock.now();
             began = Some(now);
             let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
-            shared.await_answer_here(later, now, limit).await
+            let answer = shared.await_answer_here(later, now, limit);
+            shared.own_waiters.wake_behind(answer, (&plan.name, plan.mode)).await
         }
     };
     match reply {

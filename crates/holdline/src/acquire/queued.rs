@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use holdline_core::{Hints, Moment};
+use holdline_core::{Hints, Mode, Moment};
 
 use super::{Attempt, Next};
+use crate::own_waiters::OwnPlace;
 use crate::queue::{QueueCell, QueueNews};
 
 /// An entry in the engine's queue, and its sources of events.
@@ -16,6 +17,8 @@ pub(super) struct QueuePlace {
     cell: Arc<QueueCell>,
     hints: Hints,
     hints_end: bool,
+    /// Its place among those of this client, if it wants an exclusive lock.
+    own: Option<OwnPlace>,
     /// How many entries are ahead of it, if the engine reports that.
     position: Option<usize>,
 }
@@ -43,7 +46,9 @@ impl Attempt<'_> {
         if self.place.is_none() {
             // Opened after the reply, so it includes everything that has happened since (rule G4).
             let hints = self.shared.runtime.within(|| self.watch());
-            self.place = Some(QueuePlace { cell, hints, hints_end: false, position });
+            let exclusive = self.plan.mode == Mode::Exclusive;
+            let own = exclusive.then(|| self.shared.own_waiters.join(&self.plan.name, &cell));
+            self.place = Some(QueuePlace { cell, hints, hints_end: false, own, position });
             let holder = self.holder.as_deref();
             self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
@@ -62,7 +67,7 @@ impl Attempt<'_> {
                         self.shared.observe(|observer| observer.handed(self.subject()));
                         return Next::Ask;
                     }
-                    if news.doubtful {
+                    if news.doubtful || news.may_be_next {
                         return Next::Ask;
                     }
                     if news.dropped {
@@ -95,6 +100,7 @@ impl Attempt<'_> {
 
     fn record_position(&mut self, position: Option<usize>) {
         let Some(place) = &mut self.place else { return };
+        place.own.iter_mut().for_each(|own| own.record_position(position));
         if std::mem::replace(&mut place.position, position) != position {
             let holder = self.holder.as_deref();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));

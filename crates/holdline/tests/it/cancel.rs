@@ -81,7 +81,7 @@ async fn every_await_point_can_be_the_last() {
             polls += 1;
             assert!(polls < 1_000, "it ends");
         }
-        assert!(polls >= 3, "there were await points to cut at: {polls}");
+        assert!(polls >= 2, "there were await points to cut at: {polls}");
     }
 }
 

@@ -81,10 +81,9 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);
     faulty.line.deaf.store(true, Ordering::Relaxed);
-    let client = client(faulty, &clock, 2);
-    let mutex = client.mutex("a").expect("good");
-    let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let (holder, client) = (client(faulty.clone(), &clock, 1), client(faulty, &clock, 2));
+    let first = holder.mutex("a").expect("good").lock().await.expect("free");
+    let waiter = tokio::spawn(client.mutex("a").expect("good").lock_owned());
     settle().await;
     // Between two heartbeats, so that the next one comes within the claim window.
     pass(&clock, Duration::from_millis(500)).await;
@@ -95,6 +94,42 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     assert_eq!(released.until(clock.now()), S / 2, "with the next heartbeat");
     assert_eq!(second.fencing_token().get(), 2, "by the hand-off, not by queueing anew");
     second.release().await;
+}
+
+/// The claim follows the release, without a hint and without any time.
+#[tokio::test]
+async fn a_release_wakes_the_next_waiter_of_its_own_client() {
+    for dropped in [false, true] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner);
+        faulty.line.deaf.store(true, Ordering::Relaxed);
+        let (ours, other) = (client(faulty.clone(), &clock, 1), client(faulty.clone(), &clock, 2));
+        let mutex = |client: &holdline::Client| client.mutex("a").expect("good");
+        let first = mutex(&ours).lock().await.expect("free");
+        let mut waiters = Vec::new();
+        for client in [&ours, &other, &ours] {
+            waiters.push(tokio::spawn(mutex(client).lock_owned()));
+            settle().await;
+        }
+        let end = async |guard: holdline::Guard| match dropped {
+            true => drop(guard),
+            false => drop(guard.release().await),
+        };
+        end(first).await;
+        settle().await;
+        let claims = || faulty.line.count(Call::Claim);
+        assert!(waiters[0].is_finished(), "the next one is of the same client");
+        let second = waiters.remove(0).await.expect("no panic").expect("granted");
+        assert_eq!((second.fencing_token().get(), claims()), (2, 1), "by the hand-off");
+        end(second).await;
+        settle().await;
+        assert_eq!(claims(), 1, "the next one is of another client");
+        for waiter in waiters {
+            let guard = drive(&clock, async { waiter.await.expect("no panic") }).await;
+            end(guard.expect("handed over")).await;
+        }
+        assert_eq!(claims(), 3);
+    }
 }
 
 #[tokio::test]

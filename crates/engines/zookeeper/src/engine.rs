@@ -78,16 +78,19 @@ impl ZooKeeperEngine {
         // The request was a read, so nothing was applied.
         let probed = executor.run(probe).await?;
         probed.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
-        let weak = Arc::downgrade(&store);
+        let (weak, held) = (Arc::downgrade(&store), Arc::downgrade(&store.held));
         let ending = sessions.clone();
         executor.spawn(async move {
             loop {
                 let over = ending.next_over().await;
-                let Some(store) = weak.upgrade().filter(|_| !over.is_empty()) else { return };
+                let Some(held) = held.upgrade().filter(|_| !over.is_empty()) else { return };
                 // At once, because the next request begins the group again.
-                let ended = store.take_out(&over);
-                // In a task, so that a slow deletion delays no other.
-                tokio::spawn(async move { store.end_all(&over, ended).await });
+                let ended = held.take_groups(&ending, &over);
+                // Without the engine, a session is closed when its last contender is dropped here.
+                if let Some(store) = weak.upgrade() {
+                    // In a task, so that a slow deletion delays no other.
+                    tokio::spawn(async move { store.end_all(&over, ended).await });
+                }
             }
         });
         Ok(ZooKeeperEngine(Arc::new(Inner { store, executor })))
@@ -103,12 +106,6 @@ impl Drop for Inner {
 }
 
 impl Store {
-    /// Removes the contenders of expired groups.
-    fn take_out(&self, over: &[Group]) -> Vec<(Id, Held)> {
-        let ours = |held: &Held| Arc::ptr_eq(&held.sessions, &self.sessions);
-        self.held.take(|held| ours(held) && over.contains(&held.group))
-    }
-
     /// Deletes the removed contenders, and closes the sessions that have none any more.
     async fn end_all(&self, over: &[Group], ended: Vec<(Id, Held)>) {
         let unused = |session: &Arc<Session>| !self.held.uses(session);

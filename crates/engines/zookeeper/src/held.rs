@@ -122,6 +122,11 @@ impl Held {
         self.session.left(now).min(self.lasts(now))
     }
 
+    /// Returns whether both have the same node in the same session.
+    pub(crate) fn has_node_of(&self, other: &Held) -> bool {
+        self.child == other.child && Arc::ptr_eq(&self.session, &other.session)
+    }
+
     /// Returns the node that excludes it for as long as the node exists. `None` if the deletion of
     /// any one of several nodes may be enough.
     pub(crate) fn blocker(&self) -> Option<&String> {
@@ -182,9 +187,7 @@ impl HeldIds {
     /// Forgets a lease id, unless its node is another one than was seen.
     pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &Held) {
         let mut by_id = self.by_id.lock();
-        let same = by_id.get(&(id, name.clone())).is_some_and(|held| {
-            held.child == seen.child && Arc::ptr_eq(&held.session, &seen.session)
-        });
+        let same = by_id.get(&(id, name.clone())).is_some_and(|held| held.has_node_of(seen));
         if same {
             by_id.remove(&(id, name.clone()));
             self.remember(id);
@@ -214,9 +217,11 @@ impl HeldIds {
         self.before.lock().contains(&id)
     }
 
-    /// Removes all that match.
-    pub(crate) fn take(&self, wanted: impl Fn(&Held) -> bool) -> Vec<(Id, Held)> {
-        let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| wanted(held)).collect();
+    /// Removes the contenders of expired groups.
+    pub(crate) fn take_groups(&self, sessions: &Arc<Sessions>, over: &[Group]) -> Vec<(Id, Held)> {
+        let is_over =
+            |held: &Held| Arc::ptr_eq(&held.sessions, sessions) && over.contains(&held.group);
+        let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| is_over(held)).collect();
         taken.iter().for_each(|((id, _), _)| self.remember(*id));
         taken
     }

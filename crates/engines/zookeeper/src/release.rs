@@ -1,5 +1,7 @@
 //! Releasing: a grant or a place in the queue. The queue itself hands over the name.
 
+use std::sync::Arc;
+
 use holdline_core::{LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 use tokio::join;
 
@@ -62,11 +64,15 @@ impl Store {
         // A request that uses the lease id again meanwhile sees the present nodes, and a node that
         // it creates belongs to it (H4).
         let _turn = self.held.turn(name, id).await;
-        if self.held.find(name, id).is_some() {
+        let present = self.held.find(name, id);
+        if present.as_ref().is_some_and(|present| Arc::ptr_eq(&present.session, &held.session)) {
             return Ok(());
         }
+        let kept = present.and_then(|present| self.path(name, &present));
         for path in self.nodes_of(connection, name, id).await?.0 {
-            connection.delete(&path, None).await?;
+            if Some(&path) != kept.as_ref() {
+                connection.delete(&path, None).await?;
+            }
         }
         Ok(())
     }

@@ -67,9 +67,10 @@ impl Store {
         let mut keeping: Vec<(Arc<Session>, Keeping<'_>)> = Vec::new();
         let mut asked = FuturesUnordered::new();
         for (at, request) in batch.iter().enumerate() {
-            let held = self.held.find(&request.name, request.lease_id);
-            let keeping = held.map(|held| self.keep_once(&mut keeping, held.session));
-            let renewing = self.renew_line(request, keeping, since);
+            let seen = self.held.find(&request.name, request.lease_id);
+            let session = seen.as_ref().map(|seen| seen.session.clone());
+            let keeping = session.map(|session| self.keep_once(&mut keeping, session));
+            let renewing = self.renew_line(request, seen, keeping, since);
             asked.push(async move { (at, renewing.await) });
         }
         let silent =
@@ -116,6 +117,7 @@ impl Store {
     async fn renew_line(
         &self,
         request: &RenewRequest,
+        seen: Option<Held>,
         keeping: Option<Keeping<'_>>,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
@@ -125,14 +127,17 @@ impl Store {
                 None => Kept::Gone,
             }
         };
-        let (kept, observed) = join!(keeping, self.observe(request));
-        self.judge(request, observed, kept, since).await
+        let (kept, observed) = join!(keeping, self.observe(request, seen.as_ref()));
+        self.judge(request, seen, (observed, kept), since).await
     }
 
-    async fn observe(&self, request: &RenewRequest) -> Result<Option<Observed>, RequestError> {
-        let held = self.held.find(&request.name, request.lease_id);
-        let Some(held) = held else { return Ok(None) };
-        let Some(path) = self.path(&request.name, &held) else { return Ok(None) };
+    async fn observe(
+        &self,
+        request: &RenewRequest,
+        seen: Option<&Held>,
+    ) -> Result<Option<Observed>, RequestError> {
+        let Some(held) = seen else { return Ok(None) };
+        let Some(path) = self.path(&request.name, held) else { return Ok(None) };
         let Ok(connection) = held.session.connection() else { return Ok(None) };
         let before = held.blocker().map(|child| self.layout.child(&request.name, child));
         let looking = async {
@@ -148,16 +153,17 @@ impl Store {
     async fn judge(
         &self,
         request: &RenewRequest,
-        observed: Result<Option<Observed>, RequestError>,
-        kept: Kept,
+        seen: Option<Held>,
+        (observed, kept): (Result<Option<Observed>, RequestError>, Kept),
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let Some(held) = self.held.find(name, id) else { return self.missing(request, None).await };
-        // The read was before the creation of the node, or that is not answered yet (R3).
-        let early = held.child.is_none() || matches!(observed, Ok(None));
-        if early && !held.session.is_over() {
-            return Err(unavailable("another request creates the node", Certainty::Unknown));
+        // Another request asks for the lease id, or has asked for it since the reads (R3).
+        let read = held.child.is_some() && seen.is_some_and(|seen| seen.has_node_of(&held));
+        if !read && !held.session.is_over() {
+            let message = "it is not known whether the node was created";
+            return Err(unavailable(message, Certainty::Unknown));
         }
         let observed = match observed {
             Ok(observed) => observed,

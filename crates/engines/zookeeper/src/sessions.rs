@@ -85,9 +85,10 @@ impl Sessions {
         }
     }
 
-    /// Records that the engine was dropped.
+    /// Records that the engine was dropped. A session that nobody uses is closed.
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
+        self.slots.lock().clear();
         self.begun.notify_one();
     }
 
@@ -190,13 +191,12 @@ impl Sessions {
         self.kept.lock().get(&key).map_or(Duration::ZERO, |at| now.until(at.after(key.duration())))
     }
 
-    /// Waits until groups expire, and removes them; returns none if the engine was dropped.
+    /// Waits until groups expire, and removes them; returns none once the engine was dropped and
+    /// no group is left.
     pub(crate) async fn next_over(&self) -> Vec<Group> {
         loop {
             let begun = self.begun.notified();
-            if self.is_shut() {
-                return Vec::new();
-            }
+            let shut = self.is_shut();
             let now = self.clock.now();
             let (over, next) = {
                 let mut kept = self.kept.lock();
@@ -208,6 +208,7 @@ impl Sessions {
             };
             match (over.is_empty(), next) {
                 (false, _) => return over,
+                (true, None) if shut => return over,
                 (true, None) => begun.await,
                 (true, Some(next)) => tokio::select! {
                     () = begun => {}

@@ -140,6 +140,23 @@ async fn a_heartbeat_forgets_no_creation_that_is_under_way() {
     assert_eq!(heartbeat.expect_err("no answer yet").certainty(), Certainty::Unknown);
 }
 
+/// Engines of one process share what they know of lease ids, and so the sessions in which those
+/// are. An engine that is dropped leaves none open for longer than its leases last.
+#[tokio::test]
+async fn what_a_dropped_engine_held_ends_with_its_lease() {
+    let (server, dropped) = server().await;
+    let engine = engine(&server.url()).await;
+    let mut holder = contender(&dropped, "a").for_seconds(6);
+    holder.take().await;
+    drop((holder, dropped));
+    let mut next = contender(&engine, "a");
+    next.queue().await;
+    until("the name is free", async || {
+        matches!(next.ask().await, Ok(AcquireReply::Granted { .. }))
+    })
+    .await;
+}
+
 /// A server, and an engine that reaches it through a relay.
 async fn behind_a_relay() -> (ZooKeeper, Relay, holdline_zookeeper::ZooKeeperEngine) {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());

@@ -50,7 +50,7 @@ usage: cargo xtask VERB
                     python, the package beside Python's other locks on Redis
   bench peers [STORE...]
                     beside lock libraries of Go and Java: redis, redlock, etcd, zookeeper, postgres,
-                    mariadb
+                    mariadb; with `awake`, one task on cores that do not sleep
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   portable          the library without `local`, checked for macOS and Windows (rustup's targets)

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["worker", "http", rest @ ..] => server::worker(rest),
+        ["worker", "spin"] => peers::spin(),
         ["worker", "peers", rest @ ..] => peers::worker(rest),
         ["peers", stores @ ..] => peers::section(stores),
         ["worker", rest @ ..] => handoff::worker(rest),

@@ -15,9 +15,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) use driver::worker;
+pub(crate) use process::spin;
 
 use crate::rounds::Failure;
-use process::Driver;
+use process::{AwakeCores, Driver};
 use stores::{Kind, Server, Store, System};
 use table::Figures;
 
@@ -41,26 +42,34 @@ const CELLS: [Cell; 3] = [
     Cell { title: "4 × 4", processes: 4, contenders: 4 },
 ];
 
+/// The word that keeps the cores awake, and runs the cell of one task only: elsewhere they hardly
+/// sleep.
+const AWAKE: &str = "awake";
+
 /// Runs these stores, or all of them, and prints a table in Markdown.
 pub(crate) fn section(words: &[&str]) -> Result<(), Failure> {
     let place = std::env::var_os("HOLDLINE_PEERS").map(PathBuf::from);
     let place = place.ok_or("run this by `cargo xtask bench peers`, which prepares the peers")?;
+    let (awake, words): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == AWAKE);
     let known = |word: &&str| stores::ALL.iter().any(|store| store.word == *word);
     if let Some(word) = words.iter().find(|word| !known(word)) {
         let all: Vec<&str> = stores::ALL.iter().map(|store| store.word).collect();
         return Err(format!("no such store: {word}; there are {}", all.join(", ")).into());
     }
+    let _cores = awake.first().map(|_| AwakeCores::keep()).transpose()?;
+    let cells = if awake.is_empty() { &CELLS[..] } else { &CELLS[..1] };
     table::print_head();
     let (mut versions, mut overlaps) = (Vec::new(), 0);
     for store in stores::ALL.iter().filter(|s| words.is_empty() || words.contains(&s.word)) {
         let server = Server::start(store)?;
         for kind in store.kinds {
-            for cell in CELLS {
-                overlaps += measure(&Ground { place: &place, server: &server, store }, kind, cell)?
-                    .iter()
-                    .inspect(|side| versions.push(side.version()))
-                    .map(|side| side.figures.overlaps())
-                    .sum::<usize>();
+            for cell in cells {
+                overlaps +=
+                    measure(&Ground { place: &place, server: &server, store }, kind, *cell)?
+                        .iter()
+                        .inspect(|side| versions.push(side.version()))
+                        .map(|side| side.figures.overlaps())
+                        .sum::<usize>();
             }
         }
     }

@@ -23,6 +23,41 @@ pub(super) fn now() -> Result<u64, Failure> {
     Ok(u64::try_from(now.tv_sec)? * 1_000_000_000 + u64::try_from(now.tv_nsec)?)
 }
 
+/// Processes that keep all cores from sleeping, until this is dropped. They are of the scheduling
+/// class that runs only if nothing else does.
+pub(super) struct AwakeCores(Vec<Child>);
+
+impl AwakeCores {
+    pub(super) fn keep() -> Result<AwakeCores, Failure> {
+        let mut cores = AwakeCores(Vec::new());
+        for _ in 0..std::thread::available_parallelism()?.get() {
+            let mut command = Command::new("chrt");
+            command.args(["--idle", "0"]).arg(std::env::current_exe()?).args(["worker", "spin"]);
+            cores.0.push(command.stdin(Stdio::piped()).spawn()?);
+        }
+        Ok(cores)
+    }
+}
+
+impl Drop for AwakeCores {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Keeps one core awake until the end of the input.
+pub(crate) fn spin() -> Result<(), Failure> {
+    let over = std::thread::spawn(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    while !over.is_finished() {
+        std::hint::spin_loop();
+    }
+    Ok(())
+}
+
 /// A running driver; killed when dropped.
 pub(super) struct Driver {
     child: Child,

@@ -131,6 +131,8 @@ pub struct Capabilities {
     pub repeat: bool,
     /// Simultaneous requests may split the vote, so that none of them is granted.
     pub splits: bool,
+    /// Requests of one client about one name are executed in the order in which they are sent.
+    pub in_order: bool,
     /// How many items a renewal batch may have.
     pub max_batch: usize,
 }
@@ -168,6 +170,7 @@ impl Capabilities {
             max_waiters: 10_000,
             repeat: true,
             splits: false,
+            in_order: true,
             max_batch: 128,
         }
     }

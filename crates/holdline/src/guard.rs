@@ -381,7 +381,8 @@ impl Drop for Guard {
             return;
         }
         let for_good = grant.unsettled;
-        let pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
+        let mut pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
+        pending.was_held = true;
         janitor::hand_over(shared, Some(self.key), pending);
     }
 }

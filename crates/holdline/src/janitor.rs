@@ -191,6 +191,7 @@ pub(crate) fn pending_release(
         mode: plan.mode,
         hold: plan.hold,
         for_good,
+        was_held: false,
         until,
         tries: 0,
         reports: None,
@@ -224,7 +225,8 @@ fn schedule(shared: &Shared, key: Option<Key>, pending: PendingRelease, due: Mom
 
 /// What to do about an id whose release is due.
 pub(crate) enum NextStep {
-    Ask(ReleaseRequest, Mode),
+    /// Release it; `true` if that frees the name for the next attempt.
+    Ask(ReleaseRequest, bool),
     Over,
 }
 
@@ -243,15 +245,19 @@ pub(crate) fn next_step(
     let for_good = pending.for_good || pending.tries > 0;
     let ending = Ending { for_good, hold: pending.hold };
     let (name, lease_id) = (pending.name.clone(), pending.lease_id);
-    NextStep::Ask(ReleaseRequest { name, lease_id, ending }, pending.mode)
+    let frees = pending.was_held && pending.mode == Mode::Exclusive && pending.tries == 0;
+    NextStep::Ask(ReleaseRequest { name, lease_id, ending }, frees)
 }
 
 /// Releases ids, one after the other.
-pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseRequest, Mode))>) {
-    for (key, (request, mode)) in requests {
+pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseRequest, bool))>) {
+    for (key, (request, frees)) in requests {
         let answer = shared.engine.release(&request);
         let answer = shared.await_answer(answer, shared.limit());
-        let answer = shared.own_waiters.wake_behind(answer, (&request.name, mode)).await;
+        let answer = match frees {
+            true => shared.await_release(answer, &request.name).await,
+            false => answer.await,
+        };
         let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
         let confirmed = match &reply {
             Ok(reply) => {

@@ -1,12 +1,13 @@
 //! The queued attempts of this client, by name: a release wakes the next one itself.
 //!
 //! If the next holder is an attempt of the client that releases, its claim follows the release at
-//! once, over the same connection, and the hand-off takes one round trip. Otherwise it would wait
-//! for the store's message.
+//! once, and the hand-off takes one round trip. Otherwise it would wait for the store's message.
 //!
-//! Invariant O1: the wake-up is a hint. The attempt asks the store, which decides.
-//! Invariant O2: an attempt is woken only if its last position shows that no attempt of another
-//! client was before it. So clients that take turns send no request in vain.
+//! Invariant O1: the wake-up is a hint. The attempt asks the store, which decides. If the store
+//! does not answer, the attempt waits on as if it had not asked.
+//! Invariant O2: only the release of a grant wakes, and only an attempt that had no attempt of
+//! another client before it when its position was last known. So clients that take turns send
+//! hardly any request in vain.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -14,9 +15,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use holdline_core::{LockName, Mode};
+use holdline_core::{LockError, LockName, ReleaseReply};
 use parking_lot::Mutex;
 
+use crate::core::Shared;
 use crate::queue::QueueCell;
 
 /// The queued attempts for exclusive locks. A name without any has no entry.
@@ -46,31 +48,41 @@ impl OwnWaiters {
         OwnPlace { waiters, name, cell, only_own_before: false }
     }
 
-    /// Sends a release by its first poll, wakes the attempt whose claim is to follow, and returns
-    /// the answer.
-    pub(crate) async fn wake_behind<T>(
-        &self,
-        release: impl Future<Output = T>,
-        (name, mode): (&LockName, Mode),
-    ) -> T {
-        let mut release = pin!(release);
-        let first = poll_fn(|context| Poll::Ready(release.as_mut().poll(context))).await;
-        if mode == Mode::Exclusive {
-            self.wake_next(name);
-        }
-        match first {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => release.await,
-        }
-    }
-
     /// Wakes the attempt that gets this name next, if it is one of this client.
-    fn wake_next(&self, name: &LockName) {
+    pub(crate) fn wake_next(&self, name: &LockName) {
         let waiters = self.0.lock();
         let first = waiters.get(name).and_then(VecDeque::front);
-        if let Some(first) = first.filter(|first| first.only_own_before) {
-            first.cell.look();
+        let next = first.filter(|first| first.only_own_before).map(|first| first.cell.clone());
+        drop(waiters);
+        // Without the mutex, since this runs a waker of the caller's executor.
+        next.iter().for_each(|next| next.look());
+    }
+}
+
+impl Shared {
+    /// Waits for the answer to a release that frees a name, and wakes the next attempt of this
+    /// client: as soon as the release is sent if the engine executes requests in order, or else
+    /// when it has succeeded.
+    pub(crate) async fn await_release(
+        &self,
+        answer: impl Future<Output = Option<Result<ReleaseReply, LockError>>>,
+        name: &LockName,
+    ) -> Option<Result<ReleaseReply, LockError>> {
+        let mut answer = pin!(answer);
+        // The first poll sends it.
+        let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let in_order = self.engine.capabilities().in_order;
+        if in_order && first.is_pending() {
+            self.own_waiters.wake_next(name);
         }
+        let (early, answer) = match first {
+            Poll::Pending => (in_order, answer.await),
+            Poll::Ready(answer) => (false, answer),
+        };
+        if !early && matches!(answer, Some(Ok(ReleaseReply::Released { .. }))) {
+            self.own_waiters.wake_next(name);
+        }
+        answer
     }
 }
 

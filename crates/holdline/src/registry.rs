@@ -80,6 +80,8 @@ pub(crate) struct PendingRelease {
     pub(crate) mode: Mode,
     pub(crate) hold: Hold,
     pub(crate) for_good: bool,
+    /// It was a grant, and nothing has released it before.
+    pub(crate) was_held: bool,
     /// The lease is over by then, even without a confirmation.
     pub(crate) until: Moment,
     pub(crate) tries: u32,

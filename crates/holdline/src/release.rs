@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use holdline_core::{
-    Answer, Certainty, ErrorKind, LockError, LostReason, Moment, ReleaseReply, ReleaseRequest,
+    Answer, Certainty, ErrorKind, LockError, LostReason, Mode, Moment, ReleaseReply, ReleaseRequest,
 };
 
 use crate::core::Shared;
@@ -94,7 +94,10 @@ pub(crate) async fn release(
             began = Some(now);
             let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
             let answer = shared.await_answer_here(later, now, limit);
-            shared.own_waiters.wake_behind(answer, (&plan.name, plan.mode)).await
+            match plan.mode {
+                Mode::Exclusive => shared.await_release(answer, &plan.name).await,
+                _ => answer.await,
+            }
         }
     };
     match reply {

@@ -11,7 +11,7 @@ use std::task::Poll;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use holdline_core::contract::QUEUE_HEARTBEAT;
-use holdline_core::{LostReason, Mode, Moment, Purpose, ReleaseRequest, RenewRequest};
+use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
 use crate::core::{Boxed, Shared};
 use crate::keeper::{self, Task};
@@ -53,7 +53,7 @@ struct Round {
     taken: usize,
     tasks: Vec<Task>,
     heartbeats: Vec<(HeartbeatEntry, RenewRequest)>,
-    releases: Vec<(Key, (ReleaseRequest, Mode))>,
+    releases: Vec<(Key, (ReleaseRequest, bool))>,
     over: Vec<Key>,
 }
 
@@ -91,9 +91,9 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
             }
             Stage::Releasing(pending) if !*in_flight => {
                 match janitor::next_step(pending, now, abandoned, expiry) {
-                    janitor::NextStep::Ask(request, mode) => {
+                    janitor::NextStep::Ask(request, frees) => {
                         *in_flight = true;
-                        round.releases.push((key, (request, mode)));
+                        round.releases.push((key, (request, frees)));
                     }
                     janitor::NextStep::Over => round.over.push(key),
                 }

@@ -102,6 +102,8 @@ fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
         expiry: Expiry::Session,
         lease: LeaseRange { min: second, max: MAX_FIRST_LEASE, step: second },
         hand_off: HandOff::Direct,
+        // The server works on the requests of one connection at the same time.
+        in_order: false,
         lag: LAG,
         clock: ClockKind::Boottime,
         max_waiters: options.max_waiters(),

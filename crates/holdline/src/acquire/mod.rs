@@ -266,6 +266,7 @@ impl Attempt<'_> {
     /// Requests and waits until the name is granted or the attempt must end.
     async fn run(&mut self, mut sent: Moment, mut reply: Reply) -> Result<Granted, Next> {
         loop {
+            let early = self.place.as_mut().is_some_and(QueuePlace::asked_early);
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
                     let (lease_id, unsettled) = (self.ticket.lease_id, self.ticket.unsettled);
@@ -286,6 +287,10 @@ impl Attempt<'_> {
                 Some(Ok(AcquireReply::Unknown)) => {
                     self.shared.observe(|observer| observer.requeued(self.subject()));
                     Next::NewId
+                }
+                None if early => self.wait_on(Certainty::Unknown).await,
+                Some(Err(error)) if early && is_transient(&error) => {
+                    self.wait_on(error.certainty()).await
                 }
                 Some(Err(error)) if self.waits_through(&error) => self.await_quorum(error).await,
                 Some(Err(error)) if self.may_be_outdated(&error) => self.repeat(error).await,
@@ -495,6 +500,8 @@ impl Attempt<'_> {
     /// Ends without the name, and leaves nothing in the store.
     async fn fail(mut self, next: Next) -> LockError {
         let shared = self.shared;
+        // From here on another attempt of this client is next.
+        self.place.iter_mut().for_each(QueuePlace::leave);
         let waited = self.started.until(shared.clock.now());
         match next {
             Next::Fail(error) if error.certainty() == Certainty::NotApplied => {

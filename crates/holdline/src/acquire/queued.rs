@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use holdline_core::{Hints, Mode, Moment};
+use holdline_core::{Certainty, Hints, Mode, Moment};
 
 use super::{Attempt, Next};
 use crate::own_waiters::OwnPlace;
@@ -19,8 +19,22 @@ pub(super) struct QueuePlace {
     hints_end: bool,
     /// Its place among those of this client, if it wants an exclusive lock.
     own: Option<OwnPlace>,
+    /// The present request was sent only because this client released the name (`own_waiters`).
+    asks_early: bool,
     /// How many entries are ahead of it, if the engine reports that.
     position: Option<usize>,
+}
+
+impl QueuePlace {
+    /// Returns whether the last request was early, once.
+    pub(super) fn asked_early(&mut self) -> bool {
+        std::mem::take(&mut self.asks_early)
+    }
+
+    /// Leaves the attempts of this client that a release may wake.
+    pub(super) fn leave(&mut self) {
+        self.own = None;
+    }
 }
 
 /// What ends a wait in the queue.
@@ -48,12 +62,30 @@ impl Attempt<'_> {
             let hints = self.shared.runtime.within(|| self.watch());
             let exclusive = self.plan.mode == Mode::Exclusive;
             let own = exclusive.then(|| self.shared.own_waiters.join(&self.plan.name, &cell));
-            self.place = Some(QueuePlace { cell, hints, hints_end: false, own, position });
+            self.place = Some(QueuePlace {
+                cell,
+                hints,
+                hints_end: false,
+                own,
+                asks_early: false,
+                position,
+            });
             let holder = self.holder.as_deref();
             self.progress.wait();
             self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
         }
         self.record_position(position);
+        self.wait_for_news().await
+    }
+
+    /// Waits on after a request that a release of this client caused, and that the store did not
+    /// answer, or for now could not: the heartbeat finds out whether the entry is still there.
+    pub(super) async fn wait_on(&mut self, certainty: Certainty) -> Next {
+        self.ticket.unsettled |= certainty == Certainty::Unknown;
+        self.wait_for_news().await
+    }
+
+    async fn wait_for_news(&mut self) -> Next {
         loop {
             match self.next_event().await {
                 QueueEvent::Limit => return Next::TimedOut,
@@ -68,6 +100,7 @@ impl Attempt<'_> {
                         return Next::Ask;
                     }
                     if news.doubtful || news.may_be_next {
+                        self.place.iter_mut().for_each(|place| place.asks_early = !news.doubtful);
                         return Next::Ask;
                     }
                     if news.dropped {

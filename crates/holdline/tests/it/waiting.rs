@@ -132,6 +132,53 @@ async fn a_release_wakes_the_next_waiter_of_its_own_client() {
     }
 }
 
+/// A store that is away for two seconds costs no waiter its place, also if the release met it.
+#[tokio::test]
+async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
+    for in_order in [true, false] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner).with_capabilities(move |can| can.in_order = in_order);
+        let client = client(faulty.clone(), &clock, 1);
+        let mutex = client.mutex("a").expect("good");
+        let first = mutex.lock().await.expect("free");
+        let mut waiters = Vec::new();
+        for _ in 0..3 {
+            waiters.push(tokio::spawn(mutex.clone().lock_owned()));
+            settle().await;
+        }
+        faulty.line.judge(|_, _| Fate::Unavailable);
+        let release = tokio::spawn(first.release());
+        pass(&clock, 2 * S).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "all wait on");
+        faulty.line.judge(|_, _| Fate::Good);
+        drive(&clock, async { release.await.expect("no panic") }).await;
+        for waiter in waiters {
+            let guard = drive(&clock, async { waiter.await.expect("no panic") }).await;
+            drive(&clock, guard.expect("handed over").release()).await;
+        }
+    }
+}
+
+/// A waiter that gives up frees no name.
+#[tokio::test]
+async fn a_waiter_that_gives_up_wakes_nobody() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 1);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        waiters.push(tokio::spawn(mutex.clone().lock_owned()));
+        settle().await;
+    }
+    waiters.pop().expect("the last one").abort();
+    settle().await;
+    assert_eq!(look(&client, "a").await.queue_length, 2, "it is out of the queue");
+    assert_eq!(faulty.line.count(Call::Claim), 0);
+    drop((waiters, first));
+}
+
 #[tokio::test]
 async fn the_head_looks_when_the_lease_of_a_dead_holder_ends() {
     let (engine, clock) = engine();

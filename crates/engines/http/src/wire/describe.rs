@@ -135,6 +135,8 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         max_waiters: description.max_waiters,
         repeat: description.repeat,
         splits: description.splits,
+        // Each request has a connection of its own.
+        in_order: false,
         latch: description.latch,
         counting: description.counting,
         fair_on_request: description.fair_on_request,

@@ -5,9 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline::{
-    Certainty, Clock, ErrorKind, LockOptions, MemoryEngine, MemoryOptions, Observer, Subject,
+    Certainty, Clock, ErrorKind, Guard, LockError, LockOptions, MemoryEngine, MemoryOptions,
+    Observer, Subject,
 };
 use parking_lot::Mutex;
+use tokio::task::JoinHandle;
 
 use crate::faulty::{Call, Fate, Faulty};
 use crate::support::{client, drive, engine, look, name, options, pass, settle};
@@ -132,6 +134,16 @@ async fn a_release_wakes_the_next_waiter_of_its_own_client() {
     }
 }
 
+/// Starts waiters of one lock, one after the other.
+async fn queue(mutex: &holdline::Mutex, count: usize) -> Vec<JoinHandle<Result<Guard, LockError>>> {
+    let mut waiters = Vec::new();
+    for _ in 0..count {
+        waiters.push(tokio::spawn(mutex.clone().lock_owned()));
+        settle().await;
+    }
+    waiters
+}
+
 /// A store that is away for two seconds costs no waiter its place, also if the release met it.
 #[tokio::test]
 async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
@@ -141,11 +153,7 @@ async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
         let client = client(faulty.clone(), &clock, 1);
         let mutex = client.mutex("a").expect("good");
         let first = mutex.lock().await.expect("free");
-        let mut waiters = Vec::new();
-        for _ in 0..3 {
-            waiters.push(tokio::spawn(mutex.clone().lock_owned()));
-            settle().await;
-        }
+        let waiters = queue(&mutex, 3).await;
         faulty.line.judge(|_, _| Fate::Unavailable);
         let release = tokio::spawn(first.release());
         pass(&clock, 2 * S).await;
@@ -167,11 +175,7 @@ async fn a_waiter_that_gives_up_wakes_nobody() {
     let client = client(faulty.clone(), &clock, 1);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let mut waiters = Vec::new();
-    for _ in 0..3 {
-        waiters.push(tokio::spawn(mutex.clone().lock_owned()));
-        settle().await;
-    }
+    let mut waiters = queue(&mutex, 3).await;
     waiters.pop().expect("the last one").abort();
     settle().await;
     assert_eq!(look(&client, "a").await.queue_length, 2, "it is out of the queue");

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_but_name_identity_clock_audit_and_live_grants_cross_the_network() {
+    fn all_but_name_identity_clock_audit_order_and_live_grants_cross_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
         (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
         (inner.counting, inner.fair_on_request, inner.revoke_holder) = (true, true, true);
@@ -162,7 +162,8 @@ mod tests {
         let identity = "id".to_owned();
         let clock = ClockKind::Boottime;
         let audit = AuditTrail::Server;
-        let same = Capabilities { engine: "http", identity, live: false, clock, audit, ..inner };
+        let (live, in_order) = (false, false);
+        let same = Capabilities { engine: "http", identity, live, clock, audit, in_order, ..inner };
         assert_eq!(outer, same);
     }
 }

@@ -139,11 +139,12 @@ async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
             let grants = waiters * ROUNDS;
             // A session's counters are reported at its end at the latest.
             while all() < before + grants {}
-            let handed_over = calls(&server, "release") - releases == grants;
+            let released = calls(&server, "release") - releases;
+            assert!(released <= grants, "{released} releases for {grants} grants");
             let asked = calls(&server, "acquire") - acquires;
             // One that is kept from its claim by a busy machine asks once more.
             let fair = grants..=2 * grants + grants / 8;
-            if handed_over && fair.contains(&asked) {
+            if released == grants && fair.contains(&asked) {
                 asked_more.clear();
                 break;
             }

@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 /// Pending requests, each with the index of its node.
 pub(crate) struct InFlight<'a, T> {
@@ -33,6 +33,14 @@ impl<'a, T> InFlight<'a, T> {
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|context| self.poll(context)).await
+    }
+
+    /// Returns the next answer that has arrived; `None` if none has.
+    pub(crate) fn next_ready(&mut self) -> Option<(usize, T)> {
+        match self.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => None,
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, T)>> {

@@ -214,6 +214,14 @@ impl Connection {
         Ok(PendingReply::new(self, ticket, limit))
     }
 
+    /// Sends the output buffer now, as far as the stream accepts it: nobody waits for the task.
+    pub(super) fn flush_now(&self) {
+        let Some(task) = self.state.lock().task.clone() else { return };
+        if !self.flush(&task) {
+            task.wake();
+        }
+    }
+
     /// Sends the output buffer unless the task is using the stream; returns whether all was sent.
     fn flush(&self, task: &Waker) -> bool {
         let Some(mut wire) = self.wire.try_lock() else { return false };

@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] keeps one TCP or Unix connection to its server and reconnects when that breaks.
 //! Requests leave in the order in which they were made, pipelined, each with a deadline.
-//! A request is sent once, with two exceptions (N1); an error says whether it may have been carried
+//! A request is sent once, with few exceptions (N1); an error says whether it may have been carried
 //! out. Callers may repeat a request ([`RoutingPolicy::Retry`]).
 //! A connection that misses a deadline is suspect. New requests wait for a healthy one, unless
 //! their [`RoutingPolicy`] says otherwise.
@@ -23,7 +23,8 @@
 //!
 //! - Invariant N1: a request is sent once. Exceptions: `EVAL` follows `EVALSHA` after the server
 //!   has answered `NOSCRIPT`. An undo is sent on a healthy connection, and a copy follows on each
-//!   other connection where a request that it undoes is unanswered.
+//!   other connection where a request that it undoes is unanswered. An undo that finds no healthy
+//!   connection is written to a suspect one ([`Link::leave_behind`]) and sent again later.
 //! - Invariant N2: an error says whether the request may have left. A request that still waited
 //!   for a connection was *not applied*; one that was put on a connection is *unknown*.
 //! - Invariant N3: dropping the link ends its tasks and connections.
@@ -71,7 +72,7 @@ pub(crate) use facts::ServerFacts;
 pub(crate) use master_source::{MasterSource, SourceFuture};
 pub(crate) use script::Script;
 pub(crate) use seed_list::{HostPort, SeedList};
-pub(crate) use send::Outcome;
+pub(crate) use send::{Outcome, SentOn};
 pub(crate) use subscriptions::{Form, MessageHandler, Subscription, SubscriptionEvent};
 pub(crate) use value::Value;
 
@@ -273,6 +274,11 @@ impl Link {
     /// Returns whether a request of this affinity is unanswered on any connection.
     pub(crate) fn has_unanswered(&self, affinity: &Affinity) -> bool {
         self.shared().router.has_unanswered(affinity)
+    }
+
+    /// Returns whether the healthy connection has an unanswered request of this affinity.
+    pub(crate) fn is_unanswered_on_good(&self, affinity: &Affinity) -> bool {
+        self.shared().router.is_unanswered_on_good(affinity)
     }
 
     /// Reports how much of the server's quarantine has passed, for the next client, in case this

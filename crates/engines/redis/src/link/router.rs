@@ -156,6 +156,27 @@ impl ConnectionRouter {
         state.old.iter().chain(&state.current).any(|connection| connection.has_unanswered(affinity))
     }
 
+    /// Returns the healthy connection if it has this number.
+    pub(super) fn good(&self, id: u64) -> Option<Arc<Connection>> {
+        let state = self.state.lock();
+        let current = state.current.as_ref().filter(|connection| connection.is_good())?;
+        (current.id() == id).then(|| current.clone())
+    }
+
+    /// Returns whether the healthy connection has an unanswered request of this affinity.
+    pub(super) fn is_unanswered_on_good(&self, affinity: &Affinity) -> bool {
+        let state = self.state.lock();
+        let good = state.current.as_ref().filter(|connection| connection.is_good());
+        good.is_some_and(|connection| connection.has_unanswered(affinity))
+    }
+
+    /// Returns the newest connection that is open and does not answer.
+    pub(super) fn newest_suspect(&self) -> Option<Arc<Connection>> {
+        let state = self.state.lock();
+        let mut all = state.current.iter().chain(state.old.iter().rev());
+        all.find(|connection| connection.health() == Health::Suspect).cloned()
+    }
+
     /// Returns the connections besides `chosen` on which a request of this affinity is unanswered.
     pub(super) fn others_with_unanswered(
         &self,

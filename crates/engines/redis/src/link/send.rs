@@ -1,7 +1,7 @@
 //! The life of a request: it takes a connection, waits for its reply, and reports how it ended.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
@@ -22,8 +22,19 @@ const NO_SCRIPT: &str = "NOSCRIPT";
 /// The reply of a server, which may be an error reply; or the reason that there is none.
 pub(crate) type Outcome = Result<Reply, LockError>;
 
-/// Which run of the server a request is for, `None` for any; and how long it may take.
-type Target<'a> = (Option<&'a str>, Limit);
+/// Where a request goes, and how long it may take.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    /// Which run of the server it is for; `None` for any.
+    run_id: Option<&'a str>,
+    limit: Limit,
+    /// Receives the connection that it was put on.
+    sent_on: Option<&'a SentOn>,
+}
+
+/// The connection that a request was last put on.
+#[derive(Debug, Default)]
+pub(crate) struct SentOn(AtomicU64);
 
 impl Link {
     /// Runs a script by its SHA-1, and once by its text where the server answers `NOSCRIPT`.
@@ -45,14 +56,61 @@ impl Link {
         make: impl Fn() -> Call,
     ) -> Result<Value, LockError> {
         let forms = (request::by_sha1 as MakeRequest, request::by_text as MakeRequest);
-        self.run_script(&make, forms, run_id).await?.map_err(|error| self.refused(error))
+        self.run_script(&make, forms, (run_id, None)).await?.map_err(|error| self.refused(error))
+    }
+
+    /// Runs a script as [`Link::call_of`] does, and records the connection for
+    /// [`Link::call_behind`].
+    pub(crate) async fn call_recorded(
+        &self,
+        run_id: &str,
+        make: impl Fn() -> Call,
+        sent_on: &SentOn,
+    ) -> Result<Value, LockError> {
+        let forms = (request::by_sha1 as MakeRequest, request::by_text as MakeRequest);
+        let place = (Some(run_id), Some(sent_on));
+        self.run_script(&make, forms, place).await?.map_err(|error| self.refused(error))
     }
 
     /// Runs a script as [`Link::call`] does, and sends its text at once: for requests that nobody
     /// can repeat after `NOSCRIPT`.
     pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
         let forms = (request::by_text as MakeRequest, request::by_text as MakeRequest);
-        self.run_script(&make, forms, None).await?.map_err(|error| self.refused(error))
+        self.run_script(&make, forms, (None, None)).await?.map_err(|error| self.refused(error))
+    }
+
+    /// Runs a script by its text on the connection of an earlier request, so behind that request.
+    /// Returns `None`, and sends nothing, unless that connection is the healthy one.
+    pub(crate) async fn call_behind(
+        &self,
+        sent_on: &SentOn,
+        make: impl Fn() -> Call,
+    ) -> Option<Result<Value, LockError>> {
+        let connection = self.shared().router.good(sent_on.0.load(Ordering::Acquire))?;
+        if self.is_fork() {
+            return None;
+        }
+        let call = make();
+        let affinity = call.routing.affinity().copied();
+        let limit = self.limit(call.deadline);
+        let pending = connection.enqueue(request::by_text(&call), affinity, limit).ok()?;
+        drop(call);
+        let outcome = pending.await;
+        Some(outcome.and_then(|reply| reply.map_err(|error| self.refused(error))))
+    }
+
+    /// Writes a script's text to a connection that does not answer, if there is one. The server
+    /// runs it when it continues, also if this process has ended. Nobody receives the reply.
+    pub(crate) fn leave_behind(&self, make: impl Fn() -> Call) {
+        if self.is_fork() {
+            return;
+        }
+        let Some(connection) = self.shared().router.newest_suspect() else { return };
+        let call = make();
+        let affinity = call.routing.affinity().copied();
+        let limit = self.limit(call.deadline);
+        drop(connection.clone().enqueue(request::by_text(&call), affinity, limit));
+        connection.flush_now();
     }
 
     /// Runs a script as [`Link::call`] does, and returns an error reply as the server sent it.
@@ -64,7 +122,7 @@ impl Link {
             }
             false => (request::by_sha1 as MakeRequest, request::by_text as MakeRequest),
         };
-        self.run_script(&make, forms, None).await
+        self.run_script(&make, forms, (None, None)).await
     }
 
     /// Sends a command.
@@ -91,7 +149,8 @@ impl Link {
         deadline: Duration,
     ) -> Result<Value, LockError> {
         let routing = affinity.map_or(RoutingPolicy::Any, RoutingPolicy::Behind);
-        self.exchange(args, routing, (None, self.limit(deadline))).await
+        let target = Target { run_id: None, limit: self.limit(deadline), sent_on: None };
+        self.exchange(args, routing, target).await
     }
 
     /// Sends a command only on a connection to this run of the server.
@@ -101,7 +160,8 @@ impl Link {
         args: &Args,
         deadline: Duration,
     ) -> Result<Value, LockError> {
-        self.exchange(args, RoutingPolicy::Any, (run_id, self.limit(deadline))).await
+        let target = Target { run_id, limit: self.limit(deadline), sent_on: None };
+        self.exchange(args, RoutingPolicy::Any, target).await
     }
 
     /// Returns whether a call failed because no server answers.
@@ -114,15 +174,16 @@ impl Link {
         &self,
         make: &impl Fn() -> Call,
         (by_sha1, by_text): (MakeRequest, MakeRequest),
-        run_id: Option<&str>,
+        (run_id, sent_on): (Option<&str>, Option<&SentOn>),
     ) -> Outcome {
         let call = make();
-        let (script, limit) = (call.script, self.limit(call.deadline));
-        match self.run_once(call, make, (by_sha1, by_text), (run_id, limit)).await? {
+        let script = call.script;
+        let target = Target { run_id, limit: self.limit(call.deadline), sent_on };
+        match self.run_once(call, make, (by_sha1, by_text), target).await? {
             Err(error) if error.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
                 self.shared().unknown_scripts.fetch_add(1, Ordering::Relaxed);
-                self.run_once(make(), make, (by_text, by_text), (run_id, limit)).await
+                self.run_once(make(), make, (by_text, by_text), target).await
             }
             other => Ok(other),
         }
@@ -134,10 +195,10 @@ impl Link {
         call: Call,
         make: &impl Fn() -> Call,
         (form, by_text): (MakeRequest, MakeRequest),
-        (run_id, limit): Target<'_>,
+        target: Target<'_>,
     ) -> Outcome {
         let routing = call.routing;
-        let (connection, pending) = self.put(form(&call), routing, (run_id, limit)).await?;
+        let (connection, pending) = self.put(form(&call), routing, target).await?;
         drop(call);
         let outcome = pending.await.map_err(|error| self.between_masters(error));
         self.close_replica(&connection, &outcome);
@@ -147,7 +208,11 @@ impl Link {
         if let (RoutingPolicy::Undo(affinity), false) = (routing, unknown) {
             // Nobody waits for these replies, so nobody could react to `NOSCRIPT`: send the text.
             for other in self.shared().router.others_with_unanswered(&affinity, &connection) {
-                drop(other.enqueue(by_text(&make()), Some(affinity), self.limit(limit.asked)));
+                drop(other.enqueue(
+                    by_text(&make()),
+                    Some(affinity),
+                    self.limit(target.limit.asked),
+                ));
             }
         }
         outcome
@@ -199,6 +264,11 @@ impl Link {
         }
     }
 
+    /// Returns whether this process is a fork of the one that made the link.
+    fn is_fork(&self) -> bool {
+        std::process::id() != self.shared().process.load(Ordering::Relaxed)
+    }
+
     pub(super) fn limit(&self, asked: Duration) -> Limit {
         Limit { end: self.shared().clock.now().after(asked), asked }
     }
@@ -208,9 +278,10 @@ impl Link {
         &self,
         request: Request<'_>,
         routing: RoutingPolicy,
-        (run_id, limit): Target<'_>,
+        target: Target<'_>,
     ) -> Result<(Arc<Connection>, PendingReply), LockError> {
-        if std::process::id() != self.shared().process.load(Ordering::Relaxed) {
+        let Target { run_id, limit, sent_on } = target;
+        if self.is_fork() {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
         }
@@ -221,9 +292,10 @@ impl Link {
             && let Ok(pending) =
                 connection.clone().enqueue(request, routing.affinity().copied(), limit)
         {
+            note(sent_on, &connection);
             return Ok((connection, pending));
         }
-        Box::pin(self.put_later(request, routing, (run_id, limit))).await
+        Box::pin(self.put_later(request, routing, target)).await
     }
 
     /// Puts a request on a connection as soon as one accepts it.
@@ -231,7 +303,7 @@ impl Link {
         &self,
         request: Request<'_>,
         routing: RoutingPolicy,
-        (run_id, limit): Target<'_>,
+        Target { run_id, limit, sent_on }: Target<'_>,
     ) -> Result<(Arc<Connection>, PendingReply), LockError> {
         let mut waiter = Waiter::default();
         loop {
@@ -244,7 +316,10 @@ impl Link {
                 });
             }
             match connection.clone().enqueue(request, routing.affinity().copied(), limit) {
-                Ok(pending) => return Ok((connection, pending)),
+                Ok(pending) => {
+                    note(sent_on, &connection);
+                    return Ok((connection, pending));
+                }
                 // Nothing was sent, so another connection may take it.
                 Err(Rejected(_)) if connection.health() == Health::Closed => {}
                 Err(Rejected(error)) => return Err(error),
@@ -282,6 +357,12 @@ impl Link {
                 }
             }
         }
+    }
+}
+
+fn note(sent_on: Option<&SentOn>, connection: &Connection) {
+    if let Some(sent_on) = sent_on {
+        sent_on.0.store(connection.id(), Ordering::Release);
     }
 }
 

@@ -24,8 +24,9 @@ use super::renewal::foreign;
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
 use super::set::{GRANTED, NodeSet};
-use super::undo::{self, Undo};
+use super::undo::{self, Progress, Undo};
 use crate::in_flight::InFlight;
+use crate::link::SentOn;
 
 /// A node's answer.
 enum Answer {
@@ -42,6 +43,8 @@ struct Attempt<'a> {
     began: Moment,
     /// Why each node gave no vote.
     reasons: Vec<Option<String>>,
+    /// The connection of each node's request.
+    sent_on: Vec<Arc<SentOn>>,
     /// The holders of the name, by node.
     busy: Vec<BusyNode>,
     /// Foreign data under the name.
@@ -73,6 +76,7 @@ pub(super) async fn acquire(
         view,
         began,
         reasons: vec![None; nodes],
+        sent_on: (0..nodes).map(|_| Arc::default()).collect(),
         busy: Vec::new(),
         foreign: None,
         held: false,
@@ -101,6 +105,7 @@ impl Attempt<'_> {
         for (node, node_state) in view.nodes.iter().enumerate() {
             let Some(proof) = self.proof_for(node, node_state) else { continue };
             self.ballot.asked(node, set.clock.now());
+            let sent_on = self.sent_on[node].clone();
             in_flight.push(node, async move {
                 let call = || {
                     requests::acquire(
@@ -113,7 +118,8 @@ impl Attempt<'_> {
                     )
                     .within(deadline)
                 };
-                let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
+                let link = set.members[node].link();
+                let reply = link.call_recorded(proof.marker(), call, &sent_on).await;
                 Answer::Vote(reply.and_then(|reply| replies::voted(&reply, proof)))
             });
         }
@@ -129,7 +135,7 @@ impl Attempt<'_> {
                     let left = self.began.until(valid_until).min(lease);
                     return Ok(AcquireReply::Granted { token, left: Some(left), anchor: None });
                 }
-                BallotOutcome::Lost => return self.lost(lease).await,
+                BallotOutcome::Lost => break,
                 BallotOutcome::Pending => {}
             }
             for WriteBack { node, token } in self.ballot.take_write_backs() {
@@ -147,8 +153,18 @@ impl Attempt<'_> {
             match in_flight.next().await {
                 Some((node, answer)) => self.note(node, answer),
                 // No answer is pending, and the outcome is open: no vote can arrive any more.
-                None => return self.lost(lease).await,
+                None => break,
             }
+        }
+        // What has arrived by now needs no tombstone, and often no undo.
+        while let Some((node, answer)) = in_flight.next_ready() {
+            self.note(node, answer);
+        }
+        // So that no request of the attempt is sent behind its undo.
+        drop(in_flight);
+        match self.held {
+            true => acquire_known(set, request).await,
+            false => self.lost(lease).await,
         }
     }
 
@@ -236,8 +252,8 @@ impl Attempt<'_> {
             lease,
             deadline: self.set.node_deadline(lease),
         });
-        let nodes: Vec<(usize, bool)> =
-            self.ballot.to_undo().map(|node| (node, self.has_voted(node))).collect();
+        let nodes: Vec<(usize, Progress)> =
+            self.ballot.to_undo().map(|node| (node, self.progress(node))).collect();
         undo::undo_attempt(self.set, undo, nodes).await;
         // Grants of a minority are no lock, and the undo removes what is left of them.
         let certainty = Certainty::NotApplied;
@@ -272,6 +288,13 @@ impl Attempt<'_> {
     fn note_outdated(&mut self) {
         self.outdated = true;
         self.set.wake_maintenance();
+    }
+
+    fn progress(&self, node: usize) -> Progress {
+        match self.has_voted(node) {
+            true => Progress::Answered,
+            false => Progress::Sent(self.sent_on[node].clone()),
+        }
     }
 
     fn has_voted(&self, node: usize) -> bool {

@@ -33,7 +33,7 @@ pub(super) async fn release(
     let mut in_flight = InFlight::with_capacity(nodes);
     for node in 0..nodes {
         let (set, undo) = (set.clone(), undo.clone());
-        in_flight.push(node, async move { undo.send(&set, node, for_good).await });
+        in_flight.push(node, async move { undo.release(&set, node, for_good).await });
     }
     let mut count = ReleaseTally::new(nodes);
     while let Some((node, answer)) = in_flight.next().await {

@@ -243,6 +243,26 @@ pub(crate) fn release(
     )
 }
 
+/// Frees the name as [`release`] does, with a script that is short enough to be sent as text: U1 of
+/// `undo` says why.
+pub(crate) fn undo(
+    context: &RequestContext,
+    name: &LockName,
+    lease_id: LeaseId,
+    tombstone: Option<Duration>,
+) -> Call {
+    let mut arguments = Args::with_capacity(ROOM);
+    arguments.push(lease_id.hex_digits());
+    tombstone.into_iter().for_each(|tombstone| arguments.push_number(millis(tombstone)));
+    about_name(
+        context,
+        &verbs(&context.layout).undo,
+        name,
+        arguments,
+        RoutingPolicy::Undo(*lease_id.as_bytes()),
+    )
+}
+
 /// Makes one call for many names.
 pub(crate) fn inspect(context: &RequestContext, names: &[LockName]) -> Call {
     let mut keys = Args::with_capacity(ROOM * (1 + names.len()));

@@ -54,6 +54,8 @@ pub(super) struct Verbs {
     pub(super) acquire: Script,
     pub(super) write_back: Script,
     pub(super) release: Script,
+    /// What `release` does, in so few bytes that it is sent as text.
+    pub(super) undo: Script,
     pub(super) renew: Script,
     pub(super) record: Script,
     pub(super) heal: Script,
@@ -88,6 +90,7 @@ macro_rules! verbs {
                 $($rules,)+
                 "quorum_release"
             ),
+            undo: script!("quorum_undo", "quorum_undo_head", $of_one, "quorum_undo"),
             renew: script!(
                 "quorum_renew",
                 "head",

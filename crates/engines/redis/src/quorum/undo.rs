@@ -1,11 +1,17 @@
 //! How a lease id is undone on the nodes, now or in the background.
 //!
-//! - Invariant P1: an undo is written behind every request under the id that the node may still
+//! - Invariant U1: an undo is written behind every request under the id that the node may still
 //!   execute, even on a connection that does not answer: this process may be gone when the node
-//!   continues. It carries the script's text, since no client would be there to handle `NOSCRIPT`.
-//! - Invariant P2: a caller gets its answer once a majority has decided. Undos that other nodes
+//!   continues. It is sent as text, since no client would be there to handle `NOSCRIPT`. The text
+//!   is short: a server that continues after the client is gone runs only what it reads at once,
+//!   16 KiB, because it fails to write the replies. So an undo is not repeated behind itself.
+//! - Invariant U2: a caller gets its answer once a majority has decided. Undos that other nodes
 //!   have yet to receive are counted in [`BackgroundUndos`], and [`flush`] waits for the nodes that
 //!   answer.
+//! - Invariant U3: an undo leaves a tombstone unless no request under the id can arrive after it.
+//!   That is so if the node has answered, or if the undo follows the request on the same
+//!   connection ([`Progress`]).
+//! - Invariant U4: an undo that a node rejects delays no other undo.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -14,7 +20,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdline_core::contract::MIN_TOMBSTONE;
-use holdline_core::{Backoff, Certainty, LeaseId, LockError, LockName, Moment, ReleaseReply};
+use holdline_core::{
+    Backoff, Certainty, ErrorKind, LeaseId, LockError, LockName, Moment, ReleaseReply,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -23,6 +31,7 @@ use super::requests;
 use super::set::NodeSet;
 use crate::error::unavailable;
 use crate::in_flight::InFlight;
+use crate::link::{Call, SentOn};
 
 /// The backoff between attempts to send an undo to a node.
 const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -109,32 +118,96 @@ impl Undo {
         self.lease.max(MIN_TOMBSTONE)
     }
 
-    /// Sends the undo to one node, if it answers in time now. `tombstone`: a request under the id
-    /// may still arrive there.
+    /// Undoes a lost attempt on one node.
     pub(super) async fn send(
         &self,
         set: &NodeSet,
         node: usize,
-        tombstone: bool,
+        progress: Progress,
     ) -> Result<ReleaseReply, LockError> {
         let server = set.members[node].link();
-        if !set.answers(node) && !server.has_unanswered(self.lease_id.as_bytes()) {
-            return Err(unavailable("does not answer", Certainty::NotApplied));
+        let tombstone = !matches!(progress, Progress::Answered);
+        if !set.answers(node) {
+            return self.send_to_silent(set, node, tombstone, true).await;
         }
         if let Some(unfenced) = &set.unfenced {
             return unfenced.free(server, self, tombstone).await;
         }
-        let remembered = tombstone.then(|| self.remember_for());
+        if let Progress::Sent(sent_on) = &progress
+            && let Some(reply) = server.call_behind(sent_on, || self.call(set, false)).await
+        {
+            return replies::released(&reply?);
+        }
+        replies::released(&server.call_in_full(|| self.call(set, tombstone)).await?)
+    }
+
+    /// Releases a lease on one node. `for_good`: a request under the id may still arrive there, and
+    /// the id is not requested again.
+    pub(super) async fn release(
+        &self,
+        set: &NodeSet,
+        node: usize,
+        for_good: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let server = set.members[node].link();
+        if !set.answers(node) {
+            return self.send_to_silent(set, node, for_good, for_good).await;
+        }
+        if let Some(unfenced) = &set.unfenced {
+            return unfenced.free(server, self, for_good).await;
+        }
+        let remembered = for_good.then(|| self.remember_for());
         let call = || {
             requests::release(&set.context, &self.name, self.lease_id, remembered)
                 .within(self.deadline)
         };
-        let reply = match tombstone || !set.answers(node) {
+        let reply = match for_good {
             true => server.call_in_full(call).await?,
             false => server.call(call).await?,
         };
         replies::released(&reply)
     }
+
+    /// Sends the undo to a node whose connection does not answer: behind an unanswered request of
+    /// the id, or to be run when the node continues. The latter only if the id is `given_up`: an
+    /// undo that comes late would end a later grant under it.
+    async fn send_to_silent(
+        &self,
+        set: &NodeSet,
+        node: usize,
+        tombstone: bool,
+        given_up: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let server = set.members[node].link();
+        let is_behind = server.has_unanswered(self.lease_id.as_bytes());
+        if is_behind && let Some(unfenced) = &set.unfenced {
+            return unfenced.free(server, self, tombstone).await;
+        }
+        if is_behind {
+            let reply = server.call_in_full(|| self.call(set, tombstone)).await?;
+            return replies::released(&reply);
+        }
+        if given_up && set.unfenced.is_none() {
+            server.leave_behind(|| self.call(set, tombstone));
+        }
+        Err(unavailable("does not answer", Certainty::NotApplied))
+    }
+
+    fn call(&self, set: &NodeSet, tombstone: bool) -> Call {
+        let remembered = tombstone.then(|| self.remember_for());
+        requests::undo(&set.context, &self.name, self.lease_id, remembered).within(self.deadline)
+    }
+}
+
+/// How far the requests of a lost attempt have come on one node.
+#[derive(Clone, Debug)]
+pub(super) enum Progress {
+    /// The node has answered the request, and no other is on its way.
+    Answered,
+    /// The request was put on this connection, and no other is on its way.
+    Sent(Arc<SentOn>),
+    /// Requests may arrive on any connection.
+    MayArrive,
 }
 
 /// The undos that one node has yet to receive. Bounded: what is dropped ends with its lease.
@@ -164,12 +237,21 @@ impl UndoQueue {
         undo_queue.front().map(|(_, undo)| undo.clone())
     }
 
-    /// Removes the first undo, which was delivered.
+    /// Removes the first undo, if it is this one.
     fn remove(&self, undo: &Undo) {
         let mut undo_queue = self.0.lock();
         if undo_queue.front().is_some_and(|(_, first)| first.lease_id == undo.lease_id) {
             undo_queue.pop_front();
         }
+    }
+
+    /// Moves the first undo behind the others, if it is this one. Returns how many there are.
+    fn postpone(&self, undo: &Undo) -> usize {
+        let mut undo_queue = self.0.lock();
+        if undo_queue.front().is_some_and(|(_, first)| first.lease_id == undo.lease_id) {
+            undo_queue.rotate_left(1);
+        }
+        undo_queue.len()
     }
 
     fn is_empty(&self) -> bool {
@@ -195,15 +277,28 @@ pub(super) fn queue_undo(
 /// Sends one node its queued undos, until none is left.
 async fn retry_undos(set: Weak<NodeSet>, node: usize) {
     let mut pauses = Backoff::new(RETRY_BACKOFF.0, RETRY_BACKOFF.1);
+    // How many undos failed since the last pause or success.
+    let mut failures = 0;
     loop {
         let Some(here) = set.upgrade() else { return };
-        let Some(undo) = here.members[node].undo_queue().first(here.clock.now()) else { return };
-        if here.answers(node) && undo.send(&here, node, true).await.is_ok() {
-            here.members[node].undo_queue().remove(&undo);
-            here.background_undos.changed();
-            pauses.reset();
-            continue;
+        let undo_queue = here.members[node].undo_queue();
+        let Some(undo) = undo_queue.first(here.clock.now()) else { return };
+        if here.answers(node) {
+            match retry_undo(&here, node, &undo).await {
+                Retried::Done => {
+                    undo_queue.remove(&undo);
+                    here.background_undos.changed();
+                    pauses.reset();
+                    failures = 0;
+                    continue;
+                }
+                Retried::Failed => failures += 1,
+            }
+            if failures < undo_queue.postpone(&undo) {
+                continue;
+            }
         }
+        failures = 0;
         let pause = pauses.next_pause(here.members[node].link().random());
         let sleep = here.clock.sleep_until(here.clock.now().after(pause));
         let retry_now = here.background_undos.retry_now.clone();
@@ -216,13 +311,38 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
     }
 }
 
-/// Undoes an attempt on these nodes: `true` for those that have granted. When this ends, the nodes
-/// that answer soon have undone it; the others receive the undo in the background.
-pub(super) async fn undo_attempt(set: &Arc<NodeSet>, undo: Arc<Undo>, nodes: Vec<(usize, bool)>) {
+/// The outcome of sending a queued undo again.
+enum Retried {
+    /// The node has carried it out, or never will.
+    Done,
+    /// It may succeed later.
+    Failed,
+}
+
+async fn retry_undo(set: &NodeSet, node: usize, undo: &Undo) -> Retried {
+    // It was written behind the request there, and both are still to be answered.
+    if set.members[node].link().is_unanswered_on_good(undo.lease_id.as_bytes()) {
+        return Retried::Failed;
+    }
+    match undo.send(set, node, Progress::MayArrive).await {
+        Ok(_) => Retried::Done,
+        // The data of another program stand there, and nothing of ours.
+        Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => Retried::Done,
+        Err(_) => Retried::Failed,
+    }
+}
+
+/// Undoes an attempt on these nodes. When this ends, the nodes that answer soon have undone it; the
+/// others receive the undo in the background.
+pub(super) async fn undo_attempt(
+    set: &Arc<NodeSet>,
+    undo: Arc<Undo>,
+    nodes: Vec<(usize, Progress)>,
+) {
     let mut in_flight = InFlight::with_capacity(nodes.len());
-    for (node, has_voted) in nodes {
+    for (node, progress) in nodes {
         let (set, undo) = (set.clone(), undo.clone());
-        in_flight.push(node, async move { undo.send(&set, node, !has_voted).await });
+        in_flight.push(node, async move { undo.send(&set, node, progress).await });
     }
     let mut end = set.clock.sleep_until(set.clock.now().after(UNDO_TIMEOUT));
     loop {

@@ -1,12 +1,13 @@
 //! The state that attempts and healing leave on the nodes.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, Ending, Engine, ErrorKind, FencingToken, LeaseId,
-    Purpose, ReleaseRequest, RenewReply, RenewRequest,
+    LockName, Purpose, ReleaseRequest, RenewReply, RenewRequest,
 };
 use holdline_redis::{QuorumEngine, QuorumOptions};
 use holdline_services::{RedisConfig, RedisServer, Reply};
@@ -36,6 +37,20 @@ async fn await_lock(engine: &QuorumEngine, server: &RedisServer, id: u8) {
         assert!(matches!(renew(engine, id).await, RenewReply::Renewed { .. }));
         engine.flush().await;
     }
+}
+
+/// Acquires the name under new ids until all servers have voted.
+async fn acquired_by_all(engine: &QuorumEngine, nodes: &Nodes) -> u8 {
+    let held = |server: &RedisServer| number(server, &format!("EXISTS {LOCK}")) == Some(1);
+    for id in 1..u8::MAX {
+        let granted = engine.try_acquire(&request(id)).await.expect("free");
+        assert!(matches!(granted, AcquireReply::Granted { .. }), "{granted:?}");
+        if nodes.servers.iter().all(held) {
+            return id;
+        }
+        release(engine, id).await;
+    }
+    panic!("the servers never vote all")
 }
 
 /// Acquires the name under new ids until all servers have the same token on record. A node that
@@ -157,5 +172,150 @@ fn the_late_votes_of_a_dead_contender_are_undone() {
         while number(server, &held) != Some(0) {
             assert!(began.elapsed() < Duration::from_secs(15), "the vote stays");
         }
+    }
+}
+
+/// Stops all servers but the first while requests for several names wait at them, and ends the
+/// process. The servers read only a part of what they were sent once the process is gone.
+#[test]
+fn the_late_votes_for_many_names_of_a_dead_contender_are_undone() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    let names = ["a", "b", "c", "d", "e"];
+    process.block_on(async {
+        nodes.init().await;
+        let url = format!("{}?command_timeout_ms=300", nodes.url());
+        let options = QuorumOptions::from_url(&url).expect("a good URL");
+        let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.expect("a set");
+        // All servers know the script of an acquire.
+        let warm = acquired_by_all(&engine, &nodes).await;
+        release(&engine, warm).await;
+        nodes.servers[1..].iter().for_each(RedisServer::stop);
+        let mut attempts = tokio::task::JoinSet::new();
+        for name in names {
+            let name = LockName::new(name).expect("a good name");
+            let wanted = AcquireRequest { name, ..request(200) };
+            let engine = engine.clone();
+            attempts.spawn(async move { engine.try_acquire(&wanted).await });
+        }
+        for ended in attempts.join_all().await {
+            ended.expect_err("there is no majority");
+        }
+    });
+    process.shutdown_background();
+    nodes.servers[1..].iter().for_each(RedisServer::cont);
+    for server in &nodes.servers[1..] {
+        for name in names {
+            became(server, &format!("EXISTS holdline:{{{name}}}:1l"), 1, "the request never came");
+            became(server, &format!("EXISTS holdline:{{{name}}}"), 0, "the vote stays");
+        }
+    }
+}
+
+/// A server stops after it has voted, and the contender goes on, loses, and ends. The server has
+/// never seen a release.
+#[test]
+fn the_heard_vote_of_a_dead_contender_is_undone_by_a_server_that_knows_no_undo() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    process.block_on(async {
+        nodes.init().await;
+        acquired_by_all(&connect(&nodes).await, &nodes).await;
+        let mut voter = nodes.servers[0].raw();
+        voter.say("SCRIPT FLUSH").expect("flushed");
+        voter.say(&format!("DEL {LOCK}")).expect("deleted");
+        // Its handshake loads the script of an acquire.
+        let engine = connect(&nodes).await;
+        let wanted = request(200);
+        let mut attempt = std::pin::pin!(engine.try_acquire(&wanted));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(attempt.as_mut().poll(&mut context).is_pending());
+        became(&nodes.servers[0], &format!("EXISTS {LOCK}"), 1, "it never voted");
+        nodes.servers[0].stop();
+        drop(attempt.await);
+    });
+    process.shutdown_background();
+    nodes.servers[0].cont();
+    became(&nodes.servers[0], &format!("EXISTS {LOCK}"), 0, "the vote stays");
+}
+
+/// The servers hang before the lease is given up, so no request of it is unanswered.
+#[test]
+fn a_lease_that_is_given_up_while_its_servers_hang_ends_when_they_continue() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    process.block_on(async {
+        nodes.init().await;
+        let url = format!("{}?command_timeout_ms=300", nodes.url());
+        let options = QuorumOptions::from_url(&url).expect("a good URL");
+        let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.expect("a set");
+        let id = acquired_by_all(&engine, &nodes).await;
+        nodes.servers.iter().for_each(RedisServer::stop);
+        let hung = engine.inspect(&name()).await;
+        hung.expect_err("no server answers");
+        let ending = Ending { for_good: true, hold: HOLD };
+        let lease_id = LeaseId::from_bytes([id; 16]);
+        let request = ReleaseRequest { name: name(), lease_id, ending };
+        engine.release(&request).await.expect_err("no server answers");
+    });
+    process.shutdown_background();
+    nodes.servers.iter().for_each(RedisServer::cont);
+    for server in &nodes.servers {
+        became(server, &format!("EXISTS {LOCK}"), 0, "the vote stays");
+    }
+}
+
+/// A server rejects the undo of one name for good. The undo of another name waits behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_undo_that_a_node_rejects_delays_no_other() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let url = format!("{}?command_timeout_ms=300", nodes.url());
+    let options = QuorumOptions::from_url(&url).expect("a good URL");
+    let engine = QuorumEngine::connect(&options, Arc::new(MachineClock)).await.expect("a set");
+    let id = acquired_by_all(&engine, &nodes).await;
+    let other = AcquireRequest { name: LockName::new("b").expect("good"), ..request(id) };
+    let granted = engine.try_acquire(&other).await.expect("free");
+    assert!(matches!(granted, AcquireReply::Granted { .. }), "{granted:?}");
+    let late = &nodes.servers[1];
+    became(late, "EXISTS holdline:{b}", 1, "it never voted");
+    let rights = "ACL SETUSER default resetkeys ~holdline:{b}* ~holdline:node*";
+    late.raw().say(rights).expect("set");
+    release(&engine, id).await;
+    late.stop();
+    // So its connection is known to hang, and the next undo is only queued.
+    drop(engine.inspect(&name()).await);
+    let ending = Ending { for_good: false, hold: HOLD };
+    let lease_id = LeaseId::from_bytes([id; 16]);
+    let undo = ReleaseRequest { name: other.name.clone(), lease_id, ending };
+    engine.release(&undo).await.expect("two of three answer");
+    late.cont();
+    became(late, "EXISTS holdline:{b}", 0, "its undo waits behind the rejected one");
+}
+
+/// The third answer is not awaited when two servers are busy.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_is_lost_to_a_holder_leaves_no_tombstone() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let engine = connect(&nodes).await;
+    acquired_by_all(&engine, &nodes).await;
+    for id in 100..120 {
+        let answer = engine.try_acquire(&request(id)).await.expect("an answer");
+        assert!(matches!(answer, AcquireReply::Busy { .. }), "{answer:?}");
+    }
+    engine.flush().await;
+    for server in &nodes.servers {
+        let marks = server.raw().say("KEYS holdline:*:1t:*").expect("a reply");
+        assert_eq!(marks, Reply::Array(Vec::new()));
+    }
+}
+
+/// Waits until a request has this reply. The limit is far less than the lease, and far more than a
+/// slow machine needs.
+fn became(server: &RedisServer, line: &str, expected: i64, otherwise: &str) {
+    let began = Instant::now();
+    while number(server, line) != Some(expected) {
+        assert!(began.elapsed() < Duration::from_secs(15), "{line}: {otherwise}");
     }
 }

@@ -36,6 +36,7 @@ fn every_command_of_a_script_is_checked() {
         include_str!("../../../scripts/quorum_release.lua"),
         include_str!("../../../scripts/quorum_release_fast.lua"),
         include_str!("../../../scripts/quorum_renew.lua"),
+        include_str!("../../../scripts/quorum_undo.lua"),
         include_str!("../../../scripts/quorum_renew_each.lua"),
         include_str!("../../../scripts/renew_fast.lua"),
         include_str!("../../../scripts/quorum_revoke.lua"),

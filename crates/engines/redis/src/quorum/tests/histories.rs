@@ -493,7 +493,11 @@ impl History {
     async fn release(&mut self) {
         let number = self.one_of(&IDS);
         let tombstone = (self.below(6) == 0).then_some(AGES);
-        let answer = self.node.release(number, tombstone).await.expect("ours");
+        let answer = match self.below(2) {
+            0 => self.node.release(number, tombstone).await,
+            _ => self.node.undo(number, tombstone).await,
+        };
+        let answer = answer.expect("ours");
         let released = self.oracle.names[name_index(number)].release(lease_id(number));
         match (answer, released) {
             (ReleaseReply::Released { .. }, true) => self.note("released"),

@@ -282,6 +282,16 @@ impl TestNode {
         Ok(released(&self.call(call).await?)?)
     }
 
+    /// Releases with the script of an undo.
+    pub(super) async fn undo(
+        &self,
+        number: u8,
+        tombstone: Option<Duration>,
+    ) -> Result<ReleaseReply, Refused> {
+        let call = requests::undo(&self.context, &name_of(number), lease_id(number), tombstone);
+        Ok(released(&self.call(call).await?)?)
+    }
+
     /// Returns the holder of `a`.
     pub(super) async fn inspect(&self) -> Result<Option<HolderView>, Refused> {
         let names = [name("a")];

@@ -16,7 +16,7 @@ use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::renewal::foreign;
 use crate::quorum::set::{GRANTED, NodeSet};
-use crate::quorum::undo::{self, Undo};
+use crate::quorum::undo::{self, Progress, Undo};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
 const NO_TOKEN: FencingToken = FencingToken::MIN;
@@ -137,8 +137,12 @@ impl Attempt<'_> {
             lease,
             deadline: set.node_deadline(lease),
         });
-        let nodes: Vec<(usize, bool)> =
-            self.ballot.to_undo().map(|node| (node, self.granted.contains(&node))).collect();
+        let progress = |node| match self.granted.contains(&node) {
+            true => Progress::Answered,
+            false => Progress::MayArrive,
+        };
+        let nodes: Vec<(usize, Progress)> =
+            self.ballot.to_undo().map(|node| (node, progress(node))).collect();
         if !nodes.is_empty() {
             unfenced.give_up(set, &undo);
         }

@@ -1,0 +1,1 @@
+local call, sub, find, format = redis.call, string.sub, string.find, string.format

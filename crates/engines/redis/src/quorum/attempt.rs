@@ -19,11 +19,12 @@ use holdline_core::{
 use super::ENGINE;
 use super::busy::{BusyNode, busy_reply};
 use super::known::acquire_known;
-use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_text};
+use super::membership::{Eligibility, MembershipView, quarantine_text};
+use super::outcome::NodeOutcome;
 use super::renewal::foreign;
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
-use super::set::{GRANTED, NodeSet};
+use super::set::NodeSet;
 use super::undo::{self, Progress, Undo};
 use crate::in_flight::InFlight;
 use crate::link::SentOn;
@@ -41,8 +42,8 @@ struct Attempt<'a> {
     view: Arc<MembershipView>,
     ballot: Ballot,
     began: Moment,
-    /// Why each node gave no vote.
-    reasons: Vec<Option<String>>,
+    /// What became of the request on each node.
+    outcomes: Vec<NodeOutcome>,
     /// The connection of each node's request.
     sent_on: Vec<Arc<SentOn>>,
     /// The holders of the name, by node.
@@ -75,7 +76,7 @@ pub(super) async fn acquire(
         ballot: Ballot::new(nodes, lease, 0),
         view,
         began,
-        reasons: vec![None; nodes],
+        outcomes: vec![NodeOutcome::Open; nodes],
         sent_on: (0..nodes).map(|_| Arc::default()).collect(),
         busy: Vec::new(),
         foreign: None,
@@ -188,7 +189,7 @@ impl Attempt<'_> {
             Eligibility::Quarantined(until) => quarantine_text(*until, self.began),
             Eligibility::Excluded(why) => why.to_string(),
         };
-        self.reasons[node] = Some(reason);
+        self.outcomes[node] = NodeOutcome::NotAsked(reason);
         None
     }
 
@@ -196,19 +197,16 @@ impl Attempt<'_> {
         match answer {
             Answer::Vote(Ok(VoteReply::Granted { last })) => {
                 self.set.note_token(last.get());
-                self.reasons[node] = Some(GRANTED.to_owned());
+                self.outcomes[node] = NodeOutcome::Granted;
                 self.ballot.voted(node, Vote::Granted { last });
             }
             Answer::Vote(Ok(VoteReply::Busy { holder, left })) => {
-                self.reasons[node] = Some(match &holder {
-                    Some(holder) => format!("held by {holder}"),
-                    None => "held by another client".to_owned(),
-                });
+                self.outcomes[node] = NodeOutcome::Busy(holder.clone());
                 self.busy.push(BusyNode { holder, left });
                 self.ballot.voted(node, Vote::Busy);
             }
             Answer::Vote(Ok(VoteReply::Refused(why))) => {
-                self.reasons[node] = Some(refusal_text(why));
+                self.outcomes[node] = NodeOutcome::Refused(why);
                 self.ballot.refused(node, NoVote::Abstained);
                 self.note_outdated();
             }
@@ -222,11 +220,11 @@ impl Attempt<'_> {
                 self.ballot.unanswered(node);
             }
             Answer::Vote(Ok(VoteReply::Unknown)) => {
-                self.reasons[node] = Some("sent an unexpected answer".to_owned());
+                self.outcomes[node] = NodeOutcome::Unexpected;
                 self.ballot.unanswered(node);
             }
             Answer::Vote(Err(error)) => {
-                self.reasons[node] = Some(error.kind().to_string());
+                self.outcomes[node] = NodeOutcome::Failed(error.clone());
                 match error.certainty() {
                     Certainty::NotApplied => self.ballot.refused(node, NoVote::Unreached),
                     Certainty::Applied | Certainty::Unknown => self.ballot.unanswered(node),
@@ -260,7 +258,7 @@ impl Attempt<'_> {
         if let Some(revoked) = self.ended {
             return Err(ended_error(revoked));
         }
-        let (needed, granted) = (majority(self.reasons.len()), self.granted());
+        let (needed, granted) = (majority(self.outcomes.len()), self.granted());
         let open = self.ballot.awaited().count();
         if !self.busy.is_empty() && self.busy.len() + granted + open >= needed {
             return Ok(busy_reply(self.set, self.busy, granted, open).await);
@@ -276,7 +274,7 @@ impl Attempt<'_> {
             let kind = ErrorKind::Quarantined { left: self.set.clock.now().until(end) };
             return Err(LockError::new(ENGINE, kind, certainty));
         }
-        let error = self.set.no_quorum(&self.reasons).with_certainty(certainty);
+        let error = self.set.no_quorum(&self.outcomes).with_certainty(certainty);
         if self.outdated {
             // So the next attempt uses the current membership.
             self.set.refresh(&self.view, self.set.node_deadline(lease)).await;
@@ -291,18 +289,14 @@ impl Attempt<'_> {
     }
 
     fn progress(&self, node: usize) -> Progress {
-        match self.has_voted(node) {
+        match self.outcomes[node].is_granted() {
             true => Progress::Answered,
             false => Progress::Sent(self.sent_on[node].clone()),
         }
     }
 
-    fn has_voted(&self, node: usize) -> bool {
-        self.reasons[node].as_deref() == Some(GRANTED)
-    }
-
     fn granted(&self) -> usize {
-        (0..self.reasons.len()).filter(|node| self.has_voted(*node)).count()
+        self.outcomes.iter().filter(|outcome| outcome.is_granted()).count()
     }
 }
 

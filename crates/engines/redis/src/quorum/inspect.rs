@@ -10,6 +10,7 @@ use holdline_core::{
 };
 
 use super::membership::{Eligibility, MembershipView};
+use super::outcome::NodeOutcome;
 use super::renewal::foreign;
 use super::replies;
 use super::requests;
@@ -23,7 +24,7 @@ use crate::native::RequestContext;
 pub(super) struct NameReports {
     /// Each node that answered, with the holder there.
     nodes: Vec<(usize, Option<HolderView>)>,
-    reasons: Vec<Option<String>>,
+    outcomes: Vec<NodeOutcome>,
     failure: Option<LockError>,
 }
 
@@ -54,7 +55,8 @@ async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) ->
     let names = [name.clone()];
     let answers = ask_all(set, view, |context| requests::inspect(context, &names)).await;
     let mut reports = NameReports::new(set.members.len());
-    reports.reasons = view.reasons(set.clock.now());
+    let not_asked = view.reasons(set.clock.now());
+    reports.outcomes = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
     for (node, answer) in answers {
         let snapshot =
             answer.and_then(|reply| replies::inspected(&reply, &names)).and_then(|mut all| {
@@ -70,7 +72,7 @@ async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) ->
 impl NameReports {
     /// Starts without an answer of any node.
     pub(super) fn new(nodes: usize) -> NameReports {
-        NameReports { nodes: Vec::new(), reasons: vec![None; nodes], failure: None }
+        NameReports { nodes: Vec::new(), outcomes: vec![NodeOutcome::Open; nodes], failure: None }
     }
 
     /// Adds a node's report.
@@ -78,7 +80,7 @@ impl NameReports {
         match snapshot {
             Ok(snapshot) => self.nodes.push((node, snapshot.holders.into_iter().next())),
             Err(error) => {
-                self.reasons[node] = Some(error.kind().to_string());
+                self.outcomes[node] = NodeOutcome::Failed(error.clone());
                 self.failure = Some(error);
             }
         }
@@ -89,15 +91,15 @@ impl NameReports {
         let holders = || self.nodes.iter().filter_map(|(_, holder)| holder.as_ref());
         let of = |id: ShortLeaseId| holders().filter(move |one| one.summary.lease_id == id);
         // A node without an answer may have the same holder: missing answers free no name.
-        let unanswered = self.reasons.len() - self.nodes.len();
+        let unanswered = self.outcomes.len() - self.nodes.len();
         let id = holders()
             .map(|one| one.summary.lease_id)
-            .find(|id| of(*id).count() + unanswered >= majority(self.reasons.len()))?;
+            .find(|id| of(*id).count() + unanswered >= majority(self.outcomes.len()))?;
         // Not all nodes need have its token.
         let mut views: Vec<&HolderView> = of(id).collect();
         // Leases without an end come last.
         views.sort_by_key(|view| view.summary.left.unwrap_or(Duration::MAX));
-        let needed = majority(self.reasons.len());
+        let needed = majority(self.outcomes.len());
         let mut view = (*views.get(views.len().saturating_sub(needed))?).clone();
         view.summary.token = proven(&views, needed);
         view.summary.held_for = views.iter().filter_map(|view| view.summary.held_for).max();
@@ -124,7 +126,7 @@ pub(super) async fn inspect(set: &Arc<NodeSet>, name: &LockName) -> Result<Snaps
     if reports.nodes.len() < majority(set.members.len()) {
         return Err(match reports.failure {
             Some(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => foreign(&error),
-            _ => set.no_quorum(&reports.reasons),
+            _ => set.no_quorum(&reports.outcomes),
         });
     }
     let mut snapshot = Snapshot::free(name.clone());
@@ -147,7 +149,7 @@ pub(super) async fn revoke(
     let reports = inspect_nodes(set, &view, name).await;
     let needed = majority(set.members.len());
     if reports.nodes.len() < needed {
-        return Err(set.no_quorum(&reports.reasons));
+        return Err(set.no_quorum(&reports.outcomes));
     }
     let Some(holder) = reports.holder().filter(|view| view.summary.token == Some(token)) else {
         return Ok(OperationReply::NothingThere);
@@ -175,7 +177,8 @@ fn decided(
     view: &MembershipView,
     answers: Vec<(usize, Result<Value, LockError>)>,
 ) -> Result<OperationReply, LockError> {
-    let mut reasons = view.reasons(set.clock.now());
+    let not_asked = view.reasons(set.clock.now());
+    let mut outcomes: Vec<_> = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
     let (mut done, mut nothing, mut reply) = (0, 0, None);
     for (node, answer) in answers {
         match answer.and_then(|answer| replies::operated(&answer)) {
@@ -184,13 +187,13 @@ fn decided(
                 done += 1;
                 reply = Some(other);
             }
-            Err(error) => reasons[node] = Some(error.kind().to_string()),
+            Err(error) => outcomes[node] = NodeOutcome::Failed(error),
         }
     }
-    let needed = majority(reasons.len());
+    let needed = majority(outcomes.len());
     match reply {
         Some(reply) if done >= needed => Ok(reply),
-        _ if nothing > reasons.len() - needed => Ok(OperationReply::NothingThere),
-        _ => Err(set.no_quorum(&reasons).with_certainty(Certainty::Unknown)),
+        _ if nothing > outcomes.len() - needed => Ok(OperationReply::NothingThere),
+        _ => Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown)),
     }
 }

@@ -7,7 +7,8 @@ use holdline_core::quorum::{SKEW, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
-use super::membership::{Eligibility, refusal_text};
+use super::membership::Eligibility;
+use super::outcome::NodeOutcome;
 use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
 use super::set::NodeSet;
@@ -33,9 +34,10 @@ pub(super) async fn acquire_known(
             reply.and_then(|reply| replies::voted(&reply, proof))
         });
     }
-    let mut reasons = view.reasons(set.clock.now());
+    let not_asked = view.reasons(set.clock.now());
+    let mut outcomes: Vec<_> = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
     let (mut tokens, mut lefts, mut unknown, mut reason) = (Vec::new(), Vec::new(), 0, None);
-    let (nodes, needed) = (reasons.len(), majority(reasons.len()));
+    let (nodes, needed) = (outcomes.len(), majority(outcomes.len()));
     while let Some((node, answer)) = in_flight.next().await {
         match answer {
             Ok(VoteReply::Held { last, left }) => {
@@ -43,15 +45,14 @@ pub(super) async fn acquire_known(
                 lefts.push((last, left));
             }
             Ok(VoteReply::Healed { .. }) => {
-                reasons[node] =
-                    Some("the lease was healed there, which proves no token".to_owned());
+                outcomes[node] = NodeOutcome::Healed;
             }
             Ok(VoteReply::Cancelled { revoked }) => {
                 reason = Some(reason.take().flatten().or(revoked));
             }
-            Ok(VoteReply::Refused(why)) => reasons[node] = Some(refusal_text(why)),
+            Ok(VoteReply::Refused(why)) => outcomes[node] = NodeOutcome::Refused(why),
             Ok(_) => unknown += 1,
-            Err(error) => reasons[node] = Some(error.kind().to_string()),
+            Err(error) => outcomes[node] = NodeOutcome::Failed(error),
         }
         if let Some(token) = proven(&tokens, nodes) {
             let same = lefts.into_iter().filter(|(last, _)| *last == token);
@@ -64,6 +65,6 @@ pub(super) async fn acquire_known(
     match reason {
         Some(revoked) => Err(ended_error(revoked)),
         None if unknown >= needed => Ok(AcquireReply::Unknown),
-        None => Err(set.no_quorum(&reasons).with_certainty(Certainty::Unknown)),
+        None => Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown)),
     }
 }

@@ -33,6 +33,7 @@ mod member;
 mod membership;
 mod node_status;
 mod options;
+mod outcome;
 mod release;
 mod renewal;
 mod replace;

@@ -7,6 +7,7 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::quorum::majority;
 use holdline_core::{Certainty, ErrorKind, LockError, ReleaseReply, ReleaseRequest};
 
+use super::outcome::NodeOutcome;
 use super::renewal::foreign;
 use super::set::NodeSet;
 use super::undo::{Undo, finish_in_background, queue_undo};
@@ -49,7 +50,7 @@ pub(super) async fn release(
     if let Some(error) = count.foreign {
         return Err(foreign(&error));
     }
-    Err(set.no_quorum(&count.reasons).with_certainty(Certainty::Unknown))
+    Err(set.no_quorum(&count.outcomes).with_certainty(Certainty::Unknown))
 }
 
 /// The nodes' answers.
@@ -60,12 +61,12 @@ struct ReleaseTally {
     held_for: Option<Duration>,
     revoked: Option<String>,
     foreign: Option<LockError>,
-    reasons: Vec<Option<String>>,
+    outcomes: Vec<NodeOutcome>,
 }
 
 impl ReleaseTally {
     fn new(nodes: usize) -> ReleaseTally {
-        let reasons = vec![None; nodes];
+        let outcomes = vec![NodeOutcome::Open; nodes];
         ReleaseTally {
             nodes,
             released: 0,
@@ -73,32 +74,31 @@ impl ReleaseTally {
             held_for: None,
             revoked: None,
             foreign: None,
-            reasons,
+            outcomes,
         }
     }
 
     fn note(&mut self, node: usize, answer: Result<ReleaseReply, LockError>) {
-        let reason = match answer {
+        let outcome = match answer {
             Ok(ReleaseReply::Released { held_for }) => {
                 self.released += 1;
                 self.held_for = self.held_for.max(held_for);
-                "released".to_owned()
+                NodeOutcome::Released
             }
-            Ok(ReleaseReply::Withdrawn) => "holds nothing of it".to_owned(),
+            Ok(ReleaseReply::Withdrawn) => NodeOutcome::NothingToRelease,
             Ok(ReleaseReply::NotHeld { revoked }) => {
                 self.nothing += 1;
                 self.revoked = self.revoked.take().or(revoked);
-                "holds nothing of it".to_owned()
+                NodeOutcome::NothingToRelease
             }
             Err(error) => {
-                let reason = error.kind().to_string();
                 if matches!(error.kind(), ErrorKind::Foreign { .. }) {
-                    self.foreign.get_or_insert(error);
+                    self.foreign.get_or_insert(error.clone());
                 }
-                reason
+                NodeOutcome::Failed(error)
             }
         };
-        self.reasons[node] = Some(reason);
+        self.outcomes[node] = outcome;
     }
 
     /// Returns the decision of a majority. If too few nodes still held the lease, it was lost

@@ -15,7 +15,8 @@ use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply
 use super::ENGINE;
 use super::attempt::check_lease;
 use super::healing::{self, Healing, RenewalInFlight};
-use super::membership::{Eligibility, MembershipView, quarantine_text, refusal_text};
+use super::membership::{Eligibility, MembershipView, quarantine_text};
+use super::outcome::NodeOutcome;
 use super::replies::{self, Admitted, NodeRenewal};
 use super::requests::{self, EpochProof};
 use super::set::NodeSet;
@@ -29,8 +30,8 @@ pub(super) struct RenewalBatch<'a> {
     set: &'a NodeSet,
     began: Moment,
     renewals: Vec<LeaseRenewal<'a>>,
-    /// Why each node gave no usable answer.
-    reasons: Vec<Option<String>>,
+    /// What became of the batch on each node.
+    outcomes: Vec<NodeOutcome>,
 }
 
 /// One renewal, and the nodes' answers.
@@ -68,7 +69,7 @@ pub(super) async fn renew(
         sent.iter().map(|request| RenewalInFlight::of(set, request)).collect();
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, eligibility) in view.nodes.iter().enumerate() {
-        let Some(proof) = proof_for(set, node, eligibility, &mut batch.reasons) else { continue };
+        let Some(proof) = proof_for(set, node, eligibility, &mut batch.outcomes) else { continue };
         batch.asked(node);
         let (set, proof, sent) = (set.clone(), proof.clone(), sent.clone());
         in_flight.push(node, async move {
@@ -91,7 +92,7 @@ fn proof_for<'s>(
     set: &NodeSet,
     node: usize,
     eligibility: &'s Eligibility,
-    reasons: &mut [Option<String>],
+    outcomes: &mut [NodeOutcome],
 ) -> Option<&'s Arc<EpochProof>> {
     let reason = match eligibility {
         Eligibility::Votes(proof) => match set.members[node].is_connected(proof.marker()) {
@@ -105,7 +106,7 @@ fn proof_for<'s>(
         Eligibility::Quarantined(until) => quarantine_text(*until, set.clock.now()),
         Eligibility::Excluded(why) => why.to_string(),
     };
-    reasons[node] = Some(reason);
+    outcomes[node] = NodeOutcome::NotAsked(reason);
     None
 }
 
@@ -123,7 +124,7 @@ impl<'a> RenewalBatch<'a> {
             set,
             began,
             renewals: renewals.iter().map(renewal).collect(),
-            reasons: vec![None; nodes],
+            outcomes: vec![NodeOutcome::Open; nodes],
         }
     }
 
@@ -147,7 +148,7 @@ impl<'a> RenewalBatch<'a> {
 
     /// Records why a node is not asked.
     pub(super) fn skipped(&mut self, node: usize, why: String) {
-        self.reasons[node] = Some(why);
+        self.outcomes[node] = NodeOutcome::NotAsked(why);
     }
 
     /// Collects answers until every renewal is decided.
@@ -175,20 +176,20 @@ impl<'a> RenewalBatch<'a> {
                 sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply));
             }
             Ok(Err(why)) => {
-                self.reasons[node] = Some(refusal_text(why));
+                self.outcomes[node] = NodeOutcome::Refused(why);
                 self.set.wake_maintenance();
                 sent.for_each(|renewal| renewal.tally.unanswered(node));
             }
             Err(error) => {
-                self.reasons[node] = Some(error.kind().to_string());
+                self.outcomes[node] = NodeOutcome::Failed(error);
                 sent.for_each(|renewal| renewal.tally.unanswered(node));
             }
         }
     }
 
     pub(super) fn replies(self) -> Vec<Result<RenewReply, LockError>> {
-        let RenewalBatch { set, began, renewals, reasons } = self;
-        renewals.into_iter().map(|renewal| renewal.reply(set, began, &reasons)).collect()
+        let RenewalBatch { set, began, renewals, outcomes } = self;
+        renewals.into_iter().map(|renewal| renewal.reply(set, began, &outcomes)).collect()
     }
 }
 
@@ -249,7 +250,7 @@ impl<'a> LeaseRenewal<'a> {
         mut self,
         set: &NodeSet,
         began: Moment,
-        reasons: &[Option<String>],
+        outcomes: &[NodeOutcome],
     ) -> Result<RenewReply, LockError> {
         if let Some(error) = self.error {
             return Err(error);
@@ -257,7 +258,7 @@ impl<'a> LeaseRenewal<'a> {
         match self.tally.decide(set.clock.now()) {
             RenewalOutcome::Renewed { .. } if self.request.purpose == Purpose::Wait => {
                 self.kept.sort_unstable_by(|one, other| other.cmp(one));
-                let claim_within = self.kept.get(majority(reasons.len()) - 1).copied();
+                let claim_within = self.kept.get(majority(outcomes.len()) - 1).copied();
                 Ok(RenewReply::Handed { claim_within })
             }
             RenewalOutcome::Renewed { valid_until } => {
@@ -268,7 +269,7 @@ impl<'a> LeaseRenewal<'a> {
                 Some(reason) => {
                     // A majority keeps it until the first of its nodes ends it.
                     self.left.sort_unstable_by(|one, other| other.cmp(one));
-                    let needed = majority(reasons.len());
+                    let needed = majority(outcomes.len());
                     let left = self.left.get(needed - 1).copied().unwrap_or_default();
                     RenewReply::Revoked { reason, left: Some(left) }
                 }
@@ -278,7 +279,7 @@ impl<'a> LeaseRenewal<'a> {
                 if let Some(error) = self.foreign {
                     return Err(foreign(&error));
                 }
-                Err(set.no_quorum(reasons).with_certainty(Certainty::Unknown))
+                Err(set.no_quorum(outcomes).with_certainty(Certainty::Unknown))
             }
         }
     }

@@ -26,6 +26,7 @@ use super::healing::{RenewalsInFlight, Tokens};
 use super::member::{Member, Observed};
 use super::membership::MembershipView;
 use super::options::QuorumOptions;
+use super::outcome::{self, NodeOutcome};
 use super::undo::BackgroundUndos;
 use super::unfenced::Unfenced;
 use crate::native::RequestContext;
@@ -41,10 +42,6 @@ const MIN_NODE_DEADLINE: Duration = Duration::from_millis(50);
 const FIRST_VIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the first handshake waits for the slower nodes, once a majority has answered.
 pub(super) const FIRST_GRACE: Duration = Duration::from_millis(50);
-/// The answer of a node that granted, in the reasons of [`NodeSet::no_quorum`].
-pub(super) const GRANTED: &str = "granted";
-/// The same where a majority granted, but too late.
-const GRANTED_LATE: &str = "granted, but the lease had ended by then";
 
 /// The nodes, and what is known of them together.
 #[derive(Debug)]
@@ -254,15 +251,11 @@ impl NodeSet {
         &self.desired
     }
 
-    /// Makes the error that too few nodes answered, with the reason of each.
-    pub(super) fn no_quorum(&self, reasons: &[Option<String>]) -> LockError {
-        let has_granted = |reason: &&Option<String>| reason.as_deref() == Some(GRANTED);
-        let is_late = reasons.iter().filter(has_granted).count() >= majority(self.members.len());
+    /// Makes the error that too few nodes answered, with the outcome of each.
+    pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome]) -> LockError {
+        let late = !outcomes.is_empty() && outcome::is_late(outcomes);
         let describe = |(at, member): (usize, &Member)| {
-            let reason = match reasons.get(at).cloned().flatten() {
-                Some(reason) if is_late && reason == GRANTED => Some(GRANTED_LATE.to_owned()),
-                reason => reason,
-            };
+            let reason = outcomes.get(at).and_then(|outcome| outcome.describe(late));
             let observed = || match member.observed() {
                 Observed { current: Some(_), .. } => "answers".to_owned(),
                 Observed { failure: Some(failure), .. } => failure.kind().to_string(),
@@ -313,9 +306,12 @@ mod tests {
         let clock = Arc::new(MachineClock);
         let set = NodeSet::new(&options, context(&options), clock).expect("a set");
         let late = |granted: usize| {
-            let reasons: Vec<_> =
-                (0..3).map(|node| (node < granted).then(|| GRANTED.to_owned())).collect();
-            set.no_quorum(&reasons).to_string().matches(GRANTED_LATE).count()
+            let outcome = |node| match node < granted {
+                true => NodeOutcome::Granted,
+                false => NodeOutcome::Open,
+            };
+            let outcomes: Vec<_> = (0..3).map(outcome).collect();
+            set.no_quorum(&outcomes).to_string().matches("granted, but the lease had").count()
         };
         assert_eq!([0, 1, 2, 3].map(late), [0, 0, 2, 3]);
     }

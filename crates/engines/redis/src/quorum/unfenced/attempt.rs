@@ -14,8 +14,9 @@ use super::commands::{Commands, NodeVote};
 use crate::in_flight::InFlight;
 use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
+use crate::quorum::outcome::NodeOutcome;
 use crate::quorum::renewal::foreign;
-use crate::quorum::set::{GRANTED, NodeSet};
+use crate::quorum::set::NodeSet;
 use crate::quorum::undo::{self, Progress, Undo};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
@@ -29,11 +30,10 @@ struct Attempt<'a> {
     ballot: Ballot,
     began: Moment,
     lease: Duration,
-    /// Why each node gave no vote.
-    reasons: Vec<Option<String>>,
-    /// The nodes where another client holds the name, and those that granted it.
+    /// What became of the request on each node.
+    outcomes: Vec<NodeOutcome>,
+    /// The nodes where another client holds the name.
     busy: Vec<usize>,
-    granted: Vec<usize>,
     /// Why nodes reject us.
     refused: Vec<LockError>,
     /// What a node has under the name that is no lock.
@@ -60,9 +60,8 @@ pub(in crate::quorum) async fn acquire(
         ballot: Ballot::new(nodes, lease, 0),
         began,
         lease,
-        reasons: vec![None; nodes],
+        outcomes: vec![NodeOutcome::Open; nodes],
         busy: Vec::new(),
-        granted: Vec::new(),
         refused: Vec::new(),
         foreign: None,
     };
@@ -76,7 +75,7 @@ impl Attempt<'_> {
         let mut in_flight = InFlight::with_capacity(set.members.len());
         for (node, member) in set.members.iter().enumerate() {
             if !set.answers(node) {
-                self.reasons[node] = Some(member.failure_text());
+                self.outcomes[node] = NodeOutcome::NotAsked(member.failure_text());
                 continue;
             }
             self.ballot.asked(node, set.clock.now());
@@ -101,22 +100,21 @@ impl Attempt<'_> {
     fn note(&mut self, node: usize, answer: Result<NodeVote, LockError>) {
         match answer {
             Ok(NodeVote::Busy) => {
-                self.reasons[node] = Some("held by another client".to_owned());
+                self.outcomes[node] = NodeOutcome::Busy(None);
                 self.busy.push(node);
                 self.ballot.voted(node, Vote::Busy);
             }
             Ok(NodeVote::Foreign(error)) => {
-                self.reasons[node] = Some(error.kind().to_string());
+                self.outcomes[node] = NodeOutcome::Failed(error.clone());
                 self.foreign.get_or_insert(error);
                 self.ballot.voted(node, Vote::Busy);
             }
             Ok(NodeVote::Granted) => {
-                self.reasons[node] = Some(GRANTED.to_owned());
-                self.granted.push(node);
+                self.outcomes[node] = NodeOutcome::Granted;
                 self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
             }
             Err(error) => {
-                self.reasons[node] = Some(error.kind().to_string());
+                self.outcomes[node] = NodeOutcome::Failed(error.clone());
                 match error.certainty() {
                     Certainty::NotApplied => self.ballot.refused(node, NoVote::Unreached),
                     Certainty::Applied | Certainty::Unknown => self.ballot.unanswered(node),
@@ -137,7 +135,7 @@ impl Attempt<'_> {
             lease,
             deadline: set.node_deadline(lease),
         });
-        let progress = |node| match self.granted.contains(&node) {
+        let progress = |node: usize| match self.outcomes[node].is_granted() {
             true => Progress::Answered,
             false => Progress::MayArrive,
         };
@@ -146,7 +144,8 @@ impl Attempt<'_> {
         if !nodes.is_empty() {
             unfenced.give_up(set, &undo);
         }
-        let (total, granted) = (self.reasons.len(), self.granted.len());
+        let total = self.outcomes.len();
+        let granted = self.outcomes.iter().filter(|outcome| outcome.is_granted()).count();
         let (needed, awaited) = (majority(total), self.ballot.awaited().count());
         let undoing = undo::undo_attempt(set, undo, nodes);
         // If several clients hold minorities, it does not matter who they are.
@@ -164,7 +163,7 @@ impl Attempt<'_> {
         {
             return Err(error);
         }
-        Err(set.no_quorum(&self.reasons).with_certainty(Certainty::NotApplied))
+        Err(set.no_quorum(&self.outcomes).with_certainty(Certainty::NotApplied))
     }
 
     /// Asks the busy nodes for the holder; also returns foreign data that is no lock.
@@ -216,18 +215,20 @@ pub(in crate::quorum) async fn acquire_known(
     let sought = (&request.name, request.lease_id);
     let ask = |commands, node| Commands::holder(commands, node, sought);
     let answers = unfenced.ask_all(set, 0..nodes, ask).await;
-    let (mut reasons, mut lefts, mut others) = (vec![None; nodes], Vec::new(), 0);
+    let mut outcomes = vec![NodeOutcome::Open; nodes];
+    let mut lefts = Vec::new();
+    let mut others = 0;
     for (node, answer) in answers {
         match answer {
             Ok(Some(held)) if held.is_ours => {
-                reasons[node] = Some(GRANTED.to_owned());
+                outcomes[node] = NodeOutcome::Granted;
                 lefts.push(held.left.unwrap_or_default());
             }
             Ok(_) => {
-                reasons[node] = Some("does not hold the lease".to_owned());
+                outcomes[node] = NodeOutcome::NotHeld;
                 others += 1;
             }
-            Err(error) => reasons[node] = Some(error.kind().to_string()),
+            Err(error) => outcomes[node] = NodeOutcome::Failed(error),
         }
     }
     let needed = majority(nodes);
@@ -238,6 +239,6 @@ pub(in crate::quorum) async fn acquire_known(
             Ok(AcquireReply::Granted { token: NO_TOKEN, left, anchor: None })
         }
         None if others > nodes - needed => Ok(AcquireReply::Unknown),
-        None => Err(set.no_quorum(&reasons).with_certainty(Certainty::Unknown)),
+        None => Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown)),
     }
 }

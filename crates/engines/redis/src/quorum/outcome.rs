@@ -1,0 +1,93 @@
+//! What became of a request on one node.
+//!
+//! Rules read the values. People read the text that [`NodeOutcome::describe`] makes of them, and no
+//! rule reads that.
+
+use holdline_core::quorum::{VoteRefusal, majority};
+use holdline_core::{HolderSummary, LockError};
+
+use super::membership::refusal_text;
+
+/// The outcome of a request on one node.
+#[derive(Clone, Debug, Default)]
+pub(super) enum NodeOutcome {
+    /// There is no answer, and no error: the last report of the node describes it.
+    #[default]
+    Open,
+    /// It was not asked; the text says why.
+    NotAsked(String),
+    /// It granted the name.
+    Granted,
+    /// Another lease id holds the name there.
+    Busy(Option<Box<HolderSummary>>),
+    /// It does not vote for the request.
+    Refused(VoteRefusal),
+    /// It holds the lease because it was healed there.
+    Healed,
+    /// It released the lease.
+    Released,
+    /// It had nothing to release.
+    NothingToRelease,
+    /// It does not hold the lease.
+    NotHeld,
+    /// Its answer fits no request.
+    Unexpected,
+    /// The request failed.
+    Failed(LockError),
+}
+
+impl NodeOutcome {
+    /// Makes the outcome of a node that was not asked, if there is a reason.
+    pub(super) fn not_asked(reason: Option<String>) -> NodeOutcome {
+        reason.map_or(NodeOutcome::Open, NodeOutcome::NotAsked)
+    }
+
+    /// Returns whether the node granted the name.
+    pub(super) fn is_granted(&self) -> bool {
+        matches!(self, NodeOutcome::Granted)
+    }
+
+    /// Describes it for people; `None` if nothing is known. `late`: a majority granted, but no lease
+    /// was left.
+    pub(super) fn describe(&self, late: bool) -> Option<String> {
+        Some(match self {
+            NodeOutcome::Open => return None,
+            NodeOutcome::NotAsked(why) => why.clone(),
+            NodeOutcome::Granted if late => "granted, but the lease had ended by then".to_owned(),
+            NodeOutcome::Granted => "granted".to_owned(),
+            NodeOutcome::Busy(Some(holder)) => format!("held by {holder}"),
+            NodeOutcome::Busy(None) => "held by another client".to_owned(),
+            NodeOutcome::Refused(why) => refusal_text(*why),
+            NodeOutcome::Healed => "the lease was healed there, which proves no token".to_owned(),
+            NodeOutcome::Released => "released".to_owned(),
+            NodeOutcome::NothingToRelease => "holds nothing of it".to_owned(),
+            NodeOutcome::NotHeld => "does not hold the lease".to_owned(),
+            NodeOutcome::Unexpected => "sent an unexpected answer".to_owned(),
+            NodeOutcome::Failed(error) => error.kind().to_string(),
+        })
+    }
+}
+
+/// Returns whether a majority granted. A request that failed all the same was too late.
+pub(super) fn is_late(outcomes: &[NodeOutcome]) -> bool {
+    let granted = outcomes.iter().filter(|outcome| outcome.is_granted()).count();
+    granted >= majority(outcomes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_late_only_if_a_majority_granted() {
+        let granted = |nodes: usize| {
+            (0..5).map(|node| match node < nodes {
+                true => NodeOutcome::Granted,
+                // A text of another program decides nothing.
+                false => NodeOutcome::NotAsked("granted".to_owned()),
+            })
+        };
+        let late = |nodes| is_late(&granted(nodes).collect::<Vec<_>>());
+        assert_eq!([0, 2, 3, 5].map(late), [false, false, true, true]);
+    }
+}

@@ -88,6 +88,8 @@ struct State {
     finished: bool,
     /// How many may be pending.
     capacity: usize,
+    /// How long the last ping took.
+    ping_time: Option<Duration>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -139,6 +141,15 @@ impl Connection {
     /// How long a reply may take before its absence means anything.
     pub(super) fn grace(&self) -> Duration {
         GRACE.max(self.facts.round_trip.saturating_mul(4))
+    }
+
+    /// Returns how long the last ping took, or a round trip of the handshake.
+    pub(super) fn round_trip(&self) -> Duration {
+        self.state.lock().ping_time.unwrap_or(self.facts.round_trip)
+    }
+
+    pub(super) fn note_ping(&self, took: Duration) {
+        self.state.lock().ping_time = Some(took);
     }
 
     /// Returns whether a request of this affinity may be unanswered here.

@@ -190,6 +190,7 @@ impl ConnectionTask {
             }
             // An error reply is a sign of life, too.
             Ok(_) => {
+                self.connection.note_ping(probe.since.until(self.connection.clock().now()));
                 self.connection.mark_good();
                 self.suspected = None;
             }

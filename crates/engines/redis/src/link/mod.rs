@@ -256,6 +256,11 @@ impl Link {
         self.shared().router.facts()
     }
 
+    /// Returns how long the last round trip took that was measured; `None` until there was one.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.shared().router.round_trip()
+    }
+
     /// Returns how often the server did not know a script so far.
     pub(crate) fn unknown_scripts(&self) -> u64 {
         self.shared().unknown_scripts.load(Ordering::Relaxed)

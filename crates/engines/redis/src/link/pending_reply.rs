@@ -25,6 +25,17 @@ impl Limit {
     pub(super) fn half(&self) -> Moment {
         self.end.before(self.asked / 2)
     }
+
+    /// Describes for people that it has passed. Names the round trip of the server if that is too
+    /// long for the limit.
+    fn describe(&self, round_trip: Duration) -> String {
+        let asked = self.asked;
+        if round_trip < asked / 2 {
+            return format!("no reply within {asked:?}");
+        }
+        let millis = round_trip.as_millis();
+        format!("no reply within {asked:?} (the last round trip took {millis} ms)")
+    }
 }
 
 /// The reply to one request, which is under way.
@@ -56,8 +67,7 @@ impl Future for PendingReply {
             Ok(ReplyPoll::Pending) => return Poll::Pending,
             Ok(ReplyPoll::Ready(reply)) => Ok(reply),
             Ok(ReplyPoll::Expired) => {
-                let message = format!("no reply within {:?}", limit.asked);
-                Err(unavailable(message, Certainty::Unknown))
+                Err(unavailable(limit.describe(connection.round_trip()), Certainty::Unknown))
             }
             Err(error) => Err(error),
         };

@@ -12,6 +12,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 use parking_lot::Mutex;
@@ -104,6 +105,14 @@ impl ConnectionRouter {
         let good = state.current.iter().any(|one| one.is_good());
         let hangs = all.any(|connection| connection.health() == Health::Suspect);
         !state.closed && !good && (hangs || certainty == Certainty::NotApplied)
+    }
+
+    /// Returns how long the last round trip to the server took that was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        let state = self.state.lock();
+        let newest = state.current.as_ref().or(state.old.last());
+        let before = state.facts.as_ref().map(|facts| facts.round_trip);
+        newest.map(|connection| connection.round_trip()).or(before)
     }
 
     /// Returns the number of the connection that new requests take.

@@ -4,7 +4,7 @@
 //! rule reads that.
 
 use holdline_core::quorum::{VoteRefusal, majority};
-use holdline_core::{HolderSummary, LockError};
+use holdline_core::{ErrorKind, HolderSummary, LockError};
 
 use super::membership::refusal_text;
 
@@ -47,6 +47,16 @@ impl NodeOutcome {
         matches!(self, NodeOutcome::Granted)
     }
 
+    /// Returns whether the node was asked, or should have been, and its answer may have come too
+    /// late.
+    pub(super) fn may_be_slow(&self) -> bool {
+        match self {
+            NodeOutcome::Failed(error) => matches!(error.kind(), ErrorKind::Unavailable { .. }),
+            NodeOutcome::Open | NodeOutcome::NotAsked(_) => true,
+            _ => false,
+        }
+    }
+
     /// Describes it for people; `None` if nothing is known. `late`: a majority granted, but no lease
     /// was left.
     pub(super) fn describe(&self, late: bool) -> Option<String> {
@@ -80,14 +90,14 @@ mod tests {
 
     #[test]
     fn an_outcome_is_late_only_if_a_majority_granted() {
-        let granted = |nodes: usize| {
-            (0..5).map(|node| match node < nodes {
+        let late = |granted: usize| {
+            let outcome = |node| match node < granted {
                 true => NodeOutcome::Granted,
-                // A text of another program decides nothing.
+                // A text decides nothing.
                 false => NodeOutcome::NotAsked("granted".to_owned()),
-            })
+            };
+            is_late(&(0..5).map(outcome).collect::<Vec<_>>())
         };
-        let late = |nodes| is_late(&granted(nodes).collect::<Vec<_>>());
         assert_eq!([0, 2, 3, 5].map(late), [false, false, true, true]);
     }
 }

@@ -3,6 +3,7 @@
 mod checkup;
 mod conformance;
 mod hostile;
+mod latency;
 mod operators;
 mod plain;
 mod rights;

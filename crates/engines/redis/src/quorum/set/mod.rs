@@ -247,6 +247,12 @@ impl NodeSet {
         trips.get(majority(self.members.len()) - 1).copied().unwrap_or(self.context.deadline)
     }
 
+    /// Returns whether the round trip to a node is too long for the time that it has to answer.
+    fn is_too_slow(&self, member: &Member) -> bool {
+        let round_trip = member.link().round_trip();
+        round_trip.is_some_and(|took| took >= self.context.deadline / 2)
+    }
+
     pub(super) fn desired(&self) -> &DesiredConfiguration {
         &self.desired
     }
@@ -261,7 +267,13 @@ impl NodeSet {
                 Observed { failure: Some(failure), .. } => failure.kind().to_string(),
                 Observed { .. } => "no answer yet".to_owned(),
             };
-            format!("{}: {}", member.address(), reason.unwrap_or_else(observed))
+            let reason = reason.unwrap_or_else(observed);
+            let may_be_slow = outcomes.get(at).is_none_or(NodeOutcome::may_be_slow);
+            let advice = match may_be_slow && self.is_too_slow(member) {
+                true => ": raise command_timeout_ms in the URL",
+                false => "",
+            };
+            format!("{}: {reason}{advice}", member.address())
         };
         let nodes: Vec<String> = self.members.iter().enumerate().map(describe).collect();
         let refuses = |member: &&Member| {

@@ -493,9 +493,10 @@ impl History {
     async fn release(&mut self) {
         let number = self.one_of(&IDS);
         let tombstone = (self.below(6) == 0).then_some(AGES);
-        let answer = match self.below(2) {
-            0 => self.node.release(number, tombstone).await,
-            _ => self.node.undo(number, tombstone).await,
+        // Another draw would change the histories.
+        let answer = match self.random.is_multiple_of(2) {
+            true => self.node.release(number, tombstone).await,
+            false => self.node.undo(number, tombstone).await,
         };
         let answer = answer.expect("ours");
         let released = self.oracle.names[name_index(number)].release(lease_id(number));

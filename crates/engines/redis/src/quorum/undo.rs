@@ -156,6 +156,10 @@ impl Undo {
         if let Some(unfenced) = &set.unfenced {
             return unfenced.free(server, self, for_good).await;
         }
+        // A dropped attempt: nobody asks how long it held the name, and its undo is to be short.
+        if for_good && server.has_unanswered(self.lease_id.as_bytes()) {
+            return replies::released(&server.call_in_full(|| self.call(set, true)).await?);
+        }
         let remembered = for_good.then(|| self.remember_for());
         let call = || {
             requests::release(&set.context, &self.name, self.lease_id, remembered)

@@ -10,7 +10,7 @@ use holdline_core::{
     LockName, Purpose, ReleaseRequest, RenewReply, RenewRequest,
 };
 use holdline_redis::{QuorumEngine, QuorumOptions};
-use holdline_services::{RedisConfig, RedisServer, Reply};
+use holdline_services::{RedisConfig, RedisServer, Reply, cut};
 
 use crate::support::{HOLD, Nodes, name, request};
 
@@ -175,10 +175,16 @@ fn the_late_votes_of_a_dead_contender_are_undone() {
     }
 }
 
+/// How the attempts of a contender end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    InAnError,
+    Dropped,
+}
+
 /// Stops all servers but the first while requests for several names wait at them, and ends the
 /// process. The servers read only a part of what they were sent once the process is gone.
-#[test]
-fn the_late_votes_for_many_names_of_a_dead_contender_are_undone() {
+fn late_votes_for_many_names_are_undone(ends: Ends) {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let process = tokio::runtime::Runtime::new().expect("a runtime");
     let names = ["a", "b", "c", "d", "e"];
@@ -196,7 +202,15 @@ fn the_late_votes_for_many_names_of_a_dead_contender_are_undone() {
             let name = LockName::new(name).expect("a good name");
             let wanted = AcquireRequest { name, ..request(200) };
             let engine = engine.clone();
-            attempts.spawn(async move { engine.try_acquire(&wanted).await });
+            attempts.spawn(async move {
+                if ends == Ends::InAnError {
+                    return engine.try_acquire(&wanted).await.map(drop);
+                }
+                assert!(cut(1, engine.try_acquire(&wanted)).await.is_none());
+                let ending = Ending { for_good: true, hold: HOLD };
+                let AcquireRequest { name, lease_id, .. } = wanted;
+                engine.release(&ReleaseRequest { name, lease_id, ending }).await.map(drop)
+            });
         }
         for ended in attempts.join_all().await {
             ended.expect_err("there is no majority");
@@ -210,6 +224,16 @@ fn the_late_votes_for_many_names_of_a_dead_contender_are_undone() {
             became(server, &format!("EXISTS holdline:{{{name}}}"), 0, "the vote stays");
         }
     }
+}
+
+#[test]
+fn the_late_votes_for_many_names_of_a_dead_contender_are_undone() {
+    late_votes_for_many_names_are_undone(Ends::InAnError);
+}
+
+#[test]
+fn the_late_votes_of_dropped_attempts_of_a_dead_contender_are_undone() {
+    late_votes_for_many_names_are_undone(Ends::Dropped);
 }
 
 /// A server stops after it has voted, and the contender goes on, loses, and ends. The server has

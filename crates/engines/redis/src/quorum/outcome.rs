@@ -57,8 +57,8 @@ impl NodeOutcome {
         }
     }
 
-    /// Describes it for people; `None` if nothing is known. `late`: a majority granted, but no lease
-    /// was left.
+    /// Describes it for people; `None` if nothing is known. `late`: a majority granted, but no
+    /// lease was left.
     pub(super) fn describe(&self, late: bool) -> Option<String> {
         Some(match self {
             NodeOutcome::Open => return None,

@@ -239,7 +239,7 @@ fn the_late_votes_of_dropped_attempts_of_a_dead_contender_are_undone() {
 /// A server stops after it has voted, and the contender goes on, loses, and ends. The server has
 /// never seen a release.
 #[test]
-fn the_heard_vote_of_a_dead_contender_is_undone_by_a_server_that_knows_no_undo() {
+fn the_vote_of_a_dead_contender_is_undone_by_a_server_that_knows_no_undo() {
     let nodes = Nodes::start(3, &RedisConfig::default());
     let process = tokio::runtime::Runtime::new().expect("a runtime");
     process.block_on(async {

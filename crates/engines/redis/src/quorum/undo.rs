@@ -156,9 +156,11 @@ impl Undo {
         if let Some(unfenced) = &set.unfenced {
             return unfenced.free(server, self, for_good).await;
         }
-        // A dropped attempt: nobody asks how long it held the name, and its undo is to be short.
-        if for_good && server.has_unanswered(self.lease_id.as_bytes()) {
-            return replies::released(&server.call_in_full(|| self.call(set, true)).await?);
+        // Behind a late vote, or the request of a dropped attempt. Other nodes report how long it
+        // was held.
+        if server.has_unanswered(self.lease_id.as_bytes()) {
+            let reply = server.call_in_full(|| self.call(set, for_good)).await?;
+            return replies::released(&reply);
         }
         let remembered = for_good.then(|| self.remember_for());
         let call = || {

@@ -236,6 +236,42 @@ fn the_late_votes_of_dropped_attempts_of_a_dead_contender_are_undone() {
     late_votes_for_many_names_are_undone(Ends::Dropped);
 }
 
+/// Acquires names until the server has voted for one. It learns how to acquire, and not how to
+/// release.
+async fn learn_to_acquire(engine: &QuorumEngine, server: &RedisServer) {
+    let began = Instant::now();
+    for id in 100..u8::MAX {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never votes");
+        let name = LockName::new(format!("warm-{id}")).expect("a good name");
+        let warm = AcquireRequest { name, ..request(id) };
+        engine.try_acquire(&warm).await.expect("free");
+        if number(server, &format!("EXISTS holdline:{{warm-{id}}}")) == Some(1) {
+            return;
+        }
+    }
+    panic!("it never votes");
+}
+
+/// A stopped server has yet to vote for a lease that is released meanwhile, and has never seen a
+/// release. The holder ends.
+#[test]
+fn a_release_behind_a_late_vote_ends_it_on_a_server_that_knows_no_release() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    let process = tokio::runtime::Runtime::new().expect("a runtime");
+    process.block_on(async {
+        nodes.init().await;
+        let engine = connect(&nodes).await;
+        learn_to_acquire(&engine, &nodes.servers[2]).await;
+        nodes.servers[2].stop();
+        engine.try_acquire(&request(200)).await.expect("two of three answer");
+        release(&engine, 200).await;
+    });
+    process.shutdown_background();
+    nodes.servers[2].cont();
+    became(&nodes.servers[2], &format!("EXISTS {COUNTER}"), 1, "the request never came");
+    became(&nodes.servers[2], &format!("EXISTS {LOCK}"), 0, "the vote stays");
+}
+
 /// A server stops after it has voted, and the contender goes on, loses, and ends. The server has
 /// never seen a release.
 #[test]
@@ -248,18 +284,8 @@ fn the_vote_of_a_dead_contender_is_undone_by_a_server_that_knows_no_undo() {
         let mut voter = nodes.servers[0].raw();
         voter.say("SCRIPT FLUSH").expect("flushed");
         voter.say(&format!("DEL {LOCK}")).expect("deleted");
-        // The server learns how to acquire, and not how to release.
         let engine = connect(&nodes).await;
-        let began = Instant::now();
-        for id in 100..=u8::MAX {
-            assert!(id < u8::MAX && began.elapsed() < Duration::from_secs(60), "it never votes");
-            let name = LockName::new(format!("warm-{id}")).expect("a good name");
-            let warm = AcquireRequest { name, ..request(id) };
-            engine.try_acquire(&warm).await.expect("free");
-            if number(&nodes.servers[0], &format!("EXISTS holdline:{{warm-{id}}}")) == Some(1) {
-                break;
-            }
-        }
+        learn_to_acquire(&engine, &nodes.servers[0]).await;
         let wanted = request(200);
         let mut attempt = std::pin::pin!(engine.try_acquire(&wanted));
         let mut context = Context::from_waker(Waker::noop());

@@ -16,6 +16,7 @@
 
 pub use holdline_redis::{
     NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
+    VouchedServer,
 };
 
 use crate::engines::clock;

@@ -25,7 +25,7 @@ pub(crate) struct QuorumArgs {
 enum QuorumVerb {
     /// Show each server: whether it votes, and if not, why and what to do. Changes nothing
     Status,
-    /// Make servers that belong to no set one set. It grants locks after a wait of 10 minutes, or
+    /// Make servers that belong to no set one set. It grants locks after a wait of 12.5 minutes, or
     /// when you vouch for the servers. An existing set is not changed
     Init(InitArgs),
     /// End a wait whose only reason is that no majority of the servers has its memory: you vouch
@@ -33,8 +33,9 @@ enum QuorumVerb {
     Vouch(ConfirmArgs),
     /// Give the slot of one server to another, which the URL names. The old one is evicted
     Replace(ReplaceArgs),
-    /// Give replaced servers their slots back, and repair at once, as clients do later, the servers
-    /// that have lost their memory
+    /// Give each slot whose server is gone to the server at its address: one that has lost its
+    /// memory and that no running client has seen before, or one that was replaced. You confirm
+    /// that the addresses lead to the right servers
     Rejoin(ConfirmArgs),
 }
 
@@ -114,17 +115,7 @@ mod set {
             QuorumVerb::Init(_) => record.of("quorum_init", "", admin.init().await)?,
             QuorumVerb::Vouch(confirm) => vouch(&admin, confirm, &record).await?,
             QuorumVerb::Replace(arguments) => replace(&admin, arguments, &record).await?,
-            QuorumVerb::Rejoin(confirm) => {
-                let evicted = admin.plan_rejoin().await;
-                if !evicted.is_empty() {
-                    confirmed(&evictions(&evicted), confirm, console)?;
-                }
-                let evicted: Vec<&str> = evicted.iter().map(|one| &*one.address).collect();
-                let rejoined = admin.rejoin().await;
-                let status = record.of("quorum_rejoin", &evicted.join(", "), rejoined)?;
-                warn_of_replaced(&status, console);
-                status
-            }
+            QuorumVerb::Rejoin(confirm) => rejoin(&admin, confirm, &record).await?,
         };
         let url = holdline::redact_url(&address.url);
         if console.is_json() {
@@ -180,17 +171,20 @@ mod set {
         if status.set.is_none() && status.nodes.iter().any(|node| node.state == NodeState::Blank) {
             return Err(failure(&status));
         }
-        let sooner = admin.plan_vouch().await?;
-        if !sooner.is_empty() {
+        let waiting = admin.plan_vouch().await?;
+        if !waiting.is_empty() {
+            let addresses: Vec<&str> = waiting.iter().map(|server| &*server.address).collect();
+            let servers = addresses.join(", ");
             let question = format!(
-                "you vouch that no earlier lock is held on {}: if that is wrong, two \
+                "you vouch that no earlier lock is held on {servers}: if that is wrong, two \
                  clients hold one lock at once, and a fencing token may be given again",
-                sooner.join(", "),
             );
             confirmed(&question, confirm, console)?;
-            let servers = sooner.join(", ");
-            return Ok(record.of("quorum_vouch", &servers, admin.vouch(&sooner).await)?);
+            let status = record.of("quorum_vouch", &servers, admin.vouch(&waiting).await)?;
+            warn_of_later_losses(&status, &addresses, console);
+            return Ok(status);
         }
+        let status = admin.status().await;
         let quarantined = |node: &&NodeStatus| node.state == NodeState::Quarantined;
         let waiting: Vec<&str> = status.nodes.iter().filter(quarantined).map(address).collect();
         if status.works() && !waiting.is_empty() {
@@ -200,6 +194,38 @@ mod set {
                 waiting.join(", "),
             ));
         }
+        Ok(status)
+    }
+
+    /// Warns of servers that have lost their data after the operator was asked.
+    fn warn_of_later_losses(status: &QuorumStatus, confirmed: &[&str], console: &Console) {
+        let lost = |node: &&NodeStatus| {
+            let waits = matches!(node.state, NodeState::Quarantined | NodeState::Forgot);
+            waits && confirmed.contains(&&*node.address)
+        };
+        for node in status.nodes.iter().filter(lost) {
+            console.warn(&format!(
+                "{}: still in quarantine, since it has lost its data again after the question: \
+                 start again",
+                node.address
+            ));
+        }
+    }
+
+    /// Gives slots back, after a question if a server loses one.
+    async fn rejoin(
+        admin: &QuorumAdmin,
+        confirm: &ConfirmArgs,
+        record: &Recorder<'_>,
+    ) -> Result<QuorumStatus, Failure> {
+        let planned = admin.plan_rejoin().await?;
+        if !planned.is_empty() {
+            confirmed(&evictions(&planned), confirm, record.console)?;
+        }
+        let evicted: Vec<&str> = planned.iter().map(|one| &*one.address).collect();
+        let rejoined = admin.replace(&planned).await;
+        let status = record.of("quorum_rejoin", &evicted.join(", "), rejoined)?;
+        warn_of_replaced(&status, record.console);
         Ok(status)
     }
 
@@ -246,8 +272,9 @@ mod set {
             let _ = write!(text, "\n  {address} (id {id}, {stands}): its slot goes to {by}");
         }
         text.push_str(
-            "\nif most servers of the set have lost their data, this cannot be checked: first stop \
-             every server of the set that the URL does not name, or two clients hold one lock",
+            "\nthe addresses must lead to the right servers from here, as for all clients; and if \
+             most servers of the set have lost their data, this cannot be checked: first stop \
+             every server of the set that the URL does not reach, or two clients hold one lock",
         );
         text
     }

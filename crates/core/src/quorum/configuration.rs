@@ -6,8 +6,13 @@
 //!
 //! - G1: a configuration is identified by its set, its epoch and its content; the stamp has all
 //!   three.
-//! - G2: a slot is only ever given to a newer generation. So when two clients write different
-//!   configurations of one epoch, the merge keeps both changes.
+//! - G2: a slot says since which epoch its node has it. The node and that epoch together are one
+//!   *tenure* of the slot: a node that is given a slot a second time has a second tenure. When two
+//!   clients write different configurations of one epoch, the merge takes the latest tenure of each
+//!   slot, so it keeps both changes.
+//! - G3: the quarantine is long enough for every lease that may be held from before. A set is
+//!   founded with that of the longest lease that any set may have, because its servers may have
+//!   been in use before. It is that of the set's own longest lease once a majority votes.
 //!
 //! Read next: [`super::node`], which keeps it, and [`super::membership`], which changes it.
 
@@ -19,6 +24,10 @@ use crate::lease_id::LeaseId;
 
 /// The upper limit for the longest lease of a set.
 pub const MAX_LEASE_CAP: Duration = Duration::from_secs(600);
+/// A quarantine is longer than the lease by one part in so many. So it outlasts the lease also if a
+/// client measures it with a clock that is too fast by the largest drift that may be set, 20 %:
+/// 1.25 / 1.2 is more than 1.
+const QUARANTINE_MARGIN: u32 = 4;
 /// The longest lease of a set, unless configured.
 pub const DEFAULT_MAX_LEASE: Duration = Duration::from_secs(60);
 /// The largest number of nodes in a set.
@@ -48,10 +57,11 @@ pub struct Stamp {
 pub struct MemberSlot {
     /// The node that has the slot.
     pub id: NodeId,
-    /// How often the slot was given to another node.
-    pub generation: u64,
-    /// Where the node was last seen. A hint: it finds the slot of a node that came back without its
-    /// data. It is no part of the agreement.
+    /// The epoch in which the node was given the slot.
+    pub since: u64,
+    /// Where the node was when it was given the slot, as the client that gave it names the server.
+    /// For people: two clients may see different servers under one address. It is no part of the
+    /// agreement.
     pub address: String,
 }
 
@@ -61,7 +71,14 @@ pub struct Configuration {
     set: SetId,
     epoch: u64,
     max_lease: Duration,
+    quarantine: Duration,
     slots: Vec<MemberSlot>,
+}
+
+/// Returns how long a node gives no vote after it may have lost the record of a lease of this
+/// length, by the clock of any client.
+pub fn quarantine_of(longest_lease: Duration) -> Duration {
+    longest_lease + longest_lease / QUARANTINE_MARGIN
 }
 
 impl NodeId {
@@ -81,19 +98,25 @@ impl SetId {
 }
 
 impl Configuration {
-    /// Makes the initial configuration of these nodes. It depends on the nodes alone, so all
-    /// clients make the same.
+    /// Makes the initial configuration of these nodes. It depends on the nodes and the longest
+    /// lease alone, so all clients make the same.
     pub fn initial(nodes: &[(NodeId, &str)], max_lease: Duration) -> Configuration {
         let slot = |(id, address): &(NodeId, &str)| MemberSlot {
             id: *id,
-            generation: 0,
+            since: 1,
             address: (*address).to_owned(),
         };
         let mut slots: Vec<MemberSlot> = nodes.iter().map(slot).collect();
         slots.sort_unstable();
         let ids = slots.iter().flat_map(|slot| slot.id.0.to_be_bytes());
         let [high, low] = [0, 1].map(|salt| u128::from(digest(ids.clone().chain([salt]))));
-        Configuration { set: SetId(high << 64 | low), epoch: 1, max_lease, slots }
+        Configuration {
+            set: SetId(high << 64 | low),
+            epoch: 1,
+            max_lease,
+            quarantine: quarantine_of(MAX_LEASE_CAP),
+            slots,
+        }
     }
 
     /// Returns this configuration with a later epoch of a set, in place of proposals that were not
@@ -111,14 +134,26 @@ impl Configuration {
         for slot in &mut next.slots {
             let given = replaced.iter().find(|(old, ..)| *old == slot.id);
             if let Some((_, new, address)) = given {
-                let generation = slot.generation + 1;
-                *slot = MemberSlot { id: *new, generation, address: (*address).to_owned() };
+                let address = (*address).to_owned();
+                *slot = MemberSlot { id: *new, since: next.epoch, address };
             }
         }
         next
     }
 
-    /// Merges configurations of one set and one epoch: takes the newest generation of each slot.
+    /// Returns this configuration with the quarantine of a set in use: no lease of an earlier set
+    /// on these servers is held any more (G3).
+    #[must_use]
+    pub fn founded(self) -> Configuration {
+        Configuration { quarantine: quarantine_of(self.max_lease), ..self }
+    }
+
+    /// Returns whether leases of an earlier set may still be held on these servers (G3).
+    pub fn is_new(&self) -> bool {
+        self.quarantine > quarantine_of(self.max_lease)
+    }
+
+    /// Merges configurations of one set and one epoch: takes the latest tenure of each slot.
     /// Returns `None` for an empty list, and if sets, epochs or sizes differ.
     pub fn merged(mut parts: Vec<Configuration>) -> Option<Configuration> {
         let mut whole = parts.pop()?;
@@ -128,9 +163,13 @@ impl Configuration {
                 return None;
             }
             whole.max_lease = whole.max_lease.max(part.max_lease);
-            for (mine, other) in whole.slots.iter_mut().zip(part.slots) {
-                if (other.generation, other.id) > (mine.generation, mine.id) {
-                    *mine = other;
+            whole.quarantine = whole.quarantine.max(part.quarantine);
+            for (at, other) in part.slots.into_iter().enumerate() {
+                let mine = &whole.slots[at];
+                let is_later = (other.since, other.id) > (mine.since, mine.id);
+                // Two clients may have given one node two slots: it keeps one.
+                if is_later && !whole.has(other.id) {
+                    whole.slots[at] = other;
                 }
             }
         }
@@ -152,6 +191,11 @@ impl Configuration {
         self.max_lease
     }
 
+    /// Returns how long a node gives no vote that may have lost its data.
+    pub fn quarantine(&self) -> Duration {
+        self.quarantine
+    }
+
     /// Returns the slots, in an order that does not change.
     pub fn slots(&self) -> &[MemberSlot] {
         &self.slots
@@ -162,15 +206,25 @@ impl Configuration {
         self.slots.iter().any(|slot| slot.id == id)
     }
 
+    /// Returns since which epoch a node is a member: together with the id, its tenure.
+    pub fn member_since(&self, id: NodeId) -> Option<u64> {
+        self.slots.iter().find(|slot| slot.id == id).map(|slot| slot.since)
+    }
+
     /// Returns the stamp that identifies this configuration.
     pub fn stamp(&self) -> Stamp {
-        let max_lease = u64::try_from(self.max_lease.as_millis()).unwrap_or(u64::MAX);
-        let slots = self.slots.iter().flat_map(|slot| {
-            slot.id.0.to_be_bytes().into_iter().chain(slot.generation.to_be_bytes())
-        });
-        let digest = digest(max_lease.to_be_bytes().into_iter().chain(slots));
-        Stamp { set: self.set, epoch: self.epoch, digest }
+        let times = [millis(self.max_lease), millis(self.quarantine)];
+        let times = times.into_iter().flat_map(u64::to_be_bytes);
+        let slots = self
+            .slots
+            .iter()
+            .flat_map(|slot| slot.id.0.to_be_bytes().into_iter().chain(slot.since.to_be_bytes()));
+        Stamp { set: self.set, epoch: self.epoch, digest: digest(times.chain(slots)) }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// FNV-1a with 64 bits: not resistant to contents that were chosen to collide.
@@ -214,12 +268,13 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// The form in which nodes keep it: `1 SET EPOCH MAX_LEASE_MS ID/GENERATION@ADDRESS …`.
+/// The form in which nodes keep it: `2 SET EPOCH MAX_LEASE_MS QUARANTINE_MS ID/SINCE@ADDRESS …`.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "1 {} {} {}", self.set, self.epoch, self.max_lease.as_millis())?;
-        let mut slots = self.slots.iter();
-        slots.try_for_each(|slot| write!(f, " {}/{}@{}", slot.id, slot.generation, slot.address))
+        let Configuration { set, epoch, max_lease, quarantine, slots } = self;
+        write!(f, "2 {set} {epoch} {} {}", max_lease.as_millis(), quarantine.as_millis())?;
+        let mut slots = slots.iter();
+        slots.try_for_each(|slot| write!(f, " {}/{}@{}", slot.id, slot.since, slot.address))
     }
 }
 
@@ -234,26 +289,27 @@ impl FromStr for Configuration {
     fn from_str(text: &str) -> Result<Configuration, ParseConfigurationError> {
         let mut words = text.split(' ');
         let mut word = || words.next().ok_or(ParseConfigurationError);
-        if word()? != "1" {
+        if word()? != "2" {
             return Err(ParseConfigurationError);
         }
         let set = word()?.parse()?;
         let epoch = number(word()?)?;
         let max_lease = Duration::from_millis(number(word()?)?);
+        let quarantine = Duration::from_millis(number(word()?)?);
         let slots =
             words.map(slot).collect::<Result<Vec<MemberSlot>, ParseConfigurationError>>()?;
-        if slots.is_empty() || slots.len() > MAX_NODES || max_lease > MAX_LEASE_CAP {
+        let is_within = max_lease <= MAX_LEASE_CAP && quarantine <= quarantine_of(MAX_LEASE_CAP);
+        if slots.is_empty() || slots.len() > MAX_NODES || !is_within {
             return Err(ParseConfigurationError);
         }
-        Ok(Configuration { set, epoch, max_lease, slots })
+        Ok(Configuration { set, epoch, max_lease, quarantine, slots })
     }
 }
 
 fn slot(text: &str) -> Result<MemberSlot, ParseConfigurationError> {
     let (id, rest) = text.split_once('/').ok_or(ParseConfigurationError)?;
-    let (generation, address) = rest.split_once('@').ok_or(ParseConfigurationError)?;
-    let (id, generation) = (id.parse()?, number(generation)?);
-    Ok(MemberSlot { id, generation, address: address.to_owned() })
+    let (since, address) = rest.split_once('@').ok_or(ParseConfigurationError)?;
+    Ok(MemberSlot { id: id.parse()?, since: number(since)?, address: address.to_owned() })
 }
 
 /// Reads a number that can still be incremented.

@@ -34,7 +34,7 @@
 //!
 //! Read next: [`ballot`] for the contender's side, [`register`] for the node's, [`membership`] for
 //! which nodes belong to a set and how a node that lost its data is readmitted. `docs/quorum.md`
-//! has the same rules with the proof: Q1 is T3 there, and Q2 is T1.
+//! has the same rules with the proof.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ mod tests;
 pub use ballot::{Ballot, BallotOutcome, NoVote, WriteBack};
 pub use configuration::{Configuration, MemberSlot, NodeId, SetId, Stamp};
 pub use membership::{
-    DesiredConfiguration, MembershipPlan, SetStatus, plan, replacements, vouched,
+    DesiredConfiguration, MembershipPlan, SetStatus, plan, replacements, vouchable,
 };
 pub use node::{MemberState, NodeCommand, NodeReport, QuorumNode, VoteRefusal};
 pub use register::{NameRegister, Vote, WriteBackReply};

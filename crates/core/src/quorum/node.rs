@@ -9,14 +9,21 @@
 //! - N2: a configuration is replaced only by a later epoch of the same set, and only by a command
 //!   that names the configuration which it replaces.
 //! - N3: a node whose marker has changed is treated as one that has lost data, even if its store
-//!   flushes each write. It takes a new id. It votes again only after the others have agreed to
-//!   that id, its quarantine has ended, and it has received a floor.
+//!   flushes each write. So is one that was a replica in the meantime. It takes a new id. It votes
+//!   again only after the others have agreed to that id, it has received a floor, and its
+//!   quarantine has ended.
 //! - N4: every grant is above the floor, whatever the counters of the names say. For a node that
 //!   was restored from an old copy has old counters.
 //! - N5: a quarantine ends only when clients have measured all of it with their monotonic clocks.
 //!   Each client reports how much was left when it read the node, and how long ago that was. The
 //!   node keeps the smallest remainder that follows. So no moment counts twice, and no client's
 //!   time is lost to another's. The clock of the node plays no part.
+//! - N6: an id has one tenure and one quarantine. A node that receives a configuration in which its
+//!   tenure is over is `Replaced`, whatever it was before and even if it was given the slot again
+//!   meanwhile. It keeps nothing of its tenure. Only an operator readmits it, under a new id.
+//!
+//! Why N6: a quarantine covers what was granted under the node's former ids. While another node has
+//! the slot, that node grants, too. A quarantine that began before does not cover these grants.
 
 use std::time::Duration;
 
@@ -25,6 +32,17 @@ use crate::quorum::configuration::{Configuration, NodeId, Stamp};
 
 /// Identifies one run of a node's store: it changes at each restart. For Redis, its `run_id`.
 pub type Marker = String;
+
+/// What a client presents to a node about the run of its store.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Run {
+    /// Identifies the run.
+    pub marker: Marker,
+    /// Of which master the store was a replica, and until when, if it was one in this run. For
+    /// Redis, its `master_replid2` and `second_repl_offset`. A store that was a replica may have
+    /// the data of its former master, although its run is the same.
+    pub replica_until: Option<String>,
+}
 
 /// Whether a node votes, and if not, why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +80,7 @@ pub struct QuorumNode {
     pub(super) largest: u64,
     pub(super) floor: u64,
     pub(super) previous_marker: Option<Marker>,
+    pub(super) replica_until: Option<String>,
 }
 
 /// A node's answer about its own state.
@@ -75,17 +94,26 @@ pub struct NodeReport {
     pub state: MemberState,
     /// The configuration that the node has.
     pub configuration: Option<Configuration>,
-    /// The rest of the quarantine, zero when it is over, and whether no majority of the others has
-    /// kept its data. `None` until the others have agreed to the node.
+    /// The rest of the quarantine, and whether no majority of the others has kept its data. `None`
+    /// until the others have agreed to the node.
     pub quarantine: Option<(Duration, bool)>,
     /// How much of the quarantine has passed since the node's answer, by the monotonic clock of the
     /// reading client. Filled in by the client.
     pub measured: Duration,
-    /// The id of the member that the reading client last saw at this address. Filled in by the
+    /// The id of the member that the reading client last saw by this name. Filled in by the
     /// client.
     pub last_seen_id: Option<NodeId>,
     /// The largest token that the node knows of.
     pub largest: u64,
+}
+
+impl NodeReport {
+    /// Returns whether the node's tenure is over under this configuration, which the node may not
+    /// have received yet (N6).
+    pub fn is_evicted(&self, current: &Configuration) -> bool {
+        let tenure = self.configuration.as_ref().and_then(|known| known.member_since(self.id));
+        tenure.is_some() && tenure != current.member_since(self.id)
+    }
 }
 
 /// Why a node gives no vote.
@@ -109,13 +137,13 @@ pub enum NodeCommand {
         /// The configuration.
         configuration: Configuration,
     },
-    /// All nodes have accepted the configuration: vote. With a `quarantine`, only after that time:
-    /// no operator has confirmed that these nodes are new, so they may have been in use before.
+    /// All nodes have accepted the configuration: begin the first quarantine, and vote when it
+    /// ends. These nodes may have been in use before.
     Activate {
         /// The stamp of the accepted configuration.
         stamp: Stamp,
-        /// How long to wait first.
-        quarantine: Option<Duration>,
+        /// How long it lasts.
+        quarantine: Duration,
     },
     /// Accept a later configuration.
     Adopt {
@@ -124,7 +152,7 @@ pub enum NodeCommand {
         /// The configuration.
         configuration: Configuration,
     },
-    /// The others have agreed to the node: begin the quarantine.
+    /// The others have agreed to the node: begin the quarantine, and vote when it ends.
     BeginQuarantine {
         /// The id that the node took when it lost its data.
         episode: NodeId,
@@ -134,36 +162,23 @@ pub enum NodeCommand {
         quarantine: Duration,
         /// Whether no majority has kept its data.
         by_time: bool,
+        /// The largest token of the nodes that were asked. All later tokens of the node are above.
+        floor: u64,
     },
     /// A client has measured this much of the quarantine.
     ReportWait {
         /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// The stamp of the agreed configuration.
-        stamp: Stamp,
-        /// Which quarantine of the episode: see [`NodeCommand::BeginQuarantine`].
-        by_time: bool,
         /// How much was left when the client read the node.
         left: Duration,
         /// How much time has passed since.
         passed: Duration,
     },
-    /// The quarantine is over: vote, with tokens above this floor.
-    Recover {
-        /// The id that the node took when it lost its data.
-        episode: NodeId,
-        /// The stamp of the agreed configuration.
-        stamp: Stamp,
-        /// The largest token of the nodes that have kept their data.
-        floor: u64,
-    },
-    /// An operator confirms that no lock is held on these nodes: ends a quarantine that is there
-    /// only because no majority has kept its data.
+    /// An operator confirms that no lock is held on this node: ends a quarantine that is there only
+    /// because no majority has kept its data.
     Vouch {
         /// The id that the node took when it lost its data.
         episode: NodeId,
-        /// The stamp of the agreed configuration.
-        stamp: Stamp,
     },
     /// An operator readmits a node whose slot was given to another: it counts as a new node.
     Readmit {
@@ -187,30 +202,41 @@ impl QuorumNode {
             largest: 0,
             floor: 0,
             previous_marker: None,
+            replica_until: None,
         }
     }
 
-    /// Handles a handshake that names the marker of the current run. If the marker has changed, the
-    /// node has lost some data, and it takes the id `fresh`. A marker never comes back, so the
-    /// previous one means that two servers answer in turn under one address. In that case nothing
-    /// changes and the result is `false`.
-    pub fn handshake(&mut self, marker: &str, fresh: NodeId) -> bool {
-        if self.marker == marker {
+    /// Handles a handshake that names the current run. If the marker has changed, or the store was
+    /// a replica since the last handshake, the node may have lost some data, and it takes the id
+    /// `fresh`. A marker never comes back, so the previous one means that two servers answer in
+    /// turn under one address. In that case nothing changes and the result is `false`.
+    pub fn handshake(&mut self, run: &Run, fresh: NodeId) -> bool {
+        let is_same_run = self.marker == run.marker;
+        // The store forgets in time that it was a replica.
+        let was_replica = run.replica_until.is_some() && run.replica_until != self.replica_until;
+        if is_same_run && !was_replica {
             return true;
         }
-        if self.state == MemberState::Blank {
-            marker.clone_into(&mut self.marker);
-            self.id = fresh;
-            return true;
-        }
-        if self.previous_marker.as_deref() == Some(marker) {
+        if self.previous_marker.as_deref() == Some(run.marker.as_str()) {
             return false;
         }
-        if self.configuration.as_ref().is_some_and(|known| known.has(self.id)) {
-            self.previous_id = Some(self.id);
+        let is_member = self.configuration.as_ref().is_some_and(|known| known.has(self.id));
+        self.replica_until.clone_from(&run.replica_until);
+        if !is_same_run {
+            let previous_marker = std::mem::replace(&mut self.marker, run.marker.clone());
+            if self.state != MemberState::Blank {
+                self.previous_marker = Some(previous_marker);
+            }
         }
-        self.previous_marker = Some(std::mem::replace(&mut self.marker, marker.to_owned()));
-        (self.id, self.state, self.quarantine) = (fresh, MemberState::Recovering, None);
+        match self.state {
+            MemberState::Blank | MemberState::Replaced => {}
+            MemberState::Proposed | MemberState::Voting | MemberState::Recovering => {
+                self.previous_id = Some(self.id).filter(|_| is_member).or(self.previous_id);
+                self.state = MemberState::Recovering;
+                self.quarantine = None;
+            }
+        }
+        self.id = fresh;
         true
     }
 
@@ -277,89 +303,79 @@ impl QuorumNode {
         }
         match command {
             NodeCommand::Propose { from, configuration } => self.propose(from, configuration),
-            NodeCommand::Activate { stamp, quarantine } => self.activate(stamp, quarantine, now),
+            NodeCommand::Activate { stamp, quarantine } => self.activate(stamp, quarantine),
             NodeCommand::Adopt { from, configuration } => self.adopt(from, configuration),
-            NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time } => {
-                let fits = self.is_episode(episode, stamp)
-                    && self.quarantine.is_none_or(|begun| by_time && !begun.by_time);
+            NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time, floor } => {
+                let fits = self.is_episode(episode)
+                    && self.stamp() == Some(stamp)
+                    && self.quarantine.is_none();
                 if fits {
                     self.quarantine = Some(Quarantine { left: micros(quarantine), by_time });
+                    self.raise_floor(floor);
                 }
                 fits
             }
-            NodeCommand::ReportWait { episode, stamp, by_time, left, passed } => {
+            NodeCommand::ReportWait { episode, left, passed } => {
                 let rest = micros(left).saturating_sub(micros(passed));
-                let lowers = |begun: Quarantine| begun.by_time == by_time && rest < begun.left;
-                let fits = self.is_episode(episode, stamp) && self.quarantine.is_some_and(lowers);
-                if fits {
-                    self.quarantine = Some(Quarantine { left: rest, by_time });
-                }
-                fits
+                self.shorten(episode, rest, now)
             }
-            NodeCommand::Recover { episode, stamp, floor } => {
-                let over = self.quarantine.filter(|begun| begun.left == 0);
-                let Some(begun) = over.filter(|_| self.is_episode(episode, stamp)) else {
-                    return false;
-                };
-                self.raise_floor(floor);
-                if begun.by_time {
-                    self.raise_floor_by_time(now);
-                }
-                (self.state, self.quarantine, self.previous_id) = (MemberState::Voting, None, None);
-                true
+            NodeCommand::Vouch { episode } => {
+                let is_by_time = self.quarantine.is_some_and(|begun| begun.by_time);
+                is_by_time && self.shorten(episode, 0, now)
             }
-            NodeCommand::Vouch { episode, stamp } => self.vouch(episode, stamp),
             NodeCommand::Readmit { id, fresh } => {
                 let fits = self.state == MemberState::Replaced && self.id == id;
                 if fits {
-                    (self.id, self.state, self.previous_id, self.quarantine) =
-                        (fresh, MemberState::Recovering, None, None);
+                    self.id = fresh;
+                    self.state = MemberState::Recovering;
                 }
                 fits
             }
         }
     }
 
-    /// Ends a quarantine that is there only because no majority has kept its data.
-    fn vouch(&mut self, episode: NodeId, stamp: Stamp) -> bool {
-        if !self.is_episode(episode, stamp) {
-            return false;
+    /// Shortens the quarantine to `rest`, if more was left. The node votes when nothing is left.
+    fn shorten(&mut self, episode: NodeId, rest: u64, now: u64) -> bool {
+        let begun = self.quarantine.filter(|begun| rest < begun.left || rest == 0);
+        let Some(begun) = begun.filter(|_| self.is_episode(episode)) else { return false };
+        if rest > 0 {
+            self.quarantine = Some(Quarantine { left: rest, ..begun });
+            return true;
         }
-        let begun = self.quarantine.as_mut().filter(|begun| begun.by_time && begun.left > 0);
-        begun.map(|begun| begun.left = 0).is_some()
+        if begun.by_time {
+            self.raise_floor_by_time(now);
+        }
+        self.state = MemberState::Voting;
+        self.quarantine = None;
+        self.previous_id = None;
+        true
     }
 
     fn stamp(&self) -> Option<Stamp> {
         self.configuration.as_ref().map(Configuration::stamp)
     }
 
-    fn is_episode(&self, episode: NodeId, stamp: Stamp) -> bool {
-        let agreed = self.configuration.as_ref().filter(|mine| mine.has(episode));
-        self.state == MemberState::Recovering
-            && self.id == episode
-            && agreed.is_some_and(|mine| mine.stamp() == stamp)
+    /// Returns whether the node has lost its data, and is a member under this new id.
+    fn is_episode(&self, episode: NodeId) -> bool {
+        let is_member = self.configuration.as_ref().is_some_and(|mine| mine.has(episode));
+        self.state == MemberState::Recovering && self.id == episode && is_member
     }
 
     fn propose(&mut self, from: Option<Stamp>, configuration: Configuration) -> bool {
         let first = matches!(self.state, MemberState::Blank | MemberState::Proposed);
         let fits = first && self.stamp() == from && configuration.has(self.id);
         if fits {
-            (self.state, self.configuration) = (MemberState::Proposed, Some(configuration));
+            self.state = MemberState::Proposed;
+            self.configuration = Some(configuration);
         }
         fits
     }
 
-    fn activate(&mut self, stamp: Stamp, quarantine: Option<Duration>, now: u64) -> bool {
+    fn activate(&mut self, stamp: Stamp, quarantine: Duration) -> bool {
         let fits = self.state == MemberState::Proposed && self.stamp() == Some(stamp);
         if fits {
-            self.quarantine =
-                quarantine.map(|quarantine| Quarantine { left: micros(quarantine), by_time: true });
-            self.state = if self.quarantine.is_some() {
-                MemberState::Recovering
-            } else {
-                MemberState::Voting
-            };
-            self.raise_floor_by_time(now);
+            self.quarantine = Some(Quarantine { left: micros(quarantine), by_time: true });
+            self.state = MemberState::Recovering;
         }
         fits
     }
@@ -371,15 +387,16 @@ impl QuorumNode {
         if self.stamp() != from || !later {
             return false;
         }
-        self.state = match self.state {
-            MemberState::Blank | MemberState::Recovering => MemberState::Recovering,
-            MemberState::Replaced => MemberState::Replaced,
-            MemberState::Voting | MemberState::Proposed if !configuration.has(self.id) => {
-                MemberState::Replaced
-            }
-            MemberState::Voting => MemberState::Voting,
-            MemberState::Proposed => MemberState::Proposed,
-        };
+        let tenure = |one: &Configuration| one.member_since(self.id);
+        let before = self.configuration.as_ref().and_then(tenure);
+        if self.state == MemberState::Blank {
+            self.state = MemberState::Recovering;
+        } else if before.is_some() && before != tenure(&configuration) {
+            // Its tenure is over (N6).
+            self.state = MemberState::Replaced;
+            self.quarantine = None;
+            self.previous_id = None;
+        }
         self.configuration = Some(configuration);
         true
     }

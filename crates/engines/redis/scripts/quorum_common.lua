@@ -3,8 +3,8 @@
 --
 -- The node's state is a hash: m marker, i id, w its previous id, g state, c configuration, s the
 -- configuration's stamp, r the rest of its quarantine in µs, t whether that is by time, l the largest
--- token that it knows, f its floor, b the previous marker, and p the proof: marker, slash, stamp, present
--- exactly while the node votes.
+-- token that it knows, f its floor, b the previous marker, o of which master the server was a replica in
+-- this run and until when, and p the proof: marker, slash, stamp, present exactly while the node votes.
 -- The counter of a name is its last token. The mark of a lease id that may not return is `g` if it was
 -- given up, else `-`; if it was revoked, `r` and the operator's reason follow.
 local format = string.format

@@ -1,5 +1,5 @@
 -- The state of a node in its set, as a table. The definition is `node` in the core.
-local NAMES = { 'm', 'i', 'w', 'g', 'c', 's', 'r', 't', 'l', 'f', 'p', 'b' }
+local NAMES = { 'm', 'i', 'w', 'g', 'c', 's', 'r', 't', 'l', 'f', 'p', 'b', 'o' }
 local ZERO, NOBODY = string.rep('0', 16), string.rep('0', 32)
 local STATES = { blank = true, proposed = true, open = true, forgot = true, out = true }
 

@@ -55,6 +55,7 @@ pub use options::{Dialect, Publish, RedisOptions};
 pub use plain::PlainEngine;
 pub use quorum::{
     NodeState, NodeStatus, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus, Replacement,
+    VouchedServer,
 };
 pub use redisson::RedissonEngine;
 

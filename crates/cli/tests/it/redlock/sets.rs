@@ -199,13 +199,13 @@ fn an_operator_replaces_a_server_that_is_gone() {
     assert_eq!(redlock.kept_by(&list), before);
     let done = redlock.run_on(&list, &["quorum", "replace", &old, &new, "--yes"]);
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(done.stdout.contains("epoch 2"), "{done:?}");
+    assert!(done.stdout.contains("epoch 3"), "{done:?}");
     assert!(done.stdout.contains("quarantined"), "{done:?}");
     // The old one is back. A client that lists it sees what it is, and evicts nobody.
     redlock.servers[2].restart();
     let rejoined = redlock.run_on(&[0, 1, 2], &["quorum", "rejoin"]);
     assert!(rejoined.stdout.contains("mislisted") || rejoined.stdout.contains("replaced"));
-    assert!(redlock.run_on(&list, &["quorum", "status"]).stdout.contains("epoch 2"));
+    assert!(redlock.run_on(&list, &["quorum", "status"]).stdout.contains("epoch 3"));
 }
 
 #[test]
@@ -231,22 +231,38 @@ fn a_vouch_and_a_rejoin_that_change_nothing_say_so() {
     assert!(rejoined.stderr.contains(&format!("{old}: not readmitted")), "{rejoined:?}");
 }
 
-/// Most servers have lost their data, and no client has begun their wait yet.
+/// Most servers have lost their data, and no client runs that has seen them.
 #[test]
-fn a_person_is_asked_before_servers_vote_that_have_not_begun_to_wait() {
+fn a_person_is_asked_before_servers_get_slots_and_before_they_vote() {
     let redlock = Redlock::set(3);
-    let ask = |arguments: &[&str]| redlock.run(&[&["quorum", "vouch"], arguments].concat());
     for server in &redlock.servers[..2] {
         server.raw().say("FLUSHALL").expect("flushed");
     }
-    let before = redlock.all_kept();
-    let unasked = ask(&[]);
-    assert_eq!(unasked.code, 64, "nobody can be asked: {unasked:?}");
     let [one, two, three] = [0, 1, 2].map(|server| redlock.address(server));
+    let refused = redlock.run(&["run", "demo", "--", "true"]);
+    assert_eq!(
+        refused.code, 69,
+        "only an operator knows whether these are the servers: {refused:?}"
+    );
+    assert!(refused.stderr.contains("quorum rejoin"), "{refused:?}");
+    let before = redlock.all_kept();
+    let unasked = redlock.run(&["quorum", "rejoin"]);
+    assert_eq!(unasked.code, 64, "nobody can be asked: {unasked:?}");
+    for address in [&one, &two] {
+        assert!(unasked.stderr.contains(&format!("its slot goes to {address}")), "{unasked:?}");
+    }
+    assert!(unasked.stderr.contains("must lead to the right servers"), "{unasked:?}");
+    assert_eq!(redlock.all_kept(), before);
+    let rejoined = redlock.run(&["quorum", "rejoin", "--yes"]);
+    assert_eq!(rejoined.code, 69, "they wait: {rejoined:?}");
+    assert_eq!(redlock.states(), ["quarantined", "quarantined", "votes"]);
+    let before = redlock.all_kept();
+    let unasked = redlock.run(&["quorum", "vouch"]);
+    assert_eq!(unasked.code, 64, "nobody can be asked: {unasked:?}");
     assert!(unasked.stderr.contains(&format!("held on {one}, {two}: ")), "{unasked:?}");
     assert!(!unasked.stderr.contains(&three), "it has its data: {unasked:?}");
     assert_eq!(redlock.all_kept(), before);
-    assert_eq!(ask(&["--yes"]).code, 0);
+    assert_eq!(redlock.run(&["quorum", "vouch", "--yes"]).code, 0);
     assert_eq!(redlock.states(), ["votes"; 3]);
 }
 

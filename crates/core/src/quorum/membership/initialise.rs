@@ -4,20 +4,27 @@
 use std::collections::BTreeSet;
 
 use super::{MembershipPlan, Planner, SetStatus, stamp_of};
-use crate::quorum::configuration::{Configuration, MAX_LEASE_CAP, MemberSlot, NodeId, Stamp};
-use crate::quorum::node::{MemberState, NodeCommand};
+use crate::quorum::configuration::{Configuration, MemberSlot, NodeId, Stamp};
+use crate::quorum::node::{MemberState, NodeCommand, NodeReport};
 
 impl Planner<'_> {
-    /// Returns whether another client initialises a set of other nodes: a proposal has members that
-    /// are neither seen here nor at one of our addresses.
+    /// Returns whether another client may initialise a set of other nodes: a proposal has members
+    /// that are not seen here, and it is not certain that they have lost their data (M5). A node
+    /// that does not answer may be one of them.
     pub(super) fn has_rival_proposal(&self) -> bool {
         let known = |slot: &MemberSlot| {
-            self.seen().any(|(_, report)| report.id == slot.id)
-                || self.desired.addresses.contains(&slot.address)
+            let is_it =
+                |report: &NodeReport| report.id == slot.id || report.last_seen_id == Some(slot.id);
+            let has_its_address = self.desired.addresses.contains(&slot.address);
+            self.seen().any(|(_, report)| is_it(report))
+                || (self.desired.by_address && has_its_address)
         };
-        let mut proposed = self.seen().filter_map(|(_, report)| report.configuration.as_ref());
-        proposed
-            .any(|one| one.slots().len() != self.reports.len() || !one.slots().iter().all(known))
+        let silent = self.reports.iter().filter(|report| report.is_none()).count();
+        let is_rival = |one: &Configuration| {
+            let unknown = one.slots().iter().filter(|slot| !known(slot)).count();
+            one.slots().len() != self.reports.len() || unknown > silent
+        };
+        self.seen().filter_map(|(_, report)| report.configuration.as_ref()).any(is_rival)
     }
 
     pub(super) fn initialise(&self) -> MembershipPlan {
@@ -56,14 +63,13 @@ impl Planner<'_> {
                 (at, NodeCommand::Propose { from, configuration })
             })
             .collect();
-        if steps.is_empty() { self.activate(stamp) } else { steps }
+        if steps.is_empty() { self.activate(&wanted) } else { steps }
     }
 
     /// Activates nodes whose proposal all others have accepted.
-    pub(super) fn activate(&self, stamp: Stamp) -> Vec<(usize, NodeCommand)> {
-        // A blank node may have lost the data of any set, so the wait is the longest lease that any
-        // set may have, not that of the new one.
-        let quarantine = (!self.desired.vouched).then(|| self.with_drift(MAX_LEASE_CAP));
+    pub(super) fn activate(&self, accepted: &Configuration) -> Vec<(usize, NodeCommand)> {
+        let stamp = accepted.stamp();
+        let quarantine = accepted.quarantine();
         let proposed = self.seen().filter(|(_, report)| {
             report.state == MemberState::Proposed && stamp_of(report) == Some(stamp)
         });

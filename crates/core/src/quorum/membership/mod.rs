@@ -15,18 +15,26 @@
 //!   grants under the old id. So after the longest lease none of them is left. Clients measure the
 //!   quarantine ([`super::node`], N5).
 //! - M4: its floor is the largest token of a majority that has kept its data and has that
-//!   configuration: one of them knows every token that was proven with the old id.
-//! - M5: a new node gets a slot automatically in three cases. It had the slot's id before it lost
-//!   its data, it answers at the slot's address, or it answers where this client saw the slot's id
-//!   before. Any other new node gets one only by an operator's command, because the list of the
-//!   client may be wrong.
+//!   configuration: one of them knows every token that was proven with the old id. The node
+//!   receives it with the beginning of its quarantine. Where no majority has kept its data, every
+//!   node of the set answers then, and the floor is above what each of them knows.
+//! - M5: a new node gets a slot without an operator in two cases only. It knows the slot's id from
+//!   before it lost its data, or this client saw the slot's id by the same name before. In all
+//!   other cases the names of this client may lead to other servers than those of the set, so that
+//!   a member would lose its slot to a stranger.
 //! - M6: where a majority of the members of one set has kept its data, a node of another set counts
 //!   as one that does not answer. Without such a majority it is not known which set is meant.
+//! - M7: the quarantine becomes that of the set's own longest lease only when a majority votes
+//!   ([`super::configuration`], G3).
 //!
 //! Why M4: two majorities share a node. A token that was proven with the old id has evidence from a
 //! majority, so one node of that majority is asked for the floor. There the evidence came before
 //! the node accepted the new configuration, since under the new one the old id does not count. The
 //! argument needs no clock. Where no majority has kept its data, only the clocks are left.
+//!
+//! Why M7: all servers had answered without data before the first of them was activated. So no
+//! lease of an earlier set is younger than that, and each node waits for the longest lease before
+//! it votes.
 //!
 //! Read next: `initialise` for a new set, `recovery` for a set in use, `slots` for M5.
 
@@ -50,10 +58,12 @@ pub struct DesiredConfiguration {
     pub addresses: Vec<String>,
     /// The longest lease of a set that is initialised now.
     pub max_lease: Duration,
-    /// An operator has confirmed that no locks are held on these nodes.
-    pub vouched: bool,
-    /// How much too fast the clock of a measuring client may run, in parts per million.
-    pub drift_ppm: u32,
+    /// The nodes whose quarantine an operator ends: the id that each had when the operator was
+    /// asked. A node that has lost its data since has another one.
+    pub vouched: Vec<NodeId>,
+    /// An operator has confirmed that the addresses lead to the servers of the set. A new node then
+    /// gets the slot of its address (M5).
+    pub by_address: bool,
     /// An operator's command: the slot of the first id goes to the node with the second id.
     pub replace: Vec<(NodeId, NodeId)>,
 }
@@ -126,13 +136,16 @@ pub fn replacements(
     changes.into_iter().map(|(old, new, _)| (old, new)).collect()
 }
 
-/// Returns the indices of the nodes that vote sooner if an operator vouches: it ends their
-/// quarantine, or they get none. No other node votes sooner by it.
-pub fn vouched(reports: &[Option<NodeReport>], desired: &DesiredConfiguration) -> Vec<usize> {
-    let Some(reports) = (Planner { reports, desired }).reports_of_one_set() else {
-        return Vec::new();
+/// Returns the indices of the nodes whose quarantine an operator may end by vouching for them:
+/// those that are in quarantine only because no majority has kept its data. (A node whose
+/// quarantine has not begun is no such node: until then another majority may grant locks.)
+pub fn vouchable(reports: &[Option<NodeReport>], desired: &DesiredConfiguration) -> Vec<usize> {
+    let SetStatus::Agreed(current) = plan(reports, desired).status else { return Vec::new() };
+    let may_be = |report: &NodeReport| {
+        current.has(report.id) && report.quarantine.is_some_and(|(_, by_time)| by_time)
     };
-    Planner { reports: &reports, desired }.nodes_helped_by_vouching()
+    let planner = Planner { reports, desired };
+    planner.seen().filter(|(_, report)| may_be(report)).map(|(at, _)| at).collect()
 }
 
 struct Planner<'a> {
@@ -225,9 +238,18 @@ impl Planner<'_> {
 
     /// Returns whether a majority of the members of a configuration has kept its data (M2).
     fn majority_has_data(&self, current: &Configuration) -> bool {
+        self.is_majority(current, Planner::has_data)
+    }
+
+    /// Returns whether a majority of the members of a configuration fulfils a condition.
+    fn is_majority(
+        &self,
+        current: &Configuration,
+        condition: impl Fn(&NodeReport) -> bool,
+    ) -> bool {
         let members = self.seen().filter(|(_, report)| current.has(report.id));
-        let with_data = members.filter(|(_, report)| Planner::has_data(report)).count();
-        with_data >= majority(current.slots().len())
+        let count = members.filter(|(_, report)| condition(report)).count();
+        count >= majority(current.slots().len())
     }
 
     /// Returns whether the node of each slot is seen, or a seen node gets the slot.
@@ -241,12 +263,6 @@ impl Planner<'_> {
     /// Returns whether these reports cannot miss a change that was agreed to (M2).
     fn may_change(&self, current: &Configuration, changes: &[SlotChange]) -> bool {
         self.majority_has_data(current) || self.every_slot_is_known(current, changes)
-    }
-
-    /// Stretches a duration so that it is long enough even if the measuring client's clock runs
-    /// fast.
-    fn with_drift(&self, duration: Duration) -> Duration {
-        duration + duration.mul_f64(f64::from(self.desired.drift_ppm) / 1e6)
     }
 }
 

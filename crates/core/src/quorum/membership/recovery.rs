@@ -1,5 +1,5 @@
 //! How a set in use changes its membership, and how a node that lost its data votes again (M2 to
-//! M4).
+//! M4, M7).
 
 use std::time::Duration;
 
@@ -29,41 +29,20 @@ impl Planner<'_> {
             let status = SetStatus::Mislisted(current);
             return MembershipPlan { mislisted, ..MembershipPlan::none(status) };
         }
-        let changed = split || !changes.is_empty();
-        let steps = match changed && self.may_change(&current, &changes) {
-            true => {
-                let changes: Vec<_> =
-                    changes.iter().map(|(old, new, to)| (*old, *new, to.as_str())).collect();
-                self.adopt(&current.successor(&changes))
-            }
-            false if split => Vec::new(),
-            false => self.advance(&current),
+        let votes = |report: &NodeReport| report.state == MemberState::Voting;
+        let is_founded = self.is_majority(&current, votes);
+        let changed = split || !changes.is_empty() || (is_founded && current.is_new());
+        let steps = if changed && self.may_change(&current, &changes) {
+            let changes: Vec<_> =
+                changes.iter().map(|(old, new, to)| (*old, *new, to.as_str())).collect();
+            let next = current.successor(&changes);
+            self.adopt(&if is_founded { next.founded() } else { next })
+        } else if split {
+            Vec::new()
+        } else {
+            self.advance(&current)
         };
         MembershipPlan { status: SetStatus::Agreed(current), steps, mislisted }
-    }
-
-    /// Returns the indices of the nodes that vote sooner if an operator vouches.
-    pub(super) fn nodes_helped_by_vouching(&self) -> Vec<usize> {
-        let current = match self.plan().status {
-            SetStatus::Agreed(current) => current,
-            SetStatus::Uninitialised { silent } if silent.is_empty() => {
-                return self.seen().map(|(at, _)| at).collect();
-            }
-            _ => return Vec::new(),
-        };
-        let (changes, mislisted) = self.slot_changes(&current);
-        // Nodes that have lost their data begin a quarantine by time.
-        let begins =
-            !self.majority_has_data(&current) && self.every_slot_is_known(&current, &changes);
-        let is_sooner = |(at, report): &(usize, &NodeReport)| match report.state {
-            MemberState::Proposed => current.has(report.id),
-            MemberState::Recovering if report.quarantine.is_some_and(|(_, by_time)| by_time) => {
-                report.quarantine.is_some_and(|(left, _)| !left.is_zero())
-            }
-            MemberState::Recovering | MemberState::Blank => begins && !mislisted.contains(at),
-            MemberState::Voting | MemberState::Replaced => false,
-        };
-        self.seen().filter(is_sooner).map(|(at, _)| at).collect()
     }
 
     /// Sends a configuration to the nodes that have an older one, and to members that have none.
@@ -84,44 +63,37 @@ impl Planner<'_> {
     fn advance(&self, current: &Configuration) -> Vec<(usize, NodeCommand)> {
         let stamp = current.stamp();
         let mut steps = self.adopt(current);
-        steps.extend(self.activate(stamp));
+        steps.extend(self.activate(current));
         let has_it = |report: &NodeReport| stamp_of(report) == Some(stamp);
         let is_member = |report: &NodeReport| has_it(report) && current.has(report.id);
-        let with_data = self.seen().map(|(_, report)| report);
-        let with_data: Vec<u64> = with_data
-            .filter(|report| is_member(report) && Planner::has_data(report))
-            .map(|report| report.largest)
-            .collect();
-        let agreed = with_data.len() >= majority(current.slots().len());
+        let seen = || self.seen().map(|(_, report)| report);
+        let with_data = |report: &&NodeReport| is_member(report) && Planner::has_data(report);
+        let agreed = seen().filter(with_data).count() >= majority(current.slots().len());
         // Each slot's own node is seen, and all seen nodes have the configuration.
-        let all =
-            self.every_slot_is_known(current, &[]) && self.seen().all(|(_, report)| has_it(report));
-        let largest = |tokens: &mut dyn Iterator<Item = u64>| tokens.max().unwrap_or(0);
-        let quarantine = self.with_drift(current.max_lease());
+        let all = self.every_slot_is_known(current, &[]) && seen().all(has_it);
+        let floor = if agreed {
+            seen().filter(with_data).map(|report| report.largest).max().unwrap_or(0)
+        } else {
+            seen().map(|report| report.largest).max().unwrap_or(0)
+        };
         for (at, report) in self.seen() {
             if report.state != MemberState::Recovering || !is_member(report) {
                 continue;
             }
             let episode = report.id;
-            let begin =
-                |by_time| NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time };
-            let recover = |floor| NodeCommand::Recover { episode, stamp, floor };
             let step = match report.quarantine {
-                None if agreed => begin(false),
-                None if all => begin(true),
-                Some((_, false)) if !agreed && all => begin(true),
-                Some((left, true)) if self.desired.vouched && !left.is_zero() => {
-                    NodeCommand::Vouch { episode, stamp }
+                None if agreed || all => NodeCommand::BeginQuarantine {
+                    episode,
+                    stamp,
+                    quarantine: current.quarantine(),
+                    by_time: !agreed,
+                    floor,
+                },
+                Some((_, true)) if self.desired.vouched.contains(&episode) => {
+                    NodeCommand::Vouch { episode }
                 }
-                Some((left, by_time)) if is_worth_reporting(left, report.measured) => {
-                    let passed = report.measured;
-                    NodeCommand::ReportWait { episode, stamp, by_time, left, passed }
-                }
-                Some((Duration::ZERO, false)) if agreed => {
-                    recover(largest(&mut with_data.iter().copied()))
-                }
-                Some((Duration::ZERO, true)) => {
-                    recover(largest(&mut self.seen().map(|(_, report)| report.largest)))
+                Some((left, _)) if report.measured >= left.min(MIN_REPORTED_WAIT) => {
+                    NodeCommand::ReportWait { episode, left, passed: report.measured }
                 }
                 _ => continue,
             };
@@ -129,10 +101,4 @@ impl Planner<'_> {
         }
         steps
     }
-}
-
-/// Returns whether a measured time is reported to the node: it is all that is left, or long enough
-/// to be worth a message.
-fn is_worth_reporting(left: Duration, measured: Duration) -> bool {
-    !left.is_zero() && measured >= left.min(MIN_REPORTED_WAIT)
 }

@@ -11,10 +11,12 @@ pub(super) type SlotChange = (NodeId, NodeId, String);
 type SlotMatch<'a> = &'a dyn Fn(&MemberSlot, usize, &NodeReport) -> bool;
 
 impl Planner<'_> {
-    /// Returns whether a node needs a slot in the set.
+    /// Returns whether a node needs a slot in the set. A node that has had a slot under its id gets
+    /// none under that id again (N6 of [`crate::quorum::node`]).
     fn is_new(current: &Configuration, report: &NodeReport) -> bool {
         matches!(report.state, MemberState::Blank | MemberState::Recovering)
             && !current.has(report.id)
+            && !report.is_evicted(current)
     }
 
     /// Returns the slots that go to new nodes, and the indices of the new nodes that get none.
@@ -34,8 +36,8 @@ impl Planner<'_> {
         let matches: [SlotMatch<'_>; 4] = [
             &|slot, _, report| self.desired.replace.contains(&(slot.id, report.id)),
             &|slot, _, report| report.previous_id == Some(slot.id),
-            &|slot, at, _| slot.address == address(at),
             &|slot, _, report| report.last_seen_id == Some(slot.id),
+            &|slot, at, _| self.desired.by_address && slot.address == address(at),
         ];
         let mut changes = Vec::new();
         for is_match in matches {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::set::run;
 use super::{id, token};
 use crate::Moment;
 use crate::quorum::{
@@ -245,7 +246,10 @@ fn a_node_uses_its_floor_beside_a_counter_and_its_largest_token_without_one() {
     node.raise_floor(7);
     assert_eq!((node.floor(0), node.floor(5)), (9, 7));
     node.raise_floor(11);
-    assert!(node.handshake("second", NodeId::from_bytes([2; 16])), "it belongs to no set yet");
+    assert!(
+        node.handshake(&run("second"), NodeId::from_bytes([2; 16])),
+        "it belongs to no set yet"
+    );
     assert_eq!(
         (node.floor(0), node.floor(5)),
         (11, 11),
@@ -262,11 +266,9 @@ fn a_floor_from_a_clock_is_above_tokens_ahead_of_that_clock() {
     let mut node = QuorumNode::blank("first".to_owned(), id);
     let mut apply = |command, now| assert!(node.apply("first", command, now));
     apply(NodeCommand::Propose { from: None, configuration }, INITIALISED);
-    apply(NodeCommand::Activate { stamp, quarantine: Some(LEASE) }, INITIALISED);
-    assert_eq!(node.floor(1), INITIALISED + 1_000_000);
+    apply(NodeCommand::Activate { stamp, quarantine: LEASE }, INITIALISED);
     // An operator ends the quarantine, so no time passes between the old grants and the new.
     let mut apply = |command, now| assert!(node.apply("first", command, now));
-    apply(NodeCommand::Vouch { episode: id, stamp }, INITIALISED + 5);
-    apply(NodeCommand::Recover { episode: id, stamp, floor: 0 }, INITIALISED + 5);
+    apply(NodeCommand::Vouch { episode: id }, INITIALISED + 5);
     assert_eq!(node.floor(1), INITIALISED + 1_000_005);
 }

@@ -12,7 +12,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use super::set::{TestSet, desired, node_id};
 use super::walk::walk;
-use crate::quorum::configuration::DEFAULT_MAX_LEASE;
+use crate::quorum::configuration::{DEFAULT_MAX_LEASE, quarantine_of};
 use crate::quorum::{
     Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
     NodeReport, QuorumNode, SetStatus, Stamp, majority, plan,
@@ -36,16 +36,20 @@ enum Planted {
     RestTakesRest,
     /// One server of another set stops every client.
     OneStopsAll,
-    /// A client does not remember which member it saw at an address.
+    /// A client does not remember which member it saw by a name.
     NoMemory,
+    /// An address is believed to lead to the same server for all clients.
+    AddressBelieved,
 }
 
 /// The settings of a client.
 #[derive(Clone, Copy)]
 struct Client {
-    /// The servers that it lists.
+    /// The servers that its names lead to.
     list: &'static [usize],
-    /// The prefix of their names, before the server's number.
+    /// The numbers in these names, if they are not those of the servers.
+    called: Option<&'static [usize]>,
+    /// The prefix of the names, before the number.
     names: &'static str,
     max_lease: Duration,
     vouched: bool,
@@ -75,6 +79,7 @@ enum Action {
     EndWait { server: usize },
 }
 
+#[derive(Clone, Copy)]
 struct Small {
     servers: usize,
     clients: &'static [Client],
@@ -82,6 +87,8 @@ struct Small {
     initialised: &'static [usize],
     /// A server of another set.
     foreign: Option<usize>,
+    /// A server that keeps its data.
+    keeps: Option<usize>,
     /// How often each client plans and sends.
     acts: &'static [u8],
     data_losses: u8,
@@ -90,14 +97,20 @@ struct Small {
     planted: Option<Planted>,
 }
 
-const PLAIN: Client =
-    Client { list: &[0, 1, 2], names: "10.0.0.", max_lease: DEFAULT_MAX_LEASE, vouched: true };
+const PLAIN: Client = Client {
+    list: &[0, 1, 2],
+    called: None,
+    names: "10.0.0.",
+    max_lease: DEFAULT_MAX_LEASE,
+    vouched: true,
+};
 
 const SMALL: Small = Small {
     servers: 3,
     clients: &[PLAIN, PLAIN],
     initialised: &[],
     foreign: None,
+    keeps: None,
     acts: &[2, 2],
     data_losses: 0,
     silences: 0,
@@ -106,8 +119,8 @@ const SMALL: Small = Small {
 
 impl Client {
     fn desired(&self) -> DesiredConfiguration {
-        let name = |server: &usize| format!("{}{server}:6379", self.names);
-        let addresses = self.list.iter().map(name).collect();
+        let name = |number: &usize| format!("{}{number}:6379", self.names);
+        let addresses = self.called.unwrap_or(self.list).iter().map(name).collect();
         DesiredConfiguration {
             addresses,
             max_lease: self.max_lease,
@@ -175,7 +188,8 @@ impl Small {
 
     /// Returns the steps of a client with these reports.
     fn plan(&self, client: &Client, reports: &[Option<NodeReport>]) -> MembershipPlan {
-        let mut planned = plan(reports, &client.desired());
+        let by_address = self.planted == Some(Planted::AddressBelieved);
+        let mut planned = plan(reports, &DesiredConfiguration { by_address, ..client.desired() });
         let stamps: BTreeSet<Stamp> = reports.iter().flatten().filter_map(stamp_of).collect();
         match self.planted {
             Some(Planted::InitialisedByMajority) => {
@@ -185,7 +199,8 @@ impl Small {
                     alike.count() >= majority(reports.len())
                 };
                 if let Some(stamp) = stamps.iter().find(alike) {
-                    let command = NodeCommand::Activate { stamp: *stamp, quarantine: None };
+                    let quarantine = quarantine_of(DEFAULT_MAX_LEASE);
+                    let command = NodeCommand::Activate { stamp: *stamp, quarantine };
                     planned.steps.extend((0..reports.len()).map(|at| (at, command.clone())));
                 }
             }
@@ -199,7 +214,7 @@ impl Small {
                     planned.steps.clear();
                 }
             }
-            Some(Planted::AnyProposal | Planted::NoMemory) | None => {}
+            Some(Planted::AnyProposal | Planted::NoMemory | Planted::AddressBelieved) | None => {}
         }
         planned
     }
@@ -323,7 +338,8 @@ impl Model for Small {
         }
         actions.extend((0..world.sent.len()).map(|which| Action::Arrive { which }));
         for (server, node) in world.servers.iter().enumerate() {
-            if world.lost_data < self.data_losses && Some(server) != self.foreign {
+            let keeps = [self.foreign, self.keeps].contains(&Some(server));
+            if world.lost_data < self.data_losses && !keeps {
                 actions.push(Action::LoseData { server });
             }
             if node.quarantine.is_some_and(|begun| begun.left > 0) {
@@ -360,7 +376,11 @@ impl Model for Small {
             }
             Action::EndWait { server } => {
                 let node = Arc::make_mut(&mut world.servers[server]);
-                node.quarantine.as_mut()?.left = 0;
+                let (left, _) = node.report().quarantine?;
+                let (marker, episode) = (node.marker.clone(), node.id);
+                let end = NodeCommand::ReportWait { episode, left, passed: left };
+                node.apply(&marker, end, 1_000_000);
+                world.broken = world.broken.or_else(|| broken(&world));
             }
         }
         (world != *last).then_some(world)
@@ -408,12 +428,13 @@ fn explore(world: Small) -> usize {
     checker.unique_state_count()
 }
 
-fn finds(world: Small, what: &str) {
+fn finds(world: Small, what: &[&str]) {
     let planted = world.planted;
     let any = HasDiscoveries::AnyFailures;
     let checker = world.checker().threads(2).finish_when(any).spawn_bfs().join();
     let path = checker.discovery(SOUND).unwrap_or_else(|| panic!("{planted:?} was not found"));
-    assert_eq!(path.last_state().broken, Some(what), "{planted:?}");
+    let broken = path.last_state().broken.expect("a promise is broken");
+    assert!(what.contains(&broken), "{planted:?}: {broken}");
     let states = checker.unique_state_count();
     println!("{planted:?}: {states} states, {} steps", path.into_actions().len());
 }
@@ -439,6 +460,25 @@ const WRONG_LIST: Small = Small {
     ..SMALL
 };
 
+/// Two names of the second client lead to blank servers. (If the third server loses its data, all
+/// its servers are blank: it founds another set. No rule can prevent that.)
+const WRONG_NAMES: Small = Small {
+    servers: 5,
+    clients: &[PLAIN, Client { list: &[3, 4, 2], called: Some(&[0, 1, 2]), ..PLAIN }],
+    ..SMALL
+};
+
+#[test]
+fn a_client_whose_names_lead_elsewhere_neither_takes_a_set_over_nor_shares_its_initialisation() {
+    assert_eq!(explore(Small { acts: &[3, 3], ..WRONG_NAMES }), 36_040);
+    let in_use = Small { initialised: &[0, 1, 2], keeps: Some(2), ..WRONG_NAMES };
+    let in_use = Small { data_losses: 1, silences: 1, acts: &[4, 2], ..in_use };
+    assert_eq!(explore(in_use), 1_484);
+    let planted = Some(Planted::AddressBelieved);
+    finds(Small { planted, acts: &[3, 3], ..WRONG_NAMES }, &[SHARED, EVICTED]);
+    finds(Small { planted, ..in_use }, &[EVICTED]);
+}
+
 /// A set with a server that has the data of another set.
 const FOREIGN: Small = Small {
     servers: 5,
@@ -452,34 +492,34 @@ const FOREIGN: Small = Small {
 
 #[test]
 fn two_clients_that_initialise_with_different_leases_make_one_set() {
-    assert_eq!(explore(LEASES), 12_810);
+    assert_eq!(explore(LEASES), 131_284);
 }
 
 #[test]
 fn two_lists_that_differ_by_one_server_are_never_two_sets() {
-    assert_eq!(explore(Small { acts: &[3, 3], ..DIFFERENT }), 2_416);
+    assert_eq!(explore(Small { acts: &[3, 3], ..DIFFERENT }), 66_288);
 }
 
 #[test]
 fn two_lists_that_share_one_server_are_never_two_sets() {
-    assert_eq!(explore(Small { acts: &[3, 3], ..ONE_SHARED }), 2_260);
+    assert_eq!(explore(Small { acts: &[3, 3], ..ONE_SHARED }), 36_040);
 }
 
 #[test]
 fn a_data_loss_during_initialisation_splits_nothing() {
     let world = Small { data_losses: 1, acts: &[3, 1], ..SMALL };
-    assert_eq!(explore(world), 449_887);
+    assert_eq!(explore(world), 849_138);
 }
 
 #[test]
 fn a_wrong_list_never_evicts_a_server_that_kept_its_data() {
     assert_eq!(explore(WRONG_LIST), 16);
-    assert_eq!(explore(Small { data_losses: 1, acts: &[4, 2], ..WRONG_LIST }), 7_784);
+    assert_eq!(explore(Small { data_losses: 1, acts: &[4, 2], ..WRONG_LIST }), 6_528);
 }
 
 #[test]
 fn a_majority_of_one_set_works_beside_a_server_of_another() {
-    assert_eq!(explore(FOREIGN), 369);
+    assert_eq!(explore(FOREIGN), 357);
 }
 
 /// Larger than can be explored in full.
@@ -516,7 +556,7 @@ const OTHER_NAMES: Small = Small {
 
 #[test]
 fn servers_with_other_names_are_readmitted_by_a_client_that_saw_them() {
-    assert_eq!(explore(OTHER_NAMES), 34_366);
+    assert_eq!(explore(OTHER_NAMES), 27_529);
     let forgetful = Small { planted: Some(Planted::NoMemory), ..OTHER_NAMES };
     let checker = forgetful.checker().threads(2).spawn_dfs().join();
     assert!(checker.discovery(BACK).is_none(), "only an operator could bring them back");
@@ -526,8 +566,8 @@ fn servers_with_other_names_are_readmitted_by_a_client_that_saw_them() {
 #[test]
 fn planted_bugs_in_initialisation_and_lists_are_detected() {
     let with = |planted, world| Small { planted: Some(planted), ..world };
-    finds(with(Planted::InitialisedByMajority, DIFFERENT), SHARED);
-    finds(with(Planted::AnyProposal, DIFFERENT), SHARED);
-    finds(with(Planted::RestTakesRest, WRONG_LIST), EVICTED);
-    finds(with(Planted::OneStopsAll, FOREIGN), STOPPED);
+    finds(with(Planted::InitialisedByMajority, DIFFERENT), &[SHARED]);
+    finds(with(Planted::AnyProposal, DIFFERENT), &[SHARED]);
+    finds(with(Planted::RestTakesRest, WRONG_LIST), &[EVICTED]);
+    finds(with(Planted::OneStopsAll, FOREIGN), &[STOPPED]);
 }

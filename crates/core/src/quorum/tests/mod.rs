@@ -7,6 +7,7 @@ mod membership;
 mod model;
 mod set;
 mod tally;
+mod tenures;
 mod vouching;
 mod waiting;
 mod walk;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP};
+use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, quarantine_of};
+use crate::quorum::node::Run;
 use crate::quorum::{
     Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
     NodeReport, QuorumNode, SetStatus, plan,
@@ -13,16 +14,20 @@ pub(super) struct TestSet {
     pub(super) nodes: Vec<QuorumNode>,
     pub(super) silent: Vec<usize>,
     pub(super) now: u64,
+    /// The member that the client last saw at each index.
+    pub(super) last_seen: Vec<Option<NodeId>>,
     drawn: u8,
 }
 
+/// `vouched`: an operator vouches for every node.
 pub(super) fn desired(nodes: usize, vouched: bool) -> DesiredConfiguration {
     let addresses = (0..nodes).map(address).collect();
+    let vouched = (0..=u8::MAX).filter(|_| vouched).map(node_id).collect();
     DesiredConfiguration {
         addresses,
         max_lease: DEFAULT_MAX_LEASE,
         vouched,
-        drift_ppm: 10_000,
+        by_address: false,
         replace: Vec::new(),
     }
 }
@@ -31,13 +36,24 @@ pub(super) fn address(node: usize) -> String {
     format!("10.0.0.{node}:6379")
 }
 
+/// A run of a store that was never a replica.
+pub(super) fn run(marker: &str) -> Run {
+    Run { marker: marker.to_owned(), replica_until: None }
+}
+
 pub(super) fn node_id(number: u8) -> NodeId {
     NodeId::from_bytes([number; 16])
 }
 
 impl TestSet {
     pub(super) fn blank(nodes: usize) -> TestSet {
-        let mut set = TestSet { nodes: Vec::new(), silent: Vec::new(), now: 1_000_000, drawn: 0 };
+        let mut set = TestSet {
+            nodes: Vec::new(),
+            silent: Vec::new(),
+            now: 1_000_000,
+            last_seen: vec![None; nodes],
+            drawn: 0,
+        };
         for _ in 0..nodes {
             let fresh = set.fresh();
             set.nodes.push(QuorumNode::blank("first".to_owned(), fresh));
@@ -71,13 +87,31 @@ impl TestSet {
     /// The node comes back with its data.
     pub(super) fn restart(&mut self, node: usize, marker: &str) -> bool {
         let fresh = self.fresh();
-        self.nodes[node].handshake(marker, fresh)
+        self.nodes[node].handshake(&run(marker), fresh)
+    }
+
+    /// Another client maintains the set, which has seen no member.
+    pub(super) fn change_client(&mut self) {
+        self.last_seen = vec![None; self.nodes.len()];
     }
 
     pub(super) fn reports(&self) -> Vec<Option<NodeReport>> {
-        let report =
-            |(at, node): (usize, &QuorumNode)| (!self.silent.contains(&at)).then(|| node.report());
+        let report = |(at, node): (usize, &QuorumNode)| {
+            let last_seen_id = self.last_seen[at];
+            let report = NodeReport { last_seen_id, ..node.report() };
+            (!self.silent.contains(&at)).then_some(report)
+        };
         self.nodes.iter().enumerate().map(report).collect()
+    }
+
+    /// The client remembers the members that it sees.
+    pub(super) fn remember(&mut self) {
+        for (at, report) in self.reports().into_iter().enumerate() {
+            let Some(report) = report else { continue };
+            if report.configuration.as_ref().is_some_and(|known| known.has(report.id)) {
+                self.last_seen[at] = Some(report.id);
+            }
+        }
     }
 
     pub(super) fn send(&mut self, node: usize, command: NodeCommand) -> bool {
@@ -87,6 +121,7 @@ impl TestSet {
 
     /// One round of maintenance.
     pub(super) fn step(&mut self, desired: &DesiredConfiguration) -> MembershipPlan {
+        self.remember();
         let plan = plan(&self.reports(), desired);
         for (node, command) in plan.steps.clone() {
             assert!(self.send(node, command.clone()), "node {node} refuses {command:?}");
@@ -110,25 +145,18 @@ impl TestSet {
         self.now += u64::try_from(duration.as_micros()).expect("short");
         for node in 0..self.nodes.len() {
             let report = self.nodes[node].report();
-            let (Some(configuration), Some((left, by_time))) =
-                (report.configuration, report.quarantine)
-            else {
-                continue;
-            };
-            let (episode, stamp) = (report.id, configuration.stamp());
-            self.send(
-                node,
-                NodeCommand::ReportWait { episode, stamp, by_time, left, passed: duration },
-            );
+            let Some((left, _)) = report.quarantine else { continue };
+            let episode = report.id;
+            self.send(node, NodeCommand::ReportWait { episode, left, passed: duration });
         }
     }
 
     pub(super) fn pass_quarantine(&mut self) {
-        self.pass(DEFAULT_MAX_LEASE.mul_f64(1.02));
+        self.pass(quarantine_of(DEFAULT_MAX_LEASE));
     }
 
     pub(super) fn pass_cap(&mut self) {
-        self.pass(MAX_LEASE_CAP.mul_f64(1.02));
+        self.pass(quarantine_of(MAX_LEASE_CAP));
     }
 
     pub(super) fn states(&self) -> Vec<MemberState> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::set::{TestSet, desired};
-use crate::quorum::{MemberState, plan, vouched};
+use crate::quorum::{DesiredConfiguration, MemberState, plan, vouchable};
 
 /// What happened to one node since the set was as in the beginning.
 #[derive(Clone, Copy, Debug)]
@@ -22,18 +22,15 @@ const EVENTS: [Event; 4] = [Event::Nothing, Event::Restart, Event::Wipe, Event::
 enum Beginning {
     Blank,
     Proposed,
-    /// One node was activated: it votes.
-    HalfVouched,
     /// One node was activated: it waits.
     HalfInitialised,
     Waiting,
     Voting,
 }
 
-const BEGINNINGS: [Beginning; 6] = [
+const BEGINNINGS: [Beginning; 5] = [
     Beginning::Blank,
     Beginning::Proposed,
-    Beginning::HalfVouched,
     Beginning::HalfInitialised,
     Beginning::Waiting,
     Beginning::Voting,
@@ -45,10 +42,9 @@ fn set_of(beginning: Beginning) -> TestSet {
     match beginning {
         Beginning::Blank => {}
         Beginning::Proposed => drop(set.step(&waiting)),
-        Beginning::HalfVouched | Beginning::HalfInitialised => {
+        Beginning::HalfInitialised => {
             set.step(&waiting);
-            let half = matches!(beginning, Beginning::HalfVouched);
-            let steps = plan(&set.reports(), &desired(3, half)).steps;
+            let steps = plan(&set.reports(), &waiting).steps;
             let (node, command) = steps.into_iter().next().expect("an activation");
             assert!(set.send(node, command));
         }
@@ -80,16 +76,21 @@ fn copy(set: &TestSet) -> TestSet {
     let mut copy = TestSet::blank(3);
     copy.nodes.clone_from(&set.nodes);
     copy.silent.clone_from(&set.silent);
+    copy.last_seen.clone_from(&set.last_seen);
     copy.now = set.now;
     copy
 }
 
-/// The nodes that a plan names are exactly those that vote after a vouch and not without.
+/// The nodes that an operator is asked about are exactly those that vote when it vouches, and would
+/// not vote without.
 fn check(set: &TestSet, what: &str) -> bool {
-    let named = vouched(&set.reports(), &desired(3, false));
-    let (mut with, mut without) = (copy(set), copy(set));
-    with.settle(&desired(3, true));
-    without.settle(&desired(3, false));
+    let waiting = desired(3, false);
+    let named = vouchable(&set.reports(), &waiting);
+    let confirmed = named.iter().map(|node| set.nodes[*node].id).collect();
+    let mut with = copy(set);
+    with.settle(&DesiredConfiguration { vouched: confirmed, ..waiting.clone() });
+    let mut without = copy(set);
+    without.settle(&waiting);
     let votes = |set: &TestSet, node: usize| set.nodes[node].state == MemberState::Voting;
     let sooner = |node: &usize| votes(&with, *node) && !votes(&without, *node);
     let sooner: Vec<usize> = (0..3).filter(sooner).collect();

@@ -33,12 +33,14 @@ impl Info {
 pub(super) struct Config(BTreeMap<&'static str, String>);
 
 impl Config {
-    const ASKED: [&'static str; 7] = [
+    const ASKED: [&'static str; 9] = [
         "appendfsync",
+        "appendonly",
         "client-output-buffer-limit",
         "maxmemory-clients",
         "min-replicas-max-lag",
         "min-replicas-to-write",
+        "no-appendfsync-on-rewrite",
         "stop-writes-on-bgsave-error",
         "timeout",
     ];

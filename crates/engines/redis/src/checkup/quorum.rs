@@ -23,8 +23,11 @@ const VOTES: &str = "a server that does not vote counts as down";
 const SILENT: &str = "votes";
 const CLOCKS: &str = "leases do not compare clocks; but fencing tokens follow the median, and \
                       depend on it when all servers have lost their data";
-const PERSISTENCE: &str = "a server that has lost its data does not vote for the longest lease; \
-                           if a majority loses it at once, no lock is granted for that long";
+const PERSISTENCE: &str = "a server that has lost its data does not vote for the longest lease and \
+                           a fourth more; if a majority loses it at once, no lock is granted \
+                           for that long";
+const REPLICA: &str = "a server that becomes a replica takes over older data in the same run; \
+                       clients detect it within 5 s, and until then it may vote twice";
 /// How far a server's clock may be from the median, in microseconds. A server follows a
 /// proposed token no further ahead than this.
 const FAR: u64 = 1_000_000;
@@ -43,7 +46,7 @@ pub async fn quorum_checkup(
     let mut each = Vec::new();
     if !options.is_set() {
         for node in options.nodes() {
-            each.push((node.address().to_string(), alone(node, &clock).await?));
+            each.push((node.address().to_string(), alone(node, &clock).await?.findings));
         }
         let is_silent = |findings: &[Finding]| findings.iter().any(|one| one.check() == SILENT);
         let silent = each.iter().filter(|(_, findings)| is_silent(findings)).count();
@@ -56,12 +59,15 @@ pub async fn quorum_checkup(
     for finding in together(&status) {
         checkup.add(finding);
     }
+    let mut durable = Vec::new();
     for (node, one) in options.nodes().iter().zip(&status.nodes) {
         if one.state != NodeState::Down {
-            let address = one.address.clone();
-            each.push((address, alone(node, &clock).await?));
+            let found = alone(node, &clock).await?;
+            durable.extend(found.is_durable.map(|is_durable| (one.address.clone(), is_durable)));
+            each.push((one.address.clone(), found.findings));
         }
     }
+    checkup.add(persistence(&durable));
     for finding in merge(&each) {
         checkup.add(finding);
     }
@@ -73,7 +79,7 @@ fn together(status: &QuorumStatus) -> Vec<Finding> {
     let silent = status.nodes.iter().filter(|node| node.state == NodeState::Down).count();
     let mut findings = vec![servers(status.nodes.len(), silent), set(status), margin(status)];
     findings.extend(status.nodes.iter().filter_map(|node| vote(node, status)));
-    findings.extend([clocks(status), persistence(status)]);
+    findings.push(clocks(status));
     findings
 }
 
@@ -146,12 +152,11 @@ fn clocks(status: &QuorumStatus) -> Finding {
 }
 
 /// Servers without persistence are supported; one among others that have it is an oversight.
-fn persistence(status: &QuorumStatus) -> Finding {
-    let nodes = status.nodes.iter();
-    let known: Vec<_> = nodes.filter_map(|node| Some((&*node.address, node.durable?))).collect();
-    let forget: Vec<&str> =
-        known.iter().filter(|(_, keeps)| !keeps).map(|(address, _)| *address).collect();
-    let (all, keep) = (known.len(), known.len() - forget.len());
+fn persistence(servers: &[(String, bool)]) -> Finding {
+    let forgetful = servers.iter().filter(|(_, is_durable)| !is_durable);
+    let forget: Vec<&str> = forgetful.map(|(address, _)| address.as_str()).collect();
+    let all = servers.len();
+    let keep = all - forget.len();
     let found = format!("{keep} of {all} persist every reply (appendfsync always)");
     let finding = Finding::ok("persistence", PERSISTENCE, found);
     match (keep, forget.as_slice()) {
@@ -163,16 +168,45 @@ fn persistence(status: &QuorumStatus) -> Finding {
     }
 }
 
-/// The findings about one server, whichever set it belongs to.
-async fn alone(options: &RedisOptions, clock: &Arc<dyn Clock>) -> Result<Vec<Finding>, LockError> {
+/// What is found on one server, whichever set it belongs to.
+struct ServerFindings {
+    findings: Vec<Finding>,
+    /// Whether it keeps every acknowledged write across restarts; `None` without the right to ask.
+    is_durable: Option<bool>,
+}
+
+async fn alone(
+    options: &RedisOptions,
+    clock: &Arc<dyn Clock>,
+) -> Result<ServerFindings, LockError> {
     let link = sentinel::link(options, clock.clone())?;
     let probe = Probe { link, limit: options.command_timeout() };
     if let Err(error) = machine::round_trip(&probe, clock.as_ref()).await {
         let finding = Finding::ok(SILENT, VOTES, error.to_string());
-        return Ok(vec![finding.warn("do what the error says")]);
+        let findings = vec![finding.warn("do what the error says")];
+        return Ok(ServerFindings { findings, is_durable: None });
     }
     let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));
-    let mut findings = settings::of_member(&info, &Config::ask(&probe).await);
+    let config = Config::ask(&probe).await;
+    let mut findings = settings::of_member(&info, &config);
     findings.extend(rights::of_member(&probe, options).await);
-    Ok(findings)
+    findings.extend(info.iter().filter_map(former_replica));
+    let is_durable = config.ok().map(|config| {
+        // With the last setting on, `always` does not hold while the file is rewritten.
+        config.text("appendonly") == Some("yes")
+            && config.text("appendfsync") == Some("always")
+            && config.text("no-appendfsync-on-rewrite") != Some("yes")
+    });
+    Ok(ServerFindings { findings, is_durable })
+}
+
+/// Reports a server that was a replica in this run. It has the data of its former master, and gives
+/// no vote before a quarantine.
+fn former_replica(info: &Info) -> Option<Finding> {
+    let was_replica = info.text("master_replid2").contains(|digit| digit != '0');
+    let found = "it was a replica since it started, and may have lost data then";
+    was_replica.then(|| {
+        let finding = Finding::ok("former-replica", REPLICA, found);
+        finding.warn("keep it independent: no `REPLICAOF`, no replicas, no Sentinel")
+    })
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Link`] keeps one TCP or Unix connection to its server and reconnects when that breaks.
 //! Requests leave in the order in which they were made, pipelined, each with a deadline.
-//! A request is sent once, with few exceptions (N1); an error says whether it may have been carried
+//! A request is sent once, with few exceptions (L1); an error says whether it may have been carried
 //! out. Callers may repeat a request ([`RoutingPolicy::Retry`]).
 //! A connection that misses a deadline is suspect. New requests wait for a healthy one, unless
 //! their [`RoutingPolicy`] says otherwise.
@@ -21,14 +21,14 @@
 //! wire             turns requests and replies into bytes
 //! ```
 //!
-//! - Invariant N1: a request is sent once. Exceptions: `EVAL` follows `EVALSHA` after the server
+//! - Invariant L1: a request is sent once. Exceptions: `EVAL` follows `EVALSHA` after the server
 //!   has answered `NOSCRIPT`. An undo is sent on a healthy connection, and a copy follows on each
 //!   other connection where a request that it undoes is unanswered. An undo that finds no healthy
 //!   connection is written to a suspect one ([`Link::leave_behind`]) and sent again later.
-//! - Invariant N2: an error says whether the request may have left. A request that still waited
+//! - Invariant L2: an error says whether the request may have left. A request that still waited
 //!   for a connection was *not applied*; one that was put on a connection is *unknown*.
-//! - Invariant N3: dropping the link ends its tasks and connections.
-//! - Invariant N4: when sentinels name a master and that master does not answer, the error is
+//! - Invariant L3: dropping the link ends its tasks and connections.
+//! - Invariant L4: when sentinels name a master and that master does not answer, the error is
 //!   `NoQuorum` and not `Unavailable`: callers keep waiting (decision 0030).
 //!
 //! Where the tasks run: [`holdline_net`]. Read next: `send` for the life of a request, `router`

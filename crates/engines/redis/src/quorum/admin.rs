@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::quorum::{
-    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeReport,
-    SetStatus, vouched,
+    Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
+    NodeReport, SetStatus, vouchable,
 };
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
@@ -14,12 +14,57 @@ use super::engine::context;
 use super::member::Observed;
 use super::node_status::QuorumStatus;
 use super::options::QuorumOptions;
+use super::replace::Replacement;
 use super::set::NodeSet;
 
 /// The time limit for a change of the set.
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(30);
 /// The pause after steps that every node rejected.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A server whose quarantine an operator ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VouchedServer {
+    /// Its address.
+    pub address: String,
+    /// The id of its node when the operator was asked. It draws another one when it loses its data.
+    id: NodeId,
+}
+
+/// What an operator has asked for.
+#[derive(Default)]
+pub(super) struct Goal<'a> {
+    /// The servers, if they belong to no set, are to be one: the operator confirms their addresses.
+    pub(super) initialise: bool,
+    /// The longest lease of a set that is initialised, if given.
+    pub(super) max_lease: Option<Duration>,
+    /// The nodes whose quarantine ends.
+    pub(super) vouched: Vec<NodeId>,
+    /// The slots that go to other servers.
+    pub(super) replacements: &'a [Replacement],
+}
+
+impl Goal<'_> {
+    /// Returns what the nodes are to agree on, by their last reports.
+    fn desired(
+        &self,
+        common: &DesiredConfiguration,
+        observed: &[Observed],
+    ) -> DesiredConfiguration {
+        let pair = |one: &Replacement| one.ids(observed);
+        let has_no_set = |one: &Observed| {
+            let state = one.current.as_ref().map(|current| current.report.state);
+            matches!(state, None | Some(MemberState::Blank | MemberState::Proposed))
+        };
+        DesiredConfiguration {
+            // A set in use changes by the operator's replacements only.
+            by_address: self.initialise && observed.iter().all(has_no_set),
+            vouched: self.vouched.clone(),
+            replace: self.replacements.iter().filter_map(pair).collect(),
+            ..common.clone()
+        }
+    }
+}
 
 /// Executes an operator's commands on a set. It holds no locks.
 #[derive(Debug)]
@@ -49,7 +94,7 @@ impl QuorumAdmin {
 
     /// Initialises servers that belong to no set as one set. They do not vote at first: a new
     /// server cannot be distinguished from one that lost its data. So they are in quarantine for
-    /// the longest lease that any set may have (10 min), unless an operator
+    /// the longest lease that any set may have (10 min, and a margin), unless an operator
     /// [vouches](QuorumAdmin::vouch). An existing set is left as it is, so this may be called again
     /// at any time.
     ///
@@ -58,120 +103,81 @@ impl QuorumAdmin {
     /// one, with another longest lease than requested; then nothing has changed. `NoQuorum`: not
     /// all nodes answered. The next call continues, or the first client that reaches all nodes.
     pub async fn init(&self) -> Result<QuorumStatus, LockError> {
-        self.converge(self.set.desired(), self.max_lease, None).await
+        self.converge(&Goal { initialise: true, max_lease: self.max_lease, ..Goal::default() })
+            .await
     }
 
-    /// Returns the addresses of the servers that vote sooner by [`QuorumAdmin::vouch`], since it
-    /// ends their quarantine, or they get none. Changes nothing.
-    ///
-    /// # Errors
-    /// `Refused`: these servers cannot be one set. `NoQuorum`: not all nodes answered, and they
-    /// belong to no set.
-    pub async fn plan_vouch(&self) -> Result<Vec<String>, LockError> {
-        self.set.inspect_all().await;
-        let observed = self.set.observed();
-        let (reports, plan) = self.set.assess(&observed, self.set.desired());
-        self.check(&plan, &observed)?;
-        Ok(self.vote_sooner(&reports))
-    }
-
-    /// Ends a quarantine that is there only because no majority has kept its data: the operator
-    /// confirms that no lock is held on the servers with these addresses, as
-    /// [`QuorumAdmin::plan_vouch`] names them. If that is wrong, two clients can hold a lock at
-    /// once. Servers that belong to no set are initialised first, as by [`QuorumAdmin::init`].
-    ///
-    /// # Errors
-    /// As for [`QuorumAdmin::init`]. `Refused` also if a server that is not confirmed would vote
-    /// sooner: it has lost its data or has answered only after the operator was asked. That server
-    /// waits. Whether the confirmed ones vote already is unknown.
-    pub async fn vouch<S: AsRef<str>>(&self, confirmed: &[S]) -> Result<QuorumStatus, LockError> {
-        let desired = DesiredConfiguration { vouched: true, ..self.set.desired().clone() };
-        let confirmed: Vec<&str> = confirmed.iter().map(AsRef::as_ref).collect();
-        self.converge(&desired, None, Some(&confirmed)).await
-    }
-
-    /// Readmits replaced nodes, and advances the recovery of nodes that lost their data; clients do
-    /// the latter by themselves. A replaced node gets its slot back from the server that has it
-    /// now: [`QuorumAdmin::plan_rejoin`] returns that one. Without such a slot, the node stays
-    /// replaced.
+    /// Returns the servers whose quarantine [`QuorumAdmin::vouch`] may end: it is there only
+    /// because no majority has kept its data. First carries out what clients do by themselves, so
+    /// that each quarantine has begun that can begin; servers that belong to no set are
+    /// initialised, as by [`QuorumAdmin::init`].
     ///
     /// # Errors
     /// As for [`QuorumAdmin::init`].
-    pub async fn rejoin(&self) -> Result<QuorumStatus, LockError> {
-        self.set.handshake_all().await;
-        let observed = self.set.observed();
-        let indices: Vec<usize> = self.rejoins(&observed).into_iter().map(|(_, at)| at).collect();
-        self.readmit(&observed, &indices).await?;
-        self.set.handshake_all().await;
-        let end = self.set.clock.now().after(LIMIT);
-        loop {
-            let observed = self.set.observed();
-            let (_, plan) = self.set.assess(&observed, self.set.desired());
-            self.check(&plan, &observed)?;
-            if only_reports_waits(&plan) || self.set.clock.now() >= end {
-                return Ok(self.current_status());
-            }
-            self.carry_out(&plan).await;
-            self.set.handshake_all().await;
-        }
+    pub async fn plan_vouch(&self) -> Result<Vec<VouchedServer>, LockError> {
+        self.converge(&Goal::default()).await?;
+        let (reports, _) = self.set.assess(&self.set.observed(), self.set.desired());
+        let server = |at: usize| {
+            let id = reports[at].as_ref()?.id;
+            Some(VouchedServer { address: self.set.members[at].address().to_owned(), id })
+        };
+        Ok(vouchable(&reports, self.set.desired()).into_iter().filter_map(server).collect())
     }
 
-    /// Sends steps until the servers are a set, with the `requested` longest lease if given. No
-    /// server but those that are `confirmed`, if given, votes sooner by it.
-    async fn converge(
-        &self,
-        desired: &DesiredConfiguration,
-        requested: Option<Duration>,
-        confirmed: Option<&[&str]>,
-    ) -> Result<QuorumStatus, LockError> {
+    /// Ends the quarantine of these servers, as [`QuorumAdmin::plan_vouch`] names them: the
+    /// operator confirms that no lock is held that was granted before the plan. If that is wrong,
+    /// two clients can hold a lock at once. A server that has lost its data since the plan stays in
+    /// quarantine; the status shows it.
+    ///
+    /// # Errors
+    /// As for [`QuorumAdmin::init`].
+    pub async fn vouch(&self, confirmed: &[VouchedServer]) -> Result<QuorumStatus, LockError> {
+        let vouched = confirmed.iter().map(|server| server.id).collect();
+        self.converge(&Goal { vouched, ..Goal::default() }).await
+    }
+
+    /// Gives each slot whose server is not seen to the server at its address, and readmits replaced
+    /// servers: [`QuorumAdmin::replace`] with what [`QuorumAdmin::plan_rejoin`] returns. A replaced
+    /// server without such a slot stays replaced. Clients do the rest of a recovery by themselves;
+    /// this does it at once.
+    ///
+    /// # Errors
+    /// As for [`QuorumAdmin::replace`].
+    pub async fn rejoin(&self) -> Result<QuorumStatus, LockError> {
+        self.replace(&self.plan_rejoin().await?).await
+    }
+
+    /// Sends steps until no step is left that leads to the goal.
+    pub(super) async fn converge(&self, goal: &Goal<'_>) -> Result<QuorumStatus, LockError> {
         self.set.handshake_all().await;
         let end = self.set.clock.now().after(LIMIT);
         loop {
             let observed = self.set.observed();
-            let (reports, plan) = self.set.assess(&observed, desired);
-            self.check(&plan, &observed)?;
-            if let Some(confirmed) = confirmed {
-                self.check_confirmed(&reports, confirmed)?;
-            }
-            self.check_max_lease(&plan, &observed, requested)?;
+            let desired = goal.desired(self.set.desired(), &observed);
+            let (reports, plan) = self.set.assess(&observed, &desired);
+            self.check(&plan, &observed, goal)?;
+            self.check_max_lease(&plan, &observed, goal.max_lease)?;
+            let readmissions = self.check_replacements(&plan, &observed, goal.replacements)?;
             // No command waits for a quarantine to end: nothing else is left to do.
-            let is_agreed = matches!(plan.status, SetStatus::Agreed(_));
-            if only_reports_waits(&plan) && (all_vote(&observed) || is_agreed) {
-                return Ok(self.current_status());
+            let is_agreed = match &plan.status {
+                SetStatus::Agreed(configuration) | SetStatus::Mislisted(configuration) => {
+                    goal.replacements.iter().all(|one| one.is_given(configuration, &observed))
+                }
+                _ => all_vote(&reports),
+            };
+            if only_reports_waits(&plan) && is_agreed {
+                return Ok(self.status().await);
             }
             if self.set.clock.now() >= end {
                 return Err(self.set.no_quorum(&[]));
             }
-            self.carry_out(&plan).await;
+            if readmissions.is_empty() {
+                self.carry_out(&plan).await;
+            } else {
+                self.readmit(&readmissions).await?;
+            }
             self.set.handshake_all().await;
         }
-    }
-
-    /// Returns the addresses of the servers that vote sooner by a vouch.
-    fn vote_sooner(&self, reports: &[Option<NodeReport>]) -> Vec<String> {
-        let address = |at: usize| self.set.members[at].address().to_owned();
-        vouched(reports, self.set.desired()).into_iter().map(address).collect()
-    }
-
-    /// Checks that a vouch makes no server vote sooner that the operator has not confirmed. A
-    /// server that loses its data after its report rejects the next steps: they name its id.
-    fn check_confirmed(
-        &self,
-        reports: &[Option<NodeReport>],
-        confirmed: &[&str],
-    ) -> Result<(), LockError> {
-        let mut others = self.vote_sooner(reports);
-        others.retain(|address| !confirmed.contains(&address.as_str()));
-        if others.is_empty() {
-            return Ok(());
-        }
-        let message = format!(
-            "a vouch would make {} vote sooner too, and nobody has confirmed that no earlier lock \
-             is held there, since the data was lost or the server answered only afterwards: start \
-             again",
-            others.join(", "),
-        );
-        Err(LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::Unknown))
     }
 
     /// Checks the requested longest lease. That of a set never changes, since quarantines rely on
@@ -205,11 +211,17 @@ impl QuorumAdmin {
         Err(refused(message))
     }
 
-    pub(super) fn check(
+    /// Checks that these servers can be one set. Servers without a slot are no obstacle if the
+    /// operator gives them one.
+    fn check(
         &self,
         plan: &MembershipPlan,
         observed: &[Observed],
+        goal: &Goal<'_>,
     ) -> Result<(), LockError> {
+        if matches!(plan.status, SetStatus::Mislisted(_)) && !goal.replacements.is_empty() {
+            return Ok(());
+        }
         match self.set.membership(plan, observed) {
             Err(error) if matches!(error.kind(), ErrorKind::NotInitialised) => Ok(()),
             Err(error) => Err(error),
@@ -217,22 +229,20 @@ impl QuorumAdmin {
         }
     }
 
-    pub(super) async fn carry_out(&self, plan: &MembershipPlan) {
+    async fn carry_out(&self, plan: &MembershipPlan) {
         if !self.set.carry_out(plan).await {
             self.set.clock.sleep_until(self.set.clock.now().after(PAUSE)).await;
         }
     }
 }
 
-fn all_vote(observed: &[Observed]) -> bool {
-    let open = |observed: &Observed| {
-        observed.current.as_ref().is_some_and(|one| one.report.state == MemberState::Voting)
-    };
-    observed.iter().all(open)
+fn all_vote(reports: &[Option<NodeReport>]) -> bool {
+    let votes = |report: &NodeReport| report.state == MemberState::Voting;
+    reports.iter().all(|report| report.as_ref().is_some_and(votes))
 }
 
 /// Returns whether no step is left but the measuring of quarantines, which clients do.
-pub(super) fn only_reports_waits(plan: &MembershipPlan) -> bool {
+fn only_reports_waits(plan: &MembershipPlan) -> bool {
     plan.steps.iter().all(|(_, command)| matches!(command, NodeCommand::ReportWait { .. }))
 }
 

@@ -1,10 +1,10 @@
 //! One attempt at a name: asks all nodes that vote at once, and decides as soon as a majority has
 //! granted or no longer can. The [`Ballot`] decides; this module sends and receives its messages.
 //!
-//! - Invariant T1: a lost attempt is undone on every node that may have granted the name, behind
+//! - Invariant A1: a lost attempt is undone on every node that may have granted the name, behind
 //!   the request. If the node had answered, the attempt ends only after the node has confirmed the
 //!   undo. If not, a tombstone rejects the request when it arrives.
-//! - Invariant T2: the caller undoes the requests of a dropped attempt.
+//! - Invariant A2: the caller undoes the requests of a dropped attempt.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ use holdline_core::{
 use super::ENGINE;
 use super::busy::{BusyNode, busy_reply};
 use super::known::acquire_known;
-use super::membership::{Eligibility, MembershipView, quarantine_text};
+use super::membership::{Eligibility, MembershipView};
+use super::not_voting::NotVoting;
 use super::outcome::NodeOutcome;
 use super::renewal::foreign;
 use super::replies::{self, Admitted, VoteReply};
@@ -170,27 +171,19 @@ impl Attempt<'_> {
     }
 
     /// Returns the proof for a node that is asked; otherwise records why it is not.
-    fn proof_for<'s>(
+    fn proof_for<'v>(
         &mut self,
         node: usize,
-        node_state: &'s Eligibility,
-    ) -> Option<&'s Arc<EpochProof>> {
-        let reason = match node_state {
-            Eligibility::Votes(proof) => {
-                match self.set.members[node].is_connected(proof.marker()) {
-                    Ok(true) => return Some(proof),
-                    Ok(false) => self.set.members[node].failure_text(),
-                    Err(_) => {
-                        self.note_outdated();
-                        "was restarted".to_owned()
-                    }
-                }
+        eligibility: &'v Eligibility,
+    ) -> Option<&'v Arc<EpochProof>> {
+        match self.set.proof_for(node, eligibility) {
+            Ok(proof) => Some(proof),
+            Err(why) => {
+                self.outdated |= matches!(why, NodeOutcome::Refused(_));
+                self.outcomes[node] = why;
+                None
             }
-            Eligibility::Quarantined(until) => quarantine_text(*until, self.began),
-            Eligibility::Excluded(why) => why.to_string(),
-        };
-        self.outcomes[node] = NodeOutcome::NotAsked(reason);
-        None
+        }
     }
 
     fn note(&mut self, node: usize, answer: Answer) {
@@ -267,7 +260,7 @@ impl Attempt<'_> {
             return Err(foreign(&error));
         }
         let quarantined = self.view.nodes.iter().filter_map(|node_state| match node_state {
-            Eligibility::Quarantined(until) => Some(*until),
+            Eligibility::NotVoting(NotVoting::Quarantined { until, .. }) => Some(*until),
             _ => None,
         });
         if let Some(end) = quarantine_end(quarantined, needed, self.busy.len() + granted) {

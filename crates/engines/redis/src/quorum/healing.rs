@@ -181,7 +181,7 @@ impl Healing {
 fn proof_of(view: &MembershipView, node: usize) -> Option<(usize, Arc<EpochProof>)> {
     match &view.nodes[node] {
         Eligibility::Votes(proof) => Some((node, proof.clone())),
-        Eligibility::Quarantined(_) | Eligibility::Excluded(_) => None,
+        Eligibility::NotVoting(_) => None,
     }
 }
 

@@ -101,7 +101,7 @@ impl NameReports {
         views.sort_by_key(|view| view.summary.left.unwrap_or(Duration::MAX));
         let needed = majority(self.outcomes.len());
         let mut view = (*views.get(views.len().saturating_sub(needed))?).clone();
-        view.summary.token = proven(&views, needed);
+        view.summary.token = recorded_token(&views, needed);
         view.summary.held_for = views.iter().filter_map(|view| view.summary.held_for).max();
         if let Some(revoked) = views.iter().find(|view| view.state != GrantState::Held) {
             view.state = revoked.state.clone();
@@ -111,7 +111,7 @@ impl NameReports {
 }
 
 /// Returns the token that a majority has on record; a node that voted late may have another.
-fn proven(views: &[&HolderView], needed: usize) -> Option<FencingToken> {
+fn recorded_token(views: &[&HolderView], needed: usize) -> Option<FencingToken> {
     let tokens = || views.iter().filter_map(|view| view.summary.token);
     let times = |one: FencingToken| tokens().filter(move |token| *token == one).count();
     tokens().find(|token| times(*token) >= needed).or_else(|| tokens().max())

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{NodeCommand, NodeId, NodeReport};
 use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use super::requests;
 use super::undo::UndoQueue;
 use super::{ENGINE, replies};
-use crate::link::{Link, Value};
+use crate::link::Link;
 use crate::native::RequestContext;
 use crate::options::RedisOptions;
 
@@ -32,7 +33,6 @@ const SENTINELS: &str = "__sentinel__:hello";
 pub(super) struct Member {
     address: String,
     link: Link,
-    run_info: Mutex<Option<RunInfo>>,
     observed: Mutex<Observed>,
     /// The id of the member that was last seen here.
     last_member: Mutex<Option<NodeId>>,
@@ -50,14 +50,11 @@ enum Measurer {
     OtherClient,
 }
 
-/// The properties of one run of the server.
-#[derive(Clone, Debug)]
-struct RunInfo {
-    marker: Arc<str>,
-    /// It keeps every acknowledged write across restarts.
-    durable: bool,
-    /// The uptime when it was asked, and when that was.
-    up: Option<(Duration, Moment)>,
+/// What a server says of itself.
+struct ServerState {
+    /// Of which master it was a replica in this run, and until when.
+    replica_until: Option<String>,
+    up: Option<Duration>,
 }
 
 /// What is known of a node.
@@ -87,22 +84,17 @@ pub(super) struct Observation {
     /// The latest end of its quarantine, as this client has measured it.
     pub(super) waits_until: Option<Moment>,
     pub(super) round_trip: Duration,
-    /// Its settings keep every acknowledged write across restarts. For display: the rules do not
-    /// rely on it.
-    pub(super) durable: bool,
-    /// Its uptime.
+    /// Its uptime, where somebody inspects it.
     pub(super) up: Option<Duration>,
 }
 
 impl Observation {
     /// Returns whether both are of the same quarantine.
     fn is_same_quarantine(&self, other: &Observation) -> bool {
-        let identity = |observation: &Observation| {
-            (observation.report.id, observation.report.quarantine.map(|(_, by_time)| by_time))
-        };
+        // An id has one quarantine (N6 of the core's `node`).
         self.report.quarantine.is_some()
-            && self.marker == other.marker
-            && identity(self) == identity(other)
+            && other.report.quarantine.is_some()
+            && self.report.id == other.report.id
     }
 
     /// Returns the report with the time of its quarantine that this client has measured.
@@ -125,7 +117,6 @@ impl Member {
         Ok(Member {
             address: options.address().to_string(),
             link,
-            run_info: Mutex::default(),
             observed: Mutex::default(),
             last_member: Mutex::default(),
             measurer: Mutex::default(),
@@ -223,26 +214,12 @@ impl Member {
                 "the user may not ask which run of the server this is: its ACL lacks +info";
             return Err(refused(message));
         };
-        let before = self.run_info.lock().clone();
-        let run_info = match before.filter(|run_info| run_info.marker == marker) {
-            // A read-only client shows the settings to people, and they may change.
-            Some(run_info) if read_only => {
-                RunInfo { durable: self.is_durable(context).await, ..run_info }
-            }
-            Some(run_info) => run_info,
-            None => {
-                let (durable, up) = self.check_server(context).await?;
-                let up = up.map(|up| (up, clock.now()));
-                let run_info = RunInfo { marker: marker.clone(), durable, up };
-                *self.run_info.lock() = Some(run_info.clone());
-                run_info
-            }
-        };
-        let durable = run_info.durable;
+        let server = self.check_server(context, read_only).await?;
+        let run = Run { marker: marker.to_string(), replica_until: server.replica_until };
         let (sent, fresh) = (clock.now(), self.fresh_id());
         let call = || match read_only {
-            true => requests::inspect_node(context, &marker, fresh),
-            false => requests::handshake(context, &marker, fresh),
+            true => requests::inspect_node(context, &run, fresh),
+            false => requests::handshake(context, &run, fresh),
         };
         let unknown = self.link.unknown_scripts();
         let reply = self.link.call_of(Some(&marker), call).await?;
@@ -257,30 +234,39 @@ impl Member {
             let message = "two servers answer in turn under this address: name each by its own";
             return Err(refused(message));
         }
-        let (report, time_us, at) = (handshake.report, handshake.time_us, clock.now());
-        let (round_trip, up) =
-            (sent.until(at), run_info.up.map(|(up, asked)| up + asked.until(at)));
+        let at = clock.now();
+        let report = handshake.report;
         let waits_until = report.quarantine.map(|(left, _)| at.after(left));
-        Ok(Observation { marker, report, time_us, at, waits_until, round_trip, durable, up })
+        Ok(Observation {
+            marker,
+            report,
+            time_us: handshake.time_us,
+            at,
+            waits_until,
+            round_trip: sent.until(at),
+            up: server.up,
+        })
     }
 
     /// Rejects a server whose data another one could replace, since its votes could then be lost.
-    /// Returns whether it keeps every acknowledged write, and its uptime.
+    /// It may get a replica, or become one, at any time. `inspected`: asks for its uptime, too.
     async fn check_server(
         &self,
         context: &RequestContext,
-    ) -> Result<(bool, Option<Duration>), LockError> {
-        let info = self.link.command(["INFO"], None, context.deadline).await?;
-        let info = info.as_text().unwrap_or_default();
-        let field = |name: &str| {
-            let lines = info.lines();
-            let mut values = lines.filter_map(|line| line.trim_end().strip_prefix(name));
-            values.find_map(|value| value.strip_prefix(':')).unwrap_or_default()
+        inspected: bool,
+    ) -> Result<ServerState, LockError> {
+        let ask = async |section: &str| {
+            let info = self.link.command(["INFO", section], None, context.deadline).await?;
+            Ok::<String, LockError>(info.as_text().unwrap_or_default().to_owned())
         };
+        let listeners = self.link.command(["PUBSUB", "NUMSUB", SENTINELS], None, context.deadline);
+        let (replication, listeners) = tokio::join!(ask("replication"), listeners);
+        let replication = replication?;
+        let field = |name: &str| field(&replication, name);
         if field("role") == "slave" {
             return Err(refused("it is a replica: name independent servers"));
         }
-        if field("cluster_enabled") == "1" || field("redis_mode") == "cluster" {
+        if self.link.last_facts().is_some_and(|facts| facts.in_cluster) {
             return Err(refused("it belongs to a Redis Cluster: name independent servers"));
         }
         if !matches!(field("connected_slaves"), "0" | "") {
@@ -288,32 +274,23 @@ impl Member {
                            name servers without";
             return Err(refused(message));
         }
-        let args = ["PUBSUB", "NUMSUB", SENTINELS];
-        let current = self.link.command(args, None, context.deadline).await;
         // A user without the right to ask is accepted.
-        let listeners = current.ok().and_then(|reply| reply.as_array()?.get(1)?.as_integer());
+        let listeners = listeners.ok().and_then(|reply| reply.as_array()?.get(1)?.as_integer());
         if listeners.is_some_and(|listeners| listeners > 0) {
             let message = "a Sentinel monitors it, and could replace it by a replica with \
                            less data: name servers without";
             return Err(refused(message));
         }
-        let up = field("uptime_in_seconds").parse().ok().map(Duration::from_secs);
-        Ok((self.is_durable(context).await, up))
-    }
-
-    /// Asks whether it keeps every acknowledged write. Without the right to ask, the answer is no.
-    async fn is_durable(&self, context: &RequestContext) -> bool {
-        let args = ["CONFIG", "GET", "*append*"];
-        let settings = self.link.command(args, None, context.deadline).await.ok();
-        let settings = settings.as_ref().and_then(Value::as_array).unwrap_or_default();
-        let is = |name: &str, value: &str| {
-            let mut pairs = settings.chunks(2);
-            pairs.any(|pair| pair.iter().filter_map(Value::as_text).eq([name, value]))
-        };
-        // With the last setting on, `always` does not hold while the file is rewritten.
-        is("appendonly", "yes")
-            && is("appendfsync", "always")
-            && !is("no-appendfsync-on-rewrite", "yes")
+        let former_master = field("master_replid2");
+        let was_replica = former_master.contains(|digit| digit != '0');
+        let replica_until =
+            was_replica.then(|| format!("{former_master}:{}", field("second_repl_offset")));
+        let mut up = None;
+        if inspected {
+            let server = ask("server").await?;
+            up = self::field(&server, "uptime_in_seconds").parse().ok().map(Duration::from_secs);
+        }
+        Ok(ServerState { replica_until, up })
     }
 
     /// Sends the node a command; `false` if it does not match the node's state.
@@ -341,10 +318,10 @@ impl Member {
     /// Returns the time of its quarantine that this client has measured and not reported yet.
     pub(super) fn measured(&self, now: Moment) -> Option<NodeCommand> {
         let report = self.observed().current?.with_measured_time(now);
-        let ((left, by_time), stamp) = (report.quarantine?, report.configuration?.stamp());
-        let (episode, passed) = (report.id, report.measured);
-        let is_some = !left.is_zero() && !passed.is_zero();
-        is_some.then_some(NodeCommand::ReportWait { episode, stamp, by_time, left, passed })
+        let (left, _) = report.quarantine?;
+        let passed = report.measured;
+        let report = NodeCommand::ReportWait { episode: report.id, left, passed };
+        (!passed.is_zero()).then_some(report)
     }
 
     /// Records which client measures: another one, if less is left than this one has reported.
@@ -378,6 +355,12 @@ impl Member {
         }
         NodeId::from_bytes(bytes)
     }
+}
+
+/// Returns a field of the reply to `INFO`; an empty text if it is not there.
+fn field<'i>(info: &'i str, name: &str) -> &'i str {
+    let mut values = info.lines().filter_map(|line| line.trim_end().strip_prefix(name));
+    values.find_map(|value| value.strip_prefix(':')).unwrap_or_default()
 }
 
 /// Finds two addresses that lead to one run of a server.

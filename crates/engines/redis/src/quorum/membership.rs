@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use holdline_core::quorum::{
-    Configuration, MemberState, MembershipPlan, SetStatus, Stamp, VoteRefusal, majority,
+    Configuration, MemberState, MembershipPlan, NodeReport, SetStatus, Stamp, VoteRefusal, majority,
 };
 use holdline_core::{Certainty, ErrorKind, LockError, Moment};
 
 use super::ENGINE;
 use super::member::{Member, Observed, same_run};
+use super::not_voting::{NotVoting, QuarantineReason, RELIST};
+use super::outcome::NodeOutcome;
 use super::requests::EpochProof;
 use super::set::{NodeSet, misconfigured};
 
@@ -26,10 +28,8 @@ pub(super) struct MembershipView {
 pub(super) enum Eligibility {
     /// It votes for a request with this proof.
     Votes(Arc<EpochProof>),
-    /// It is recovering, until then; `None` while the others have not agreed to it.
-    Quarantined(Option<Moment>),
-    /// It does not vote, for this reason.
-    Excluded(Arc<str>),
+    /// It does not.
+    NotVoting(NotVoting),
 }
 
 impl MembershipView {
@@ -49,8 +49,7 @@ impl MembershipView {
     pub(super) fn reasons(&self, now: Moment) -> Vec<Option<String>> {
         let reason = |node: &Eligibility| match node {
             Eligibility::Votes(_) => None,
-            Eligibility::Quarantined(until) => Some(quarantine_text(*until, now)),
-            Eligibility::Excluded(why) => Some(why.to_string()),
+            Eligibility::NotVoting(why) => Some(why.describe(now)),
         };
         self.nodes.iter().map(reason).collect()
     }
@@ -77,7 +76,7 @@ impl NodeSet {
             return Err(self.duplicate(one, other));
         }
         let configuration = self.agreed(plan)?.clone();
-        let node = |(at, observed)| self.eligibility(plan, &configuration, at, observed);
+        let node = |(at, observed)| self.eligibility(plan, Some(&configuration), at, observed);
         let nodes = observed.iter().enumerate().map(node).collect();
         Ok(MembershipView { configuration, nodes, clock: self.median_clock(observed) })
     }
@@ -85,6 +84,12 @@ impl NodeSet {
     fn agreed<'p>(&self, plan: &'p MembershipPlan) -> Result<&'p Configuration, LockError> {
         match &plan.status {
             SetStatus::Agreed(configuration) => Ok(configuration),
+            // The list may be right, and another client or an operator may take them in.
+            SetStatus::Mislisted(configuration)
+                if plan.mislisted.iter().all(|at| self.is_of_a_member(configuration, *at)) =>
+            {
+                Ok(configuration)
+            }
             SetStatus::Uninitialised { silent } if silent.is_empty() => {
                 let kind = ErrorKind::NotInitialised;
                 Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
@@ -96,22 +101,19 @@ impl NodeSet {
                     format!("{} belongs to {set}", self.members[at].address())
                 };
                 let nodes: Vec<String> = sets.iter().enumerate().map(describe).collect();
-                let key = self.context.layout.node();
                 let message = format!(
-                    "these servers are not one set: {}; list the servers of one set, or delete the \
-                     key `{}` on a server that is to leave its set: it can join this one then",
+                    "these servers are not one set: {}; name the servers of one set",
                     nodes.join(", "),
-                    String::from_utf8_lossy(&key),
                 );
                 Err(misconfigured(message))
             }
             SetStatus::Mislisted(configuration) => {
-                let strangers = plan.mislisted.iter().map(|at| self.members[*at].address());
+                let unknown = plan.mislisted.iter().map(|at| self.members[*at].address());
                 let message = format!(
                     "this is not the list of the set: {}; without a slot in it: {}; and no \
                      majority of the set has kept its data. {RELIST}",
                     self.both_lists(configuration),
-                    strangers.collect::<Vec<_>>().join(", "),
+                    unknown.collect::<Vec<_>>().join(", "),
                 );
                 Err(misconfigured(message))
             }
@@ -125,44 +127,100 @@ impl NodeSet {
         }
     }
 
-    fn eligibility(
+    /// Returns whether a node votes, and if not, why. Without a `configuration` none does.
+    pub(super) fn eligibility(
         &self,
         plan: &MembershipPlan,
-        configuration: &Configuration,
+        configuration: Option<&Configuration>,
         at: usize,
         observed: &Observed,
     ) -> Eligibility {
-        let excluded = |why: String| Eligibility::Excluded(why.into());
-        let stamp = configuration.stamp();
         // A request for a vote goes only to the run of the server that reported this, so a node
         // that is merely late need not be left out.
         let Some(current) = observed.current.as_ref().or(observed.last.as_ref()) else {
             let failure = observed.failure.as_ref().map(|failure| failure.kind().to_string());
-            return excluded(failure.unwrap_or_else(|| "was not asked yet".to_owned()));
+            let why = failure.unwrap_or_else(|| "was not asked yet".to_owned());
+            return Eligibility::NotVoting(NotVoting::NoAnswer(why));
         };
         let report = &current.report;
         let belongs = report.configuration.as_ref().map(Configuration::stamp);
-        if let Some(other) = belongs.filter(|other| other.set != stamp.set) {
-            let (own, other) = (stamp.set.short(), other.set.short());
-            return excluded(format!("belongs to the set {other}, not to {own}"));
+        if let (Some(other), Some(own)) = (belongs, configuration.map(Configuration::set))
+            && other.set != own
+        {
+            return Eligibility::NotVoting(NotVoting::OtherSet { own, other: other.set });
         }
-        let mine = belongs == Some(stamp);
-        if plan.mislisted.contains(&at) {
-            let lists = self.both_lists(configuration);
-            return excluded(format!("has no slot in the set: {lists}. {RELIST}"));
+        if let Some(configuration) = configuration.filter(|_| plan.mislisted.contains(&at)) {
+            return Eligibility::NotVoting(self.without_slot(configuration, at, report));
         }
-        match report.state {
-            MemberState::Voting if mine && configuration.has(report.id) => {
-                Eligibility::Votes(Arc::new(EpochProof::new(&current.marker, stamp)))
+        if configuration.is_some_and(|one| report.is_evicted(one)) {
+            return Eligibility::NotVoting(NotVoting::Replaced);
+        }
+        let stamp = configuration.map(Configuration::stamp);
+        let is_member = configuration.is_some_and(|one| one.has(report.id));
+        Eligibility::NotVoting(match (report.state, report.quarantine) {
+            (MemberState::Voting, _) => match stamp.filter(|_| is_member && belongs == stamp) {
+                Some(stamp) => {
+                    return Eligibility::Votes(Arc::new(EpochProof::new(&current.marker, stamp)));
+                }
+                None => NotVoting::OtherConfiguration,
+            },
+            (MemberState::Recovering, Some((_, by_time))) => {
+                let is_new = report.configuration.as_ref().is_some_and(Configuration::is_new);
+                let why = match by_time {
+                    false => QuarantineReason::DataLoss,
+                    true if is_new => QuarantineReason::NewSet,
+                    true => QuarantineReason::MajorityLoss,
+                };
+                NotVoting::Quarantined { until: current.waits_until, why }
             }
-            MemberState::Voting => excluded("has another configuration".to_owned()),
-            MemberState::Recovering | MemberState::Blank | MemberState::Proposed => {
-                Eligibility::Quarantined(current.waits_until)
+            (MemberState::Recovering, None) => NotVoting::NotAgreed,
+            (MemberState::Blank, _) => NotVoting::Blank { is_set: configuration.is_some() },
+            (MemberState::Proposed, _) => NotVoting::Proposed,
+            (MemberState::Replaced, _) => NotVoting::Replaced,
+        })
+    }
+
+    /// Returns the proof for a node that is asked for a vote, or why it is not asked. Wakes the
+    /// maintenance task if the node's server was restarted.
+    pub(super) fn proof_for<'v>(
+        &self,
+        node: usize,
+        eligibility: &'v Eligibility,
+    ) -> Result<&'v Arc<EpochProof>, NodeOutcome> {
+        let proof = match eligibility {
+            Eligibility::Votes(proof) => proof,
+            Eligibility::NotVoting(why) => {
+                return Err(NodeOutcome::NotAsked(why.describe(self.clock.now())));
             }
-            MemberState::Replaced => {
-                excluded("was replaced by another server: `quorum rejoin`".to_owned())
+        };
+        let member = &self.members[node];
+        match member.is_connected(proof.marker()) {
+            Ok(true) => Ok(proof),
+            Ok(false) => Err(NodeOutcome::NotAsked(member.failure_text())),
+            Err(_) => {
+                self.wake_maintenance();
+                Err(NodeOutcome::Refused(VoteRefusal::Marker))
             }
         }
+    }
+
+    /// Returns whether a member had this address when it was given its slot.
+    fn is_of_a_member(&self, configuration: &Configuration, at: usize) -> bool {
+        let address = self.members[at].address();
+        configuration.slots().iter().any(|slot| slot.address == address)
+    }
+
+    /// Describes a node that needs a slot and gets none.
+    fn without_slot(
+        &self,
+        configuration: &Configuration,
+        at: usize,
+        report: &NodeReport,
+    ) -> NotVoting {
+        if self.is_of_a_member(configuration, at) {
+            return NotVoting::Unconfirmed { is_blank: report.state == MemberState::Blank };
+        }
+        NotVoting::NoSlot { lists: self.both_lists(configuration) }
     }
 
     /// Describes the servers of the set, and those of the list.
@@ -175,32 +233,5 @@ impl NodeSet {
     fn duplicate(&self, one: usize, other: usize) -> LockError {
         let [one, other] = [one, other].map(|at| self.members[at].address());
         misconfigured(format!("{one} and {other} are one server: name each once"))
-    }
-}
-
-/// What an operator can do about a server that has no slot in the set.
-pub(super) const RELIST: &str = "Correct the list; or, if a server of the set is gone for good, \
-                                 `holdline quorum replace OLD NEW` gives its slot away";
-
-/// Describes why a node does not vote.
-pub(super) fn refusal_text(why: VoteRefusal) -> String {
-    match why {
-        VoteRefusal::Marker => "was restarted",
-        VoteRefusal::State(MemberState::Recovering) => "has lost its data, and is in quarantine",
-        VoteRefusal::State(MemberState::Replaced) => "was replaced by another server",
-        VoteRefusal::State(_) => "was not initialised",
-        VoteRefusal::Configuration => "has another configuration",
-    }
-    .to_owned()
-}
-
-/// Describes how long a node gives no votes.
-pub(super) fn quarantine_text(until: Option<Moment>, now: Moment) -> String {
-    match until {
-        Some(until) => {
-            let left = holdline_core::snapshot::coarse(now.until(until));
-            format!("has lost its data, and is in quarantine for {left} more")
-        }
-        None => "has lost its data, and the others have not agreed to it yet".to_owned(),
     }
 }

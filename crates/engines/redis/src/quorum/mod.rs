@@ -32,6 +32,7 @@ mod known;
 mod member;
 mod membership;
 mod node_status;
+mod not_voting;
 mod options;
 mod outcome;
 mod release;
@@ -46,7 +47,7 @@ mod tests;
 mod undo;
 mod unfenced;
 
-pub use admin::QuorumAdmin;
+pub use admin::{QuorumAdmin, VouchedServer};
 pub use engine::QuorumEngine;
 pub use node_status::{NodeState, NodeStatus, QuorumStatus};
 pub use options::QuorumOptions;

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::quorum::{Configuration, MemberState, NodeReport, SetId, SetStatus, majority};
+use holdline_core::quorum::{Configuration, NodeReport, SetId, SetStatus, majority};
 use serde::Serialize;
 
 use super::admin::QuorumAdmin;
 use super::member::Observed;
-use super::membership::RELIST;
+use super::membership::Eligibility;
+use super::not_voting::NotVoting;
 
 /// The state of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,9 +49,6 @@ pub struct NodeStatus {
     pub marker: Option<String>,
     /// The uptime of this run, in milliseconds.
     pub up_for_ms: Option<u64>,
-    /// Whether its settings keep every acknowledged write across restarts (`appendfsync always`).
-    /// Its quarantine after a restart does not depend on it.
-    pub durable: Option<bool>,
     /// The epoch of its configuration.
     pub epoch: Option<u64>,
     /// The round trip of its last answer, in microseconds.
@@ -130,47 +128,28 @@ impl QuorumAdmin {
             SetStatus::Agreed(one) | SetStatus::Mislisted(one) => Some(one),
             _ => None,
         };
-        let lists = configuration.map(|one| self.set.both_lists(one)).unwrap_or_default();
-        let problem = match self.set.membership(&plan, &observed) {
-            Ok(_) => None,
-            Err(_) if matches!(plan.status, SetStatus::Mislisted(_)) => {
-                Some(format!("this is not the list of the set: {lists}"))
-            }
-            Err(error) => Some(error.kind().to_string()),
-        };
-        let (now, median) = self.set.median_clock(&observed);
-        let mut nodes: Vec<NodeStatus> = observed
+        let problem = self.set.membership(&plan, &observed).err();
+        let problem = problem.map(|error| error.kind().to_string());
+        let nodes: Vec<NodeStatus> = observed
             .iter()
             .zip(&reports)
             .enumerate()
             .map(|(at, (observed, report))| {
-                let address = self.set.members[at].address().to_owned();
-                let mut node = node_status(address, observed, report.as_ref(), configuration);
-                if let Some(current) = &observed.current {
-                    let theirs = i128::from(current.time_us_at(now)) - i128::from(median);
-                    node.clock_offset_us = i64::try_from(theirs).ok();
-                }
-                if plan.mislisted.contains(&at) {
-                    node.state = NodeState::Mislisted;
-                    node.problem = Some(format!("has no slot in the set: {lists}"));
-                    node.fix = Some(RELIST.to_owned());
-                }
-                node
+                let why = match self.set.eligibility(&plan, configuration, at, observed) {
+                    Eligibility::Votes(_) => None,
+                    Eligibility::NotVoting(why) => Some(why),
+                };
+                let silent = observed.current.is_none().then(|| no_answer(observed));
+                let listed = report.as_ref().and_then(|report| wrong_list(&plan.status, report));
+                let why = silent.or(listed).or(why);
+                self.node_status(at, observed, report.as_ref(), why.as_ref())
             })
             .collect();
         let needed = majority(nodes.len());
         let votes = nodes.iter().filter(|node| node.state == NodeState::Votes).count();
         let votes = if problem.is_some() { 0 } else { votes };
         let silent = nodes.iter().filter(|node| node.state == NodeState::Down).count();
-        let fix = what_to_do(&plan.status, silent, problem.is_some());
-        let status = &plan.status;
-        let each = matches!(status, SetStatus::Uninitialised { .. } | SetStatus::Mislisted(_));
-        if problem.is_some() && !each {
-            nodes
-                .iter_mut()
-                .zip(&reports)
-                .for_each(|(node, report)| mark_mislisted(node, report, &fix));
-        }
+        let fix = problem.as_ref().map(|_| fix_of(&plan.status, silent).to_owned());
         QuorumStatus {
             set: configuration.map(|one| SetId::short(one.set())),
             epoch: configuration.map(Configuration::epoch),
@@ -183,149 +162,86 @@ impl QuorumAdmin {
             nodes,
         }
     }
+
+    fn node_status(
+        &self,
+        at: usize,
+        observed: &Observed,
+        report: Option<&NodeReport>,
+        why: Option<&NotVoting>,
+    ) -> NodeStatus {
+        let (now, median) = self.set.median_clock(&self.set.observed());
+        let current = observed.current.as_ref();
+        let short = |text: String| text.chars().take(8).collect::<String>();
+        let left = |report: &NodeReport| {
+            let (left, _) = report.quarantine?;
+            Some(millis(left.saturating_sub(report.measured)))
+        };
+        NodeStatus {
+            address: self.set.members[at].address().to_owned(),
+            state: why.map_or(NodeState::Votes, NotVoting::state),
+            id: report.map(|report| short(report.id.to_string())),
+            marker: current.map(|current| short(current.marker.to_string())),
+            up_for_ms: current.and_then(|current| current.up).map(millis),
+            epoch: report.and_then(|report| Some(report.configuration.as_ref()?.epoch())),
+            round_trip_us: current
+                .and_then(|current| u64::try_from(current.round_trip.as_micros()).ok()),
+            clock_offset_us: current.and_then(|current| {
+                let ahead = i128::from(current.time_us_at(now)) - i128::from(median);
+                i64::try_from(ahead).ok()
+            }),
+            quarantine_left_ms: report.and_then(left),
+            largest_token: report.map(|report| report.largest).filter(|largest| *largest > 0),
+            problem: why.map(NotVoting::problem),
+            fix: why.and_then(NotVoting::fix).map(str::to_owned),
+        }
+    }
 }
 
-/// Returns how to resolve the problem of a set.
-fn what_to_do(status: &SetStatus, silent: usize, has_problem: bool) -> Option<String> {
-    let fix = match status {
-        _ if !has_problem => return None,
+fn no_answer(observed: &Observed) -> NotVoting {
+    let failure = observed.failure.as_ref().map(|failure| failure.kind().to_string());
+    NotVoting::NoAnswer(failure.unwrap_or_else(|| "no answer".to_owned()))
+}
+
+/// Returns the problem of a server that is listed among those of another set: only a correct list
+/// helps.
+fn wrong_list(status: &SetStatus, report: &NodeReport) -> Option<NotVoting> {
+    let is_wrong = matches!(
+        status,
+        SetStatus::Foreign { .. } | SetStatus::WrongSize { .. } | SetStatus::Duplicate { .. }
+    );
+    if !is_wrong {
+        return None;
+    }
+    let belongs = match &report.configuration {
+        Some(mine) => {
+            let set = SetId::short(mine.set());
+            let servers = mine.slots().len();
+            format!("belongs to the set {set}, epoch {}, of {servers} servers", mine.epoch())
+        }
+        None => "belongs to no set".to_owned(),
+    };
+    Some(NotVoting::WrongList { belongs, fix: fix_of(status, 0) })
+}
+
+/// Returns how to resolve the problem of a set, of which so many servers are silent.
+fn fix_of(status: &SetStatus, silent: usize) -> &'static str {
+    match status {
         SetStatus::Uninitialised { .. } if silent > 0 => {
             "all servers must answer before they can become a set: start those that do not"
         }
         SetStatus::Uninitialised { .. } => "`holdline quorum init` makes them one",
-        SetStatus::Foreign { .. } => {
-            "name the servers of one set; on one that is to leave its set, delete the key \
-             `holdline:node:1` (with `prefix`, if you set one)"
+        SetStatus::Foreign { .. } => "name the servers of one set",
+        SetStatus::Mislisted(_) => {
+            "see each server: `holdline quorum rejoin` takes in those that have lost their data, \
+             and `holdline quorum replace OLD NEW` gives a slot to another server"
         }
-        SetStatus::Mislisted(_) => RELIST,
         SetStatus::WrongSize { .. } => "name every server of the set, and no other",
         SetStatus::Duplicate { .. } | SetStatus::Agreed(_) => {
             "name each server once, by one address"
         }
-    };
-    Some(fix.to_owned())
-}
-
-/// Marks a server that is listed among those of another set: only a correct list helps.
-fn mark_mislisted(node: &mut NodeStatus, report: &Option<NodeReport>, fix: &Option<String>) {
-    let Some(report) = report else { return };
-    let belongs = match &report.configuration {
-        Some(mine) => {
-            let (set, epoch) = (SetId::short(mine.set()), mine.epoch());
-            format!("belongs to the set {set}, epoch {epoch}, of {} servers", mine.slots().len())
-        }
-        None => "belongs to no set".to_owned(),
-    };
-    (node.state, node.problem) = (NodeState::Mislisted, Some(belongs));
-    node.fix.clone_from(fix);
-}
-
-fn node_status(
-    address: String,
-    observed: &Observed,
-    report: Option<&NodeReport>,
-    configuration: Option<&Configuration>,
-) -> NodeStatus {
-    let (Some(current), Some(report)) = (&observed.current, report) else {
-        let why = observed.failure.as_ref().map(|failure| failure.kind().to_string());
-        return NodeStatus {
-            address,
-            state: NodeState::Down,
-            id: None,
-            marker: None,
-            up_for_ms: None,
-            durable: None,
-            epoch: None,
-            round_trip_us: None,
-            clock_offset_us: None,
-            quarantine_left_ms: None,
-            largest_token: None,
-            problem: Some(why.unwrap_or_else(|| "no answer".to_owned())),
-            fix: None,
-        };
-    };
-    let mine = report.configuration.as_ref();
-    let same = mine.map(Configuration::stamp) == configuration.map(Configuration::stamp);
-    let foreign = mine.zip(configuration).is_some_and(|(mine, own)| mine.set() != own.set());
-    let (state, problem, fix) = match foreign {
-        true => (NodeState::Mislisted, Some("belongs to another set than the others"), Some(EMPTY)),
-        false => state_of(report, same, configuration.is_some()),
-    };
-    let short = |text: String| text.chars().take(8).collect::<String>();
-    NodeStatus {
-        address,
-        state,
-        id: Some(short(report.id.to_string())),
-        marker: Some(short(current.marker.to_string())),
-        up_for_ms: current.up.map(millis),
-        durable: Some(current.durable),
-        epoch: mine.map(Configuration::epoch),
-        round_trip_us: u64::try_from(current.round_trip.as_micros()).ok(),
-        clock_offset_us: None,
-        quarantine_left_ms: report
-            .quarantine
-            .map(|(left, _)| millis(left.saturating_sub(report.measured))),
-        largest_token: Some(report.largest).filter(|largest| *largest > 0),
-        problem: problem.map(str::to_owned),
-        fix: fix.map(str::to_owned),
     }
 }
-
-/// Returns the state of a node, why it does not vote, and how to resolve that. `same`: it has the
-/// configuration of the others.
-fn state_of(
-    report: &NodeReport,
-    same: bool,
-    is_initialised: bool,
-) -> (NodeState, Option<&'static str>, Option<&'static str>) {
-    let by_time = report.quarantine.is_some_and(|(_, by_time)| by_time);
-    match report.state {
-        MemberState::Voting if same => (NodeState::Votes, None, None),
-        MemberState::Voting => {
-            let problem = "has another configuration than the others";
-            (NodeState::Behind, Some(problem), Some(BY_ITSELF))
-        }
-        MemberState::Recovering if by_time => {
-            let problem =
-                "gives no vote until its quarantine is over, since no majority has kept its data";
-            (NodeState::Quarantined, Some(problem), Some(VOUCH))
-        }
-        MemberState::Recovering if report.quarantine.is_some() => {
-            let problem = "has lost its data, and gives no vote until its quarantine is over";
-            (NodeState::Quarantined, Some(problem), Some(BY_ITSELF))
-        }
-        MemberState::Recovering => {
-            let problem = "has lost its data; the others have not agreed to it yet";
-            (NodeState::Forgot, Some(problem), Some(BY_ITSELF))
-        }
-        MemberState::Replaced => {
-            let problem = "was replaced by another server";
-            (NodeState::Replaced, Some(problem), Some(REJOIN))
-        }
-        MemberState::Blank if is_initialised => {
-            (NodeState::Blank, Some("knows nothing of the set"), Some(BY_ITSELF))
-        }
-        MemberState::Blank => (NodeState::Blank, Some("was never initialised"), None),
-        MemberState::Proposed => {
-            let fix = "`holdline quorum init` continues the initialisation";
-            (NodeState::Behind, Some("was initialised in part"), Some(fix))
-        }
-    }
-}
-
-/// How to resolve a server of another set.
-const EMPTY: &str = "name the right server; or, to make this one leave its set, delete its key \
-                     `holdline:node:1` (with `prefix`, if you set one): it can join this set then";
-/// A problem that needs no operator.
-const BY_ITSELF: &str = "any client resolves it as soon as enough other servers answer; so does \
-                         `holdline quorum rejoin`";
-/// A quarantine that an operator may end.
-const VOUCH: &str = "wait; or, if you know that no lock is held on these servers, \
-                     `holdline quorum vouch` ends the quarantine";
-/// How to resolve a server that was replaced.
-const REJOIN: &str = "leave it out of the list; or `holdline quorum rejoin` gives it back the slot \
-                      of its address, if the set has one, and `holdline quorum replace OLD NEW` \
-                      another one";
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

@@ -6,7 +6,7 @@
 use holdline_core::quorum::{VoteRefusal, majority};
 use holdline_core::{ErrorKind, HolderSummary, LockError};
 
-use super::membership::refusal_text;
+use super::not_voting::NotVoting;
 
 /// The outcome of a request on one node.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl NodeOutcome {
             NodeOutcome::Granted => "granted".to_owned(),
             NodeOutcome::Busy(Some(holder)) => format!("held by {holder}"),
             NodeOutcome::Busy(None) => "held by another client".to_owned(),
-            NodeOutcome::Refused(why) => refusal_text(*why),
+            NodeOutcome::Refused(why) => NotVoting::from(*why).problem(),
             NodeOutcome::Healed => "the lease was healed there, which proves no token".to_owned(),
             NodeOutcome::Released => "released".to_owned(),
             NodeOutcome::NothingToRelease => "holds nothing of it".to_owned(),

@@ -15,10 +15,10 @@ use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply
 use super::ENGINE;
 use super::attempt::check_lease;
 use super::healing::{self, Healing, RenewalInFlight};
-use super::membership::{Eligibility, MembershipView, quarantine_text};
+use super::membership::MembershipView;
 use super::outcome::NodeOutcome;
 use super::replies::{self, Admitted, NodeRenewal};
-use super::requests::{self, EpochProof};
+use super::requests;
 use super::set::NodeSet;
 use crate::in_flight::InFlight;
 
@@ -69,7 +69,13 @@ pub(super) async fn renew(
         sent.iter().map(|request| RenewalInFlight::of(set, request)).collect();
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, eligibility) in view.nodes.iter().enumerate() {
-        let Some(proof) = proof_for(set, node, eligibility, &mut batch.outcomes) else { continue };
+        let proof = match set.proof_for(node, eligibility) {
+            Ok(proof) => proof,
+            Err(why) => {
+                batch.outcomes[node] = why;
+                continue;
+            }
+        };
         batch.asked(node);
         let (set, proof, sent) = (set.clone(), proof.clone(), sent.clone());
         in_flight.push(node, async move {
@@ -86,28 +92,6 @@ pub(super) async fn renew(
         .collect();
     healing::begin(set, view, in_flight, healings);
     batch.replies()
-}
-
-fn proof_for<'s>(
-    set: &NodeSet,
-    node: usize,
-    eligibility: &'s Eligibility,
-    outcomes: &mut [NodeOutcome],
-) -> Option<&'s Arc<EpochProof>> {
-    let reason = match eligibility {
-        Eligibility::Votes(proof) => match set.members[node].is_connected(proof.marker()) {
-            Ok(true) => return Some(proof),
-            Ok(false) => set.members[node].failure_text(),
-            Err(_) => {
-                set.wake_maintenance();
-                "was restarted".to_owned()
-            }
-        },
-        Eligibility::Quarantined(until) => quarantine_text(*until, set.clock.now()),
-        Eligibility::Excluded(why) => why.to_string(),
-    };
-    outcomes[node] = NodeOutcome::NotAsked(reason);
-    None
 }
 
 impl<'a> RenewalBatch<'a> {

@@ -6,12 +6,12 @@
 
 use holdline_core::LockError;
 use holdline_core::quorum::{
-    Configuration, DesiredConfiguration, MemberSlot, MemberState, NodeCommand, NodeId, NodeReport,
-    SetId, SetStatus, majority, plan, replacements,
+    Configuration, DesiredConfiguration, MemberSlot, MemberState, MembershipPlan, NodeCommand,
+    NodeId, NodeReport, SetId, SetStatus, majority, plan, replacements,
 };
 use serde::Serialize;
 
-use super::admin::{LIMIT, QuorumAdmin, only_reports_waits, refused};
+use super::admin::{Goal, QuorumAdmin, refused};
 use super::member::Observed;
 use super::node_status::{NodeState, QuorumStatus};
 use crate::in_flight::InFlight;
@@ -32,6 +32,37 @@ pub struct Replacement {
     slot: NodeId,
     #[serde(skip)]
     index: usize,
+}
+
+impl Replacement {
+    /// Returns whether the server has a slot.
+    pub(super) fn is_given(&self, configuration: &Configuration, observed: &[Observed]) -> bool {
+        self.ids(observed).is_some_and(|(_, new)| configuration.has(new))
+    }
+
+    /// Returns the id that has the slot, and that of the server that gets it.
+    pub(super) fn ids(&self, observed: &[Observed]) -> Option<(NodeId, NodeId)> {
+        let current = observed.get(self.index)?.current.as_ref()?;
+        Some((self.slot, current.report.id))
+    }
+}
+
+/// Shows nodes that have lost their slots as an operator's readmission leaves them: new, under
+/// other ids.
+fn as_if_readmitted(
+    reports: &[Option<NodeReport>],
+    configuration: &Configuration,
+) -> Vec<Option<NodeReport>> {
+    let readmitted = |(report, number): (&Option<NodeReport>, u8)| {
+        let mut report = report.clone()?;
+        if report.state == MemberState::Replaced || report.is_evicted(configuration) {
+            report.state = MemberState::Recovering;
+            report.id = NodeId::from_bytes([number; 16]);
+            report.last_seen_id = None;
+        }
+        Some(report)
+    };
+    reports.iter().zip(0..).map(readmitted).collect()
 }
 
 impl QuorumAdmin {
@@ -74,91 +105,71 @@ impl QuorumAdmin {
     /// As for [`QuorumAdmin::plan_replace`]. After `NoQuorum` some servers may know of the change:
     /// the next client that reaches enough of them completes it, or it has no effect.
     pub async fn replace(&self, all: &[Replacement]) -> Result<QuorumStatus, LockError> {
-        self.set.handshake_all().await;
-        let end = self.set.clock.now().after(LIMIT);
-        loop {
-            let observed = self.set.observed();
-            let id = |one: &Replacement| Some(observed.get(one.index)?.current.as_ref()?.report.id);
-            let pairs = all.iter().filter_map(|one| Some((one.slot, id(one)?)));
-            let desired =
-                DesiredConfiguration { replace: pairs.collect(), ..self.set.desired().clone() };
-            let (reports, planned) = self.set.assess(&observed, &desired);
-            let (SetStatus::Agreed(configuration) | SetStatus::Mislisted(configuration)) =
-                &planned.status
-            else {
-                return Err(self.set.membership(&planned, &observed).err().unwrap_or_else(no_set));
-            };
-            let has_it = |one: &Replacement| id(one).is_some_and(|id| configuration.has(id));
-            if all.iter().all(has_it) && only_reports_waits(&planned) {
-                return Ok(self.current_status());
-            }
-            let lost = all.iter().find(|one| !configuration.has(one.slot) && !has_it(one));
-            if let Some(one) = lost.filter(|one| id(one).is_some()) {
-                let (address, by) = (&one.address, &one.by);
-                let message = format!("another server than {by} was given the slot of {address}");
-                return Err(refused(message));
-            }
-            if self.set.clock.now() >= end {
-                return Err(self.set.no_quorum(&[]));
-            }
-            let is_out = |at: &usize| {
-                reports[*at].as_ref().is_some_and(|report| report.state == MemberState::Replaced)
-            };
-            let out: Vec<usize> = all.iter().map(|one| one.index).filter(is_out).collect();
-            match out.is_empty() {
-                true => self.carry_out(&planned).await,
-                false => self.readmit(&observed, &out).await?,
-            }
-            self.set.handshake_all().await;
-        }
+        self.converge(&Goal { replacements: all, ..Goal::default() }).await
     }
 
-    /// Returns which servers would lose their slots by [`QuorumAdmin::rejoin`], and changes
-    /// nothing.
-    pub async fn plan_rejoin(&self) -> Vec<Replacement> {
+    /// Returns which servers would get slots by [`QuorumAdmin::rejoin`], and from which. Changes
+    /// nothing. The servers are found by their addresses: whether these lead to the servers of the
+    /// set, only the operator knows.
+    ///
+    /// # Errors
+    /// `Refused`: these servers are not one set. `NoQuorum`: too few nodes answered.
+    pub async fn plan_rejoin(&self) -> Result<Vec<Replacement>, LockError> {
         self.set.inspect_all().await;
         let observed = self.set.observed();
         let (reports, planned) = self.set.assess(&observed, self.set.desired());
         let (SetStatus::Agreed(configuration) | SetStatus::Mislisted(configuration)) =
             &planned.status
         else {
-            return Vec::new();
+            return self.set.membership(&planned, &observed).map(|_| Vec::new());
         };
+        let desired = DesiredConfiguration { by_address: true, ..self.set.desired().clone() };
+        let readmitted = as_if_readmitted(&reports, configuration);
         let slot = |id: NodeId| configuration.slots().iter().find(move |slot| slot.id == id);
-        let rejoins = self.rejoins(&observed).into_iter();
-        rejoins.filter_map(|(old, at)| Some(self.replacement(slot(old)?, &reports, at))).collect()
+        let node = |id: NodeId| {
+            readmitted.iter().position(|report| report.as_ref().is_some_and(|one| one.id == id))
+        };
+        let given = replacements(&readmitted, &desired).into_iter();
+        let given = given.filter_map(|(old, new)| Some((slot(old)?, node(new)?)));
+        Ok(given.map(|(slot, at)| self.replacement(slot, &reports, at)).collect())
     }
 
-    /// Returns the slots that go back to replaced nodes, once those are readmitted.
-    pub(super) fn rejoins(&self, observed: &[Observed]) -> Vec<(NodeId, usize)> {
-        let (mut reports, _) = self.set.assess(observed, self.set.desired());
-        let out = |report: &Option<NodeReport>| {
-            report.as_ref().is_some_and(|report| report.state == MemberState::Replaced)
+    /// Checks that each slot can still go to its server, and returns the indices of those that must
+    /// be readmitted first.
+    pub(super) fn check_replacements(
+        &self,
+        plan: &MembershipPlan,
+        observed: &[Observed],
+        all: &[Replacement],
+    ) -> Result<Vec<usize>, LockError> {
+        let (SetStatus::Agreed(configuration) | SetStatus::Mislisted(configuration)) = &plan.status
+        else {
+            return Ok(Vec::new());
         };
-        let indices: Vec<usize> = (0..reports.len()).filter(|at| out(&reports[*at])).collect();
-        reports.iter_mut().flatten().for_each(|report| {
-            if report.state == MemberState::Replaced {
-                (report.state, report.previous_id) = (MemberState::Recovering, None);
+        let mut readmissions = Vec::new();
+        for one in all {
+            let Some(current) = observed.get(one.index).and_then(|one| one.current.as_ref()) else {
+                continue;
+            };
+            if configuration.has(one.slot) {
+                if current.report.state == MemberState::Replaced {
+                    readmissions.push(one.index);
+                }
+            } else if !configuration.has(current.report.id) {
+                let Replacement { address, by, .. } = one;
+                let message = format!("another server than {by} was given the slot of {address}");
+                return Err(refused(message));
             }
-        });
-        let at = |id: NodeId| {
-            let is = |at: &&usize| reports[**at].as_ref().is_some_and(|report| report.id == id);
-            indices.iter().find(is).copied()
-        };
-        let given = replacements(&reports, self.set.desired()).into_iter();
-        given.filter_map(|(old, new)| Some((old, at(new)?))).collect()
+        }
+        Ok(readmissions)
     }
 
     /// Readmits servers that were replaced.
-    pub(super) async fn readmit(
-        &self,
-        observed: &[Observed],
-        indices: &[usize],
-    ) -> Result<(), LockError> {
+    pub(super) async fn readmit(&self, indices: &[usize]) -> Result<(), LockError> {
         let mut in_flight = InFlight::with_capacity(indices.len());
         for at in indices {
-            let Some(current) = &observed[*at].current else { continue };
             let member = &self.set.members[*at];
+            let Some(current) = member.observed().current else { continue };
             let command = NodeCommand::Readmit { id: current.report.id, fresh: member.fresh_id() };
             in_flight
                 .push(*at, async move { member.send_command(&self.set.context, &command).await });
@@ -236,10 +247,10 @@ impl QuorumAdmin {
         }
         let other = current.report.configuration.as_ref().map(Configuration::set);
         if let Some(other) = other.filter(|other| *other != configuration.set()) {
-            let (key, other) = (self.set.context.layout.node(), SetId::short(other));
+            let other = SetId::short(other);
             let message = format!(
-                "{new} belongs to the set {other}: to make it leave that set, delete its key `{}`",
-                String::from_utf8_lossy(&key),
+                "{new} belongs to the set {other}, which may need it: name a server that belongs \
+                 to no set",
             );
             return Err(refused(message));
         }
@@ -268,10 +279,10 @@ impl QuorumAdmin {
         reports: &[Option<NodeReport>],
         all: &[Replacement],
     ) -> Result<(), LockError> {
-        let (mut reports, mut desired) = (reports.to_vec(), self.set.desired().clone());
+        let reports = as_if_readmitted(reports, configuration);
+        let mut desired = self.set.desired().clone();
         for one in all {
-            let Some(report) = reports[one.index].as_mut() else { continue };
-            (report.state, report.previous_id) = (MemberState::Recovering, None);
+            let Some(report) = &reports[one.index] else { continue };
             desired.replace.push((one.slot, report.id));
         }
         let carries_out_all = |command: &NodeCommand| match command {

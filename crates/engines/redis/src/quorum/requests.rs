@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::quorum::node::Marker;
+use holdline_core::quorum::node::{Marker, Run};
 use holdline_core::quorum::{NodeCommand, NodeId, Stamp};
 use holdline_core::{
     AcquireRequest, FencingToken, LeaseId, LockName, Purpose, RenewRequest, ShortLeaseId,
@@ -34,15 +34,21 @@ impl EpochProof {
     }
 }
 
-/// Sends a node the marker of its run, and asks for its report. A node that has lost its data takes
-/// the id `fresh`.
-pub(crate) fn handshake(context: &RequestContext, marker: &str, fresh: NodeId) -> Call {
-    about_node(context, &HANDSHAKE, Args::from([marker, &fresh.to_string(), "-"]))
+/// Sends a node what its server says of its run, and asks for its report. A node that has lost its
+/// data takes the id `fresh`.
+pub(crate) fn handshake(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
+    node_handshake(context, run, fresh, "-")
 }
 
 /// Asks for the report that a handshake would return, and changes nothing.
-pub(crate) fn inspect_node(context: &RequestContext, marker: &str, fresh: NodeId) -> Call {
-    about_node(context, &HANDSHAKE, Args::from([marker, &fresh.to_string(), "l"]))
+pub(crate) fn inspect_node(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
+    node_handshake(context, run, fresh, "l")
+}
+
+fn node_handshake(context: &RequestContext, run: &Run, fresh: NodeId, mode: &str) -> Call {
+    let replica_until = run.replica_until.as_deref().unwrap_or_default();
+    let arguments = Args::from([run.marker.as_str(), &fresh.to_string(), replica_until, mode]);
+    about_node(context, &HANDSHAKE, arguments)
 }
 
 /// Makes a node load the script of an acquire. Without a proof it does nothing else.
@@ -66,25 +72,23 @@ pub(crate) fn command(context: &RequestContext, marker: &str, command: &NodeComm
             vec![verb.to_owned(), from_text(from), configuration.to_string(), stamp]
         }
         NodeCommand::Activate { stamp, quarantine } => {
-            let micros = quarantine.map(|quarantine| micros(quarantine).to_string());
-            vec!["activate".to_owned(), stamp.to_string(), micros.unwrap_or_default()]
+            vec!["activate".to_owned(), stamp.to_string(), micros(*quarantine).to_string()]
         }
-        NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time } => {
-            let by_time = u8::from(*by_time).to_string();
-            let micros = micros(*quarantine).to_string();
-            vec!["begin".to_owned(), episode.to_string(), stamp.to_string(), micros, by_time]
-        }
-        NodeCommand::ReportWait { episode, stamp, by_time, left, passed } => {
-            let (episode, stamp) = (episode.to_string(), stamp.to_string());
-            let [left, passed] = [left, passed].map(|one| micros(*one).to_string());
-            vec!["waited".to_owned(), episode, stamp, left, passed, u8::from(*by_time).to_string()]
-        }
-        NodeCommand::Recover { episode, stamp, floor } => {
-            vec!["recover".to_owned(), episode.to_string(), stamp.to_string(), padded(*floor)]
-        }
-        NodeCommand::Vouch { episode, stamp } => {
-            vec!["vouch".to_owned(), episode.to_string(), stamp.to_string()]
-        }
+        NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time, floor } => vec![
+            "begin".to_owned(),
+            episode.to_string(),
+            stamp.to_string(),
+            micros(*quarantine).to_string(),
+            u8::from(*by_time).to_string(),
+            padded(*floor),
+        ],
+        NodeCommand::ReportWait { episode, left, passed } => vec![
+            "waited".to_owned(),
+            episode.to_string(),
+            micros(*left).to_string(),
+            micros(*passed).to_string(),
+        ],
+        NodeCommand::Vouch { episode } => vec!["vouch".to_owned(), episode.to_string()],
         NodeCommand::Readmit { id, fresh } => {
             vec!["readmit".to_owned(), id.to_string(), fresh.to_string()]
         }

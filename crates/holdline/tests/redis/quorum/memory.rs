@@ -86,9 +86,10 @@ async fn a_node_that_loses_its_data_costs_no_lock_and_is_repaired() {
 async fn clients_that_end_at_once_measure_a_wait_together() {
     let nodes = Nodes::start(3, MINUTE).await;
     let left = || behind(&nodes.0[2], "HGET holdline:node:1 r").text()?.parse::<u64>().ok();
+    let first = nodes.client().await;
+    let_go(take(&first, "a", &patient()).await).await;
     nodes.0[2].kill();
     nodes.0[2].restart();
-    let first = nodes.client().await;
     let_go(take(&first, "a", &patient()).await).await;
     until("the others have agreed", || left().is_some()).await;
     nodes.clean(&[&first]).await;
@@ -125,7 +126,7 @@ async fn a_node_that_votes_again_is_given_leases_before_their_next_renewal() {
     until("the others have agreed", waits).await;
     assert_eq!(nodes.with(&guard), 2);
     // As if clients had measured all of it.
-    behind(&nodes.0[2], "HSET holdline:node:1 r 0");
+    behind(&nodes.0[2], "HSET holdline:node:1 r 1");
     nodes.held_on(&guard, 3).await;
     let_go(guard).await;
     nodes.clean(&[&client]).await;

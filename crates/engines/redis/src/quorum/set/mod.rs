@@ -31,9 +31,6 @@ use super::undo::BackgroundUndos;
 use super::unfenced::Unfenced;
 use crate::native::RequestContext;
 
-/// How much too fast the clock of a client may run while it measures a quarantine, in parts per
-/// million.
-const DRIFT_PPM: u32 = holdline_core::lease::DEFAULT_DRIFT_PPM;
 /// The smallest round trip that is assumed.
 const MIN_ROUND_TRIP: Duration = Duration::from_micros(100);
 /// The shortest deadline of a request to one node.
@@ -98,8 +95,8 @@ impl NodeSet {
         let desired = DesiredConfiguration {
             addresses: members.iter().map(|member| member.address().to_owned()).collect(),
             max_lease: options.max_lease(),
-            vouched: false,
-            drift_ppm: DRIFT_PPM,
+            vouched: Vec::new(),
+            by_address: false,
             replace: Vec::new(),
         };
         let set = NodeSet {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline_core::quorum::{MemberState, NodeCommand, VoteRefusal, WriteBackReply};
+use holdline_core::quorum::node::Run;
+use holdline_core::quorum::{Configuration, MemberState, NodeCommand, VoteRefusal, WriteBackReply};
 use holdline_core::{GrantState, Hold, OperationReply, ReleaseReply};
 use holdline_services::{Flavour, Reply};
 
@@ -225,44 +226,36 @@ async fn a_node_that_lost_its_data_is_readmitted_above_its_floor() {
     let adopt = NodeCommand::Adopt { from, configuration: next };
     assert!(!node.send_command(MARKER, &adopt).await.expect("a reply"), "under the old marker");
     assert!(node.send_command("run-2", &adopt).await.expect("a reply"));
-    let begin = |quarantine, by_time| NodeCommand::BeginQuarantine {
+    let whole = Duration::from_secs(600);
+    let begin = NodeCommand::BeginQuarantine {
         episode: node_id(4),
         stamp,
-        quarantine,
-        by_time,
+        quarantine: whole,
+        by_time: false,
+        floor: FAR,
     };
-    let recover = NodeCommand::Recover { episode: node_id(4), stamp, floor: FAR };
-    assert!(
-        !node.send_command("run-2", &recover).await.expect("a reply"),
-        "the quarantine has not begun"
-    );
-    assert!(
-        node.send_command("run-2", &begin(Duration::from_secs(600), false)).await.expect("a reply")
-    );
+    // The time that a client measured counts once, and nothing else ends the quarantine.
+    let waited = |seconds| {
+        let passed = Duration::from_secs(seconds);
+        NodeCommand::ReportWait { episode: node_id(4), left: whole, passed }
+    };
+    let vouch = NodeCommand::Vouch { episode: node_id(4) };
+    for (command, fits, what) in [
+        (&waited(600), false, "the quarantine has not begun"),
+        (&begin, true, "it begins"),
+        (&begin, false, "it has begun"),
+        (&vouch, false, "a majority has its data"),
+        (&waited(599), true, "one second is left"),
+        (&waited(599), false, "the same time again"),
+    ] {
+        let accepted = node.send_command("run-2", command).await.expect("a reply");
+        assert_eq!(accepted, fits, "{what}");
+    }
     let reply = node.handshake(MARKER, 5).await.expect("ours");
     assert!(!reply.accepted, "two servers behind one address");
-    let whole = Duration::from_secs(600);
-    assert_eq!(reply.report.quarantine, Some((whole, false)));
-    // The time that a client measured counts once, and nothing else ends the quarantine.
-    let waited = |left, by_time| {
-        let passed = Duration::from_secs(599);
-        NodeCommand::ReportWait { episode: node_id(4), stamp, by_time, left, passed }
-    };
-    assert!(!node.send_command("run-2", &waited(whole, true)).await.expect("a reply"));
-    assert!(node.send_command("run-2", &waited(whole, false)).await.expect("a reply"));
-    assert!(!node.send_command("run-2", &waited(whole, false)).await.expect("a reply"), "again");
     let reply = node.handshake("run-2", 5).await.expect("ours");
     assert_eq!(reply.report.quarantine, Some((Duration::from_secs(1), false)));
-    assert!(
-        !node.send_command("run-2", &recover).await.expect("a reply"),
-        "the quarantine is not over"
-    );
-    assert!(!node.send_command("run-2", &begin(Duration::ZERO, false)).await.expect("a reply"));
-    assert!(
-        node.send_command("run-2", &begin(Duration::ZERO, true)).await.expect("a reply"),
-        "by time"
-    );
-    assert!(node.send_command("run-2", &recover).await.expect("a reply"));
+    assert!(node.send_command("run-2", &waited(601)).await.expect("a reply"));
     let reply = node.handshake("run-2", 6).await.expect("ours");
     assert_eq!(
         (reply.report.state, reply.report.previous_id, reply.report.largest),
@@ -271,4 +264,66 @@ async fn a_node_that_lost_its_data_is_readmitted_above_its_floor() {
     node.release(1, None).await.expect("released");
     // The counter of the name is still there, and old.
     assert_eq!(node.take(&EpochProof::new("run-2", stamp), 7, 1).await, FAR + 1);
+}
+
+/// A server that was a replica for a while has the same run, and the data of its former master.
+#[tokio::test]
+async fn a_node_that_was_a_replica_has_lost_its_data() {
+    let (node, proof) = TestNode::voting(Flavour::Debian).await;
+    let replica_until = Some("0123456789abcdef:15".to_owned());
+    let run = Run { marker: MARKER.to_owned(), replica_until };
+    for fresh in [4, 5] {
+        let reply = node.handshake_of(&run, fresh).await.expect("ours");
+        assert_eq!((reply.accepted, reply.report.id), (true, node_id(4)), "once");
+        assert_eq!(reply.report.state, MemberState::Recovering);
+    }
+    let state = VoteRefusal::State(MemberState::Recovering);
+    assert_eq!(why(node.write_back(&proof, 1, 5).await), state);
+    // The server forgets it in time.
+    let reply = node.handshake(MARKER, 6).await.expect("ours");
+    assert_eq!(reply.report.id, node_id(4));
+}
+
+/// Another node is given the slot of a node in quarantine, and then the first one again: it is out.
+#[tokio::test]
+async fn a_node_whose_tenure_is_over_keeps_nothing_of_it() {
+    for receives_each in [true, false] {
+        let node = TestNode::new(Flavour::Debian);
+        node.initialise().await;
+        node.handshake("run-2", 4).await.expect("ours");
+        let first = configuration().successor(&[(node_id(1), node_id(4), "a:1")]);
+        let between = first.successor(&[(node_id(4), node_id(9), "x:9")]);
+        let again = between.successor(&[(node_id(9), node_id(4), "a:1")]);
+        let begin = NodeCommand::BeginQuarantine {
+            episode: node_id(4),
+            stamp: first.stamp(),
+            quarantine: Duration::from_secs(9),
+            by_time: true,
+            floor: 7,
+        };
+        let adopt = |from: &Configuration, next: &Configuration| NodeCommand::Adopt {
+            from: Some(from.stamp()),
+            configuration: next.clone(),
+        };
+        let mut commands = vec![adopt(&configuration(), &first), begin];
+        if receives_each {
+            commands.extend([adopt(&first, &between), adopt(&between, &again)]);
+        } else {
+            commands.push(adopt(&first, &again));
+        }
+        for command in commands {
+            assert!(node.send_command("run-2", &command).await.expect("a reply"), "{command:?}");
+        }
+        let report = node.handshake("run-2", 5).await.expect("ours").report;
+        assert_eq!(
+            (report.state, report.quarantine),
+            (MemberState::Replaced, None),
+            "{receives_each}"
+        );
+        let vouch = NodeCommand::Vouch { episode: node_id(4) };
+        assert!(!node.send_command("run-2", &vouch).await.expect("a reply"));
+        // Restarted, it stays out.
+        let report = node.handshake("run-3", 6).await.expect("ours").report;
+        assert_eq!((report.state, report.id), (MemberState::Replaced, node_id(6)));
+    }
 }

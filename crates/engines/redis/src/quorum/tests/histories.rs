@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use holdline_core::ReleaseReply;
+use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{
     Configuration, MemberState, NameRegister, NodeCommand, NodeId, NodeReport, QuorumNode, Stamp,
     Vote, VoteRefusal, WriteBackReply,
@@ -28,6 +29,7 @@ const MARKERS: [&str; 4] = ["run-1", "run-2", "run-3", "run-4"];
 const AGES: Duration = Duration::from_secs(86_400);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LONG_WAIT: Duration = Duration::from_millis(606_001);
+const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// Beyond any clock of a history.
 const FAR: u64 = 8_000_000_000_000_000;
 
@@ -77,16 +79,16 @@ impl Oracle {
         self.node.as_ref().map_or(Err(VoteRefusal::Marker), |node| node.admit(marker, stamp))
     }
 
-    fn handshake(&mut self, marker: &str, fresh: NodeId) -> bool {
+    fn handshake(&mut self, run: &Run, fresh: NodeId) -> bool {
         let raised = std::mem::take(&mut self.raised);
         let node = self.node.get_or_insert_with(|| {
-            let mut node = QuorumNode::blank(marker.to_owned(), fresh);
+            let mut node = QuorumNode::blank(run.marker.clone(), fresh);
             node.raise_floor(raised);
             node
         });
-        let accepted = node.handshake(marker, fresh);
+        let accepted = node.handshake(run, fresh);
         if accepted {
-            marker.clone_into(&mut self.marker);
+            self.marker.clone_from(&run.marker);
         }
         accepted
     }
@@ -196,8 +198,14 @@ impl History {
 
     async fn handshake_with(&mut self, marker: &str) {
         let fresh = u8::try_from(10 + self.below(60)).expect("small");
-        let handshake = self.node.handshake(marker, fresh).await.expect("ours");
-        let accepted = self.oracle.handshake(marker, node_id(fresh));
+        let replica_until = match self.below(24) {
+            0 => Some("0123456789abcdef:1".to_owned()),
+            1 => Some("0123456789abcdef:2".to_owned()),
+            _ => None,
+        };
+        let run = Run { marker: marker.to_owned(), replica_until };
+        let handshake = self.node.handshake_of(&run, fresh).await.expect("ours");
+        let accepted = self.oracle.handshake(&run, node_id(fresh));
         assert_eq!(handshake.accepted, accepted);
         assert_eq!(Some(handshake.report), self.oracle.report());
         self.note(if accepted { "handshake" } else { "handshake rejected" });
@@ -211,7 +219,7 @@ impl History {
         let (_, stamp) = self.draw_proof();
         let from =
             if self.mostly() { mine.as_ref().map(Configuration::stamp) } else { Some(stamp) };
-        let quarantine = self.one_of(&[Duration::ZERO, Duration::ZERO, LONG_WAIT]);
+        let quarantine = self.one_of(&[SHORT_WAIT, SHORT_WAIT, LONG_WAIT]);
         let fitting = report.as_ref().map_or(MemberState::Blank, |report| report.state);
         let kinds = [
             MemberState::Blank,
@@ -224,10 +232,7 @@ impl History {
             MemberState::Blank => {
                 NodeCommand::Propose { from, configuration: self.draw_initial(id) }
             }
-            MemberState::Proposed => {
-                let quarantine = (self.below(2) == 0).then_some(quarantine);
-                NodeCommand::Activate { stamp, quarantine }
-            }
+            MemberState::Proposed => NodeCommand::Activate { stamp, quarantine },
             MemberState::Replaced if self.below(2) == 0 => {
                 let fresh = u8::try_from(10 + self.below(60)).expect("small");
                 let id = if self.mostly() { id } else { node_id(9) };
@@ -238,23 +243,18 @@ impl History {
             {
                 let episode = if self.mostly() { id } else { node_id(9) };
                 let begun = report.as_ref().and_then(|report| report.quarantine);
-                match self.below(7) {
-                    5 | 6 if begun.is_some() => {
-                        let (left, by_time) = begun.unwrap_or_default();
+                match (self.below(6), begun) {
+                    (0, _) => NodeCommand::Vouch { episode },
+                    (1..=3, Some((left, _))) => {
                         let left = if self.mostly() { left } else { LONG_WAIT };
-                        let by_time = by_time == self.mostly();
                         let passed = self.one_of(&[Duration::ZERO, left / 2, left, LONG_WAIT]);
-                        NodeCommand::ReportWait { episode, stamp, by_time, left, passed }
-                    }
-                    0 => NodeCommand::Vouch { episode, stamp },
-                    1 | 2 => {
-                        let by_time = self.below(2) == 0;
-                        NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time }
+                        NodeCommand::ReportWait { episode, left, passed }
                     }
                     _ => {
+                        let by_time = self.below(2) == 0;
                         let last = self.oracle.names[0].last();
                         let floor = self.one_of(&[0, 5, last, last + 3, last + 1_000]);
-                        NodeCommand::Recover { episode, stamp, floor }
+                        NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time, floor }
                     }
                 }
             }
@@ -306,7 +306,7 @@ impl History {
         let fitted = self.node.send_command(marker, &command).await.expect("ours");
         let after = self.time().await;
         let now = match (&command, fitted) {
-            (NodeCommand::Activate { .. } | NodeCommand::Recover { .. }, true) => {
+            (NodeCommand::Vouch { .. } | NodeCommand::ReportWait { .. }, true) => {
                 let ahead = u64::try_from(SKEW.as_micros()).expect("short");
                 let floor = self.field("f").await.expect("a floor");
                 let when = floor.saturating_sub(ahead);
@@ -321,7 +321,6 @@ impl History {
             (NodeCommand::Activate { .. }, _) => "activated",
             (NodeCommand::Adopt { .. }, _) => "adopted",
             (NodeCommand::BeginQuarantine { .. }, _) => "began",
-            (NodeCommand::Recover { .. }, _) => "recovered",
             (NodeCommand::ReportWait { .. }, _) => "wait reported",
             (NodeCommand::Vouch { .. }, _) => "vouched for",
             (NodeCommand::Readmit { .. }, _) => "readmitted",
@@ -348,28 +347,20 @@ impl History {
             let command = match (report.state, stamp) {
                 (MemberState::Voting | MemberState::Replaced, _) => return,
                 (MemberState::Proposed, Some(stamp)) => {
-                    NodeCommand::Activate { stamp, quarantine: None }
+                    NodeCommand::Activate { stamp, quarantine: SHORT_WAIT }
                 }
-                (MemberState::Recovering, Some(stamp))
-                    if member && report.quarantine.is_some_and(|(left, _)| !left.is_zero()) =>
-                {
-                    let (left, by_time) = report.quarantine.unwrap_or_default();
-                    NodeCommand::ReportWait {
+                (MemberState::Recovering, Some(stamp)) if member => match report.quarantine {
+                    Some((left, _)) => {
+                        NodeCommand::ReportWait { episode: report.id, left, passed: left }
+                    }
+                    None => NodeCommand::BeginQuarantine {
                         episode: report.id,
                         stamp,
-                        by_time,
-                        left,
-                        passed: left,
-                    }
-                }
-                (MemberState::Recovering, Some(stamp)) if member && report.quarantine.is_some() => {
-                    let floor = self.oracle.names[0].last() + 7;
-                    NodeCommand::Recover { episode: report.id, stamp, floor }
-                }
-                (MemberState::Recovering, Some(stamp)) if member => {
-                    let (episode, quarantine) = (report.id, Duration::ZERO);
-                    NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time: false }
-                }
+                        quarantine: SHORT_WAIT,
+                        by_time: false,
+                        floor: self.oracle.names[0].last() + 7,
+                    },
+                },
                 (MemberState::Recovering, from) => {
                     let configuration = self.draw_next(report.id, report.configuration);
                     NodeCommand::Adopt { from, configuration }
@@ -637,7 +628,6 @@ const COMMON: &[&str] = &[
     "activated",
     "adopted",
     "began",
-    "recovered",
     "vote refused",
     "cancelled",
     "granted",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdline::ManualClock;
 use holdline_conformance::clock::MachineClock;
+use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{Configuration, NodeCommand, NodeId, VoteRefusal, WriteBackReply};
 use holdline_core::{
     AcquireRequest, Certainty, ClientId, ErrorKind, FencingToken, Hold, HolderView, LeaseId,
@@ -170,10 +171,13 @@ impl TestNode {
         self.handshake(MARKER, 1).await.expect("a node of ours");
         let configuration = configuration();
         let stamp = configuration.stamp();
+        let quarantine = configuration.quarantine();
         let propose = NodeCommand::Propose { from: None, configuration };
         assert!(self.send_command(MARKER, &propose).await.expect("a reply"));
-        let activate = NodeCommand::Activate { stamp, quarantine: None };
+        let activate = NodeCommand::Activate { stamp, quarantine };
         assert!(self.send_command(MARKER, &activate).await.expect("a reply"));
+        let vouch = NodeCommand::Vouch { episode: node_id(1) };
+        assert!(self.send_command(MARKER, &vouch).await.expect("a reply"));
         EpochProof::new(MARKER, stamp)
     }
 
@@ -186,13 +190,24 @@ impl TestNode {
         marker: &str,
         fresh: u8,
     ) -> Result<HandshakeReply, Refused> {
-        let call = requests::handshake(&self.context, marker, node_id(fresh));
+        let run = Run { marker: marker.to_owned(), replica_until: None };
+        self.handshake_of(&run, fresh).await
+    }
+
+    /// The same for a server that may have been a replica in this run.
+    pub(super) async fn handshake_of(
+        &self,
+        run: &Run,
+        fresh: u8,
+    ) -> Result<HandshakeReply, Refused> {
+        let call = requests::handshake(&self.context, run, node_id(fresh));
         Ok(replies::handshake(&self.call(call).await?)?)
     }
 
     /// Asks for its report and changes nothing.
     pub(super) async fn look(&self, marker: &str) -> Result<HandshakeReply, Refused> {
-        let call = requests::inspect_node(&self.context, marker, node_id(99));
+        let run = Run { marker: marker.to_owned(), replica_until: None };
+        let call = requests::inspect_node(&self.context, &run, node_id(99));
         Ok(replies::handshake(&self.call(call).await?)?)
     }
 

@@ -5,7 +5,7 @@
 //! The client decides which servers belong to a set (M2 and M5: members of the current
 //! configuration count, each slot is seen or placed, a new server needs a sign) and with which
 //! token a lease is healed (Q6). Those rules are in no script, so bugs in them are planted in the
-//! models of the core instead: `quorum::tests::data_loss` and `quorum::tests::clients`.
+//! models of the core instead: `data_loss`, `clients` and `tenures` of `quorum::tests`.
 
 use super::run::{Scenario, ScenarioKind};
 use super::stress::{self, Stress};
@@ -37,11 +37,14 @@ pub(crate) enum Bug {
     WaitByTheClock,
     DurableExcuse,
     OneStopsAll,
+    TenureKept,
+    RestKept,
+    SurvivorForgotten,
 }
 
 impl Bug {
     /// Each of these is detected.
-    pub(crate) const ALL: [Bug; 21] = [
+    pub(crate) const ALL: [Bug; 24] = [
         Bug::NoWriteBack,
         Bug::WriteBackWithoutCompare,
         Bug::RejoinWithoutWait,
@@ -63,6 +66,9 @@ impl Bug {
         Bug::WaitByTheClock,
         Bug::DurableExcuse,
         Bug::OneStopsAll,
+        Bug::TenureKept,
+        Bug::RestKept,
+        Bug::SurvivorForgotten,
     ];
 
     /// Bugs that no world detects, since another rule prevents their effect.
@@ -84,18 +90,14 @@ impl Bug {
     /// Returns the first seed whose world is known to detect it.
     pub(crate) fn seen_at(self) -> u64 {
         match self {
-            Bug::ValidityFromReply | Bug::DurableExcuse | Bug::HealTakesWhatIsTaken => 2,
-            Bug::Unnoticed => 3,
-            Bug::NoWriteBack => 4,
-            Bug::IdAskedAgainAfterUndo | Bug::AtLeastForExactly => 5,
-            Bug::NoFloor | Bug::FloorOfTheForgetful => 6,
-            Bug::AnyPass => 10,
-            Bug::WaitByTheClock => 13,
-            Bug::UndoOnAnotherConnection => 16,
-            Bug::RejoinWithoutWait => 19,
-            Bug::RecoverAnyEpisode => 22,
-            Bug::FloorOfTheClockAlone => 24,
-            Bug::Stamped => 72,
+            Bug::FloorOfTheClockAlone => 3,
+            Bug::Stamped => 4,
+            Bug::UndoOnAnotherConnection => 5,
+            Bug::RejoinWithoutWait => 9,
+            Bug::NoFloor | Bug::FloorOfTheForgetful => 11,
+            Bug::AnyPass => 19,
+            Bug::RestKept => 39,
+            Bug::RecoverAnyEpisode => 10,
             _ => 1,
         }
     }
@@ -109,6 +111,9 @@ impl Bug {
             Bug::Unnoticed => stress::OLD_COPIES,
             Bug::DurableExcuse => stress::SWITCHED_OFF,
             Bug::OneStopsAll => stress::ODD_SERVER,
+            Bug::TenureKept => stress::DETOUR,
+            Bug::RestKept => stress::SECOND_LOSS,
+            Bug::SurvivorForgotten => stress::SILENT_SURVIVOR,
             Bug::WaitByTheClock => stress::CLOCK_OF_THE_WAIT,
             Bug::AnyPass => stress::REPLACED_MIDDLE,
             Bug::WriteBackWithoutCompare => stress::LEAPING_CLOCKS,
@@ -137,23 +142,6 @@ impl Bug {
             Bug::WriteBackWithoutCompare => &[(
                 "sub(value, 1, ID_END) ~= ARGV[2] or is_healed(value) then return 'nothing' end",
                 "sub(value, 1, ID_END) ~= ARGV[2] then return ARGV[3] end",
-            )],
-            Bug::RejoinWithoutWait => &[(
-                "  wait(quarantine, by_time)\n  return true",
-                "  wait(0, by_time)\n  return true",
-            )],
-            Bug::NoFloor => &[("  raise(node, floor)\n", "")],
-            Bug::RecoverAnyEpisode => &[(
-                "if node.r ~= '0' or not is_episode(episode, set_stamp) then",
-                "if node.g ~= 'forgot' then",
-            )],
-            Bug::Unnoticed => &[(
-                "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
-  accepted = 0
-",
-                "elseif node.m ~= ARGV[1] then
-  node.m = ARGV[1]
-",
             )],
             Bug::HealedCountsAtOnce => &[(
                 "  return { 'gone', value and 0 or 1 }",
@@ -192,12 +180,13 @@ impl Bug {
                     "redis.pcall('GETRANGE', LOCK, '0', AT_WAITS) == ARGV[1]",
                     "sub(ARGV[1], STATE, STATE) == 'g'",
                 ),
+                ("local mine = value and sub(value, 1, 32) == id", "local mine = value"),
             ],
             _ => self.changes_of_sets(),
         }
     }
 
-    /// The replacements that concern proofs, evidence and membership.
+    /// The replacements that concern proofs, evidence and sets.
     fn changes_of_sets(self) -> &'static [(&'static str, &'static str)] {
         match self {
             // It does harm when a healing arrives after its lease was over. It then takes a vote of
@@ -219,11 +208,43 @@ impl Bug {
 local wanted = ARGV[5] and sub(ARGV[5], 1, 16) or ARGV[3]
 return wanted < token and wanted or token",
             )],
-            Bug::FloorOfTheForgetful => &[("  raise(node, floor)\n", "  raise(node, node.l)\n")],
             Bug::Stamped => &[(
                 "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
                 "raise(node, since)\n  node.g, node.c, node.s = 'open', configuration, set_stamp",
             )],
+            Bug::FloorOfTheClockAlone => &[("now + SKEW", "now")],
+            // All sets have one id, so that the configuration of one counts as a change of the
+            // other.
+            Bug::ForeignTakenForNewer => &[(
+                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
+                "node.g = 'proposed'
+  node.c, node.s = '2 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(set_stamp, 33)",
+            )],
+            _ => self.changes_of_quarantines(),
+        }
+    }
+
+    /// The replacements that concern lost data and quarantines.
+    fn changes_of_quarantines(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Bug::RejoinWithoutWait => {
+                &[("  wait(quarantine, by_time)\n  raise(", "  wait(1, by_time)\n  raise(")]
+            }
+            Bug::NoFloor => &[("  raise(node, floor)\n", "")],
+            // A report of a wait is obeyed whatever its episode.
+            Bug::RecoverAnyEpisode => &[(
+                "if not node.r or not is_episode(episode) then return",
+                "if not node.r then return",
+            )],
+            Bug::Unnoticed => &[(
+                "elseif not same_run and node.b == ARGV[1] then
+  accepted = 0
+",
+                "elseif not same_run and node.m then
+  node.m = ARGV[1]
+",
+            )],
+            Bug::FloorOfTheForgetful => &[("  raise(node, floor)\n", "  raise(node, node.l)\n")],
             // The quarantine ends by the node's own clock.
             Bug::WaitByTheClock => &[
                 ("#node.r < 11 and ", ""),
@@ -231,34 +252,53 @@ return wanted < token and wanted or token",
                     "node.r, node.t = format('%.0f', micros)",
                     "node.r, node.t = format('%.0f', now + micros)",
                 ),
-                ("  if node.r ~= '0' or", "  if not node.r or tonumber(node.r) > now or"),
+                (
+                    " or rest >= tonumber(node.r) then return false end
+  if rest > 0 then
+    node.r = format('%.0f', rest)
+    return true
+  end
+",
+                    " or tonumber(node.r) > now then return false end\n",
+                ),
+                (
+                    "  return node.t == '1' and shorten(episode, 0)",
+                    "  if node.r then node.r = '0' end
+  return node.t == '1' and shorten(episode, 0)",
+                ),
                 (
                     "node.s or false, node.r or false,",
                     "node.s or false,
   node.r and format('%.0f', math.max(tonumber(node.r) - now, 0)) or false,",
                 ),
             ],
-            Bug::FloorOfTheClockAlone => &[("now + SKEW", "now")],
             // Its own data says that it loses nothing, and counts as a proof.
             Bug::DurableExcuse => &[
                 ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),
                 (
-                    "elseif node.m ~= ARGV[1] and node.b == ARGV[1] then
+                    "elseif not same_run and node.b == ARGV[1] then
   accepted = 0
 ",
-                    "elseif node.m ~= ARGV[1] and node.d then
+                    "elseif not same_run and node.d then
   node.m = ARGV[1]
 ",
                 ),
-                ("if accepted == 1 and ARGV[3]", "node.d = '1'\nif accepted == 1 and ARGV[3]"),
+                ("if accepted == 1 and ARGV[4]", "node.d = '1'\nif accepted == 1 and ARGV[4]"),
             ],
-            // All sets have one id, so that the configuration of one counts as a change of the
-            // other.
-            Bug::ForeignTakenForNewer => &[(
-                "node.g, node.c, node.s = 'proposed', configuration, set_stamp",
-                "node.g = 'proposed'
-  node.c, node.s = '1 ' .. NOBODY .. sub(configuration, 35), NOBODY .. sub(set_stamp, 33)",
+            // A server whose slot went to another one keeps its id and the rest of its quarantine.
+            // It gets the slot back from a client that saw the other server by the same name.
+            Bug::TenureKept => &[(
+                "elseif before and before ~= member_since(configuration) then",
+                "elseif false then",
             )],
+            // A second loss of data leaves the rest of the first quarantine.
+            Bug::RestKept => {
+                &[("node.g, node.r, node.t = 'forgot', nil, nil", "node.g = 'forgot'")]
+            }
+            // Where no majority has kept its data, the floor is that of the clock alone.
+            Bug::SurvivorForgotten => {
+                &[("  raise(node, floor)\n", "  if by_time ~= '1' then raise(node, floor) end\n")]
+            }
             _ => &[],
         }
     }

@@ -66,7 +66,7 @@ impl World {
                 self.plan(next, Event::Fault);
             }
             Event::Init => self.init(),
-            Event::Raise => self.raise(super::operators::RAISED),
+            Event::Raise => self.raise_above_clocks(),
             Event::Repair => self.repair(),
             Event::Resume(process) => self.resume(process),
             Event::Begin(slot) => self.begin(slot),
@@ -87,7 +87,9 @@ impl World {
             Event::Loud(node) => self.nodes[node].host.server().lose_messages(0),
             Event::Look => {
                 self.check_orphans();
+                self.note_current_servers();
                 self.empty_minority_set();
+                self.help_clients_that_could_not_begin();
                 let next = now.after(LOOKS);
                 self.plan(next, Event::Look);
             }

@@ -10,6 +10,9 @@ use super::nodes::{NODES, SimNode};
 use super::run::{CLIENTS, END, MAX_LEASE, SHARED, ScenarioKind, World, at};
 use crate::world::tasks::Process;
 
+/// The number of faults to draw from; some are there more than once.
+const DRAWN: u64 = 28;
+
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -22,7 +25,15 @@ pub(crate) enum Fault {
     Flush,
     /// All servers at once, and mostly an operator vouches for them.
     FlushAll,
+    /// All servers but one, which then is silent for a while.
+    FlushAllButOne,
+    /// This one is silent while others are in quarantine.
+    SilentSurvivor,
+    /// A server in quarantine loses its data again, or another one does.
+    LoseAgain,
     Replace,
+    /// An address leads to a blank server and back.
+    Detour,
     Slow,
     LoseMessages,
     Snapshot,
@@ -36,10 +47,12 @@ pub(crate) enum Fault {
     LeapInWait,
     Revoke,
     Help,
+    /// An operator readmits servers.
+    Rejoin,
 }
 
 impl Fault {
-    /// Maps a number below 26 to a fault in random worlds.
+    /// Maps a number below [`DRAWN`] to a fault in random worlds.
     fn drawn(number: u64) -> Fault {
         match number {
             0 | 1 => Fault::StandStill,
@@ -55,6 +68,8 @@ impl Fault {
             21 => Fault::Snapshot,
             22 => Fault::SetClock,
             23 | 24 => Fault::Revoke,
+            25 => Fault::Detour,
+            26 => Fault::LoseAgain,
             _ => Fault::Help,
         }
     }
@@ -74,7 +89,7 @@ impl World {
                 node = stress.node.unwrap_or(node);
                 self.rng.one_of(stress.faults)
             }
-            None => Fault::drawn(self.rng.below(26)),
+            None => Fault::drawn(self.rng.below(DRAWN)),
         };
         match fault {
             Fault::StandStill => self.pause(process),
@@ -89,7 +104,11 @@ impl World {
             Fault::Crash => self.crash(node),
             Fault::Flush => self.flush(node, false),
             Fault::FlushAll => self.flush(node, true),
+            Fault::FlushAllButOne => self.flush_all_but(node),
+            Fault::SilentSurvivor => self.silence_survivor(node),
+            Fault::LoseAgain => self.lose_again(),
             Fault::Replace => self.replace(node),
+            Fault::Detour => self.detour(node, process),
             Fault::Slow => {
                 let slowest = self.rng.one_of(&[20, 80, 250]);
                 self.happens("the network is slow", format_args!("{slowest} ms"));
@@ -114,6 +133,7 @@ impl World {
             Fault::LeapInWait => self.leap_in_quarantine(node),
             Fault::Revoke => self.revoke(),
             Fault::Help => self.help(),
+            Fault::Rejoin => self.rejoin(),
             Fault::Kill | Fault::Snapshot => {}
         }
     }
@@ -124,11 +144,20 @@ impl World {
         if self.stress.is_some_and(|stress| stress.node.is_some()) && !self.nodes[node].votes() {
             return false;
         }
+        self.may_lose_votes(node)
+    }
+
+    /// Returns whether the promises allow that a node loses its votes.
+    fn may_lose_votes(&mut self, node: usize) -> bool {
         match self.kind {
-            ScenarioKind::Wild => return true,
-            ScenarioKind::Rivals => return false,
-            ScenarioKind::Tame | ScenarioKind::Clocks => {}
+            ScenarioKind::Wild => true,
+            ScenarioKind::Rivals => false,
+            ScenarioKind::Tame | ScenarioKind::Clocks => self.others_decide(node),
         }
+    }
+
+    /// Returns whether a majority votes without a node.
+    fn others_decide(&mut self, node: usize) -> bool {
         let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
         let voting = others.map(|(_, other)| other.votes()).filter(|votes| *votes).count();
         voting >= majority(NODES)
@@ -137,12 +166,21 @@ impl World {
     /// Records a loss of data: if too few nodes keep what is held, exclusion is not promised.
     pub(crate) fn lose_data(&mut self, node: usize) {
         let now = self.now();
-        let others = self.nodes.iter_mut().enumerate().filter(|(other, _)| *other != node);
-        let voting = others.map(|(_, other)| other.votes()).filter(|votes| *votes).count();
-        if voting < majority(NODES) {
+        if !self.others_decide(node) {
             let mut recorder = self.recorder.lock();
             recorder.count("more lost their data than allowed");
             recorder.excused = Some(now);
+        }
+    }
+
+    /// A server that came back has a current state if most have its configuration.
+    pub(crate) fn note_current_servers(&mut self) {
+        let stamps: Vec<Option<String>> = self.nodes.iter_mut().map(SimNode::stamp).collect();
+        for (node, stamp) in self.nodes.iter_mut().zip(&stamps) {
+            let alike = stamps.iter().filter(|other| *other == stamp).count();
+            if stamp.is_some() && alike >= majority(NODES) {
+                node.stale = false;
+            }
         }
     }
 
@@ -230,6 +268,10 @@ impl World {
         if self.nodes[node].frozen || !self.may_lose_data(node) {
             return;
         }
+        self.crash_now(node, restored);
+    }
+
+    fn crash_now(&mut self, node: usize, restored: RestoredData) {
         self.lose_data(node);
         self.happens("a server crashes", format_args!("n{node}, recalls {restored:?}"));
         self.nodes[node].frozen = true;
@@ -270,17 +312,21 @@ impl World {
             if self.nodes[node].frozen || !self.may_lose_data(node) {
                 continue;
             }
-            self.lose_data(node);
-            self.happens("FLUSHALL", format_args!("n{node}"));
-            self.nodes[node].host.server().flush();
+            self.flush_now(node);
         }
-        self.net.lock().collect();
         if all {
             self.drop_snapshots();
         }
         if all && self.rng.percent(70) {
             self.vouch();
         }
+    }
+
+    fn flush_now(&mut self, node: usize) {
+        self.lose_data(node);
+        self.happens("FLUSHALL", format_args!("n{node}"));
+        self.nodes[node].host.server().flush();
+        self.net.lock().collect();
     }
 
     /// After a new initialisation it is another set. A copy of the former one would make every
@@ -330,7 +376,7 @@ impl World {
     pub(crate) fn bring_back(&mut self, node: usize) {
         let Some(old) = self.nodes[node].old.take() else { return };
         let late = self.is_of_another_set(node, &old);
-        if late || self.nodes[node].frozen || !self.may_lose_data(node) {
+        if late || self.nodes[node].frozen || !self.may_lose_votes(node) {
             old.server().crash();
             return self.net.lock().collect();
         }
@@ -341,6 +387,100 @@ impl World {
         self.net.lock().replace(node, old);
         self.net.lock().collect();
         self.happens("a replaced server comes back", format_args!("n{node}"));
+    }
+
+    /// An address leads to a blank server, for all clients or for one, and later to the first
+    /// server again. That one ran all the time, and has kept what it had, such as the rest of its
+    /// quarantine.
+    fn detour(&mut self, node: usize, process: Process) {
+        let is_quarantined = self.nodes[node].is_quarantined();
+        let votes = self.nodes[node].votes() && self.rng.percent(20);
+        let leads_elsewhere = self.nodes[node].old.is_some();
+        if !(is_quarantined || votes) || leads_elsewhere || !self.may_lose_votes(node) {
+            return;
+        }
+        self.lose_data(node);
+        let new = SimNode::new(&self.clock, &mut self.rng, 1);
+        let old = self.nodes[node].put(new.host.clone());
+        self.nodes[node].old = Some(old);
+        self.net.lock().replace(node, new.host);
+        let of = self.rng.percent(30).then_some(process);
+        self.happens("an address leads elsewhere", format_args!("n{node}, only for {of:?}"));
+        self.recorder.lock().count(match is_quarantined {
+            true => "an address of a server in quarantine leads elsewhere",
+            false => "an address of a server that votes leads elsewhere",
+        });
+        // The connections of the others still reach the first server.
+        for slot in 0..CLIENTS {
+            let process = self.slots[slot].process;
+            if of.is_none_or(|of| of == process) {
+                self.net.lock().reset(process, Some(node));
+            }
+        }
+        let until = self.after(500, 14_000);
+        self.plan(until, Event::Back(node));
+    }
+
+    /// A server in quarantine loses its data once more, or another server does.
+    fn lose_again(&mut self) {
+        let first = (0..NODES).find(|node| self.nodes[*node].is_quarantined());
+        let Some(first) = first else { return };
+        let other = (first + 1 + self.rng.below(NODES as u64 - 1) as usize) % NODES;
+        let node = if self.rng.percent(60) { first } else { other };
+        if self.nodes[node].frozen || !self.may_lose_votes(node) {
+            return;
+        }
+        self.recorder.lock().count(match node == first {
+            true => "a server in quarantine loses its data again",
+            false => "another server loses its data in a quarantine",
+        });
+        if self.rng.percent(50) {
+            return self.flush_now(node);
+        }
+        let all = [RestoredData::All, RestoredData::Nothing, RestoredData::Old];
+        let known = if self.nodes[node].snapshot.is_some() { 3 } else { 2 };
+        let restored = self.rng.one_of(&all[..known]);
+        self.crash_now(node, restored);
+    }
+
+    /// All servers but one lose their data at once. Until then every majority had that one, so it
+    /// knows all tokens. From then on clients reach all servers, so they can do without it. Before
+    /// the next time an operator raises the fence above all tokens.
+    fn flush_all_but(&mut self, survivor: usize) {
+        if !(0..NODES).all(|node| self.nodes[node].votes()) {
+            return;
+        }
+        let Some(stress) = self.stress else { return };
+        if self.net.lock().reach.is_none() {
+            let clients = CLIENTS as u64;
+            self.net.lock().reach = Some((stress.reach, clients));
+            for slot in 0..CLIENTS {
+                let process = self.slots[slot].process;
+                let far = |node: &usize| !stress.reach.leads(process, clients, *node);
+                (0..NODES).filter(far).for_each(|node| self.net.lock().reset(process, Some(node)));
+            }
+            return self.raise_above_clocks();
+        }
+        if !self.all_know_the_raise() {
+            return;
+        }
+        self.net.lock().reach = None;
+        self.happens(
+            "all servers but one lose their data",
+            format_args!("n{survivor} has its own"),
+        );
+        (0..NODES).filter(|node| *node != survivor).for_each(|node| self.flush_now(node));
+    }
+
+    /// The server that has kept its data is silent while the others are in quarantine, or wait for
+    /// it.
+    fn silence_survivor(&mut self, survivor: usize) {
+        let others = (0..NODES).filter(|node| *node != survivor);
+        let waiting = others.filter(|node| self.nodes[*node].waits()).count();
+        if waiting > 0 && !self.nodes[survivor].frozen {
+            self.recorder.lock().count("a survivor is silent in a quarantine");
+            self.freeze(survivor);
+        }
     }
 
     /// Messages between a process and servers are late, or lost with the connection.

@@ -61,30 +61,58 @@ impl SimNode {
         server.execute(id, words).into_iter().next()
     }
 
-    /// Returns whether it votes, by its own keys.
-    pub(crate) fn votes(&mut self) -> bool {
-        if self.frozen || self.stale {
-            // It cannot be observed, and may still lose its data.
-            return false;
+    /// Returns a field of its state.
+    fn field(&mut self, name: &[u8]) -> Option<Vec<u8>> {
+        match self.ask(&[b"HGET", b"holdline:node:1", name]) {
+            Some(Reply::Bulk(value)) => Some(value.to_vec()),
+            _ => None,
         }
-        let state = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
-        matches!(state, Some(Reply::Bulk(state)) if state == b"open")
     }
 
-    /// Returns whether it has lost its data and is in quarantine.
-    pub(crate) fn waits(&mut self) -> bool {
-        if self.frozen || self.stale {
-            return false;
+    /// Returns its state, by its own keys.
+    fn state(&mut self) -> Option<Vec<u8>> {
+        if self.frozen {
+            // It cannot be observed, and may still lose its data.
+            return None;
         }
-        let state = self.ask(&[b"HGET", b"holdline:node:1", b"g"]);
-        matches!(state, Some(Reply::Bulk(state)) if state == b"forgot")
+        let state = self.field(b"g");
+        // A server that has come back and does not vote votes again only by the rules.
+        if matches!(state.as_deref(), Some(b"forgot" | b"out")) {
+            self.stale = false;
+        }
+        state.filter(|_| !self.stale)
+    }
+
+    /// Returns whether it votes.
+    pub(crate) fn votes(&mut self) -> bool {
+        self.state().is_some_and(|state| state == b"open")
+    }
+
+    /// Returns whether it has lost its data and does not vote again yet.
+    pub(crate) fn waits(&mut self) -> bool {
+        self.state().is_some_and(|state| state == b"forgot")
+    }
+
+    /// Returns whether its quarantine has begun and is not over.
+    pub(crate) fn is_quarantined(&mut self) -> bool {
+        self.waits() && self.field(b"r").is_some()
+    }
+
+    /// Returns its floor.
+    pub(crate) fn floor(&mut self) -> Option<u64> {
+        let floor = self.field(b"f").filter(|_| !self.frozen)?;
+        String::from_utf8(floor).ok()?.parse().ok()
+    }
+
+    /// Returns the stamp of its configuration.
+    pub(crate) fn stamp(&mut self) -> Option<String> {
+        let stamp = self.field(b"s")?;
+        Some(String::from_utf8_lossy(&stamp).into_owned())
     }
 
     /// Returns the set of its configuration.
     pub(crate) fn set(&mut self) -> Option<String> {
-        let reply = self.ask(&[b"HGET", b"holdline:node:1", b"s"])?;
-        let Reply::Bulk(stamp) = reply else { return None };
-        String::from_utf8_lossy(&stamp).split('.').next().map(str::to_owned)
+        self.stamp()?.split('.').next().map(str::to_owned)
     }
 
     /// Returns the lease id and the client that hold a name here.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Engine, FencingToken, LockError, LockName, Operation};
+use holdline_core::{Engine, ErrorKind, FencingToken, LockError, LockName, Operation};
 use holdline_redis::{QuorumAdmin, QuorumEngine};
 
-use super::nodes::{NODES, SimNode};
-use super::run::{ScenarioKind, World};
+use super::events::Event;
+use super::nodes::SimNode;
+use super::run::{ProcessSlot, ScenarioKind, World};
 use crate::world::tasks::Process;
 
 /// The largest raise of the fence above the clock: tokens then no longer follow a clock.
@@ -35,10 +36,21 @@ pub(crate) fn is_several_sets(kind: ScenarioKind, error: &LockError) -> bool {
     kind == ScenarioKind::Wild && error.to_string().contains("these servers are not one set")
 }
 
-/// Confirms that no lock is held on any of the servers. It asks none of them first: some faults
-/// need servers that vote soon after they have lost their data.
+/// Returns whether the error says that most servers have lost their data and some have no slot. A
+/// client that never saw these servers cannot begin then.
+pub(crate) fn is_mislisted(kind: ScenarioKind, error: &LockError) -> bool {
+    kind == ScenarioKind::Wild && error.to_string().contains("these servers have no slot in it")
+}
+
+/// Takes in all servers, and confirms that no lock is held on any: some faults need servers that
+/// vote soon after they have lost their data.
 async fn vouch_for_all(admin: &QuorumAdmin) -> Result<&'static str, LockError> {
-    let all: Vec<String> = (0..NODES).map(|node| format!("n{node}:6379")).collect();
+    match admin.rejoin().await {
+        // There is no set yet, although clients may have begun to initialise one.
+        Err(error) if matches!(error.kind(), ErrorKind::NotInitialised) => {}
+        outcome => drop(outcome?),
+    }
+    let all = admin.plan_vouch().await?;
     admin.vouch(&all).await.map(|_| "done")
 }
 
@@ -104,8 +116,7 @@ impl World {
             return self.vouch();
         }
         if takes_in || self.kind == ScenarioKind::Wild {
-            self.note(format_args!("an operator takes nodes in again"));
-            return self.operate(OperatorCommand::Rejoin);
+            return self.rejoin();
         }
         let ahead = self.rng.between(0, RAISED.as_millis() as u64);
         self.raise(ahead);
@@ -119,12 +130,47 @@ impl World {
         self.operate(OperatorCommand::Operate(Operation::RaiseFence { to }));
     }
 
+    /// An operator raises the fence above all tokens until now, which are far above all clocks.
+    pub(crate) fn raise_above_clocks(&mut self) {
+        self.raises += 1;
+        self.raise(RAISED * self.raises);
+    }
+
+    /// Returns whether every server knows the last of these raises.
+    pub(crate) fn all_know_the_raise(&mut self) -> bool {
+        let raised = START_US + (RAISED * self.raises).as_micros() as u64;
+        self.nodes.iter_mut().all(|node| node.floor().is_some_and(|floor| floor >= raised))
+    }
+
     /// An operator confirms that no lock is held, which may be wrong.
     pub(crate) fn vouch(&mut self) {
         let now = self.now();
         self.note(format_args!("an operator vouches for the servers"));
         self.recorder.lock().excused = Some(now);
         self.operate(OperatorCommand::Init);
+    }
+
+    /// An operator readmits servers.
+    pub(crate) fn rejoin(&mut self) {
+        self.note(format_args!("an operator takes nodes in again"));
+        self.operate(OperatorCommand::Rejoin);
+    }
+
+    /// If clients could not begin, since servers have no slot, an operator gives them one. The
+    /// clients then begin again.
+    pub(crate) fn help_clients_that_could_not_begin(&mut self) {
+        let failed = std::mem::take(&mut self.recorder.lock().could_not_begin);
+        if failed.is_empty() {
+            return;
+        }
+        self.rejoin();
+        for process in failed {
+            let is_its = |slot: &ProcessSlot| slot.process == process && slot.alive;
+            if let Some(slot) = self.slots.iter().position(is_its) {
+                let again = self.after(500, 2_000);
+                self.plan(again, Event::Begin(slot));
+            }
+        }
     }
 
     /// If a server still belongs to a former set, an operator empties it for the set of the
@@ -155,8 +201,7 @@ impl World {
         if self.kind == ScenarioKind::Wild {
             self.vouch();
         }
-        self.note(format_args!("an operator takes nodes in again"));
-        self.operate(OperatorCommand::Rejoin);
+        self.rejoin();
     }
 
     fn empty(&mut self, node: usize) {

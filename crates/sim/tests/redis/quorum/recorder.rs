@@ -84,6 +84,8 @@ pub(crate) struct Recorder {
     pub(crate) excused: Option<Moment>,
     /// A client got the error that the servers belong to two sets: an operator must separate them.
     pub(crate) two_sets: bool,
+    /// Processes that could not begin, since servers had no slot: an operator must readmit these.
+    pub(crate) could_not_begin: Vec<Process>,
     /// One server belongs to another set, and stays so.
     pub(crate) odd: bool,
     /// Tokens of grants that an operator has revoked.

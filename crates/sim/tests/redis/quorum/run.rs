@@ -17,7 +17,7 @@ use super::client::{Actor, CONTENDED, NAMES};
 use super::clock::SkewedClock;
 use super::nodes::{NODES, SKEW_PPM, SimNode};
 use super::observed::ObservedEngine;
-use super::operators::is_several_sets;
+use super::operators::{is_mislisted, is_several_sets};
 use super::orphans::Orphans;
 use super::recorder::{ProcessState, Recorder, SharedRecorder, Violation};
 use super::stress::Stress;
@@ -27,7 +27,7 @@ use crate::world::tasks::{Boxed, Process, Tasks};
 
 pub(crate) const CLIENTS: usize = 4;
 const ACTORS: usize = 2;
-/// The longest lease of the set, and the quarantine of a node that lost its data.
+/// The longest lease of the set. The quarantine of a node that lost its data is a quarter longer.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(10);
 /// When faults end, when no attempt starts any more, and when no grant may remain.
 pub(crate) const PEACE: Duration = Duration::from_secs(40);
@@ -125,6 +125,8 @@ pub(crate) struct World {
     pub(crate) next: u64,
     /// The number of operators so far.
     pub(crate) operators: u64,
+    /// How often an operator raised the fence far above all clocks.
+    pub(crate) raises: u32,
     /// The number of acquisitions when everything should have recovered.
     pub(crate) before_mended: Option<u64>,
     pub(crate) orphans: Orphans,
@@ -203,6 +205,7 @@ impl World {
             events: BTreeMap::new(),
             next: 0,
             operators: 0,
+            raises: 0,
             before_mended: None,
             orphans: Orphans::default(),
             trace: TraceHash::default(),
@@ -458,6 +461,10 @@ fn start(mut with: ProcessStart) -> Boxed {
                 }
                 if is_several_sets(with.kind, &error) {
                     recorder.two_sets = true;
+                    return recorder.note(now, format_args!("{what}"));
+                }
+                if is_mislisted(with.kind, &error) {
+                    recorder.could_not_begin.push(with.process);
                     return recorder.note(now, format_args!("{what}"));
                 }
                 return recorder.record_violation(now, "P7", what);

@@ -89,7 +89,7 @@ pub(crate) struct Stress {
     pub(crate) one_rate: bool,
     /// An operator has raised the fence far above all clocks, so tokens are counted one by one.
     pub(crate) raised: bool,
-    /// The longest lease, and the quarantine.
+    /// The longest lease. A quarantine is a quarter longer.
     pub(crate) max_lease_s: u64,
     pub(crate) leases_s: &'static [u64],
     pub(crate) names: &'static [&'static str],
@@ -146,8 +146,8 @@ pub(crate) const FORGETFUL_MIDDLE: Stress = Stress {
     ..WARM
 };
 
-/// The server in the middle loses its data, and the command to vote again is late: by then it may
-/// have lost its data once more.
+/// The server in the middle loses its data, and a report that its quarantine is over is late: by
+/// then it may have lost its data once more.
 pub(crate) const LATE_RECOVERY: Stress = Stress {
     name: "late-recovery",
     reach: Reachability::Ends,
@@ -158,7 +158,7 @@ pub(crate) const LATE_RECOVERY: Stress = Stress {
     faults: &[Fault::Flush, Fault::Kill, Fault::Kill],
     holders: 0,
     node: Some(2),
-    late: Some(DelayedRequests { which: recovers, percent: 60, ms: (500, 8_000) }),
+    late: Some(DelayedRequests { which: ends_quarantine, percent: 60, ms: (500, 8_000) }),
     ..WARM
 };
 
@@ -215,6 +215,51 @@ pub(crate) const REPLACED_MIDDLE: Stress = Stress {
     long: 80,
     every_ms: (200, 2_500),
     faults: &[Fault::Replace, Fault::Cut, Fault::Cut],
+    node: Some(2),
+    ..WARM
+};
+
+/// The address of the server in the middle leads to a blank server and back, mostly while the
+/// server is in quarantine.
+pub(crate) const DETOUR: Stress = Stress {
+    name: "detour",
+    reach: Reachability::Halves,
+    max_lease_s: 4,
+    leases_s: &[4],
+    long: 80,
+    every_ms: (100, 1_000),
+    faults: &[Fault::Flush, Fault::Detour, Fault::Detour, Fault::Rejoin],
+    node: Some(2),
+    ..WARM
+};
+
+/// The server in the middle is restored from an old copy, and loses its data again in its
+/// quarantine, or another one does.
+pub(crate) const SECOND_LOSS: Stress = Stress {
+    name: "second-loss",
+    reach: Reachability::Halves,
+    max_lease_s: 4,
+    leases_s: &[4],
+    long: 80,
+    every_ms: (50, 1_000),
+    faults: &[Fault::Snapshot, Fault::Snapshot, Fault::Crash, Fault::Crash, Fault::LoseAgain],
+    node: Some(2),
+    ..WARM
+};
+
+/// All servers but the one in the middle lose their data, and that one is silent when their
+/// quarantine begins or ends. The tokens are far above all clocks.
+pub(crate) const SILENT_SURVIVOR: Stress = Stress {
+    name: "silent-survivor",
+    kind: ScenarioKind::Wild,
+    reach: Reachability::Halves,
+    raised: true,
+    max_lease_s: 1,
+    leases_s: &[1],
+    names: &["m1", "m2"],
+    long: 2,
+    every_ms: (50, 500),
+    faults: &[Fault::FlushAllButOne, Fault::SilentSurvivor],
     node: Some(2),
     ..WARM
 };
@@ -278,7 +323,7 @@ pub(crate) const SLOW_ANSWERS: Stress = Stress {
     ..WARM
 };
 
-pub(crate) const ALL: [Stress; 11] = [
+pub(crate) const ALL: [Stress; 14] = [
     SLOW_ANSWERS,
     FORGETFUL_MIDDLE,
     LATE_RECOVERY,
@@ -287,6 +332,9 @@ pub(crate) const ALL: [Stress; 11] = [
     SWITCHED_OFF,
     ODD_SERVER,
     REPLACED_MIDDLE,
+    DETOUR,
+    SECOND_LOSS,
+    SILENT_SURVIVOR,
     LEAPING_CLOCKS,
     LATE_HEALING,
     ALL_FORGET,
@@ -299,8 +347,10 @@ fn has(frame: &Frame, word: &[u8]) -> bool {
     frame.words().any(|one| one == word)
 }
 
-fn recovers(frame: &Frame) -> bool {
-    has(frame, b"recover")
+/// A report that all of a quarantine has passed.
+fn ends_quarantine(frame: &Frame) -> bool {
+    let number = |at: usize| std::str::from_utf8(&frame[at]).ok()?.parse::<u64>().ok();
+    has(frame, b"waited") && number(frame.len() - 2) <= number(frame.len() - 1)
 }
 
 /// A record of another server: only there a token is at this position, followed by a lease.

@@ -66,7 +66,7 @@ fn describe(scenario: Scenario) -> String {
 }
 
 /// Events that must happen in some world; otherwise the worlds test less than they seem to.
-const SOMETIMES: [&str; 31] = [
+const SOMETIMES: [&str; 38] = [
     "a client is killed",
     "a client is paused",
     "a clock is set",
@@ -74,6 +74,13 @@ const SOMETIMES: [&str; 31] = [
     "a file is switched off",
     "a link stalls",
     "a server crashes",
+    "a server in quarantine loses its data again",
+    "a survivor is silent in a quarantine",
+    "all servers but one lose their data",
+    "an address leads elsewhere",
+    "an address of a server in quarantine leads elsewhere",
+    "an address of a server that votes leads elsewhere",
+    "another server loses its data in a quarantine",
     "a server is back as it was",
     "a server is back empty",
     "a server is back with an old snapshot",

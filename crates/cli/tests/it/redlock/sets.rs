@@ -239,7 +239,7 @@ fn a_person_is_asked_before_servers_get_slots_and_before_they_vote() {
         server.raw().say("FLUSHALL").expect("flushed");
     }
     let [one, two, three] = [0, 1, 2].map(|server| redlock.address(server));
-    let refused = redlock.run(&["run", "demo", "--", "true"]);
+    let refused = redlock.run(&["run", "demo", "--try", "--", "true"]);
     assert_eq!(
         refused.code, 69,
         "only an operator knows whether these are the servers: {refused:?}"

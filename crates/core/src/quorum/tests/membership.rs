@@ -793,6 +793,37 @@ fn late_and_repeated_commands_change_nothing() {
 }
 
 #[test]
+fn a_set_is_named_after_its_first_nodes_and_keeps_its_name() {
+    let of = |id| Configuration::initial(&[(node_id(id), "a")], DEFAULT_MAX_LEASE);
+    let [one, other] = [of(1), of(2)].map(|one| one.set().to_string());
+    assert!(one[..16] != other[..16] && one[16..] != other[16..], "{one} {other}");
+    assert_eq!(of(1).set().short(), one[..8]);
+    let later = of(2).after(of(1).set(), 4);
+    assert_eq!((later.set(), later.epoch()), (of(1).set(), 5));
+    assert_eq!(later.slots(), of(2).slots());
+}
+
+/// Two clients have given one node two slots in one epoch: it keeps one of them.
+#[test]
+fn a_merged_configuration_has_each_node_once() {
+    let ids = [1, 2, 3].map(node_id);
+    let first = Configuration::initial(&ids.map(|id| (id, "a")), DEFAULT_MAX_LEASE);
+    let new = node_id(9);
+    let parts = [ids[0], ids[1]].map(|old| first.successor(&[(old, new, "x")]));
+    for order in [[0, 1], [1, 0]] {
+        let merged = Configuration::merged(order.map(|at| parts[at].clone()).to_vec());
+        let merged = merged.expect("of one epoch");
+        let slots = merged.slots().iter();
+        assert_eq!(slots.filter(|slot| slot.id == new).count(), 1, "{merged}");
+        assert_eq!(merged.member_since(new), Some(2));
+        assert!(merged.has(ids[2]));
+    }
+    let longer = first.clone().after(first.set(), 1);
+    let alike = Configuration::merged(vec![longer.clone().founded(), longer.clone()]);
+    assert_eq!(alike.expect("of one epoch").quarantine(), longer.quarantine(), "the longer one");
+}
+
+#[test]
 fn configurations_round_trip_as_text() {
     let mut set = TestSet::initial(3);
     set.wipe(1, "again");

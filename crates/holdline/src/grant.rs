@@ -3,14 +3,18 @@
 //! Invariant V2: `valid_until` only grows while the grant is valid, and is the origin once it is
 //! over. So a check is one load and one reading of the clock.
 //! Invariant V3: a grant that was lost or ended stays so: no late reply revives it.
+//! Invariant V4: whoever waits for the end of the validity is woken by the clock, not by the worker.
+//! So a worker that is blocked or has ended delays no report of a loss.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use holdline_core::{
-    Anchor, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, validity,
+    Anchor, Clock, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, renewal,
+    validity,
 };
 use holdline_core::{ClientId, Purpose};
 use parking_lot::{Mutex, MutexGuard};
@@ -18,6 +22,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Id, Span};
 
+use crate::core::Boxed;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::spans;
@@ -75,6 +80,8 @@ pub(crate) struct Grant {
     pub(crate) unsettled: bool,
     pub(crate) anchor: Option<Anchor>,
     valid_until: AtomicU64,
+    /// When the request was sent that the store confirmed last.
+    confirmed_at: AtomicU64,
     state: AtomicU8,
     cold: OnceLock<Box<ColdState>>,
 }
@@ -86,12 +93,62 @@ struct ColdState {
     changed: Notify,
     cancel: OnceLock<CancellationToken>,
     reasons: Mutex<Reasons>,
+    alarm: OnceLock<Arc<Alarm>>,
+    /// The sleep of the alarm.
+    sleep: Mutex<Option<Boxed<'static, ()>>>,
 }
 
 impl ColdState {
     fn new() -> Box<ColdState> {
-        let (changed, cancel, reasons) = (Notify::new(), OnceLock::new(), Mutex::default());
-        Box::new(ColdState { span: Mutex::default(), changed, cancel, reasons })
+        Box::new(ColdState {
+            span: Mutex::default(),
+            changed: Notify::new(),
+            cancel: OnceLock::new(),
+            reasons: Mutex::default(),
+            alarm: OnceLock::new(),
+            sleep: Mutex::default(),
+        })
+    }
+}
+
+/// Notifies the listeners of a grant when the lease is at risk and when its validity ends. It is
+/// the waker of a sleep, so it runs on the thread of the clock.
+struct Alarm {
+    grant: Weak<Grant>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Alarm {
+    /// Notifies the listeners if it is time, and sleeps until the next time.
+    fn check(self: &Arc<Alarm>, grant: &Grant) {
+        let now = self.clock.now();
+        let is_valid = grant.is_valid(now);
+        if now >= grant.risk_at() {
+            grant.notify(!is_valid);
+        }
+        if !is_valid {
+            return;
+        }
+        let waker = Waker::from(self.clone());
+        let mut sleep = grant.cold().sleep.lock();
+        // Read under the mutex: of two checks at once, the last one has the current times.
+        let (risk_at, until) = (grant.risk_at(), grant.valid_until());
+        let next = if now < risk_at { risk_at } else { until };
+        let mut fresh = self.clock.sleep_until(next);
+        let polled = fresh.as_mut().poll(&mut Context::from_waker(&waker));
+        *sleep = Some(fresh);
+        drop(sleep);
+        if polled.is_ready() {
+            waker.wake();
+        }
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        if let Some(grant) = self.grant.upgrade() {
+            self.check(&grant);
+        }
     }
 }
 
@@ -138,6 +195,7 @@ impl Grant {
             unsettled,
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
+            confirmed_at: AtomicU64::new(sent.as_nanos()),
             state: AtomicU8::new(if plan.hold == plan.hold.first() { 0 } else { FIRST }),
             cold: OnceLock::new(),
         }
@@ -197,6 +255,12 @@ impl Grant {
         now < self.valid_until()
     }
 
+    /// Returns when to warn the holder that its lease is at risk.
+    pub(crate) fn risk_at(&self) -> Moment {
+        let confirmed_at = Moment::from_nanos(self.confirmed_at.load(Ordering::Acquire));
+        renewal::at_risk_at(confirmed_at, self.valid_until(), &self.plan.terms)
+    }
+
     fn has(&self, flag: u8) -> bool {
         self.state.load(Ordering::Acquire) & flag != 0
     }
@@ -249,8 +313,9 @@ impl Grant {
         });
         let old = extended.ok()?;
         self.state.fetch_and(!FIRST, Ordering::AcqRel);
-        // Near `max_hold` it stays at risk.
+        // Near `max_hold` a renewal adds no time: the lease stays at risk.
         if until > old || old == Moment::NEVER.as_nanos() {
+            self.confirmed_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
             self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
         }
         let old = Moment::from_nanos(old);
@@ -267,6 +332,10 @@ impl Grant {
         self.valid_until.fetch_min(until.as_nanos(), Ordering::AcqRel);
         self.state.fetch_or(REVOKED | AT_RISK, Ordering::AcqRel);
         self.notify(true);
+        if let Some(alarm) = self.cold().alarm.get() {
+            // The end may be earlier now.
+            alarm.check(self);
+        }
     }
 
     /// Records that the lease is at risk.
@@ -280,17 +349,16 @@ impl Grant {
     }
 
     /// Records that the lease is no longer valid. Returns the reason if this call was the first.
-    pub(crate) fn mark_lost(&self, reason: LostReason) -> Option<LostReason> {
+    /// A time limit that was over before is the reason, whatever the store says later.
+    pub(crate) fn mark_lost(&self, reason: LostReason, now: Moment) -> Option<LostReason> {
         let reason = {
-            let mut reasons = self.reasons();
+            let reasons = &mut *self.reasons();
             if self.is_over() {
                 return None;
             }
-            let reason = match (reason, reasons.revoked.take()) {
-                (LostReason::Expired | LostReason::Missing, Some(reason)) => {
-                    LostReason::Revoked(reason)
-                }
-                (LostReason::Expired, None) => self.ran_out(),
+            let reason = match (reason, &reasons.revoked) {
+                _ if !self.is_valid(now) => self.ran_out(reasons),
+                (LostReason::Missing, Some(reason)) => LostReason::Revoked(reason.clone()),
                 (reason, _) => reason,
             };
             self.valid_until.store(0, Ordering::Release);
@@ -302,14 +370,14 @@ impl Grant {
         Some(reason)
     }
 
-    /// Ends the grant on purpose: all handles become invalid. Returns why it was lost, if it was.
-    pub(crate) fn end(&self) -> Option<LostReason> {
-        self.valid_until.store(0, Ordering::Release);
+    /// Ends the grant on purpose: all handles become invalid.
+    pub(crate) fn end(&self) {
+        // The flag first: a grant that is invalid without it has run out.
         let before = self.state.fetch_or(ENDED, Ordering::AcqRel);
+        self.valid_until.store(0, Ordering::Release);
         if before & ENDED == 0 {
             self.notify(true);
         }
-        if before & LOST == 0 { None } else { self.reasons().lost.clone() }
     }
 
     /// Notifies the listeners that an answer about the grant has arrived.
@@ -336,13 +404,15 @@ impl Grant {
         match &reasons.lost {
             Some(reason) => reason.clone(),
             None if self.has(ENDED) => LostReason::Released,
-            None => self.ran_out(),
+            None => self.ran_out(&reasons),
         }
     }
 
-    /// Returns which of its time limits is over.
-    fn ran_out(&self) -> LostReason {
-        if self.ends_by_max_hold() {
+    /// Returns why its time is over.
+    fn ran_out(&self, reasons: &Reasons) -> LostReason {
+        if let Some(reason) = &reasons.revoked {
+            LostReason::Revoked(reason.clone())
+        } else if self.ends_by_max_hold() {
             LostReason::MaxHold
         } else if self.is_renewed() {
             LostReason::Expired
@@ -351,24 +421,19 @@ impl Grant {
         }
     }
 
-    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
-        if self.has(LOST) {
-            return self.reasons().lost.clone();
-        }
-        self.has(ENDED).then_some(LostReason::Released)
+    /// Returns why the lease is no longer valid; `None` if it is.
+    pub(crate) fn lost_reason(&self, now: Moment) -> Option<LostReason> {
+        (!self.is_valid(now)).then(|| self.why_lost())
     }
 
     /// Returns why the lease is at risk, if it is.
-    pub(crate) fn risk_reason(&self) -> Option<RiskReason> {
-        if !self.has(AT_RISK | REVOKED | LOST | ENDED) {
+    pub(crate) fn risk_reason(&self, now: Moment) -> Option<RiskReason> {
+        if let Some(reason) = self.lost_reason(now) {
+            let is_lost = reason != LostReason::Released || self.has(LOST);
+            return Some(if is_lost { RiskReason::Lost(reason) } else { RiskReason::Ended });
+        }
+        if !self.has(AT_RISK | REVOKED) && now < self.risk_at() {
             return None;
-        }
-        if self.has(LOST) {
-            let lost = self.reasons().lost.clone();
-            return Some(RiskReason::Lost(lost.unwrap_or(LostReason::Expired)));
-        }
-        if self.has(ENDED) {
-            return Some(RiskReason::Ended);
         }
         let reasons = self.reasons();
         Some(match &reasons.revoked {
@@ -381,13 +446,27 @@ impl Grant {
     }
 
     /// Resolves when the lease is no longer valid, or was ended.
-    pub(crate) async fn lost(&self) -> LostReason {
-        self.until(Grant::lost_reason).await
+    pub(crate) async fn lost(self: &Arc<Grant>, clock: &Arc<dyn Clock>) -> LostReason {
+        self.set_alarm(clock);
+        self.until(|grant| grant.lost_reason(clock.now())).await
     }
 
     /// Resolves when the lease is at risk, was lost, or has ended.
-    pub(crate) async fn at_risk(&self) -> RiskReason {
-        self.until(Grant::risk_reason).await
+    pub(crate) async fn at_risk(self: &Arc<Grant>, clock: &Arc<dyn Clock>) -> RiskReason {
+        self.set_alarm(clock);
+        self.until(|grant| grant.risk_reason(clock.now())).await
+    }
+
+    /// Sets the alarm, which stays set for the life of the grant.
+    fn set_alarm(self: &Arc<Grant>, clock: &Arc<dyn Clock>) {
+        let mut is_new = false;
+        let alarm = self.cold().alarm.get_or_init(|| {
+            is_new = true;
+            Arc::new(Alarm { grant: Arc::downgrade(self), clock: clock.clone() })
+        });
+        if is_new {
+            alarm.check(self);
+        }
     }
 
     /// Resolves when the grant is over in any way.
@@ -410,14 +489,18 @@ impl Grant {
     }
 
     /// Returns a token that is cancelled when the grant is revoked, lost or ended.
-    pub(crate) fn cancellation_token(&self) -> CancellationToken {
+    pub(crate) fn cancellation_token(
+        self: &Arc<Grant>,
+        clock: &Arc<dyn Clock>,
+    ) -> CancellationToken {
         let token = self.cold().cancel.get_or_init(CancellationToken::new);
         // A read-modify-write: either it sees the end, or the caller that ends the grant sees the
         // token.
         let state = self.state.fetch_or(HAS_LISTENERS, Ordering::AcqRel);
-        if state & (REVOKED | LOST | ENDED) != 0 {
+        if state & (REVOKED | LOST | ENDED) != 0 || !self.is_valid(clock.now()) {
             token.cancel();
         }
+        self.set_alarm(clock);
         token.clone()
     }
 }

@@ -130,21 +130,21 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn at_risk(&self) -> RiskReason {
-        self.grant.at_risk().await
+        self.held().at_risk().await
     }
 
-    /// Resolves when the lease is no longer valid.
+    /// Resolves when the lease is no longer valid, as [`Held::lost`].
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn lost(&self) -> LostReason {
-        self.grant.lost().await
+        self.held().lost().await
     }
 
     /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
-    /// when this guard is released or dropped.
+    /// when this guard is released or dropped. It is already cancelled in a forked process.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.grant.cancellation_token()
+        self.held().cancellation_token()
     }
 
     /// Returns the anchor that keeps a live grant, for a child process to inherit; `None` for a
@@ -193,12 +193,14 @@ impl Guard {
         };
         let outcome = keeper::apply_reply(shared, grant, sent, reply);
         keeper::record(shared, self.key, sent, (outcome, RequestedBy::Caller));
-        match (outcome, failure, grant.lost_reason()) {
-            (_, _, Some(reason)) => Err(lost(reason)),
-            _ if !self.is_valid() => Err(lost(grant.why_lost())),
-            (ReplyEffect::Kept, ..) => Ok(self.remaining()),
-            (_, Some(error), _) => Err(error.with_name(self.name())),
-            (_, None, None) => Err(match grant.risk_reason() {
+        let now = shared.clock.now();
+        if let Some(reason) = grant.lost_reason(now) {
+            return Err(lost(reason));
+        }
+        match (outcome, failure) {
+            (ReplyEffect::Kept, _) => Ok(self.remaining()),
+            (_, Some(error)) => Err(error.with_name(self.name())),
+            (_, None) => Err(match grant.risk_reason(now) {
                 Some(RiskReason::Revoked(reason)) => lost(LostReason::Revoked(reason)),
                 _ => keeper::unexpected_reply(shared).with_name(self.name()),
             }),
@@ -222,19 +224,24 @@ impl Guard {
             let held_for = self.grant.since.until(shared.clock.now());
             return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
         }
+        let grant = &*self.grant;
+        let lost = grant.lost_reason(shared.clock.now());
         if let Some(nested) = self.nested.take() {
             let depth = nested.leave();
             if depth > 0 {
-                return ReleaseOutcome::Nested { depth };
+                // The last guard removes what is left of a lost lease.
+                return match lost {
+                    Some(reason) => ReleaseOutcome::Lost { reason },
+                    None => ReleaseOutcome::Nested { depth },
+                };
             }
         }
-        let grant = &*self.grant;
         // Renewals end before the release is sent.
         shared.registry.lock().discard(key);
         // If this future is dropped, a release was asked for all the same.
         let mut ending = Ending { shared, grant, lost: None };
-        let ran_out = (!grant.is_valid(shared.clock.now())).then(|| grant.why_lost());
-        let outcome = match grant.end() {
+        grant.end();
+        let outcome = match lost {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
                     // The store may keep it for a moment longer.
@@ -247,14 +254,7 @@ impl Guard {
             None => {
                 let name = self.spare_name.take();
                 let request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
-                let outcome = release::release(shared, &grant.plan, &request, grant.since).await;
-                match (outcome, ran_out) {
-                    // After a pause the store does not know it any more, and our clock says why.
-                    (ReleaseOutcome::Lost { reason: LostReason::Missing }, Some(reason)) => {
-                        ReleaseOutcome::Lost { reason }
-                    }
-                    (outcome, _) => outcome,
-                }
+                release::release(shared, &grant.plan, &request, grant.since).await
             }
         };
         if let ReleaseOutcome::Lost { reason } = &outcome {
@@ -269,8 +269,8 @@ impl Guard {
     /// [`OnLost::Notify`] it runs to its own end, notified by [`Guard::cancellation_token`].
     ///
     /// # Errors
-    /// `Lost`: the lease was lost before the body ended, and the body was dropped. Its earlier
-    /// effects remain.
+    /// `Lost`: the lease was lost before the body ended, and the body was dropped, or its output if
+    /// it ended just then. Its effects remain.
     ///
     /// # Cancel safety
     /// Dropping the future drops the body. The guard stays.
@@ -332,8 +332,9 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
     if !held.shared.is_own_process() {
         return Err(held.shared.no_answer().with_name(held.name()));
     }
-    if !held.is_valid() {
-        return Err(lost(held.grant.why_lost()));
+    let lost_reason = || held.grant.lost_reason(held.shared.clock.now());
+    if let Some(reason) = lost_reason() {
+        return Err(lost(reason));
     }
     if held.grant.plan.on_lost == OnLost::Notify {
         return Ok(body.await);
@@ -344,12 +345,18 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
         if let Poll::Ready(reason) = gone.as_mut().poll(context) {
             return Poll::Ready(Err(lost(reason)));
         }
-        // After a pause of the process, the body may be polled before the keeper has recorded the
-        // loss.
-        if !held.is_valid() {
-            return Poll::Ready(Err(lost(held.grant.why_lost())));
+        // After a pause of the process, the body may be polled before the timer has fired.
+        if let Some(reason) = lost_reason() {
+            return Poll::Ready(Err(lost(reason)));
         }
-        body.as_mut().poll(context).map(Ok)
+        let polled = body.as_mut().poll(context);
+        // The lease may have run out during this poll: then nobody knows how much of the body it
+        // covered.
+        match (polled, lost_reason()) {
+            (_, Some(reason)) => Poll::Ready(Err(lost(reason))),
+            (Poll::Ready(output), None) => Poll::Ready(Ok(output)),
+            (Poll::Pending, None) => Poll::Pending,
+        }
     })
     .await
 }
@@ -365,7 +372,8 @@ impl Drop for Guard {
             return;
         }
         let (shared, grant) = (&*self.core.shared, &*self.grant);
-        let lost = grant.end();
+        let lost = grant.lost_reason(shared.clock.now());
+        grant.end();
         shared.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));
         if grant.plan.keeps_id {
             shared.registry.lock().discard(self.key);

@@ -71,21 +71,38 @@ impl Held {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn at_risk(&self) -> RiskReason {
-        self.grant.at_risk().await
+        if !self.shared.is_own_process() {
+            return RiskReason::Lost(LostReason::Expired);
+        }
+        self.grant.at_risk(&self.shared.clock).await
     }
 
-    /// Resolves when the lease is no longer valid, or its guard has ended.
+    /// Resolves when the lease is no longer valid, or its guard has ended. In a forked process,
+    /// which renews nothing, it resolves at once.
+    ///
+    /// # Guarantees
+    /// It is woken by a timer at the end of the validity, also if nothing renews the lease any more:
+    /// the client's runtime may be blocked or have ended. It cannot be polled while its own runtime
+    /// is blocked.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn lost(&self) -> LostReason {
-        self.grant.lost().await
+        if !self.shared.is_own_process() {
+            return LostReason::Expired;
+        }
+        self.grant.lost(&self.shared.clock).await
     }
 
     /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
-    /// when its guard is released or dropped.
+    /// when its guard is released or dropped. It is already cancelled in a forked process.
     pub fn cancellation_token(&self) -> CancellationToken {
-        self.grant.cancellation_token()
+        if !self.shared.is_own_process() {
+            let token = CancellationToken::new();
+            token.cancel();
+            return token;
+        }
+        self.grant.cancellation_token(&self.shared.clock)
     }
 
     /// Returns the anchor that keeps a live grant, for a child process to inherit; `None` for a

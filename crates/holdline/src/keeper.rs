@@ -90,7 +90,7 @@ fn plan_next(keeping: &mut KeptLease, sent: Moment) {
     // A renewal that added no time, near `max_hold`, does not move the warning either.
     if Some(until) != keeping.planned_for {
         keeping.planned_for = Some(until);
-        keeping.risk_at = renewal::at_risk_at(sent, until, terms);
+        keeping.risk_at = grant.risk_at();
     }
     keeping.renew_at = if !plan.renews() {
         Moment::NEVER
@@ -167,7 +167,7 @@ pub(crate) fn check_lease(
 
 /// Notifies a holder that its lease is no longer valid.
 pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
-    if let Some(reason) = grant.mark_lost(reason) {
+    if let Some(reason) = grant.mark_lost(reason, shared.clock.now()) {
         tracing::warn!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
             "a lease is lost"
@@ -189,6 +189,25 @@ pub(crate) fn report_at_risk(shared: &Shared, grant: &Grant) {
 
 /// One lease of a batch.
 pub(crate) type BatchEntry = (Key, Arc<Grant>);
+
+/// Groups leases whose remaining times differ by at most a factor of two. A batch waits for its
+/// answer no longer than its most urgent lease can, and then all of it has failed: a lease near its
+/// end must not fail the renewal of others.
+pub(crate) fn by_urgency<T>(
+    mut renewals: Vec<(BatchEntry, T)>,
+    now: Moment,
+) -> Vec<Vec<(BatchEntry, T)>> {
+    let remaining = |((_, grant), _): &(BatchEntry, T)| now.until(grant.valid_until());
+    renewals.sort_by_key(remaining);
+    let mut groups = Vec::new();
+    while let Some(first) = renewals.first() {
+        let longest = remaining(first).saturating_mul(2);
+        let rest = renewals.partition_point(|entry| remaining(entry) <= longest);
+        let later = renewals.split_off(rest);
+        groups.push(std::mem::replace(&mut renewals, later));
+    }
+    groups
+}
 
 /// Renews one batch and records each answer.
 pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: Vec<RenewRequest>) {

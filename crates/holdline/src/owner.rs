@@ -35,9 +35,9 @@ use crate::registry::Key;
 /// let outer = mutex.lock_as(&owner).await?;
 /// let inner = mutex.lock_as(&owner).await?;
 /// assert_eq!(outer.fencing_token(), inner.fencing_token());
-/// inner.release().await;
+/// inner.release().await.into_result()?;
 /// assert!(outer.is_valid());
-/// # outer.release().await;
+/// # outer.release().await.into_result()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -145,7 +145,7 @@ impl Nested {
     fn join(&mut self) -> Result<Option<(Arc<Grant>, Key)>, LostReason> {
         let mut inside = self.nest.inside.lock();
         let Some((grant, key)) = inside.grant.clone() else { return Ok(None) };
-        if let Some(reason) = grant.lost_reason() {
+        if let Some(reason) = grant.lost_reason(self.core.shared.clock.now()) {
             return Err(reason);
         }
         inside.depth += 1;

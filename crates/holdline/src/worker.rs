@@ -126,8 +126,10 @@ fn start(
         }
     }
     let size = shared.engine.capabilities().max_batch.clamp(1, BATCH);
-    for (entries, batch) in batches(renewals, size) {
-        in_flight_requests.push(Box::pin(keeper::renew(shared.clone(), entries, batch)));
+    for group in keeper::by_urgency(renewals, shared.clock.now()) {
+        for (entries, batch) in batches(group, size) {
+            in_flight_requests.push(Box::pin(keeper::renew(shared.clone(), entries, batch)));
+        }
     }
     for (entries, batch) in batches(round.heartbeats, size) {
         in_flight_requests.push(Box::pin(queue::send_heartbeat(shared.clone(), entries, batch)));

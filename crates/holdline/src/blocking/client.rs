@@ -13,7 +13,6 @@ use super::layers::{AnyOf, CountingSemaphore, Election, Latch, Once};
 use super::locks::{Mutex, RwLock, Semaphore};
 use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
-use crate::engines;
 use crate::lease::Lease;
 use crate::once::{OnceOptions, Slot};
 use crate::options::LockOptions;
@@ -38,9 +37,8 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::connect_with`].
     pub fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
-        let connected = block_on(engines::connect(url))?;
-        let options = options.with_quorum_health_of(&connected);
-        Client::with_options(connected.engine, options)
+        let options = options.with_own_thread(true);
+        block_on(crate::Client::connect_with(url, options)).map(Client)
     }
 
     /// As [`crate::Client::from_env`].

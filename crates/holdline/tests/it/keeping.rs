@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline::{
-    Client, Clock, ErrorKind, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions, Moment,
-    Operation, ReleaseOutcome, RiskReason,
+    Client, ClientOptions, Clock, ErrorKind, Keep, LockOptions, LostReason, ManualClock,
+    MemoryEngine, MemoryOptions, Moment, Observer, Operation, Owner, ReleaseOutcome, RiskReason,
+    Subject,
 };
+use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, name, options, pass, settle};
+use crate::support::{client, drive, engine, look, name, options, pass, settle, soon};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -89,7 +91,7 @@ async fn a_lease_at_risk_recovers_with_the_next_renewal() {
     assert!(guard.remaining() > 25 * S);
     let calm = tokio::time::timeout(Duration::ZERO, guard.at_risk()).await;
     assert!(calm.is_err(), "no longer at risk");
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 #[tokio::test]
@@ -411,4 +413,173 @@ async fn options_that_do_not_fit_are_refused_when_the_lock_is_built() {
         let error = client.mutex(bad).expect_err("no lock name");
         assert!(matches!(error.kind(), ErrorKind::Invalid { field: "name", .. }), "{error}");
     }
+}
+
+/// A client whose background work was dropped, so that nothing is renewed and no loss recorded.
+fn client_without_a_worker(clock: &ManualClock) -> Client {
+    let options = options(clock, 1).with_spawner(drop);
+    let engine = MemoryEngine::new("gone", Arc::new(clock.clone()), &MemoryOptions::default());
+    Client::with_options(Arc::new(engine), options).expect("made")
+}
+
+#[tokio::test]
+async fn a_loss_is_reported_without_a_worker() {
+    let clock = ManualClock::new();
+    let client = client_without_a_worker(&clock);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let cancelled = guard.cancellation_token();
+    let held = guard.held();
+    let at_risk = tokio::spawn(async move { held.at_risk().await });
+    let held = guard.held();
+    let lost = tokio::spawn(async move { held.lost().await });
+    settle().await;
+    clock.advance(25 * S);
+    assert!(matches!(soon(at_risk).await.expect("ends"), RiskReason::NotRenewed(None)));
+    assert!(!lost.is_finished() && !cancelled.is_cancelled());
+    // A renewal by the caller puts the end off.
+    let clock = clock.clone();
+    guard.renew().await.expect("still there");
+    clock.advance(25 * S);
+    settle().await;
+    assert!(!lost.is_finished() && !cancelled.is_cancelled());
+    clock.advance(5 * S);
+    assert!(cancelled.is_cancelled(), "by the timer, at once");
+    assert_eq!(soon(lost).await.expect("ends"), LostReason::Expired);
+    assert_eq!(soon(guard.lost()).await, LostReason::Expired);
+    assert!(matches!(soon(guard.at_risk()).await, RiskReason::Lost(LostReason::Expired)));
+    let outcome = guard.release().await;
+    assert!(matches!(outcome, ReleaseOutcome::Lost { reason: LostReason::Expired }), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_body_is_dropped_at_the_end_of_the_lease_without_a_worker() {
+    let clock = ManualClock::new();
+    let client = client_without_a_worker(&clock);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let held = guard.held();
+    let body = tokio::spawn(async move {
+        let outcome = guard.run(std::future::pending::<()>()).await;
+        (outcome, guard)
+    });
+    settle().await;
+    clock.advance(30 * S);
+    let (outcome, _guard) = soon(body).await.expect("ends");
+    assert!(matches!(outcome.expect_err("lost").kind(), ErrorKind::Lost { .. }));
+    assert!(!held.is_valid());
+}
+
+#[tokio::test]
+async fn a_body_that_outlasts_its_lease_within_one_poll_is_lost() {
+    let clock = ManualClock::new();
+    let client = client_without_a_worker(&clock);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    let outcome = guard.run(async { clock.advance(40 * S) }).await;
+    assert!(matches!(outcome.expect_err("lost").kind(), ErrorKind::Lost { .. }));
+}
+
+#[test]
+fn a_loss_is_reported_on_another_runtime_while_that_of_the_client_is_blocked() {
+    let (send_guard, guard) = std::sync::mpsc::channel();
+    let (unblock, blocked) = std::sync::mpsc::channel::<()>();
+    let home = std::thread::spawn(move || {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let options = ClientOptions::default().with_lease_duration(S / 2);
+            let client = Client::connect_with("memory:blocked", options).await.expect("made");
+            let guard = client.mutex("a").expect("good").lock().await.expect("free");
+            send_guard.send(guard).expect("received");
+            // It blocks the thread on which the worker would run.
+            blocked.recv().expect("sent");
+        });
+    });
+    let guard = guard.recv().expect("sent");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let reason = runtime.block_on(soon(guard.lost()));
+    assert_eq!(reason, LostReason::Expired);
+    unblock.send(()).expect("received");
+    home.join().expect("ends");
+}
+
+/// An observer that blocks the worker at the first renewal, until the test has ended.
+struct Blocking(std::sync::Mutex<std::sync::mpsc::Receiver<()>>);
+
+impl Observer for Blocking {
+    fn renewed(&self, _: Subject<'_>, _: Duration) {
+        let blocked = self.0.lock().expect("one worker");
+        let _ = blocked.recv();
+    }
+}
+
+#[test]
+fn a_loss_is_reported_to_a_thread_while_an_observer_blocks_the_worker() {
+    let (unblock, blocked) = std::sync::mpsc::channel();
+    let observer = Arc::new(Blocking(std::sync::Mutex::new(blocked)));
+    let options = ClientOptions::default().with_lease_duration(S / 2).with_observer(observer);
+    let client = holdline::blocking::Client::connect_with("memory:stuck", options).expect("made");
+    let guard = client.mutex("a").expect("good").lock().expect("free");
+    assert!(matches!(guard.wait_at_risk(), RiskReason::NotRenewed(_)));
+    assert_eq!(guard.wait_lost(), LostReason::Expired);
+    drop(unblock);
+}
+
+#[tokio::test]
+async fn a_guard_of_an_owner_reports_a_loss_at_its_release() {
+    let clock = ManualClock::new();
+    let client = client_without_a_worker(&clock);
+    let mutex = client.mutex("a").expect("good");
+    let owner = Owner::new();
+    let outer = mutex.lock_as(&owner).await.expect("free");
+    let inner = mutex.lock_as(&owner).await.expect("ours");
+    clock.advance(30 * S);
+    let joined = mutex.lock_as(&owner).await.expect_err("lost");
+    assert!(matches!(joined.kind(), ErrorKind::Lost { .. }), "{joined}");
+    for guard in [inner, outer] {
+        let outcome = guard.release().await;
+        assert!(outcome.is_lost(), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lease_that_is_near_its_end_does_not_fail_the_renewal_of_others() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 4);
+    let lock = async |name: &str, lease: Duration| {
+        let options =
+            LockOptions::default().with_lease_duration(lease).with_renew_interval(5 * S / 2);
+        client.mutex_with(name, &options).expect("fits").lock().await.expect("free")
+    };
+    let short = lock("short", 8 * S).await;
+    let long = lock("long", 30 * S).await;
+    let until = long.valid_until();
+    // The reply to a renewal comes after 4 s: too late for the short lease only.
+    faulty.slow(clock.clone(), 2 * S);
+    pass(&clock, 7 * S).await;
+    assert!(long.valid_until() > until, "it was renewed once");
+    pass(&clock, S).await;
+    assert!(!short.is_valid() && long.is_valid());
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_during_a_pause_is_not_missing() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 5);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    faulty.slow(clock.clone(), S);
+    *faulty.line.nonsense.lock() = Some(RenewReply::Unknown);
+    while faulty.line.count(Call::Renew) == 0 {
+        pass(&clock, S / 10).await;
+    }
+    // The reply is on its way when the process pauses.
+    pass(&clock, 3 * S / 2).await;
+    let watching = guard.held();
+    let lost = tokio::spawn(async move { watching.lost().await });
+    clock.advance(60 * S);
+    settle().await;
+    pass(&clock, 2 * S).await;
+    assert_eq!(soon(lost).await.expect("ends"), LostReason::Expired);
+    assert_eq!(guard.release().await, ReleaseOutcome::Lost { reason: LostReason::Expired });
 }

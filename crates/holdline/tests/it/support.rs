@@ -97,7 +97,6 @@ pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Waits for something that must come, in real time.
-#[cfg(feature = "local")]
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes within 20 s")
 }

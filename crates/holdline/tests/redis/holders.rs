@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot};
+use holdline::{
+    Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot, blocking,
+};
 use holdline_services::cut;
 
 use crate::support::{
@@ -107,6 +109,19 @@ async fn a_client_with_a_thread_of_its_own_renews_while_the_runtime_is_blocked()
     assert!(guard.is_valid(), "it was renewed meanwhile");
     let_go(guard).await;
     clean(&server, &[&client]).await;
+}
+
+#[tokio::test]
+async fn a_blocking_client_made_inside_a_runtime_renews_while_that_is_blocked() {
+    let server = server();
+    let url = url_of(server.address());
+    let client = blocking::Client::connect(&url).expect("connected");
+    let mutex = client.mutex_with("a", &lease(2_000)).expect("fits");
+    let guard = mutex.lock().expect("free");
+    block(Duration::from_millis(3_000));
+    assert!(guard.is_valid(), "it was renewed meanwhile");
+    assert!(guard.release().is_released());
+    clean(&server, &[client.as_async()]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -24,7 +24,7 @@ pub(crate) async fn cycle(client: &Client) -> Result<f64, Failure> {
     for cycle in 0..CYCLES {
         let start = Instant::now();
         let guard = locks[cycle % NAMES].lock().await?;
-        black_box(guard.release().await);
+        let _ = black_box(guard.release().await);
         taken.push(each(start.elapsed(), 1));
     }
     Ok(median(taken.into_iter()))
@@ -53,7 +53,7 @@ pub(crate) async fn hand_off(
                 let guard = lock.lock().await?;
                 taken.extend(last.take().map(|released| each(released.elapsed(), 1)));
                 last.set(Some(Instant::now()));
-                black_box(guard.release().await);
+                let _ = black_box(guard.release().await);
             }
             Ok::<_, Failure>(taken)
         }));

@@ -157,7 +157,7 @@ fn lock_worker(directory: &Path, tasks: usize) -> Result<(), Failure> {
                 while Instant::now() < deadline {
                     let guard = lock.lock().await?;
                     held += 1;
-                    guard.release().await;
+                    let _ = guard.release().await;
                 }
                 Ok::<_, holdline::LockError>(held)
             });

@@ -34,7 +34,7 @@ pub(crate) fn section() -> Result<(), Failure> {
             let start = Instant::now();
             for cycle in 0..CYCLES {
                 let guard = locks[cycle % NAMES].lock().await?;
-                black_box(guard.release().await);
+                let _ = black_box(guard.release().await);
             }
             rounds.push(Round { floor, subject: each(start.elapsed(), CYCLES) });
         }

@@ -82,12 +82,12 @@ async fn rounds(url: &str, cycles: usize) -> Result<Vec<Round>, Failure> {
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..cycles {
-            off.lock().await?.release().await;
+            let _ = off.lock().await?.release().await;
         }
         let floor = each(start.elapsed(), cycles);
         let start = Instant::now();
         for _ in 0..cycles {
-            on.lock().await?.release().await;
+            let _ = on.lock().await?.release().await;
         }
         rounds.push(Round { floor, subject: each(start.elapsed(), cycles) });
     }
@@ -101,7 +101,7 @@ async fn spans(url: &str, cycles: usize) -> Result<Vec<Round>, Failure> {
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..cycles {
-            mutex.lock().await?.release().await;
+            let _ = mutex.lock().await?.release().await;
         }
         let floor = each(start.elapsed(), cycles);
         let wanted = Targets::new().with_target("holdline::spans", LevelFilter::DEBUG);
@@ -110,7 +110,7 @@ async fn spans(url: &str, cycles: usize) -> Result<Vec<Round>, Failure> {
         let _here = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
         let start = Instant::now();
         for _ in 0..cycles {
-            mutex.lock().await?.release().await;
+            let _ = mutex.lock().await?.release().await;
         }
         rounds.push(Round { floor, subject: each(start.elapsed(), cycles) });
     }

@@ -35,7 +35,7 @@ pub(crate) async fn go_round(url: &str, name: &str, waiters: usize) -> Result<Ve
                 taken.extend(released.map(|at| each(granted.duration_since(at), 1)));
                 *released = Some(Instant::now());
                 drop(released);
-                guard.release().await;
+                let _ = guard.release().await;
             }
             Ok::<_, holdline::LockError>(taken)
         });

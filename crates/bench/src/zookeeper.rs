@@ -44,7 +44,7 @@ async fn cycles(server: &ZooKeeper) -> Result<(), Failure> {
         Ok(raw.delete(&format!("/floor/lock-{number}"), None).await?)
     };
     let subject = async || {
-        mutex.lock().await?.release().await;
+        let _ = mutex.lock().await?.release().await;
         Ok(())
     };
     let rounds = in_turn(CYCLES, floor, subject).await?;

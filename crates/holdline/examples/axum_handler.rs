@@ -24,7 +24,7 @@ async fn ship(State(client): State<Client>, Path(order): Path<String>) -> Result
     let guard = client.mutex(format!("orders/{order}"))?.try_lock().await?;
     // If the lease is lost, the work is dropped at its next await.
     let shipped = guard.run(async { format!("order {order} is on its way\n") }).await?;
-    guard.release().await;
+    guard.release().await.into_result()?;
     Ok(shipped)
 }
 

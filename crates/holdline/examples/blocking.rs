@@ -22,7 +22,7 @@ pub(crate) fn count(client: &Client, file: &Path) -> Result<u64, Box<dyn std::er
         Err(error) => return Err(error.into()),
     };
     fs::write(file, format!("{}\n", number + 1))?;
-    guard.release();
+    guard.release().into_result()?;
     Ok(number + 1)
 }
 

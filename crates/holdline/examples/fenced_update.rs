@@ -41,12 +41,12 @@ pub(crate) async fn demonstrate(url: &str) -> Result<(i32, Result<i32, FenceErro
 
     let first = mutex.lock().await?;
     let late = Proof::exclusive_of(&first)?;
-    first.release().await; // stands for a pause that is longer than the lease
+    let _ = first.release().await; // stands for a pause that is longer than the lease
 
     let second = mutex.lock().await?;
     let left = take_apple(&mut db, &Proof::exclusive_of(&second)?).await?;
     let refused = take_apple(&mut db, &late).await;
-    second.release().await;
+    second.release().await.into_result()?;
     Ok((left, refused))
 }
 

@@ -34,8 +34,7 @@ pub(crate) async fn lead(
         // If the leadership is lost, the work is dropped before another instance can lead.
         match leadership.run(work(leadership.term())).await {
             Ok(()) => {
-                leadership.resign().await;
-                return Ok(());
+                return leadership.resign().await.into_result();
             }
             Err(lost) => println!("this instance stands by again: {lost}"),
         }

@@ -42,7 +42,7 @@ pub(crate) async fn migrate_once(url: &str) -> Result<Migrated, Failure> {
     let proof = Proof::exclusive_of(&guard)?;
     let fence = PostgresFence::new("migration");
     let migrated = fence.check_and_write(&mut db, &proof, migrate).await?;
-    guard.release().await;
+    guard.release().await.into_result()?;
     client.shutdown(Duration::from_secs(5)).await;
     Ok(migrated)
 }

@@ -46,7 +46,7 @@ pub(crate) async fn report(
     let report = async {
         let guard = client.mutex("nightly-report")?.lock().await?;
         guard.run(write).await?;
-        guard.release().await;
+        guard.release().await.into_result()?;
         Ok(())
     };
     report.instrument(info_span!("report")).await

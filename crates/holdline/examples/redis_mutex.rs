@@ -24,7 +24,7 @@ pub async fn report(client: &Client) -> Result<(), LockError> {
     // If the lease is lost, the work is dropped at its next await and `run` returns `Lost`.
     guard.run(write_report(guard.fencing_token())).await?;
 
-    guard.release().await;
+    guard.release().await.into_result()?;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ pub(crate) async fn call<T>(
 ) -> Result<T, LockError> {
     let permit = client.semaphore("payments-api", AT_MOST)?.acquire().await?;
     let answer = permit.run(call).await?;
-    permit.release().await;
+    permit.release().await.into_result()?;
     Ok(answer)
 }
 

@@ -53,6 +53,7 @@ impl Guards {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answers only.
+    #[must_use = "a lease may have been lost before the release"]
     pub async fn release(self) -> Vec<ReleaseOutcome> {
         futures_util::future::join_all(self.0.into_iter().map(Guard::release)).await
     }
@@ -84,7 +85,9 @@ impl Guards {
 /// let new = Client::connect("memory:new").await?;
 /// let both = holdline::lock_all([(&old, "orders"), (&new, "orders")]).await?;
 /// assert!(both.is_valid());
-/// both.release().await;
+/// for outcome in both.release().await {
+///     outcome.into_result()?;
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -127,7 +130,7 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
             Ok(guard) => guards.0.push(guard),
             Err(error) => {
                 // None: all acquired names are released before the error is returned.
-                guards.release().await;
+                let _ = guards.release().await;
                 return Err(error);
             }
         }
@@ -160,7 +163,7 @@ pub(crate) async fn whole(guards: Guards) -> Result<Guards, LockError> {
     let lost = guards.0.iter().find(|guard| !guard.is_valid());
     let Some(held) = lost.map(Guard::held) else { return Ok(guards) };
     let reason = held.grant.why_lost();
-    guards.release().await;
+    let _ = guards.release().await;
     let kind = ErrorKind::Lost { reason };
     let error = held.shared.error(kind, holdline_core::Certainty::NotApplied);
     Err(error.with_name(held.name()))

@@ -62,8 +62,10 @@ impl Client {
 /// assert_eq!(first.name().as_str(), "gpu/0");
 /// let two = devices.lock_many(2).await?;
 /// assert!(devices.try_lock().await.is_err_and(|error| error.is_contended()));
-/// first.release().await;
-/// two.release().await;
+/// first.release().await.into_result()?;
+/// for outcome in two.release().await {
+///     outcome.into_result()?;
+/// }
 /// # Ok(())
 /// # }
 /// ```
@@ -175,7 +177,7 @@ impl AnyOf {
                     guards.push(guard);
                 }
                 Err(error) => {
-                    Guards::new(guards).release().await;
+                    let _ = Guards::new(guards).release().await;
                     return Err(error);
                 }
             }
@@ -250,7 +252,7 @@ impl AnyOf {
                 return Ok(Guards::new(guards));
             }
         }
-        Guards::new(guards).release().await;
+        let _ = Guards::new(guards).release().await;
         Err(failed.unwrap_or_else(|| self.core.shared.no_answer()))
     }
 

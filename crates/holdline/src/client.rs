@@ -42,7 +42,9 @@ pub const URL_VARIABLE: &str = "HOLDLINE_URL";
 /// let client = Client::connect("memory:client").await?;
 /// let both = client.lock_all(["accounts/7", "accounts/3"]).await?;
 /// assert_eq!(both.guards()[0].name().as_str(), "accounts/3");
-/// both.release().await;
+/// for outcome in both.release().await {
+///     outcome.into_result()?;
+/// }
 ///
 /// drop(client.mutex("left behind")?.lock().await?);
 /// let report = client.shutdown(Duration::from_secs(5)).await;

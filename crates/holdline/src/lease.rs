@@ -39,7 +39,7 @@ use crate::release::{self, ReleaseOutcome};
 /// let lease: Lease = serde_json::from_str(&text)?;
 /// let guard = client.attach(&lease).await?;
 /// assert_eq!(guard.fencing_token(), token);
-/// # guard.release().await;
+/// # guard.release().await.into_result()?;
 /// # Ok(())
 /// # }
 /// ```

@@ -6,7 +6,7 @@
 //! let client = holdline::Client::connect("memory:").await?;
 //! let guard = client.mutex("nightly-backup")?.lock().await?;
 //! // … work, and pass guard.fencing_token() to the resource …
-//! guard.release().await;
+//! guard.release().await.into_result()?;
 //! # Ok(())
 //! # }
 //! ```

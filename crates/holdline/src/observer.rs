@@ -113,7 +113,7 @@ pub(crate) fn lost_reason(reason: &LostReason) -> &'static str {
 /// let count = Arc::new(Count::default());
 /// let options = ClientOptions::default().with_observer(count.clone());
 /// let client = Client::connect_with("memory:observer", options).await?;
-/// client.mutex("a")?.lock().await?.release().await;
+/// client.mutex("a")?.lock().await?.release().await.into_result()?;
 /// assert_eq!(count.0.load(Ordering::Relaxed), 1);
 /// # Ok(())
 /// # }

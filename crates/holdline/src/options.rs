@@ -51,7 +51,7 @@ pub enum OnLost {
 ///     .with_reason("month-end report")
 ///     .with_label("team", "billing");
 /// let guard = client.mutex_with("report", &options)?.lock().await?;
-/// # guard.release().await;
+/// # guard.release().await.into_result()?;
 /// // Contradicting options are refused here, before any request.
 /// let hasty = LockOptions::default().with_renew_interval(Duration::from_secs(29));
 /// assert!(client.mutex_with("report", &hasty).is_err());

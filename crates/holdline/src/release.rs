@@ -18,7 +18,10 @@ const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The outcome of a release.
+///
+/// [`ReleaseOutcome::into_result`] makes an error of a loss, for `?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the lease may have been lost before the release"]
 #[non_exhaustive]
 pub enum ReleaseOutcome {
     /// The lease was released: the name is free, or was handed over to the next waiter. If
@@ -59,6 +62,27 @@ impl ReleaseOutcome {
     /// Returns whether the lease was lost before it was released.
     pub fn is_lost(&self) -> bool {
         matches!(self, ReleaseOutcome::Lost { .. })
+    }
+
+    /// Returns an error unless the lease was certainly held until the release
+    /// ([`ReleaseOutcome::is_released`]).
+    ///
+    /// # Errors
+    /// - `Lost`, not applied: the lease was lost before.
+    /// - the failure of the store, such as `Unavailable`, with an unknown outcome: the store did not
+    ///   confirm. The release is repeated in the background.
+    pub fn into_result(self) -> Result<(), LockError> {
+        let (kind, certainty) = match self {
+            ReleaseOutcome::Nested { .. } | ReleaseOutcome::Released { confirmed: true, .. } => {
+                return Ok(());
+            }
+            ReleaseOutcome::Lost { reason } => (ErrorKind::Lost { reason }, Certainty::NotApplied),
+            ReleaseOutcome::Released { failure, .. } => {
+                let message = "the release is not confirmed".to_owned();
+                (failure.unwrap_or(ErrorKind::Unavailable { message }), Certainty::Unknown)
+            }
+        };
+        Err(LockError::new("holdline", kind, certainty))
     }
 
     /// Makes the outcome of a release that the store did not confirm.

@@ -37,7 +37,7 @@ async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
         raw.delete("floor").await
     };
     let subject = async || {
-        mutex.lock().await?.release().await;
+        let _ = mutex.lock().await?.release().await;
         Ok(())
     };
     let rounds = in_turn(CYCLES, floor, subject).await?;

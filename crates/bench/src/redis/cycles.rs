@@ -87,7 +87,7 @@ pub(crate) async fn one_task(client: &Client) -> Result<f64, Failure> {
     for cycle in 0..CYCLES {
         let start = Instant::now();
         let guard = locks[cycle % NAMES].lock().await?;
-        black_box(guard.release().await);
+        let _ = black_box(guard.release().await);
         taken.push(each(start.elapsed(), 1));
     }
     Ok(median(taken.into_iter()))
@@ -106,7 +106,7 @@ pub(crate) async fn many_tasks(client: Client, tasks: usize) -> Result<usize, Fa
                 let mut ended = 0_usize;
                 while Instant::now() < deadline {
                     let guard = lock.lock().await?;
-                    black_box(guard.release().await);
+                    let _ = black_box(guard.release().await);
                     ended += 1;
                 }
                 Ok::<_, Failure>(ended)

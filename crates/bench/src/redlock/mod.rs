@@ -262,7 +262,7 @@ async fn cycles_of(
                 while Instant::now() < deadline {
                     let start = Instant::now();
                     let guard = locks[taken.len() % names].lock().await?;
-                    black_box(guard.release().await);
+                    let _ = black_box(guard.release().await);
                     taken.push(start.elapsed());
                 }
                 Ok::<_, Failure>(taken)
@@ -288,7 +288,7 @@ async fn fresh_names(client: &Client, tasks: usize, time: Duration) -> Result<us
         set.spawn_local(async move {
             while Instant::now() < deadline {
                 let lock = client.mutex(format!("fresh/{}", next.replace(next.get() + 1)))?;
-                black_box(lock.lock().await?.release().await);
+                let _ = black_box(lock.lock().await?.release().await);
             }
             Ok::<_, Failure>(())
         });
@@ -316,7 +316,7 @@ async fn contend(
                     let start = Instant::now();
                     let guard = lock.lock().await?;
                     waits.push(start.elapsed());
-                    black_box(guard.release().await);
+                    let _ = black_box(guard.release().await);
                 }
                 Ok::<_, Failure>(waits)
             })

@@ -77,7 +77,7 @@ async fn work(client: &Client) {
     let first = mutex.lock().await.expect("free");
     let waiter = tokio::spawn(mutex.clone().lock_owned());
     tokio::time::sleep(Duration::from_secs(1)).await; // event: renewals, and somebody waits
-    first.release().await;
+    let _ = first.release().await;
     let second = waiter.await.expect("no panic").expect("handed over");
     let revoke = Operation::Revoke {
         name: second.name().clone(),

@@ -106,6 +106,6 @@ async fn steps_down(bench: Bench) -> Verdict {
     ensure!(!first.is_valid(), "two lead at once");
     ensure!(second.term() > first.term(), "{} follows {}", second.term(), first.term());
     done(&bench, lost).await?;
-    second.resign().await;
+    let _ = second.resign().await;
     Ok(Outcome::Ran)
 }

@@ -35,7 +35,7 @@ async fn a_lock_that_is_taken_appears_and_nothing_jumps() {
             document.activeElement.id === window.focused]",
     );
     assert_eq!(after, serde_json::json!([true, at, 40, true]));
-    guard.release().await;
+    let _ = guard.release().await;
     screen.until("!document.body.innerText.includes('taken-later')");
     assert_eq!(screen.eval("return window.mark"), true);
     screen.assert_quiet("live updates");
@@ -79,11 +79,11 @@ async fn forms_follow_the_lock_until_somebody_uses_them() {
     screen.await_text(&format!("Revoke token {}", guard.fencing_token()));
     screen.click("details:has(form[action$='/lock/revoke']) summary");
     screen.type_into("form[action$='/lock/revoke'] input[name=reason]", "half a sen");
-    guard.release().await;
+    let _ = guard.release().await;
     let guard = lock.lock().await.expect("free");
     screen.await_text("The lock has changed meanwhile");
     screen.until("document.activeElement.value === 'half a sen'");
     assert!(!screen.text().contains(&format!("Revoke token {}", guard.fencing_token())));
     screen.assert_quiet("forms");
-    guard.release().await;
+    let _ = guard.release().await;
 }

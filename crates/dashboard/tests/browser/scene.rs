@@ -79,7 +79,7 @@ impl Scene {
             programs.spawn(async move {
                 while let Ok(guard) = lock.lock().await {
                     sleep(holds).await; // event: the program works
-                    guard.release().await;
+                    let _ = guard.release().await;
                     sleep(holds / 3).await; // event: the program has other work
                 }
             });

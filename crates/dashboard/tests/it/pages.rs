@@ -119,7 +119,7 @@ async fn hostile_text_is_shown_and_is_no_markup() {
     assert!(body.contains("\\u{202e}") && body.contains("&lt;/main&gt;&lt;img"), "{body}");
     let twisted = ground.get("/dashboard/locks?q=%3Cscript%3E%E2%80%AE").await.body;
     assert!(!twisted.contains("<script>") && twisted.contains("value=\"&lt;script&gt;"));
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 #[tokio::test]
@@ -162,7 +162,7 @@ async fn each_store_has_its_own_pages() {
     assert!(!other.body.contains("only-here") && other.body.contains("0 names"), "{}", other.body);
     assert!(other.body.contains("href=\"/dashboard/locks\""), "back to the default store");
     assert_eq!(ground.get("/stores/us/dashboard").await.status, 404);
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,7 +216,7 @@ async fn the_stream_says_that_a_page_is_out_of_date_and_no_more() {
     let text = ground.follow("/dashboard/live", "event: changed").await;
     assert!(text.to_ascii_lowercase().contains("content-type: text/event-stream"), "{text}");
     assert!(!text.contains("secret-name"), "{text}");
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 #[tokio::test]

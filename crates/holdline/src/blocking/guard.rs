@@ -115,6 +115,7 @@ impl Guards {
     }
 
     /// As [`crate::Guards::release`].
+    #[must_use = "a lease may have been lost before the release"]
     pub fn release(self) -> Vec<ReleaseOutcome> {
         block_on(self.0.release())
     }

@@ -107,7 +107,7 @@ impl Leadership {
         }
         let next = proclaimed.store(client, &options, self.term(), stored.as_ref()).await?;
         if let Some(before) = stored.replace(next) {
-            before.release().await;
+            let _ = before.release().await;
         }
         if self.is_valid() { Ok(()) } else { Err(self.no_longer()) }
     }
@@ -141,7 +141,7 @@ impl Leadership {
         let outcome = self.guard.release().await;
         // After the name: nobody waits for this one.
         if let Some(stored) = self.stored.into_inner() {
-            stored.release().await;
+            let _ = stored.release().await;
         }
         outcome
     }

@@ -42,7 +42,7 @@ pub(super) struct Stored {
 impl Stored {
     /// Ends it: observers find the value of the campaign.
     pub(super) async fn release(self) {
-        self.guard.release().await;
+        let _ = self.guard.release().await;
     }
 }
 

@@ -9,7 +9,7 @@
 //! let options = ClientOptions::default().with_metrics();
 //! let client = Client::connect_with("memory:metrics", options).await?;
 //! let options = LockOptions::default().with_class("invoice:{id}");
-//! client.mutex_with("invoice:4711", &options)?.lock().await?.release().await;
+//! client.mutex_with("invoice:4711", &options)?.lock().await?.release().await.into_result()?;
 //! # Ok(())
 //! # }
 //! ```

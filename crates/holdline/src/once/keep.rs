@@ -62,7 +62,7 @@ impl OnceRun {
             if self.is_detached(&guard) {
                 guard.disarm();
             } else {
-                guard.release().await;
+                let _ = guard.release().await;
             }
             return Ok(());
         }
@@ -118,7 +118,7 @@ impl OnceRun {
     async fn keep(&self, mut guard: Guard) -> Result<(), LockError> {
         let shared = self.once.shared();
         if self.left().is_zero() {
-            guard.release().await;
+            let _ = guard.release().await;
             return Ok(());
         }
         let mut tries = 1;
@@ -148,7 +148,7 @@ impl OnceRun {
                 _ => None,
             };
             let Some(pause) = pause else {
-                back.release().await;
+                let _ = back.release().await;
                 return Err(error.with_name(&self.once.name));
             };
             guard = back;

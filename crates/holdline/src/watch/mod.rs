@@ -18,7 +18,7 @@
 //! let change = &round.changes[0];
 //! assert!(change.found && matches!(change.event, LockEvent::Granted { .. }));
 //! assert_eq!(watch.names().count(), 1);
-//! guard.release().await;
+//! guard.release().await.into_result()?;
 //! # Ok(())
 //! # }
 //! ```

@@ -58,7 +58,7 @@ async fn redis_mutex_waits_and_releases() {
         ended = &mut report => panic!("it held what another holds: {ended:?}"),
         () = queued => {}
     }
-    guard.release().await;
+    let _ = guard.release().await;
     report.await.expect("its turn");
     assert!(!is_held(&holder, "nightly-report").await);
 }
@@ -74,7 +74,7 @@ async fn axum_handler_answers_423_while_another_request_holds_the_order() {
     let guard = other.mutex("orders/17").expect("a name").lock().await.expect("free");
     assert_eq!(ship("17").await, StatusCode::LOCKED);
     assert_eq!(ship("18").await, StatusCode::OK);
-    guard.release().await;
+    let _ = guard.release().await;
     assert_eq!(ship("17").await, StatusCode::OK);
     assert!(!is_held(&other, "orders/17").await);
     assert_eq!(ship("%00").await, StatusCode::BAD_REQUEST);

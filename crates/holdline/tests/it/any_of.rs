@@ -45,7 +45,7 @@ async fn the_first_free_name_is_taken_in_the_order_of_the_list() {
         guards.push(guard);
     }
     assert!(gpus.try_lock().await.is_err_and(|error| error.is_contended()));
-    guards.remove(1).release().await;
+    let _ = guards.remove(1).release().await;
     assert_eq!(gpus.try_lock().await.expect("free again").name().as_str(), "gpu/1");
 }
 
@@ -61,7 +61,7 @@ async fn whichever_becomes_free_is_taken_and_no_other_queue_is_kept() {
     let waiting = tokio::spawn(async move { gpus.lock().await });
     settle().await;
     assert_eq!(count(&client, &GPUS).await, (3, 3));
-    held.remove(2).release().await;
+    let _ = held.remove(2).release().await;
     let guard = drive(&clock, waiting).await.expect("no panic").expect("one is free");
     assert_eq!(guard.name().as_str(), "gpu/2");
     assert_eq!(count(&client, &GPUS).await, (3, 0), "it waits nowhere");
@@ -136,7 +136,7 @@ async fn several_of_several_are_all_or_none() {
     assert_eq!(count(&client, &GPUS).await, (2, 0));
     let waiting = tokio::spawn(async move { gpus.lock_many(3).await });
     settle().await;
-    two.release().await;
+    let _ = two.release().await;
     let all = drive(&clock, waiting).await.expect("no panic").expect("free");
     assert_eq!(names(&all), GPUS);
 }
@@ -178,7 +178,7 @@ async fn nobody_starves_in_a_long_run() {
                 for guard in guards.guards() {
                     held.lock().expect("no panic").remove(guard.name().as_str());
                 }
-                guards.release().await;
+                let _ = guards.release().await;
             }
         }));
     }
@@ -294,7 +294,7 @@ async fn overlapping_sets_of_several_clients_never_wait_in_a_circle() {
                 }
                 let all = holdline::lock_all(names).await.expect("in the end");
                 clock.sleep_until(clock.now().after(S / 100)).await;
-                all.release().await;
+                let _ = all.release().await;
             }
         })
     };

@@ -41,7 +41,7 @@ async fn a_waiter_gets_the_name_when_it_is_released() {
     settle().await;
     assert_eq!(look(&client, "a").await.queue_length, 1);
     let token = guard.fencing_token();
-    guard.release().await;
+    let _ = guard.release().await;
     let second = waiter.await.expect("no panic").expect("handed over");
     assert!(second.fencing_token() > token && second.is_valid());
 }
@@ -54,7 +54,7 @@ async fn leases_are_renewed_until_they_are_released() {
     pass(&clock, Duration::from_secs(120)).await;
     assert!(guard.is_valid());
     assert!(guard.remaining() > Duration::from_secs(15));
-    guard.release().await;
+    let _ = guard.release().await;
     pass(&clock, Duration::from_secs(60)).await;
     assert_eq!(look(&client, "a").await.holder_count, 0);
 }

@@ -38,7 +38,7 @@ async fn cut_once(polls: usize, at_release: bool, same: bool) -> bool {
     let first = drive(&clock, holder.lock_owned()).await.expect("free");
     let freed = async {
         settle().await;
-        first.release().await;
+        let _ = first.release().await;
         settle().await;
     };
     let cutting = async {
@@ -171,7 +171,7 @@ async fn end(world: &World, random: &mut StdRng, client: &Client, guard: Guard) 
         }
         2 => {
             if let Some(Ok(lease)) = world.cut(random, guard.detach()).await {
-                client.release(&lease).await.expect("a good lease");
+                let _ = client.release(&lease).await.expect("a good lease");
             }
         }
         3 => {

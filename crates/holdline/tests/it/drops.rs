@@ -212,12 +212,12 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
     std::mem::forget(leaked);
     let waiter = tokio::spawn(mutex.lock_owned());
     crate::support::settle().await;
-    first.release().await;
+    let _ = first.release().await;
     let freed = clock.now();
     let guard = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("next");
     let waited = freed.until(clock.now());
     assert!(waited <= Duration::from_secs(3), "a window and a heartbeat: {waited:?}");
-    guard.release().await;
+    let _ = guard.release().await;
     pass(&clock, Duration::from_secs(3)).await;
     let beats = faulty.line.count(Call::Beat);
     pass(&clock, Duration::from_secs(10)).await;

@@ -64,7 +64,7 @@ async fn observers_see_each_leader_once_and_the_value_that_it_proclaims() {
     pass(&clock, 5 * S).await;
     assert!(!waits.is_finished());
     waits.abort();
-    second.resign().await;
+    let _ = second.resign().await;
     let rest = watcher.list(&ListRequest::default()).await.expect("listed").names;
     assert!(rest.is_empty(), "nothing is left: {rest:?}");
 }
@@ -140,7 +140,7 @@ async fn an_answer_that_was_overtaken_shows_no_older_leader() {
     let (one, two) = (client(engine.clone(), &clock, 1), client(engine.clone(), &clock, 2));
     let first = election(&one).campaign("one").await.expect("nobody leads");
     let old = look(&one, "e").await;
-    first.resign().await;
+    let _ = first.resign().await;
     let _second = election(&two).campaign("two").await.expect("nobody leads");
     let faulty = Faulty::new(engine);
     let watcher = client(faulty.clone(), &clock, 3);
@@ -180,7 +180,7 @@ async fn a_candidate_that_has_not_claimed_its_turn_does_not_lead() {
     let waiter = tokio::spawn(async move { election(&two).campaign("two").await });
     settle().await;
     faulty.line.judge(|_, _| Fate::RequestLost);
-    first.resign().await;
+    let _ = first.resign().await;
     assert_eq!(look(&one, "e").await.holder_count, 1, "it was handed the name");
     assert_eq!(election(&one).leader().await.expect("answered"), None);
     waiter.abort();

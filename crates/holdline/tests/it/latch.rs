@@ -81,7 +81,7 @@ async fn a_lock_and_a_latch_of_one_name_know_nothing_of_each_other() {
     let latch = client.latch("a").expect("good");
     let guard = client.mutex("a").expect("good").lock().await.expect("free");
     assert!(latch.try_set(1).await.expect("set"));
-    guard.release().await;
+    let _ = guard.release().await;
     assert_eq!(latch.count().await.expect("asked"), 1);
     assert!(client.mutex("a").expect("good").try_lock().await.is_ok());
 }

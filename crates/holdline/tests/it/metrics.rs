@@ -55,7 +55,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
         settle().await;
         let lease = mutex.lock().await.expect("free").detach().await.expect("detached");
         let attached = client.attach(&lease).await.expect("ours");
-        attached.release().await;
+        let _ = attached.release().await;
         let fixed = class.clone().with_keep(Keep::Fixed).with_lease_duration(S);
         let lost = lock("invoice:8", fixed).expect("fits").lock().await.expect("free");
         pass(&clock, 2 * S).await;
@@ -114,7 +114,7 @@ fn renewals_and_requests_are_timed() {
             assert!(times > 0 && seen.values(&key).len() == times, "{seen:?}");
         }
         faulty.line.judge(|_, _| Fate::Refused);
-        guard.release().await;
+        let _ = guard.release().await;
         let key = "holdline_store_op_seconds engine=memory,op=release,outcome=error";
         assert!(!seen.values(key).is_empty(), "{seen:?}");
     });
@@ -139,7 +139,7 @@ fn without_the_option_nothing_is_recorded() {
         let client = Client::with_options(std::sync::Arc::new(engine), options(&clock, 1));
         let client = client.expect("a client");
         let mutex = client.mutex("a").expect("good");
-        mutex.lock().await.expect("free").release().await;
+        let _ = mutex.lock().await.expect("free").release().await;
         assert!(seen.all().is_empty(), "{seen:?}");
     });
 }

@@ -394,7 +394,7 @@ async fn a_lock_of_another_kind_is_in_the_way_and_is_no_slot() {
     let waiting = wait(60 * S);
     pass(&clock, 20 * S).await;
     assert!(!waiting.is_finished());
-    held.release().await;
+    let _ = held.release().await;
     let begun = drive(&clock, waiting).await.expect("no panic").expect("free");
     assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
 }

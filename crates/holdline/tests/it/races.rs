@@ -291,7 +291,7 @@ async fn what_was_lost_while_the_last_name_was_waited_for_makes_the_whole_fail()
     let both = client.clone();
     let both = tokio::spawn(async move { both.lock_all_with(["a", "b"], &options).await });
     pass(&clock, 5 * S).await;
-    in_the_way.release().await;
+    let _ = in_the_way.release().await;
     let error = drive(&clock, both).await.expect("no panic").expect_err("one was lost");
     assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::Expired }), "{error}");
     assert_eq!(error.name().map(|name| name.as_str()), Some("a"));
@@ -363,7 +363,7 @@ async fn a_watch_that_ended_is_opened_again() {
     revoke(&client, &guard, false).await;
     settle().await;
     assert!(guard.cancellation_token().is_cancelled(), "notified at once");
-    guard.release().await;
+    let _ = guard.release().await;
     settle().await;
     assert!(waiting.is_finished(), "handed over without another heartbeat");
 }

@@ -27,7 +27,7 @@ async fn kept_at_a_store_that_answers_after(answer: Duration) {
     for (number, (_, client)) in far.iter().enumerate() {
         let own = client.mutex(format!("own {number}")).expect("good");
         let guard = drive(&clock, own.lock_owned()).await.expect("free");
-        drive(&clock, guard.release()).await;
+        let _ = drive(&clock, guard.release()).await;
     }
     let mut waiters = Vec::new();
     for (_, client) in &far {
@@ -36,13 +36,13 @@ async fn kept_at_a_store_that_answers_after(answer: Duration) {
     }
     pass(&clock, 30 * S).await;
     assert_eq!(look(&near, "a").await.queue_length, 3, "the store keeps their places");
-    first.release().await;
+    let _ = first.release().await;
     for ((faulty, _), waiter) in far.iter().zip(waiters) {
         let guard = in_turn(&clock, waiter).await;
         let mut ids: Vec<_> = faulty.line.acquired.lock().iter().map(|(id, _)| *id).collect();
         ids.dedup();
         assert_eq!(ids.len(), 2, "one of its own name, and one place: {ids:?}");
-        drive(&clock, guard.release()).await;
+        let _ = drive(&clock, guard.release()).await;
     }
 }
 
@@ -84,12 +84,12 @@ async fn a_claim_that_was_not_applied_is_repeated_under_the_same_id() {
         (Call::Claim, 0..3) => Fate::Unavailable,
         _ => Fate::Good,
     });
-    first.release().await;
+    let _ = first.release().await;
     let guard = in_turn(&clock, waiter).await;
     let ids: Vec<_> = faulty.line.acquired.lock().iter().map(|(id, _)| *id).collect();
     assert!(ids.iter().all(|id| *id == guard.lease_id()), "{ids:?}");
     assert_eq!(faulty.line.count(Call::Claim), 4);
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 /// Heartbeats fail for longer than the store keeps silent entries, and the store has received none
@@ -107,11 +107,11 @@ async fn failed_heartbeats_cost_no_position_that_the_store_keeps() {
     pass(&clock, 20 * S).await;
     faulty.line.judge(|_, _| Fate::Good);
     pass(&clock, 2 * S).await;
-    first.release().await;
+    let _ = first.release().await;
     let guard = in_turn(&clock, waiter).await;
     let ids: Vec<_> = faulty.line.acquired.lock().iter().map(|(id, _)| *id).collect();
     assert!(ids.iter().all(|id| *id == guard.lease_id()), "{ids:?}");
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 #[tokio::test]
@@ -131,5 +131,5 @@ async fn an_attempt_with_the_callers_id_leaves_the_queue_when_it_is_cancelled() 
     assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
     settle().await;
     assert_eq!(look(&near, "a").await.queue_length, 0, "its entry stands, and nobody waits there");
-    first.release().await;
+    let _ = first.release().await;
 }

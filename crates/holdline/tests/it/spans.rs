@@ -123,7 +123,7 @@ async fn begin() -> (Notes, DefaultGuard) {
     decided(&["lock.wait", "lock.hold"], async || {
         let (engine, clock) = engine();
         let mutex = client(engine, &clock, 1).mutex("before").expect("good");
-        mutex.lock().await.expect("free").release().await;
+        let _ = mutex.lock().await.expect("free").release().await;
     })
     .await;
     let notes = Notes::default();
@@ -142,8 +142,8 @@ async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
     let waiter = tokio::spawn(mutex.lock_owned());
     settle().await;
     let (id, token) = (first.lease_id(), first.fencing_token());
-    first.release().await;
-    waiter.await.expect("no panic").expect("handed over").release().await;
+    let _ = first.release().await;
+    let _ = waiter.await.expect("no panic").expect("handed over").release().await;
     let (waits, holds) = (notes.all("lock.wait"), notes.all("lock.hold"));
     assert_eq!((waits.len(), holds.len()), (2, 2), "{waits:?} {holds:?}");
     for span in waits.iter().chain(&holds) {
@@ -188,11 +188,11 @@ async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
     limited.await.expect("no panic").expect_err("out of time");
     cancelled.abort();
     settle().await;
-    guard.release().await;
+    let _ = guard.release().await;
     drop(plain.lock().await.expect("free"));
     settle().await;
     let lease = plain.lock().await.expect("free").detach().await.expect("detached");
-    client.attach(&lease).await.expect("ours").release().await;
+    let _ = client.attach(&lease).await.expect("ours").release().await;
     let lost = plain.lock().await.expect("free");
     let (token, reason) = (lost.fencing_token(), "x".to_owned());
     let revoke = Operation::Revoke { name: name("a"), token, reason, now: true };
@@ -234,8 +234,8 @@ async fn both_spans_are_children_of_the_span_that_asks() {
     let waiting = tracing::Instrument::instrument(mutex.lock_owned(), job);
     let waiter = tokio::spawn(waiting);
     settle().await;
-    held.release().await;
-    waiter.await.expect("no panic").expect("handed over").release().await;
+    let _ = held.release().await;
+    let _ = waiter.await.expect("no panic").expect("handed over").release().await;
     let parent = |name: &str| notes.all(name).pop().expect("there is one").parent;
     assert_eq!((parent("lock.wait"), parent("lock.hold")), (Some(id), Some(id)));
 }

@@ -51,7 +51,7 @@ async fn two_tasks_of_one_owner_share_one_attempt() {
         .collect();
     settle().await;
     assert_eq!(look(&client, "a").await.queue_length, 1);
-    first.release().await;
+    let _ = first.release().await;
     let mut guards = Vec::new();
     for task in tasks {
         guards.push(task.await.expect("no panic").expect("shared"));
@@ -74,7 +74,7 @@ async fn an_owner_whose_grant_is_lost_gets_lost_at_the_next_entry() {
     let error = mutex.lock_as(&owner).await.expect_err("lost");
     assert!(matches!(error.kind(), ErrorKind::Lost { reason: LostReason::RanOut }), "{error}");
     assert!(!outer.release().await.is_released());
-    mutex.lock_as(&owner).await.expect("a new grant").release().await;
+    let _ = mutex.lock_as(&owner).await.expect("a new grant").release().await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn several_names_all_or_none() {
     for name in ["a", "b", "d"] {
         assert_eq!(look(&client, name).await.holder_count, 0, "{name}");
     }
-    held.release().await;
+    let _ = held.release().await;
     let all = client.lock_all(names).await.expect("all free");
     let taken: Vec<_> = all.guards().iter().map(|guard| guard.name().as_str()).collect();
     assert_eq!(taken, ["a", "b", "c", "d"]);
@@ -117,7 +117,7 @@ async fn overlapping_sets_never_wait_in_a_circle() {
                 for _ in 0..20 {
                     let all = client.lock_all(names).await.expect("in the end");
                     tokio::task::yield_now().await;
-                    all.release().await;
+                    let _ = all.release().await;
                 }
             })
         })
@@ -144,13 +144,13 @@ async fn readers_share_and_a_waiting_writer_stops_later_ones() {
     };
     settle().await;
     assert!(lock.try_read().await.is_err_and(|error| error.is_contended()));
-    one.release().await;
-    two.release().await;
+    let _ = one.release().await;
+    let _ = two.release().await;
     let writer = writing.await.expect("no panic").expect("alone");
     assert_eq!(writer.mode(), Mode::Exclusive);
     // A mutex of the same name is the same lock.
     assert!(client.mutex("a").expect("good").try_lock().await.is_err());
-    writer.release().await;
+    let _ = writer.release().await;
 }
 
 #[tokio::test]
@@ -167,8 +167,8 @@ async fn a_large_request_for_permits_is_served_in_the_end() {
     assert!(permits.try_acquire().await.is_err_and(|error| error.is_contended()));
     let other = client.semaphore("a", 4).expect("good").try_acquire().await.expect_err("3, not 4");
     assert!(matches!(other.kind(), ErrorKind::Invalid { .. }), "{other}");
-    one.release().await;
-    large.await.expect("no panic").expect("all three").release().await;
+    let _ = one.release().await;
+    let _ = large.await.expect("no panic").expect("all three").release().await;
     for bad in [0, 4] {
         assert!(permits.try_acquire_many(bad).await.is_err());
     }
@@ -247,7 +247,7 @@ async fn a_client_that_is_shut_down_starts_nothing_and_keeps_its_guards() {
     assert!(matches!(error.kind(), ErrorKind::Cancelled), "{error}");
     pass(&clock, 60 * S).await;
     assert!(guard.is_valid());
-    guard.release().await;
+    let _ = guard.release().await;
     assert!(client.shutdown(S).await.is_clean());
 }
 

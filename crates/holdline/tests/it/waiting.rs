@@ -35,7 +35,7 @@ async fn a_thousand_waiters_share_heartbeats_and_are_served_in_order() {
         .collect();
     pass(&clock, 6 * S).await;
     assert_eq!(look(&client, "a").await.queue_length, 1_000, "nobody fell silent");
-    first.release().await;
+    let _ = first.release().await;
     for waiter in waiters {
         waiter.await.expect("no panic");
     }
@@ -56,7 +56,7 @@ async fn a_hundred_waiters_share_one_heartbeat_a_second_and_are_served_in_order(
         waiters.push(tokio::spawn(async move {
             let guard = mutex.lock().await.expect("in the end");
             order.lock().push(n);
-            guard.release().await;
+            let _ = guard.release().await;
         }));
         settle().await;
     }
@@ -70,7 +70,7 @@ async fn a_hundred_waiters_share_one_heartbeat_a_second_and_are_served_in_order(
     assert!(full >= 19, "each heartbeat carries all: {full}");
     assert_eq!(look(&client, "a").await.queue_length, 100, "nobody fell silent");
     let claims = faulty.line.count(Call::Claim);
-    first.release().await;
+    let _ = first.release().await;
     for waiter in waiters {
         waiter.await.expect("no panic");
     }
@@ -89,13 +89,13 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     settle().await;
     // Between two heartbeats, so that the next one comes within the claim window.
     pass(&clock, Duration::from_millis(500)).await;
-    first.release().await;
+    let _ = first.release().await;
     let released = clock.now();
     let second =
         drive(&clock, async { waiter.await.expect("no panic") }).await.expect("handed over");
     assert_eq!(released.until(clock.now()), S / 2, "with the next heartbeat");
     assert_eq!(second.fencing_token().get(), 2, "by the hand-off, not by queueing anew");
-    second.release().await;
+    let _ = second.release().await;
 }
 
 /// The claim follows the release, without a hint and without any time.
@@ -159,10 +159,10 @@ async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
         pass(&clock, 2 * S).await;
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()), "all wait on");
         faulty.line.judge(|_, _| Fate::Good);
-        drive(&clock, async { release.await.expect("no panic") }).await;
+        let _ = drive(&clock, async { release.await.expect("no panic") }).await;
         for waiter in waiters {
             let guard = drive(&clock, async { waiter.await.expect("no panic") }).await;
-            drive(&clock, guard.expect("handed over").release()).await;
+            let _ = drive(&clock, guard.expect("handed over").release()).await;
         }
     }
 }
@@ -197,7 +197,7 @@ async fn the_head_looks_when_the_lease_of_a_dead_holder_ends() {
     let guard = drive(&clock, mutex.lock_owned()).await.expect("free in the end");
     let waited = start.until(clock.now());
     assert!(waited >= lease && waited < lease + Duration::from_millis(50), "{waited:?}");
-    guard.release().await;
+    let _ = guard.release().await;
     drop(dead);
 }
 
@@ -222,7 +222,7 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
         assert_eq!(error.certainty(), holdline::Certainty::NotApplied);
         assert_eq!(look(&client, "a").await.queue_length, 0);
     }
-    first.release().await;
+    let _ = first.release().await;
 }
 
 /// The second name is asked for when half of the limit has passed, the first one's end waited for.
@@ -238,7 +238,7 @@ async fn a_wait_that_timed_out_is_reported_no_shorter_than_its_limit() {
         taking.lock_all_with(["a", "b"], &options).await
     });
     pass(&clock, S).await;
-    first.release().await;
+    let _ = first.release().await;
     let both = async { both.await.expect("no panic").map(drop) };
     let error = drive(&clock, both).await.expect_err("b is held");
     let ErrorKind::TimedOut { waited, .. } = error.kind() else { panic!("{error}") };
@@ -334,7 +334,7 @@ async fn a_kept_id_that_the_store_lost_is_asked_anew_unless_the_caller_gave_it_u
         if gave_up {
             let client = client.clone();
             let given_up = async move { client.give_up_by_id(&name("a"), id).await };
-            drive(&clock, given_up).await.expect("answered");
+            let _ = drive(&clock, given_up).await.expect("answered");
         } else {
             let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
             faulty.flush(fresh);
@@ -368,7 +368,7 @@ async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let error = waiter.await.expect("no panic").expect_err("the store cannot be reached");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(look(&holder, "a").await.queue_length, 0);
-    first.release().await;
+    let _ = first.release().await;
 }
 
 /// The limit cuts the last request short, so it gets no reply.
@@ -399,7 +399,7 @@ async fn an_outage_with_two_different_errors_ends_no_wait() {
         _ => Fate::Good,
     });
     let mutex = client.mutex("a").expect("good");
-    drive(&clock, mutex.lock_owned()).await.expect("free").release().await;
+    let _ = drive(&clock, mutex.lock_owned()).await.expect("free").release().await;
 }
 
 #[tokio::test]
@@ -423,7 +423,7 @@ async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_a
     let about = |event: &&String| *event == queued || *event == "without quorum";
     let about: Vec<&String> = seen.iter().filter(about).collect();
     assert_eq!(about, [queued, "without quorum", queued], "{seen:?}");
-    first.release().await;
+    let _ = first.release().await;
     drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("handed on"));
 }
 
@@ -436,7 +436,7 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
     let first = mutex.lock().await.expect("free");
     let waiter = tokio::spawn(mutex.clone().lock_owned());
     pass(&clock, 5 * S).await;
-    first.release().await;
+    let _ = first.release().await;
     let freed = clock.now();
     let second = drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free");
     assert!(freed.until(clock.now()) <= S);
@@ -445,7 +445,7 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), asked, "an id that was answered busy is dead");
-    second.release().await;
+    let _ = second.release().await;
 }
 
 /// A contender of another library does not pause either, and would get most of the grants.
@@ -464,7 +464,7 @@ async fn without_a_queue_a_hint_is_followed_by_a_request_at_once() {
         // Only where votes are counted does a pause keep contenders apart.
         let asked = faulty.line.count(Call::Acquire);
         assert_eq!(asked > 2, !splits, "{asked} requests, and no time has passed");
-        first.release().await;
+        let _ = first.release().await;
         drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free"));
     }
 }
@@ -484,14 +484,14 @@ async fn without_a_queue_the_waiters_of_a_process_take_turns() {
             tokio::spawn(async move {
                 let guard = mutex.lock().await.expect("in the end");
                 order.lock().push(n);
-                guard.release().await;
+                let _ = guard.release().await;
             })
         })
         .collect();
     settle().await;
     assert_eq!(faulty.line.count(Call::Acquire), 2, "a waiter further back asks nothing yet");
     let before = faulty.line.count(Call::Acquire);
-    first.release().await;
+    let _ = first.release().await;
     pass(&clock, S / 10).await;
     // One hands on to the next without any time.
     for _ in 0..100 {
@@ -521,7 +521,7 @@ async fn a_wait_that_timed_out_in_the_local_queue_names_the_holder() {
         assert_eq!(*waited, wait);
         assert!(holder.is_some(), "{error}");
     }
-    holder.release().await;
+    let _ = holder.release().await;
     drop(drive(&clock, async { waiter.await.expect("no panic") }).await.expect("free"));
 }
 
@@ -536,11 +536,11 @@ async fn a_guard_that_outlives_its_lease_blocks_no_waiter() {
     settle().await;
     let third = tokio::spawn(client.mutex("a").expect("good").lock_owned());
     settle().await;
-    first.release().await;
+    let _ = first.release().await;
     let second = drive(&clock, async { second.await.expect("no panic") }).await.expect("free");
     let third = drive(&clock, async { third.await.expect("no panic") }).await.expect("free");
     assert!(!second.is_valid() && third.is_valid());
-    third.release().await;
+    let _ = third.release().await;
 }
 
 #[tokio::test]
@@ -553,13 +553,13 @@ async fn the_observer_receives_every_event() {
     let guard = mutex.lock().await.expect("free");
     mutex.try_lock().await.expect_err("held");
     pass(&clock, 11 * S).await;
-    guard.release().await;
+    let _ = guard.release().await;
     drop(mutex.lock().await.expect("free"));
     settle().await;
     let fixed = LockOptions::default().with_keep(holdline::Keep::Fixed);
     let fixed = client.mutex_with("b", &fixed).expect("fits").lock().await.expect("free");
     pass(&clock, 30 * S).await;
-    fixed.release().await;
+    let _ = fixed.release().await;
     settle().await;
     let events = events.0.lock().clone();
     for event in [
@@ -613,8 +613,8 @@ async fn too_many_waiters_is_an_error_of_its_own() {
     let error = mutex.lock().await.expect_err("full");
     assert!(matches!(error.kind(), ErrorKind::TooManyWaiters { limit: 1 }), "{error}");
     assert_eq!(error.name(), Some(&name("a")));
-    first.release().await;
-    waiter.await.expect("no panic").expect("handed over").release().await;
+    let _ = first.release().await;
+    let _ = waiter.await.expect("no panic").expect("handed over").release().await;
 }
 
 #[tokio::test]

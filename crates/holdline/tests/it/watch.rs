@@ -61,7 +61,7 @@ async fn a_life_of_a_lock_is_seen_from_outside() {
     let slack = renewed.expect("a third of the lease has passed");
     assert!((3 * S..=9 * S).contains(&slack), "{slack:?}");
 
-    guard.release().await;
+    let _ = guard.release().await;
     settle().await;
     let (seen, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("a", "ended", false), ("a", "granted", false)]);
@@ -71,7 +71,7 @@ async fn a_life_of_a_lock_is_seen_from_outside() {
     let LockEvent::Granted { waited, .. } = &round.changes[1].event else { panic!("granted") };
     assert!(waited.is_some());
 
-    waiting.await.expect("no panic").expect("granted").release().await;
+    let _ = waiting.await.expect("no panic").expect("granted").release().await;
     settle().await;
     let (seen, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("a", "ended", false)]);
@@ -120,7 +120,7 @@ async fn what_is_beyond_the_bound_is_left_out_and_that_is_reported() {
     assert_eq!(round.coverage, Some(Coverage::UpTo(name("b"))));
     assert_eq!(words(&round), [("a", "granted", true), ("b", "granted", true)]);
     // `c` comes into view: it was not granted just now.
-    guards.remove(0).release().await;
+    let _ = guards.remove(0).release().await;
     let (_, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("a", "ended", false), ("c", "granted", true)]);
     assert_eq!(round.coverage, Some(Coverage::All));
@@ -153,7 +153,7 @@ async fn an_exact_name_needs_no_listing() {
     let _longer = client.mutex("ab").expect("good").lock().await.expect("free");
     let (seen, round) = next(&clock, watch(&client, "a", WatchOptions::default())).await;
     assert_eq!(words(&round), [("a", "granted", true)]);
-    guard.release().await;
+    let _ = guard.release().await;
     let (_, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("a", "ended", false)]);
     let options = WatchOptions::default().with_interval(Duration::ZERO);

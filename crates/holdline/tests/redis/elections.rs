@@ -66,7 +66,7 @@ async fn a_candidate_of_the_tests_below() {
                 break;
             }
         }
-        leadership.resign().await;
+        let _ = leadership.resign().await;
         println!("ended {term}");
     }
 }

@@ -268,7 +268,7 @@ async fn random_cuts_keep_exclusion() {
                             |guard: &Guard| !guard.is_valid() || !cut.load(Ordering::Relaxed);
                         // A holder at the time of a cut keeps the name as long as it believes.
                         until("the cut or the lease is over", || last(&guard)).await;
-                        soon("a release", guard.release()).await;
+                        let _ = soon("a release", guard.release()).await;
                     }
                     Err(error) => {
                         unavailable(&error);

@@ -71,7 +71,7 @@ async fn a_grant_after_a_pause_longer_than_its_lease_is_no_guard() {
             let asked = try_take(&other, "late", &lease(300)).await;
             let late = match asked {
                 Ok(guard) => {
-                    soon("a release", guard.release()).await;
+                    let _ = soon("a release", guard.release()).await;
                     false
                 }
                 Err(error) => {

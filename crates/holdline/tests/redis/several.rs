@@ -66,7 +66,7 @@ async fn names_of_two_engines_in_opposite_orders_cause_no_deadlock() {
                 assert!(!held.swap(true, Ordering::SeqCst), "two hold the names");
                 tokio::task::yield_now().await;
                 held.store(false, Ordering::SeqCst);
-                all.release().await;
+                let _ = all.release().await;
             }
         }));
     }

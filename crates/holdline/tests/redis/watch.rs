@@ -36,7 +36,7 @@ async fn the_state_outlives_a_store_that_is_away() {
     server.cont();
     let up = until(&mut watch, |round| round.failing.is_none()).await;
     assert!(up.recovered_after.is_some());
-    gone.release().await;
+    let _ = gone.release().await;
     let ended = |round: &Round| {
         round.changes.iter().any(|change| match &change.event {
             LockEvent::Ended { when, .. } => {
@@ -51,5 +51,5 @@ async fn the_state_outlives_a_store_that_is_away() {
     let names: Vec<_> =
         watch.names().map(|seen| seen.snapshot().name.as_str().to_owned()).collect();
     assert_eq!(names, ["watched/kept"]);
-    kept.release().await;
+    let _ = kept.release().await;
 }

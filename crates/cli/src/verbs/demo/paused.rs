@@ -241,7 +241,7 @@ impl ClientArgs {
             }
             Err(error) => return Err(Failure::internal(error)),
         }
-        guard.release().await;
+        let _ = guard.release().await;
         session.close().await;
         Ok(Exit::Success)
     }

@@ -52,7 +52,7 @@ impl Lease {
             match one(client, (name, *mode), options, end).await {
                 Ok(guard) => lease.guards.push(guard),
                 Err(error) => {
-                    lease.release().await;
+                    let _ = lease.release().await;
                     return Err(error);
                 }
             }
@@ -61,7 +61,7 @@ impl Lease {
         match lease.renew().await {
             Ok(()) => Ok(lease),
             Err(error) => {
-                lease.release().await;
+                let _ = lease.release().await;
                 Err(error)
             }
         }

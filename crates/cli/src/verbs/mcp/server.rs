@@ -301,7 +301,7 @@ impl State {
     async fn drop_ended(&self) {
         let ended = self.leases.lock().await.take_ended();
         for (_, lease) in ended {
-            lease.release().await;
+            let _ = lease.release().await;
         }
     }
 }

@@ -63,7 +63,7 @@ async fn candidates_of_etcdctl_and_holdline_wait_for_each_other_in_one_queue() {
         async move { election.campaign("ours again").await }
     });
     until("ours waits", async || queue_length(2).await).await;
-    first.resign().await;
+    let _ = first.resign().await;
     theirs.says("holdline/e/");
     let seen = leaders.next().await.expect("it goes on").expect("an answer");
     assert_eq!(seen.value(), "their value");
@@ -79,6 +79,6 @@ async fn candidates_of_etcdctl_and_holdline_wait_for_each_other_in_one_queue() {
     assert!(record.contains("ours again"), "{record}");
     let seen = leaders.next().await.expect("it goes on").expect("an answer");
     assert_eq!((seen.term(), seen.value()), (next.term(), "ours again"));
-    next.resign().await;
+    let _ = next.resign().await;
     observer.end();
 }

@@ -41,7 +41,7 @@ async fn lost_packets_cost_time_and_no_lease() {
                     // A command may meet its limit; then it is asked for anew.
                     let Ok(guard) = soon("an end", mutex.lock_owned()).await else { continue };
                     referee.granted(&guard);
-                    soon("a release", guard.release()).await;
+                    let _ = soon("a release", guard.release()).await;
                     held += 1;
                 }
             }

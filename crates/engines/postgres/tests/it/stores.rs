@@ -128,7 +128,7 @@ async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
                     for _ in 0..ROUNDS {
                         let guard = lock.lock().await.expect("granted");
                         tokio::time::sleep(HELD).await; // event: the one before has queued again
-                        guard.release().await;
+                        let _ = guard.release().await;
                     }
                 })
             });

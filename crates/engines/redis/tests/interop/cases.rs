@@ -182,7 +182,7 @@ impl<'a> CaseRun<'a> {
         let guard = guard.map_err(|_| format!("we still wait after {SOON:?}"))?;
         let guard = guard.map_err(message_of)?.map_err(message_of)?;
         self.expect_answer("acquire", name, LONG, "busy").await?;
-        guard.release().await;
+        let _ = guard.release().await;
         Ok(Outcome::Passed)
     }
 
@@ -195,7 +195,7 @@ impl<'a> CaseRun<'a> {
         if self.row.peer.signal.is_some() {
             self.is_blocked()?;
             let mutex = self.ours.mutex(name)?;
-            mutex.lock().await.map_err(message_of)?.release().await;
+            let _ = mutex.lock().await.map_err(message_of)?.release().await;
         }
         self.driver.gets_it(SOON).await?;
         let renewed = attempt.renew(LONG).await?;
@@ -220,7 +220,7 @@ impl<'a> CaseRun<'a> {
         ensure!(answer == "lost" || answer == "done", "its late release: `{answer}`");
         ensure!(before.is_some() && self.value(name)? == before, "it changed our key");
         ensure!(guard.is_valid(), "our lease went");
-        guard.release().await;
+        let _ = guard.release().await;
         Ok(Outcome::Passed)
     }
 

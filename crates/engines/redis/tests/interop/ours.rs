@@ -120,7 +120,7 @@ pub(crate) async fn contend(mutex: Mutex, rounds: usize, port: u16) -> Result<()
                 return Err(format!("the observer answered {answer:?}"));
             }
         }
-        guard.release().await;
+        let _ = guard.release().await;
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ async fn take_and_release(client: Client, seen: Arc<Observations>) {
     seen.tokens.lock().push(guard.fencing_token());
     tokio::task::yield_now().await;
     seen.inside.fetch_sub(1, Ordering::SeqCst);
-    guard.release().await;
+    let _ = guard.release().await;
 }
 
 /// Breaks one connection of the engines, the next one at each call.
@@ -66,7 +66,7 @@ async fn two_hundred_waiters_are_served_while_connections_break() {
     while looks.inspect(&name("crowd")).await.expect("shown").queue_length < WAITERS {
         tokio::time::sleep(LOOK).await; // event: contenders of other clients, who queue
     }
-    first.release().await;
+    let _ = first.release().await;
     let served = async {
         let mut done = 0;
         while let Some(one) = waiting.join_next().await {

@@ -35,7 +35,7 @@ async fn each_kind_of_lock_excludes_and_wakes() {
     assert!(waits.try_lock().await.is_err_and(|error| error.is_contended()));
     let waiting = tokio::spawn(async move { waits.lock().await });
     subscribed(&server, "redisson_lock__channel:{m}").await;
-    held.release().await;
+    let _ = held.release().await;
     let next = waiting.await.expect("no panic").expect("acquired");
     assert_eq!(next.fencing_token().get(), 2);
 
@@ -44,18 +44,18 @@ async fn each_kind_of_lock_excludes_and_wakes() {
     assert!(theirs.try_write().await.is_err_and(|error| error.is_contended()));
     let waiting = tokio::spawn(async move { theirs.write().await });
     subscribed(&server, "redisson_rwlock:{rw}").await;
-    readers.0.release().await;
-    readers.1.release().await;
+    let _ = readers.0.release().await;
+    let _ = readers.1.release().await;
     let writer = waiting.await.expect("no panic").expect("acquired");
     assert!(ours.try_read().await.is_err_and(|error| error.is_contended()));
-    writer.release().await;
+    let _ = writer.release().await;
 
     let permits = one.semaphore("s", 2).expect("good").acquire_many(2).await.expect("acquired");
     let waits = other.semaphore("s", 2).expect("good");
     let waiting = tokio::spawn(async move { waits.acquire().await });
     subscribed(&server, "redisson_sc:{s}").await;
-    permits.release().await;
-    waiting.await.expect("no panic").expect("acquired").release().await;
+    let _ = permits.release().await;
+    let _ = waiting.await.expect("no panic").expect("acquired").release().await;
 
     let latch = one.latch("l").expect("good");
     latch.try_set(1).await.expect("set");
@@ -77,5 +77,5 @@ async fn a_waiter_looks_again_although_nothing_is_published() {
     // A spin lock's release.
     behind(&server, &["DEL", "spin"]);
     let acquired = tokio::time::timeout(PATIENCE, waiting).await.expect("it looks again");
-    acquired.expect("no panic").expect("acquired").release().await;
+    let _ = acquired.expect("no panic").expect("acquired").release().await;
 }

@@ -118,7 +118,7 @@ async fn an_observer_sees_a_candidate_of_a_leader_selector(server: &ZooKeeper, p
     peer.unlock("theirs").await;
     let ours = ours.await.expect("no panic").expect("it leads");
     assert!(ours.term() > theirs.term());
-    ours.resign().await;
+    let _ = ours.resign().await;
 }
 
 /// `LeaderLatch` names its nodes otherwise, so neither would see the other.

@@ -88,7 +88,7 @@ impl Nodes {
                 if self.with(&guard) == self.0.len() {
                     return guard;
                 }
-                soon("a release", guard.release()).await;
+                let _ = soon("a release", guard.release()).await;
             }
         })
         .await

@@ -286,7 +286,7 @@ async fn a_rolling_restart_under_load_loses_no_lock_and_no_order() {
                 match soon("an end", mutex.lock()).await {
                     Ok(guard) => {
                         referee.granted(&guard);
-                        soon("a release", guard.release()).await;
+                        let _ = soon("a release", guard.release()).await;
                     }
                     Err(error) if matches!(error.kind(), ErrorKind::TimedOut { .. }) => {}
                     Err(error) => few_vote(&error),

@@ -291,7 +291,7 @@ async fn a_lease_released_during_its_repair_is_left_nowhere() {
     let kept = |server: &RedisServer| behind(server, &format!("EXISTS {key}")).integer();
     until("it is let go", || nodes.0.iter().all(|server| kept(server) == Some(0))).await;
     proxies.iter().for_each(FaultProxy::thaw);
-    soon("a release", released).await.expect("no panic");
+    let _ = soon("a release", released).await.expect("no panic");
     nodes.clean(&[&client]).await;
 }
 
@@ -367,7 +367,7 @@ async fn lost_packets_cost_time_and_no_order() {
                     Ok(guard) => {
                         referee.granted(&guard);
                         held += 1;
-                        soon("a release", guard.release()).await;
+                        let _ = soon("a release", guard.release()).await;
                     }
                     Err(error) => assert_eq!(lines(&error).len(), 5),
                 }

@@ -26,7 +26,7 @@ async fn one_holder() {
     let options = LockOptions::default().with_lease_duration(Duration::from_millis(millis));
     // From here on it knows its nodes.
     let first = client.mutex_with("first", &options).expect("a good lock");
-    first.lock().await.expect("free").release().await;
+    let _ = first.lock().await.expect("free").release().await;
     let mutex = client.mutex_with("a", &options).expect("a good lock");
     println!("\nasks");
     let guard = match mutex.try_lock().await {

@@ -41,7 +41,7 @@ async fn a_leader_leads_on_over_a_failover_and_hands_on_to_who_waited() {
         referee.granted(second.guard());
         let leader = next().await;
         assert_eq!((leader.term(), leader.value()), (second.term(), "two"));
-        soon("it resigns", second.resign()).await;
+        let _ = soon("it resigns", second.resign()).await;
         true
     })
     .await;

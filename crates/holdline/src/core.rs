@@ -6,8 +6,8 @@
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// Notifies `shutdown` that something was given up.
     pub(crate) drained: Notify,
     pub(crate) runtime: WorkerRuntime,
+    /// What the worker is to run until it ends by itself.
+    pub(crate) background: Mutex<Vec<Boxed<'static, ()>>>,
     pub(crate) counters: Counters,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) own_waiters: Arc<OwnWaiters>,
@@ -92,6 +94,7 @@ impl Shared {
             wakeup: Notify::new(),
             drained: Notify::new(),
             runtime: WorkerRuntime::default(),
+            background: Mutex::default(),
             counters: Counters::default(),
             local_queues: Arc::default(),
             own_waiters: Arc::default(),
@@ -131,6 +134,20 @@ impl Shared {
         if wake {
             self.wakeup.notify_one();
         }
+    }
+
+    /// Passes a future to the worker. Like a release, `shutdown` and the end of the worker wait for
+    /// it, so it must end soon after the client is dropped.
+    pub(crate) fn run_in_background(
+        self: &Arc<Shared>,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let counted = BackgroundTask::new(self);
+        self.background.lock().push(Box::pin(async move {
+            let _counted = counted;
+            future.await;
+        }));
+        self.wake(true);
     }
 
     /// Notifies the observer, if there is one. A panic of the observer must not end the keeper or
@@ -281,6 +298,27 @@ impl Shared {
 
     pub(crate) fn error(&self, kind: ErrorKind, certainty: Certainty) -> LockError {
         LockError::new(self.engine.capabilities().engine, kind, certainty)
+    }
+}
+
+/// Counts one future of the worker among what is to be given up, until it is dropped.
+struct BackgroundTask(Weak<Shared>);
+
+impl BackgroundTask {
+    fn new(shared: &Arc<Shared>) -> BackgroundTask {
+        shared.registry.lock().releasing += 1;
+        BackgroundTask(Arc::downgrade(shared))
+    }
+}
+
+impl Drop for BackgroundTask {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade()
+            && shared.is_own_process()
+        {
+            shared.registry.lock().releasing -= 1;
+            shared.drained.notify_waiters();
+        }
     }
 }
 

@@ -34,6 +34,7 @@ pub(crate) async fn work(shared: Arc<Shared>) {
     let mut in_flight_requests = InFlight::new();
     let mut watches = InFlight::new();
     loop {
+        in_flight_requests.extend(shared.background.lock().drain(..));
         let (round, next, done) = take(&shared);
         if done {
             return;

@@ -1,19 +1,30 @@
 //! A slot that was taken: kept until its end, or given back.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::select;
 use holdline_core::contract::MAX_FREEZE;
-use holdline_core::{ErrorKind, LockError, Operation};
+use holdline_core::{
+    Backoff, ErrorKind, GrantState, LockError, LockName, LostReason, Moment, Operation,
+};
+use tokio::sync::oneshot;
 
 use super::look;
 use super::slot::Span;
 use super::{Once, PAUSE};
+use crate::core::Shared;
 use crate::guard::Guard;
 use crate::lease;
 use crate::release::ReleaseOutcome;
 
 /// How often a store that does not answer is asked at most to keep a slot.
 const TRIES: u32 = 3;
+/// The pauses between the attempts to lift a freeze.
+const THAW_PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// How long the worker tries to lift a freeze after the client was dropped.
+const THAW_WITHOUT_CLIENT: Duration = Duration::from_secs(60);
 
 /// A slot that is ours: do the job, then call [`OnceRun::finish`] or [`OnceRun::give_back`].
 ///
@@ -26,11 +37,15 @@ pub struct OnceRun {
     span: Span,
     /// There until the slot is kept or given back.
     guard: Option<Guard>,
+    /// The freeze that keeps the slot of a job that runs at most once, while the job may be undone.
+    freeze: Option<SlotFreeze>,
+    /// The caller has it, so the job may have started.
+    is_begun: bool,
 }
 
 impl OnceRun {
     pub(super) fn new(once: Once, guard: Guard, span: Span) -> OnceRun {
-        OnceRun { once, span, guard: Some(guard) }
+        OnceRun { once, span, guard: Some(guard), freeze: None, is_begun: false }
     }
 
     /// Returns the lock, which is held while the job runs.
@@ -56,17 +71,36 @@ impl OnceRun {
     /// # Cancel safety
     /// Dropping the future frees the slot in the background, unless the store has kept it.
     pub async fn finish(mut self) -> Result<(), LockError> {
+        if self.once.options.at_most_once && self.is_detached(self.guard()) {
+            // The detached lease keeps the slot, whatever the store answers here.
+            return self.check_kept().await;
+        }
         let Some(guard) = self.guard.take() else { return Ok(()) };
         if self.once.options.at_most_once {
-            // It is kept already: by its detached lease, or by the freeze that follows the lease.
-            if self.is_detached(&guard) {
-                guard.disarm();
-            } else {
-                let _ = guard.release().await;
-            }
-            return Ok(());
+            // The freeze that follows the lease keeps the slot.
+            return lost_before(guard.release().await, self.once.shared());
         }
         self.keep(guard).await
+    }
+
+    /// Checks that the detached lease of a job that runs at most once was not lost.
+    async fn check_kept(&self) -> Result<(), LockError> {
+        let (shared, guard) = (self.once.shared(), self.guard());
+        let lost = |reason| lost_before(ReleaseOutcome::Lost { reason }, shared);
+        match guard.grant.lost_reason(shared.clock.now()) {
+            None => {}
+            // The lease ends with the slot.
+            Some(LostReason::RanOut) => return Ok(()),
+            Some(reason) => return lost(reason),
+        }
+        let snapshot = self.once.client.inspect(&self.once.name).await?;
+        let id = guard.lease_id().short();
+        let held = snapshot.holders.iter().find(|holder| holder.summary.lease_id == id);
+        match held.map(|holder| &holder.state) {
+            Some(GrantState::Revoked(reason)) => lost(LostReason::Revoked(reason.clone())),
+            Some(_) => Ok(()),
+            None => lost(LostReason::Missing),
+        }
     }
 
     /// Frees the slot: the job has failed, and another machine may run it. Where the job runs at
@@ -76,8 +110,10 @@ impl OnceRun {
     /// As [`Guard::release`].
     pub async fn give_back(mut self) -> Option<ReleaseOutcome> {
         let guard = self.guard.take()?;
-        if self.once.options.at_most_once && !self.is_detached(&guard) {
-            self.thaw().await;
+        if let Some(freeze) = self.freeze.take() {
+            let shared = self.once.shared();
+            let limit = shared.clock.sleep_until(shared.limit());
+            select(pin!(freeze.lift(shared)), limit).await;
         }
         Some(guard.release().await)
     }
@@ -96,37 +132,46 @@ impl OnceRun {
         false
     }
 
-    /// Keeps the slot before the job starts, so that the death of this process does not free it.
-    pub(super) async fn keep_from_the_start(self) -> Result<OnceRun, LockError> {
-        let kept = if self.is_detached(self.guard()) {
-            // A grant starts with `MAX_FIRST_LEASE` at most: the slot needs the whole lease.
-            self.guard().renew().await.map(drop)
-        } else {
-            self.freeze().await
-        };
-        match kept {
-            Ok(()) => Ok(self),
-            Err(error) => {
-                // Nothing was run.
-                self.give_back().await;
-                Err(error)
-            }
+    /// Hands the slot to the caller. If the job runs at most once, the slot is kept before, so that
+    /// the death of this process does not free it.
+    pub(super) async fn begin(mut self) -> Result<OnceRun, LockError> {
+        if self.once.options.at_most_once
+            && let Err(error) = self.keep_from_the_start().await
+        {
+            // Nothing was run.
+            self.give_back().await;
+            return Err(error);
         }
+        self.is_begun = true;
+        Ok(self)
+    }
+
+    async fn keep_from_the_start(&mut self) -> Result<(), LockError> {
+        if self.is_detached(self.guard()) {
+            // A grant starts with `MAX_FIRST_LEASE` at most: the slot needs the whole lease.
+            return self.guard().renew().await.map(drop);
+        }
+        let (freeze, operation) = self.freeze();
+        // If this future is dropped from here on, the freeze is lifted.
+        let freeze = self.freeze.insert(freeze);
+        self.once.client.operate(&operation).await?;
+        freeze.is_confirmed = true;
+        Ok(())
     }
 
     /// Keeps a slot whose job is done, by a detached lease or a freeze.
     async fn keep(&self, mut guard: Guard) -> Result<(), LockError> {
         let shared = self.once.shared();
         if self.left().is_zero() {
-            let _ = guard.release().await;
-            return Ok(());
+            return lost_before(guard.release().await, shared);
         }
         let mut tries = 1;
         loop {
             let kept = if self.once.is_frozen_for(self.span) {
-                match self.freeze().await {
+                let (_, operation) = self.freeze();
+                match self.once.client.operate(&operation).await {
                     // The freeze takes the name as the lease goes.
-                    Ok(()) => return lost_before(guard.release().await, shared),
+                    Ok(_) => return lost_before(guard.release().await, shared),
                     Err(error) => Err((guard, error)),
                 }
             } else {
@@ -156,25 +201,19 @@ impl OnceRun {
         }
     }
 
-    async fn freeze(&self) -> Result<(), LockError> {
-        let by = self.guard_fields();
-        let operation = Operation::Freeze {
-            name: self.once.name.clone(),
-            duration: self.left().min(MAX_FREEZE),
-            reason: look::reason(self.span, self.once.now(), &by),
+    /// Returns the freeze that keeps the slot until its end, and the operation that makes it.
+    fn freeze(&self) -> (SlotFreeze, Operation) {
+        let (name, duration) = (self.once.name.clone(), self.left().min(MAX_FREEZE));
+        let reason = look::reason(self.span, self.once.now(), &self.once.core().holder);
+        let shared = self.once.shared();
+        let freeze = SlotFreeze {
+            name: name.clone(),
+            reason: reason.clone(),
+            may_arrive_until: shared.limit(),
+            ends_at: shared.clock.now().after(duration),
+            is_confirmed: false,
         };
-        self.once.client.operate(&operation).await.map(drop)
-    }
-
-    async fn thaw(&self) {
-        let operation = Operation::Unfreeze { name: self.once.name.clone() };
-        if let Err(error) = self.once.client.operate(&operation).await {
-            tracing::warn!(name = %self.once.name, %error, "the slot stays taken");
-        }
-    }
-
-    fn guard_fields(&self) -> holdline_core::HolderFields {
-        self.once.core().holder.clone()
+        (freeze, Operation::Freeze { name, duration, reason })
     }
 
     fn is_detached(&self, guard: &Guard) -> bool {
@@ -188,17 +227,78 @@ impl OnceRun {
 
 impl Drop for OnceRun {
     fn drop(&mut self) {
-        if let Some(guard) = self.guard.take()
-            && self.once.options.at_most_once
-            && self.is_detached(&guard)
-        {
+        let Some(guard) = self.guard.take() else { return };
+        if !self.is_begun {
+            // Nothing was run: the guard's drop frees the name, and nothing may keep the slot.
+            if let Some(freeze) = self.freeze.take() {
+                drop(freeze.lift(self.once.shared()));
+            }
+        } else if self.once.options.at_most_once && self.is_detached(&guard) {
             // The job may have started: the slot stays taken until its end.
             guard.disarm();
         }
     }
 }
 
-fn lost_before(outcome: ReleaseOutcome, shared: &crate::core::Shared) -> Result<(), LockError> {
+/// The freeze that keeps a slot.
+#[derive(Clone, Debug)]
+struct SlotFreeze {
+    name: LockName,
+    /// It tells this freeze from those of operators and of other slots.
+    reason: String,
+    /// If it was not confirmed, the store may still receive it until then.
+    may_arrive_until: Moment,
+    ends_at: Moment,
+    is_confirmed: bool,
+}
+
+impl SlotFreeze {
+    /// Lifts the freeze in the background, as often as it takes. The returned future resolves after
+    /// the first attempt; dropping it changes nothing.
+    fn lift(self, shared: &Arc<Shared>) -> oneshot::Receiver<()> {
+        let (attempted, first) = oneshot::channel();
+        let worker_shared = shared.clone();
+        shared.run_in_background(async move {
+            let shared = worker_shared;
+            let clock = &shared.clock;
+            let mut attempted = Some(attempted);
+            let mut pauses = Backoff::new(THAW_PAUSE.0, THAW_PAUSE.1);
+            let mut end = self.ends_at;
+            loop {
+                let lifted = self.try_lift(&shared).await;
+                if let Err(error) = &lifted {
+                    tracing::warn!(name = %self.name, %error, "a slot is still frozen");
+                }
+                drop(attempted.take());
+                let may_arrive = !self.is_confirmed && clock.now() < self.may_arrive_until;
+                if shared.registry.lock().abandoned {
+                    end = end.min(clock.now().after(THAW_WITHOUT_CLIENT));
+                }
+                if matches!(lifted, Ok(true))
+                    || (lifted.is_ok() && !may_arrive)
+                    || clock.now() >= end
+                {
+                    return;
+                }
+                let pause = pauses.next_pause(shared.entropy.number());
+                clock.sleep_until(clock.now().after(pause)).await;
+            }
+        });
+        first
+    }
+
+    /// Lifts the freeze if the store has it. Returns whether it had.
+    async fn try_lift(&self, shared: &Shared) -> Result<bool, LockError> {
+        let snapshot = shared.answer(shared.engine.inspect(&self.name)).await?;
+        if snapshot.freeze.is_none_or(|freeze| freeze.reason != self.reason) {
+            return Ok(false);
+        }
+        let operation = Operation::Unfreeze { name: self.name.clone() };
+        shared.answer(shared.engine.operate(&operation)).await.map(|_| true)
+    }
+}
+
+fn lost_before(outcome: ReleaseOutcome, shared: &Shared) -> Result<(), LockError> {
     match outcome {
         ReleaseOutcome::Lost { reason } => {
             let kind = ErrorKind::Lost { reason };

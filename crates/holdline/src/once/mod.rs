@@ -367,10 +367,7 @@ impl Once {
     }
 
     async fn took(&self, guard: Guard, span: Span) -> Result<Begun, LockError> {
-        let run = OnceRun::new(self.clone(), guard, span);
-        if self.options.at_most_once {
-            return run.keep_from_the_start().await.map(|run| Begun::Run(Box::new(run)));
-        }
+        let run = OnceRun::new(self.clone(), guard, span).begin().await?;
         Ok(Begun::Run(Box::new(run)))
     }
 
@@ -382,7 +379,7 @@ impl Once {
         self.client.core()
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &Arc<Shared> {
         &self.core().shared
     }
 }

@@ -300,9 +300,14 @@ impl Engine for Faulty {
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         let refused = self.line.refused_operations.lock().pop_front();
-        Answer::ready(match refused {
-            Some(error) => Err(error),
-            None => now(self.inner().operate(operation)),
+        Answer::later(async move {
+            self.line.travel().await;
+            let reply = match refused {
+                Some(error) => Err(error),
+                None => now(self.inner().operate(operation)),
+            };
+            self.line.travel().await;
+            reply
         })
     }
 

@@ -426,3 +426,106 @@ async fn bad_input_is_refused_before_anything_is_asked() {
     let error = client.once("", quarter()).expect_err("refused");
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "name", .. }), "{error}");
 }
+
+const WEEK: Duration = Duration::from_secs(7 * 86_400);
+
+/// A job that runs at most once, in slots that a lease keeps or that only a freeze can keep.
+fn at_most_once(client: &Client, clock: &ManualClock, slot: Duration) -> Once {
+    let options = at_once(at(clock, 0)).with_at_most_once(true);
+    client.once_with("report", Slot::every(slot), options).expect("good")
+}
+
+#[tokio::test]
+async fn a_start_that_is_dropped_leaves_the_slot_to_others() {
+    for slot in [QUARTER, WEEK] {
+        // After each of these times, another request is under way.
+        for after in (0..24).map(|n| n * 250 * MS) {
+            let (inner, clock) = engine();
+            let faulty = Faulty::new(inner.clone());
+            faulty.slow(clock.clone(), S / 2);
+            let holder = HolderFields { host: "host1".to_owned(), ..HolderFields::default() };
+            let options = options(&clock, 1).with_holder(holder);
+            let here = Client::with_options(Arc::new(faulty), options).expect("a client");
+            let job = at_most_once(&here, &clock, slot);
+            let starting = tokio::spawn(async move { job.begin().await.map(|begun| drop(begun)) });
+            settle().await;
+            pass(&clock, after).await;
+            if starting.is_finished() {
+                // It was begun and dropped, so the job may have run.
+                break;
+            }
+            starting.abort();
+            settle().await;
+            pass(&clock, 11 * S).await;
+            let snapshot = look(&here, "report").await;
+            assert!(snapshot.freeze.is_none() && !snapshot.is_held(), "{after:?}: {snapshot:?}");
+            let report = here.shutdown(S).await;
+            assert!(report.is_clean(), "{after:?}: {report:?}");
+            let there = machine(&inner, &clock, 2);
+            assert!(run(&at_most_once(&there, &clock, slot)).await.ran(), "{after:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_freeze_whose_lifting_fails_is_lifted_later() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner.clone());
+    let here = Client::with_options(Arc::new(faulty.clone()), options(&clock, 1)).expect("made");
+    let Begun::Run(begun) = at_most_once(&here, &clock, WEEK).begin().await.expect("free") else {
+        panic!("the slot is free")
+    };
+    let away = || {
+        let kind = ErrorKind::Unavailable { message: "away".to_owned() };
+        LockError::new("test", kind, Certainty::NotApplied)
+    };
+    faulty.line.refused_operations.lock().extend([away(), away(), away()]);
+    let _ = begun.give_back().await;
+    assert!(look(&here, "report").await.freeze.is_some(), "the store was away");
+    pass(&clock, 10 * S).await;
+    assert!(look(&here, "report").await.freeze.is_none());
+    assert!(here.shutdown(S).await.is_clean());
+    // The freeze of an operator stays.
+    let Begun::Run(begun) =
+        at_most_once(&machine(&inner, &clock, 4), &clock, WEEK).begin().await.expect("free")
+    else {
+        panic!("the slot is free")
+    };
+    let operator = machine(&inner, &clock, 3);
+    let name = crate::support::name("report");
+    let (reason, duration) = ("we move".to_owned(), 60 * S);
+    let freeze = holdline::Operation::Freeze { name, duration, reason };
+    operator.operate(&freeze).await.expect("frozen");
+    let _ = begun.give_back().await;
+    assert_eq!(look(&operator, "report").await.freeze.expect("frozen").reason, "we move");
+}
+
+#[tokio::test]
+async fn a_job_whose_lease_was_lost_is_not_marked() {
+    for slot in [QUARTER, WEEK] {
+        for once_at_most in [false, true] {
+            let (inner, clock) = engine();
+            let here = machine(&inner, &clock, 1);
+            let options = at_once(at(&clock, 0)).with_at_most_once(once_at_most);
+            let job = here.once_with("report", Slot::every(slot), options).expect("good");
+            let Begun::Run(begun) = job.begin().await.expect("free") else {
+                panic!("the slot is free")
+            };
+            let token = begun.guard().fencing_token();
+            let (name, reason) = (crate::support::name("report"), "we move".to_owned());
+            let revoke = holdline::Operation::Revoke { name, token, reason, now: true };
+            here.operate(&revoke).await.expect("revoked");
+            settle().await;
+            let error = begun.finish().await.expect_err("lost");
+            assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+        }
+    }
+    // The lease of a job that outlasts its slot may be lost too.
+    let (inner, clock) = engine();
+    let here = machine(&inner, &clock, 1);
+    let Begun::Run(begun) = once(&here, at(&clock, 0)).begin().await.expect("free") else {
+        panic!("the slot is free")
+    };
+    clock.advance(QUARTER + S);
+    assert!(matches!(begun.finish().await.expect_err("lost").kind(), ErrorKind::Lost { .. }));
+}

@@ -251,13 +251,19 @@ impl Client {
 
     /// Attaches a detached lease: it is renewed now, and in the background from then on.
     ///
+    /// Whoever has the [`Lease`] counts as its holder. So only one process may attach it: if two
+    /// do, both guards are valid.
+    ///
     /// # Errors
     /// - `Lost`: the store no longer knows it. Nothing is held.
     /// - `Invalid`: it was granted by another store.
-    /// - `Unavailable` and others: the store did not confirm; the lease is unchanged.
+    /// - `Unavailable` and others: if [`LockError::certainty`] is `NotApplied`, the lease is
+    ///   unchanged. Otherwise it may have been renewed once, and belong to this process: with the
+    ///   engine `local:` it then ends with the process. Attach it again, or release it.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves the lease detached: it ends after its duration.
+    /// Dropping the future leaves the lease to end after its duration. The request may be carried
+    /// out, as after an error of unknown certainty.
     pub async fn attach(&self, lease: &Lease) -> Result<Guard, LockError> {
         lease::attach(&self.core, lease).await
     }
@@ -404,6 +410,10 @@ impl Client {
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let shared = self.shared();
         shared.closing.store(true, Ordering::Relaxed);
+        if !shared.is_own_process() {
+            // What is held and given up belongs to the parent, and no worker is here.
+            return ShutdownReport::default();
+        }
         let end = shared.clock.now().after(limit);
         let deadline = shared.clock.sleep_until(end);
         let drained = async {
@@ -457,7 +467,7 @@ pub(crate) fn url_of_environment() -> Result<String, LockError> {
 }
 
 /// What a client has done, and what is left, when it was shut down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ShutdownReport {
     dropped_guards: u64,
     given_up: u64,

@@ -444,6 +444,13 @@ mod tests {
             assert!(guard.renew().await.is_err() && guard.run(async {}).await.is_err());
             // A thread of the parent held it at the fork: it stays locked.
             let locked = shared.registry.lock();
+            assert!(guard.lost().now_or_never().is_some(), "nothing would wake it");
+            assert!(
+                guard.at_risk().now_or_never().is_some() && held.lost().now_or_never().is_some()
+            );
+            assert!(guard.cancellation_token().is_cancelled());
+            let report = client.shutdown(std::time::Duration::MAX).now_or_never();
+            assert!(report.is_some_and(|report| report.is_clean()), "it waits for nothing");
             let outcome = guard.release().now_or_never().expect("it asks nobody");
             assert!(!outcome.is_released(), "{outcome:?}");
             drop(locked);

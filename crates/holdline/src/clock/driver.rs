@@ -44,7 +44,7 @@ impl Driver {
             ClockKind::Monotonic => &mut drivers[1],
         };
         // A forked child has the parent's memory and none of its threads.
-        if let Some(driver) = slot.as_ref().filter(|driver| driver.pid == std::process::id()) {
+        if let Some(driver) = slot.as_ref().filter(|driver| driver.is_of_this_process()) {
             return Ok(driver.clone());
         }
         let driver = Arc::new(Driver::start(kind)?);
@@ -55,6 +55,10 @@ impl Driver {
             .spawn(move || run.run())?;
         *slot = Some(driver.clone());
         Ok(driver)
+    }
+
+    fn is_of_this_process(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     fn start(kind: ClockKind) -> io::Result<Driver> {
@@ -113,10 +117,24 @@ impl Future for SystemSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let driver = self.driver.clone();
-        if read(driver.kind) >= self.sleep.at {
+        if read(self.driver.kind) >= self.sleep.at {
             return Poll::Ready(());
         }
+        if !self.driver.is_of_this_process() {
+            // A forked child has a copy of the parent's sleep, and no thread that would end it. The
+            // parent's timer is not the child's to set.
+            match Driver::of(self.driver.kind) {
+                Ok(driver) => {
+                    let sleep = Sleep::until(self.sleep.at);
+                    *self = SystemSleep { driver, sleep };
+                }
+                Err(error) => {
+                    tracing::error!(%error, "no timer in a forked process: a wait ends early");
+                    return Poll::Ready(());
+                }
+            }
+        }
+        let driver = self.driver.clone();
         let mut armed = driver.sleepers.lock();
         if armed.sleepers.enter(&mut self.sleep, context.waker()) && self.sleep.at < armed.at {
             driver.arm(&mut armed);
@@ -127,8 +145,11 @@ impl Future for SystemSleep {
 
 impl Drop for SystemSleep {
     fn drop(&mut self) {
-        // The timer stays set: one early wake-up of the thread costs less than resetting it.
-        self.driver.sleepers.lock().sleepers.leave(&self.sleep);
+        // In a forked child, a thread of the parent may hold the mutex for ever.
+        if self.sleep.is_entered() && self.driver.is_of_this_process() {
+            // The timer stays set: one early wake-up of the thread costs less than resetting it.
+            self.driver.sleepers.lock().sleepers.leave(&self.sleep);
+        }
     }
 }
 
@@ -152,6 +173,24 @@ mod tests {
         drop(given_up);
         crate::parker::block_on(late);
         assert!(clock.now() >= end);
+    }
+
+    #[test]
+    fn a_sleep_of_the_parent_is_taken_to_a_driver_of_this_process() {
+        let kind = super::ClockKind::Monotonic;
+        let timer = super::Timer::new(kind).expect("a timer");
+        let sleepers = super::Mutex::new(super::Armed {
+            sleepers: super::Sleepers::default(),
+            at: super::Moment::NEVER,
+        });
+        let parents = super::Arc::new(super::Driver { kind, pid: 0, timer, sleepers });
+        // A thread of the parent held it at the fork: it stays locked.
+        let held = parents.sleepers.lock();
+        let end = super::read(kind).after(Duration::from_millis(20));
+        crate::parker::block_on(parents.clone().sleep_until(end));
+        assert!(super::read(kind) >= end);
+        drop(parents.clone().sleep_until(super::Moment::NEVER));
+        assert_eq!((held.sleepers.soonest(), held.at), (None, super::Moment::NEVER));
     }
 
     #[test]

@@ -23,6 +23,11 @@ impl Sleep {
     pub(super) fn until(at: Moment) -> Sleep {
         Sleep { at, number: None }
     }
+
+    /// Returns whether it has been among the sleepers of a clock.
+    pub(super) fn is_entered(&self) -> bool {
+        self.number.is_some()
+    }
 }
 
 impl Sleepers {

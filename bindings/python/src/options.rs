@@ -67,6 +67,7 @@ fn lock_option(
         "renew_interval" => options.with_renew_interval(duration("renew_interval", value)?),
         "max_hold" => options.with_max_hold(duration("max_hold", value)?),
         "fair" => options.with_fair(flag(key, value)?),
+        "fail_in_outage" => options.with_fail_in_outage(flag(key, value)?),
         "keep" => options.with_keep(keep(value)?),
         "reason" => options.with_reason(text(key, value)?),
         "traceparent" => options.with_traceparent(text(key, value)?),

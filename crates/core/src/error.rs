@@ -228,6 +228,30 @@ impl LockError {
     pub fn is_contended(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. })
     }
+
+    /// Returns whether the store does not serve requests at the moment, and may soon: `Unavailable`,
+    /// `NoQuorum` or `Quarantined`. Attempts wait through such errors.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.0.kind,
+            ErrorKind::Unavailable { .. }
+                | ErrorKind::NoQuorum { .. }
+                | ErrorKind::Quarantined { .. }
+        )
+    }
+
+    /// Returns whether the lease is lost: `Lost`.
+    pub fn is_lost(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Lost { .. })
+    }
+
+    /// Returns who held the name, for `Busy` and `TimedOut`, where the engine knows it.
+    pub fn holder(&self) -> Option<&HolderSummary> {
+        match &self.0.kind {
+            ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.as_deref(),
+            _ => None,
+        }
+    }
 }
 
 impl Clone for LockError {

@@ -161,7 +161,7 @@ impl AnyOf {
         let wait = Wait::of(&self.core, &plans.plans[0]);
         match self.free_ones(&plans.plans, count).await {
             Ok(guards) => return Ok(guards),
-            Err(error) if error.is_contended() || acquire::is_transient(&error) => {}
+            Err(error) if error.is_contended() || error.is_transient() => {}
             Err(error) => return Err(error),
         }
         plans.plans.sort_by(|one, other| one.name.cmp(&other.name));
@@ -241,7 +241,7 @@ impl AnyOf {
             match acquire::acquire(&self.core, plan, Wait::Try).await {
                 Ok(guard) => guards.push(guard),
                 Err(error) => {
-                    let leaves_others = error.is_contended() || acquire::is_transient(&error);
+                    let leaves_others = error.is_contended() || error.is_transient();
                     failed = Some(error);
                     if !leaves_others {
                         break;
@@ -264,7 +264,7 @@ impl AnyOf {
         wait: Wait,
     ) -> Result<Guard, LockError> {
         match self.free_one(plans).await {
-            Err(error) if error.is_contended() || acquire::is_transient(&error) => {}
+            Err(error) if error.is_contended() || error.is_transient() => {}
             outcome => return outcome,
         }
         let attempts = plans.iter().map(|plan| acquire::acquire(&self.core, plan, wait));

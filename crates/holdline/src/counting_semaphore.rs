@@ -12,7 +12,6 @@ use holdline_core::{
     Operation, OperationReply,
 };
 
-use crate::acquire;
 use crate::client::Client;
 
 /// The pauses of a waiter while the store does not answer.
@@ -202,7 +201,7 @@ impl CountingSemaphore {
                 Some(error)
                     if is_over
                         || error.certainty() != Certainty::NotApplied
-                        || !acquire::is_transient(&error) =>
+                        || !error.is_transient() =>
                 {
                     return Err(error);
                 }
@@ -213,7 +212,7 @@ impl CountingSemaphore {
                     let at_most = at_most.min(now.until(limit));
                     match self.ask(CountingCommand::Await { permits, at_most }).await {
                         Ok(_) => false,
-                        Err(error) if acquire::is_transient(&error) => true,
+                        Err(error) if error.is_transient() => true,
                         Err(error) => return Err(error),
                     }
                 }

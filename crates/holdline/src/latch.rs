@@ -10,7 +10,6 @@ use holdline_core::{
     OperationReply,
 };
 
-use crate::acquire;
 use crate::client::Client;
 
 /// The pauses between two requests of a waiter.
@@ -138,7 +137,7 @@ impl Latch {
             match count {
                 Ok(0) => return Ok(true),
                 Ok(_) if now >= limit => return Ok(false),
-                Err(error) if now >= limit || !acquire::is_transient(&error) => return Err(error),
+                Err(error) if now >= limit || !error.is_transient() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
             let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);

@@ -133,9 +133,9 @@ pub trait Observer: Send + Sync + 'static {
     ) {
     }
 
-    /// Too few nodes of the store vote at the moment, and the attempt waits until enough do. Called
-    /// again after each repeated request.
-    fn without_quorum(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
+    /// The store serves nobody at the moment, and the attempt waits until it does: it does not
+    /// answer, or too few of its nodes vote. Called again after each repeated request.
+    fn without_store(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
 
     /// The name was handed to the attempt, which claims it now.
     fn handed(&self, subject: Subject<'_>) {}
@@ -211,9 +211,9 @@ impl Observer for Both {
         self.1.queued(subject, position, holder);
     }
 
-    fn without_quorum(&self, subject: Subject<'_>, error: &LockError) {
-        self.0.without_quorum(subject, error);
-        self.1.without_quorum(subject, error);
+    fn without_store(&self, subject: Subject<'_>, error: &LockError) {
+        self.0.without_store(subject, error);
+        self.1.without_store(subject, error);
     }
 
     fn handed(&self, subject: Subject<'_>) {

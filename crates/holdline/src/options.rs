@@ -77,6 +77,7 @@ pub(crate) struct Waiting {
     pub(crate) limit: Option<Duration>,
     /// In the order of queueing, also where the engine does so only on request.
     pub(crate) fair: bool,
+    pub(crate) fails_in_outage: bool,
 }
 
 /// A lease id that the caller has chosen.
@@ -132,6 +133,16 @@ impl LockOptions {
     #[must_use]
     pub fn with_fair(mut self, fair: bool) -> LockOptions {
         self.waiting.fair = fair;
+        self
+    }
+
+    /// Ends an attempt with the error of the store as soon as that serves nobody
+    /// ([`LockError::is_transient`](crate::LockError::is_transient)): a request without an answer
+    /// is repeated a few times, for some seconds. Otherwise the attempt waits through the outage,
+    /// until its own limit. `try_lock` never waits.
+    #[must_use]
+    pub fn with_fail_in_outage(mut self, fails: bool) -> LockOptions {
+        self.waiting.fails_in_outage = fails;
         self
     }
 

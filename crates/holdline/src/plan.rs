@@ -30,6 +30,8 @@ pub(crate) struct Plan {
     pub(crate) wait: Option<Duration>,
     /// Contenders queue in the store.
     pub(crate) queues: bool,
+    /// An outage of the store ends the attempt before its limit.
+    pub(crate) fails_in_outage: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) metadata: Metadata,
@@ -83,6 +85,7 @@ impl Plan {
             terms,
             keep: options.keep,
             wait: options.waiting.limit,
+            fails_in_outage: options.waiting.fails_in_outage,
             queues: capabilities.queue
                 || (options.waiting.fair && capabilities.may_queue(mode, LockKind::Mutex)),
             max_hold: options.max_hold,

@@ -46,7 +46,7 @@ impl Observer for WaitStatus {
         *self.quorum.lock().unwrap_or_else(PoisonError::into_inner) = Some(health.clone());
     }
 
-    fn without_quorum(&self, _: Subject<'_>, error: &LockError) {
+    fn without_store(&self, _: Subject<'_>, error: &LockError) {
         let mut trouble = error.kind().to_string();
         if let Some(fix) = exit::fix(error.kind()) {
             trouble += &format!(": {fix}");

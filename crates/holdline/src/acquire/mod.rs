@@ -5,8 +5,8 @@
 //! Invariant A2: validity counts from the clock as read before the request that was granted.
 //! Invariant A3: the ticket is responsible for the lease id until the attempt ends, however it
 //! ends.
-//! Invariant A4: an attempt waits for a missing quorum until its limit, and then reports the last
-//! error.
+//! Invariant A4: an attempt waits through an outage of the store until its limit, and then reports
+//! the last error.
 //! Read next: `queued`, the wait in the queue; `unqueued`, the wait where there is none.
 
 mod queued;
@@ -36,7 +36,7 @@ use crate::spans;
 use queued::QueuePlace;
 pub(crate) use unqueued::{LocalQueues, Turn};
 
-/// How often an unanswered request is repeated under its id.
+/// How often an unanswered request is repeated under its id, where outages are not waited for.
 const MAX_REPEATS: u32 = 3;
 /// The ceiling of the first pause before a repeated request, and of the longest. Each pause is
 /// drawn between zero and its ceiling.
@@ -96,14 +96,6 @@ impl Wait {
             Wait::Limited { until, .. } => limit.min(until.max(sent.after(LAST_ANSWER_LIMIT))),
         }
     }
-}
-
-/// Returns whether the store may soon answer differently.
-pub(crate) fn is_transient(error: &LockError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. }
-    )
 }
 
 type Reply = Option<Result<AcquireReply, LockError>>;
@@ -217,7 +209,7 @@ struct Attempt<'a> {
     holder: Option<Box<HolderSummary>>,
     looked: Moment,
     repeats: u32,
-    /// Why there was no quorum, by the last answer.
+    /// Why the store served nobody, by the last answer.
     outage: Option<LockError>,
     repeat_pause: Backoff,
     poll_pause: Backoff,
@@ -289,10 +281,10 @@ impl Attempt<'_> {
                     Next::NewId
                 }
                 None if early => self.wait_on(Certainty::Unknown).await,
-                Some(Err(error)) if early && is_transient(&error) => {
+                Some(Err(error)) if early && error.is_transient() => {
                     self.wait_on(error.certainty()).await
                 }
-                Some(Err(error)) if self.waits_through(&error) => self.await_quorum(error).await,
+                Some(Err(error)) if self.waits_through(&error) => self.await_store(error).await,
                 Some(Err(error)) if self.may_be_outdated(&error) => self.repeat(error).await,
                 Some(Err(error)) if error.certainty() == Certainty::Unknown => {
                     self.ticket.unsettled = true;
@@ -302,17 +294,19 @@ impl Attempt<'_> {
                 // yet.
                 Some(Err(error)) if self.is_worth_repeating(&error) => self.repeat(error).await,
                 Some(Err(error)) => Next::Fail(error),
-                None => match self.outage.clone() {
+                None => {
+                    // The remaining wait may be shorter than the time that an answer may take.
+                    let waited = sent.until(self.shared.clock.now());
                     // The last answer says more than the fact that this one timed out.
-                    Some(error) => {
-                        self.await_quorum(error.with_certainty(Certainty::Unknown)).await
+                    let error = match self.outage.clone() {
+                        Some(error) => error.with_certainty(Certainty::Unknown),
+                        None => self.shared.no_answer_within(waited),
+                    };
+                    match self.waits_through(&error) {
+                        true => self.await_store(error).await,
+                        false => self.repeat(error).await,
                     }
-                    None => {
-                        // The remaining wait may be shorter than the time that an answer may take.
-                        let waited = sent.until(self.shared.clock.now());
-                        self.repeat(self.shared.no_answer_within(waited)).await
-                    }
-                },
+                }
             };
             match next {
                 Next::Ask => {}
@@ -377,13 +371,10 @@ impl Attempt<'_> {
         self.plan.lease_id.is_some() && !self.shared.engine.capabilities().repeat
     }
 
-    /// Returns whether the attempt waits through this error. If too few nodes can vote, enough will
-    /// vote later: they elect a leader, restart, or end a quarantine. A server that does not answer
-    /// may not exist at all, so such a request is repeated a few times only.
+    /// Returns whether the attempt waits through this error: the store may serve it before its
+    /// limit.
     fn waits_through(&self, error: &LockError) -> bool {
-        let few =
-            matches!(error.kind(), ErrorKind::NoQuorum { .. } | ErrorKind::Quarantined { .. });
-        self.wait != Wait::Try && few
+        self.wait != Wait::Try && !self.plan.fails_in_outage && error.is_transient()
     }
 
     /// Returns whether the request may have used an outdated view of the nodes. Then one more
@@ -393,8 +384,8 @@ impl Attempt<'_> {
         few && self.shared.engine.capabilities().splits && !self.is_spent()
     }
 
-    /// Waits until enough nodes vote, up to the limit, and then repeats the request.
-    async fn await_quorum(&mut self, error: LockError) -> Next {
+    /// Waits for the store, up to the limit, and then repeats the request.
+    async fn await_store(&mut self, error: LockError) -> Next {
         self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
         self.repeats = 0;
         let (now, deadline) = (self.shared.clock.now(), self.wait.deadline());
@@ -402,11 +393,11 @@ impl Attempt<'_> {
             return Next::Fail(error);
         }
         match self.outage {
-            None => tracing::warn!(%error, "waits for a quorum"),
-            Some(_) => tracing::debug!(%error, "waits for a quorum"),
+            None => tracing::warn!(%error, "waits for the store"),
+            Some(_) => tracing::debug!(%error, "waits for the store"),
         }
         self.progress.wait();
-        self.shared.observe(|observer| observer.without_quorum(self.subject(), &error));
+        self.shared.observe(|observer| observer.without_store(self.subject(), &error));
         self.outage = Some(error);
         let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
         self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
@@ -423,7 +414,7 @@ impl Attempt<'_> {
 
     /// Returns whether a request that was not applied is repeated; a first one is not.
     fn is_worth_repeating(&self, error: &LockError) -> bool {
-        is_transient(error) && (self.place.is_some() || self.outage.is_some())
+        error.is_transient() && (self.place.is_some() || self.outage.is_some())
     }
 
     /// Repeats an unanswered request a few times, under the same id if the engine accepts that.

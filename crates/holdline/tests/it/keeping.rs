@@ -353,7 +353,8 @@ async fn an_engine_that_hangs_blocks_nobody() {
     let held = client.mutex("held").expect("good").lock().await.expect("free");
     faulty.line.judge(|_, _| Fate::RequestLost);
     let start = clock.now();
-    let mutex = client.mutex("a").expect("good");
+    let options = LockOptions::default().with_fail_in_outage(true);
+    let mutex = client.mutex_with("a", &options).expect("good");
     let error = drive(&clock, mutex.clone().lock_owned()).await.expect_err("no answer");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), holdline::Certainty::Unknown);

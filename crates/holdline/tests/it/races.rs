@@ -48,12 +48,12 @@ async fn a_look_that_hangs_costs_no_other_lease_of_its_batch() {
     faulty.line.nagging.store(true, Ordering::Relaxed);
     faulty.line.mute.store(true, Ordering::Relaxed);
     let client = client(faulty.clone(), &clock, 2);
-    let short = LockOptions::default().with_lease_duration(6 * S);
+    let short = LockOptions::default().with_lease_duration(12 * S);
     let fixed = LockOptions::default().with_lease_duration(20 * S).with_keep(Keep::Fixed);
     // Both are looked at after a second, in one batch, and only one can be answered by that.
     let fixed = client.mutex_with("fixed", &fixed).expect("fits").lock().await.expect("free");
     let kept = client.mutex_with("kept", &short).expect("fits").lock().await.expect("free");
-    pass(&clock, 8 * S).await;
+    pass(&clock, 14 * S).await;
     assert!(faulty.line.batches.lock().contains(&2), "{:?}", faulty.line.batches.lock());
     assert!(kept.is_valid() && fixed.is_valid());
 }
@@ -83,6 +83,7 @@ async fn a_revoke_before_the_watch_is_noticed_when_the_watch_opens() {
 #[tokio::test]
 async fn a_hint_that_meets_a_renewal_under_way_is_followed_by_another() {
     let (inner, clock) = engine();
+    let operator = client(inner.clone(), &clock, 40);
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 4);
     let guard = client.mutex("a").expect("good").lock().await.expect("free");
@@ -94,7 +95,7 @@ async fn a_hint_that_meets_a_renewal_under_way_is_followed_by_another() {
     }
     // The store has renewed it, and the answer is on the way.
     pass(&clock, S + S / 2).await;
-    revoke(&client, &guard, false).await;
+    revoke(&operator, &guard, false).await;
     pass(&clock, 4 * S).await;
     assert!(guard.cancellation_token().is_cancelled());
 }

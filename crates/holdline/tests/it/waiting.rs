@@ -262,7 +262,7 @@ impl Observer for Events {
         self.0.lock().push("requeued".into());
     }
 
-    fn without_quorum(&self, _: Subject<'_>, _: &holdline::LockError) {
+    fn without_store(&self, _: Subject<'_>, _: &holdline::LockError) {
         self.0.lock().push("without quorum".into());
     }
 
@@ -358,7 +358,8 @@ async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let holder = client(faulty.clone(), &clock, 7);
     let first = holder.mutex("a").expect("good").lock().await.expect("free");
     let waiting = client(faulty.clone(), &clock, 8);
-    let waiter = tokio::spawn(waiting.mutex("a").expect("good").lock_owned());
+    let options = LockOptions::default().with_fail_in_outage(true);
+    let waiter = tokio::spawn(waiting.mutex_with("a", &options).expect("good").lock_owned());
     settle().await;
     faulty.line.judge(|call, _| match call {
         Call::Beat | Call::Claim | Call::Acquire => Fate::Unavailable,
@@ -385,6 +386,36 @@ async fn a_wait_over_an_outage_lasts_until_its_limit_and_reports_the_outage() {
     assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error}");
     assert_eq!(error.certainty(), Certainty::Unknown);
     assert!(faulty.line.count(Call::Acquire) > 9 && began.until(clock.now()) >= 10 * S);
+}
+
+/// The first request of an attempt meets a server that restarts: refused, unanswered, lost.
+#[tokio::test]
+async fn a_first_request_waits_through_a_restart_and_a_limit_ends_a_longer_one() {
+    for fate in [Fate::Unavailable, Fate::RequestUnknown, Fate::ReplyUnknown, Fate::RequestLost] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner);
+        let client = client(faulty.clone(), &clock, 15);
+        let away_until = clock.now().after(30 * S);
+        let here = clock.clone();
+        faulty.line.judge(move |_, _| if here.now() < away_until { fate } else { Fate::Good });
+        let began = clock.now();
+        let limited = LockOptions::default().with_wait(10 * S);
+        let limited = client.mutex_with("b", &limited).expect("good");
+        let error = drive(&clock, limited.lock_owned()).await.expect_err("the store is away");
+        let waited = began.until(clock.now());
+        assert!(error.is_transient() && (10 * S..12 * S).contains(&waited), "{waited:?}: {error}");
+        let hasty = LockOptions::default().with_fail_in_outage(true);
+        let hasty = client.mutex_with("c", &hasty).expect("good");
+        let began = clock.now();
+        if fate == Fate::Unavailable {
+            drive(&clock, hasty.lock_owned()).await.expect_err("the store is away");
+            assert_eq!(began.until(clock.now()), Duration::ZERO);
+        }
+        let mutex = client.mutex("a").expect("good");
+        let guard = drive(&clock, mutex.lock_owned()).await.expect("the store is back");
+        assert!(clock.now() >= away_until);
+        assert!(guard.release().await.is_released());
+    }
 }
 
 /// Between two states of an outage somebody may say that nobody answers: that ends no wait.
@@ -582,7 +613,8 @@ async fn a_request_that_arrives_after_it_was_given_up_is_refused() {
         let faulty = Faulty::new(inner);
         let client = client(faulty.clone(), &clock, 13);
         faulty.line.judge(|call, _| if call == Call::Acquire { Fate::Late } else { Fate::Good });
-        let mutex = client.mutex("a").expect("good");
+        let options = LockOptions::default().with_fail_in_outage(true);
+        let mutex = client.mutex_with("a", &options).expect("good");
         if dropped {
             let attempt = tokio::spawn(mutex.lock_owned());
             settle().await;

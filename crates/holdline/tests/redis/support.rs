@@ -53,7 +53,7 @@ pub(crate) const HASTY: &str = "command_timeout_ms=500&connect_timeout_ms=1000";
 pub(crate) struct Outages(AtomicUsize);
 
 impl Observer for Outages {
-    fn without_quorum(&self, _: Subject<'_>, _: &LockError) {
+    fn without_store(&self, _: Subject<'_>, _: &LockError) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }

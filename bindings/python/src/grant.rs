@@ -34,6 +34,33 @@ impl Held {
     }
 }
 
+/// Takes a grant out of its place to end it. Dropped before that, it gives the grant up: a task
+/// that is cancelled while it leaves a block, or an interrupt, must leave no renewed lease.
+struct Ending {
+    library: Arc<Mutex<Option<Held>>>,
+    is_taken: bool,
+}
+
+impl Ending {
+    async fn take(mut self) -> Option<Held> {
+        let held = self.library.lock().await.take();
+        self.is_taken = true;
+        held
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if self.is_taken {
+            return;
+        }
+        // Else a renewal or a detachment is in progress, and the drop of the grant remains.
+        if let Ok(mut library) = self.library.try_lock() {
+            drop(library.take());
+        }
+    }
+}
+
 /// A grant: a held lock, a leadership, or a slot.
 #[pyclass(frozen, module = "holdline._holdline")]
 pub(crate) struct Grant {
@@ -68,8 +95,9 @@ impl Grant {
         C: for<'py> FnOnce(Python<'py>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     {
         let (library, ended) = self.parts();
-        let taken = async move { library.lock().await.take().ok_or(ended) };
-        Operation::new(async move { request(taken.await?).await }, c)
+        let ending = Ending { library, is_taken: false };
+        let work = async move { request(ending.take().await.ok_or(ended)?).await };
+        Operation::new(work, c)
     }
 }
 

@@ -66,7 +66,7 @@ def test_other_tasks_run_while_one_waits_asyncio(client: holdline.Client, name: 
 
         async def work() -> None:
             for _ in range(5):
-                async with lock as grant:
+                async with lock.aacquire() as grant:
                     tokens.append(grant.fencing_token)
 
         await asyncio.gather(*(work() for _ in range(4)))
@@ -82,7 +82,7 @@ def test_other_tasks_run_while_one_waits_trio(client: holdline.Client, name: str
 
         async def work() -> None:
             for _ in range(5):
-                async with lock as grant:
+                async with lock.aacquire() as grant:
                     tokens.append(grant.fencing_token)
 
         async with trio.open_nursery() as nursery:
@@ -218,14 +218,14 @@ def test_blocks_of_tasks_that_take_turns_keep_their_own_grants(
 
         async def first() -> None:
             # A block without `async`, in an event loop.
-            with pool as grant:
+            with pool.acquire() as grant:
                 await entered.wait()
                 assert grant.is_valid
             assert not grant.is_valid
             left.set()
 
         async def second() -> None:
-            with pool as grant:
+            with pool.acquire() as grant:
                 entered.set()
                 await left.wait()
                 assert grant.is_valid

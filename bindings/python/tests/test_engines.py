@@ -39,12 +39,12 @@ def test_threads_and_tasks_exclude_each_other(
 
     def work() -> None:
         for _ in range(3):
-            with lock as grant:
+            with lock.acquire() as grant:
                 tokens.append(grant.fencing_token)
 
     async def main() -> None:
         for _ in range(3):
-            async with lock as grant:
+            async with lock.aacquire() as grant:
                 tokens.append(grant.fencing_token)
 
     threads = [threading.Thread(target=work) for _ in range(2)]

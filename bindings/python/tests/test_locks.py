@@ -55,7 +55,7 @@ def test_waiting_threads_are_served_one_after_the_other(
 
     def work() -> None:
         for _ in range(5):
-            with lock as grant:
+            with lock.acquire() as grant:
                 inside.append(1)
                 assert len(inside) == 1
                 tokens.append(grant.fencing_token)
@@ -86,7 +86,7 @@ def test_a_with_block_inside_another_of_the_same_description(
     client: holdline.Client, name: str
 ) -> None:
     pool = client.semaphore(name, 2)
-    with pool as outer, pool as inner:
+    with pool as outer, pool.acquire() as inner:
         assert outer.lease_id != inner.lease_id
         assert client.inspect(name)["holder_count"] == 2
     assert client.inspect(name)["holder_count"] == 0

@@ -11,6 +11,7 @@ method that waits has a twin with an ``a`` in front, to be awaited.
 """
 
 from holdline._client import (
+    AcquireContext,
     Client,
     Election,
     Latch,
@@ -53,6 +54,7 @@ from holdline._grants import (
 )
 
 __all__ = [
+    "AcquireContext",
     "Busy",
     "Cancelled",
     "Client",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import pwd
@@ -10,7 +9,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -88,11 +94,54 @@ class SlotOptions(Options, total=False):
     max_skew: Seconds | None
 
 
+class AcquireContext(Coroutine[Any, Any, G]):
+    """An acquisition in an event loop, for one use: ``grant = await lock.aacquire()``, or
+    ``async with lock.aacquire() as grant:``, which releases that grant.
+
+    Nothing is asked of the store before it is awaited or entered.
+    """
+
+    # It is a coroutine, as event loops start tasks of nothing else.
+    def __init__(self, acquiring: Coroutine[Any, Any, G]) -> None:
+        self._acquiring = acquiring
+        self._grant: G | None = None
+
+    def __await__(self) -> Generator[Any, Any, G]:
+        return self._acquiring.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._acquiring.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._acquiring.throw(*error)
+
+    def close(self) -> None:
+        self._acquiring.close()
+
+    async def __aenter__(self) -> G:
+        grant = self._grant = await self._acquiring
+        return grant
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._grant is not None
+        await self._grant.__aexit__(kind, error, traceback)
+
+
 class Lock(Generic[G]):
     """A lock that can be acquired, any number of times: a description, which holds nothing.
 
-    ``with lock as grant:`` and ``async with lock as grant:`` acquire and release it. Threads and
-    tasks may share one description; each ``with`` has a grant of its own.
+    Threads and tasks may share one description. Each `acquire` returns a grant of its own, which is
+    a context manager: ``with lock.acquire() as grant:`` and ``async with lock.aacquire() as
+    grant:``.
+
+    ``with lock as grant:`` and ``async with lock as grant:`` are short forms for one use at a time.
+    To enter the description again before that block is left raises `Invalid`. The block may be left
+    on any thread and in any task.
     """
 
     def __init__(
@@ -106,8 +155,11 @@ class Lock(Generic[G]):
         self._wrap = wrap
         self._made_by = client._native
         self._native = describe(self._made_by)
-        # The grants of `with` blocks, innermost last: a block ends where it began.
-        self._entered: dict[object, list[G]] = {}
+        # The grant of the `with` block that has entered this description, by the process that
+        # entered it: a forked child inherits the entry of its parent, and may have one of its own.
+        # The list is empty while that block acquires. No lock guards this: the garbage collector
+        # may leave a block in the midst of any other. `setdefault` and `pop` are atomic.
+        self._entered: dict[int, list[G]] = {}
 
     def _lock(self) -> _holdline.Lock:
         """The native lock of the client in this process."""
@@ -120,28 +172,60 @@ class Lock(Generic[G]):
         """Waits until the lock is held, or raises `TimedOut` after the option `wait`."""
         return self._wrap(self._lock().acquire().wait(), None)
 
-    async def aacquire(self) -> G:
-        """As `acquire`, in an event loop. A cancelled task leaves nothing behind."""
+    def aacquire(self) -> AcquireContext[G]:
+        """As `acquire`, in an event loop: await it, or use it in ``async with``. A cancelled task
+        leaves nothing behind."""
+        return AcquireContext(self._aacquire())
+
+    async def _aacquire(self) -> G:
         return self._wrap(await wait(self._lock().acquire()), current_hub())
 
     def try_acquire(self) -> G:
         """Acquires the lock without waiting, or raises `Busy`."""
         return self._wrap(self._lock().try_acquire().wait(), None)
 
-    async def atry_acquire(self) -> G:
-        """As `try_acquire`, in an event loop."""
+    def atry_acquire(self) -> AcquireContext[G]:
+        """As `try_acquire`, in an event loop: await it, or use it in ``async with``."""
+        return AcquireContext(self._atry_acquire())
+
+    async def _atry_acquire(self) -> G:
         return self._wrap(await wait(self._lock().try_acquire()), current_hub())
 
-    def __enter__(self) -> G:
-        grant = self.acquire()
-        self._entered.setdefault(_place(), []).append(grant)
+    def _enter(self) -> list[G]:
+        """Claims the description for one `with` block; its grant comes into the list."""
+        entry: list[G] = []
+        if self._entered.setdefault(os.getpid(), entry) is not entry:
+            message = (
+                "lock: a `with` block has entered this description and not left it: use `with "
+                "lock.acquire() as grant:` or `async with lock.aacquire() as grant:`, or describe "
+                "a lock for each use"
+            )
+            raise Invalid(message, engine=self._client.engine, details={"field": "lock"})
+        return entry
+
+    def _leave(self) -> G:
+        """Ends the claim, so that the description can be entered again; returns the grant."""
+        process = os.getpid()
+        if process not in self._entered and self._entered:
+            # A forked child leaves the block of its parent.
+            process = next(reversed(self._entered))
+        try:
+            grant = self._entered[process].pop()
+        except LookupError:
+            message = "lock: no `with` block has entered this description"
+            details = {"field": "lock"}
+            raise Invalid(message, engine=self._client.engine, details=details) from None
+        del self._entered[process]
         return grant
 
-    def _left(self, key: object) -> G:
-        grants = self._entered[key]
-        grant = grants.pop()
-        if not grants:
-            del self._entered[key]
+    def __enter__(self) -> G:
+        entry = self._enter()
+        try:
+            grant = self.acquire()
+            entry.append(grant)
+        except BaseException:
+            del self._entered[os.getpid()]
+            raise
         return grant
 
     def __exit__(
@@ -150,11 +234,16 @@ class Lock(Generic[G]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._left(_place()).__exit__(kind, error, traceback)
+        self._leave().__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> G:
-        grant = await self.aacquire()
-        self._entered.setdefault(_place(), []).append(grant)
+        entry = self._enter()
+        try:
+            grant = await self._aacquire()
+            entry.append(grant)
+        except BaseException:
+            del self._entered[os.getpid()]
+            raise
         return grant
 
     async def __aexit__(
@@ -163,36 +252,33 @@ class Lock(Generic[G]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._left(_place()).__aexit__(kind, error, traceback)
-
-
-def _place() -> object:
-    """The task of the event loop in which we are, or else the thread."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_task():
-        return trio.lowlevel.current_task()
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return threading.get_ident()
+        await self._leave().__aexit__(kind, error, traceback)
 
 
 class RwLock:
     """A lock that many may read or one may write."""
 
     def __init__(self, client: Client, name: str, options: dict[str, Any]) -> None:
-        grant = client._wrapping(Grant, Callbacks.taken_from(options))
         self.name = name
-        self._read = Lock[Grant](client, lambda native: native.rwlock(name, **options)[0], grant)
-        self._write = Lock[Grant](client, lambda native: native.rwlock(name, **options)[1], grant)
+        self._client = client
+        self._wrap = client._wrapping(Grant, Callbacks.taken_from(options))
+        self._options = options
+        # Refused here rather than at the first use.
+        client._native.rwlock(name, **options)
+
+    def _side(self, side: Literal[0, 1]) -> Lock[Grant]:
+        def describe(native: _holdline.Client) -> _holdline.Lock:
+            return native.rwlock(self.name, **self._options)[side]
+
+        return Lock[Grant](self._client, describe, self._wrap)
 
     def read(self) -> Lock[Grant]:
-        """The shared side."""
-        return self._read
+        """The shared side: a new description for each call, so that readers may overlap."""
+        return self._side(0)
 
     def write(self) -> Lock[Grant]:
-        """The exclusive side."""
-        return self._write
+        """The exclusive side: a new description for each call."""
+        return self._side(1)
 
 
 @dataclass(frozen=True)
@@ -268,7 +354,6 @@ class Election:
     def observe(self) -> Leaders:
         """The leaders, one after the other, for ``for`` or ``async for``. Terms grow."""
         return Leaders(self._client._native.leaders(self.name))
-
 
 
 class Latch:

@@ -458,21 +458,34 @@ class Grants(Sequence[Grant]):
         """Whether all leases are valid."""
         return all(grant.is_valid for grant in self._grants)
 
+    def _start(self) -> list[tuple[Grant, _holdline.Operation]]:
+        """Starts to release all that are still held."""
+        return [(grant, grant._end(grant._native.release)) for grant in self._held()]
+
     def release(self) -> list[Release]:
         """Releases all that are still held."""
-        held = [grant for grant in self._grants if not grant._ended]
-        started = [(grant, grant._end(grant._native.release)) for grant in held]
-        return [grant._released(operation.wait()) for grant, operation in started]
+        started = self._start()
+        try:
+            return [grant._released(operation.wait()) for grant, operation in started]
+        finally:
+            _give_up(started)
 
     async def arelease(self) -> list[Release]:
         """As `release`, in an event loop."""
-        held = [grant for grant in self._grants if not grant._ended]
-        started = [(grant, grant._end(grant._native.release)) for grant in held]
-        return [grant._released(await wait(operation)) for grant, operation in started]
+        started = self._start()
+        try:
+            return [grant._released(await wait(operation)) for grant, operation in started]
+        finally:
+            _give_up(started)
 
-    def _check(self, released: list[Release], error: BaseException | None) -> None:
-        for grant, release in zip(self._grants, released, strict=False):
+    def _check(
+        self, held: list[Grant], released: list[Release], error: BaseException | None
+    ) -> None:
+        for grant, release in zip(held, released, strict=True):
             grant._check(release, error)
+
+    def _held(self) -> list[Grant]:
+        return [grant for grant in self._grants if not grant._ended]
 
     def __enter__(self) -> Self:
         return self
@@ -483,7 +496,8 @@ class Grants(Sequence[Grant]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._check(self.release(), error)
+        held = self._held()
+        self._check(held, self.release(), error)
 
     async def __aenter__(self) -> Self:
         return self
@@ -494,7 +508,15 @@ class Grants(Sequence[Grant]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._check(await self.arelease(), error)
+        held = self._held()
+        self._check(held, await self.arelease(), error)
+
+
+def _give_up(started: list[tuple[Grant, _holdline.Operation]]) -> None:
+    """Has the grants released in the background that an interrupt or a cancellation left. Their
+    operations would not be dropped soon: the traceback has them."""
+    for _, operation in started:
+        operation.cancel()
 
 
 class Lease:

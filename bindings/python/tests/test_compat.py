@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import redis
 import redis.lock
-from conftest import SOON
+from conftest import SOON, eventually
 from redis.exceptions import LockError, LockNotOwnedError
 
 from holdline.compat import redis_lock
@@ -98,6 +99,51 @@ def test_other_threads_see_the_lock_or_not(
     thread.join(SOON)
     assert owned == [not thread_local]
     lock.release()
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_a_block_that_is_left_on_another_thread_raises_as_the_original(
+    db: redis.Redis, name: str, timeout: Any
+) -> None:
+    lock = redis_lock.Lock(db, name, timeout)
+    entered, ends = threading.Event(), threading.Event()
+
+    def enters() -> None:
+        lock.__enter__()
+        entered.set()
+        assert ends.wait(SOON)
+
+    thread = threading.Thread(target=enters)
+    thread.start()
+    assert entered.wait(SOON)
+    with pytest.raises(LockError):
+        lock.__exit__(None, None, None)
+    assert lock.locked()
+    ends.set()
+    thread.join(SOON)
+    if timeout is None:
+        # The lease is renewed no longer than the thread lives.
+        eventually(lambda: not lock.locked())
+    else:
+        assert 0 < db.pttl(name) <= 20000
+
+
+@pytest.mark.parametrize("thread_local", [True, False])
+def test_threads_that_share_a_lock_leave_nothing(
+    db: redis.Redis, name: str, thread_local: bool
+) -> None:
+    lock = redis_lock.Lock(db, name, thread_local=thread_local)
+    inside: list[int] = []
+
+    def work(_: int) -> None:
+        with lock:
+            inside.append(1)
+            assert len(inside) == 1
+            inside.pop()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(20)))
+    assert not lock.locked()
 
 
 def test_what_it_cannot_do_is_refused(db: redis.Redis, name: str) -> None:

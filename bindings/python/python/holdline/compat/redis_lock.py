@@ -14,6 +14,10 @@ It locks the same key, so programs with redis-py's own class exclude it, and it 
 - `sleep` has no effect: Holdline chooses its own pauses.
 - A `token` of the caller's own is refused: Holdline draws them.
 - `fencing_token` is new: the number to hand to the resource.
+
+As in redis-py, only the thread that acquired it can release it, unless `thread_local` is false. To
+leave a ``with`` block on another thread raises `LockError`; a lease without `timeout` is renewed
+until the first thread ends. `holdline.Client.lock` has no such limit.
 """
 
 from __future__ import annotations

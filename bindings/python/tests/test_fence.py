@@ -6,12 +6,13 @@ import asyncio
 import importlib.util
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
+import psycopg2
 import pymysql
 import pytest
 import redis
@@ -36,7 +37,7 @@ from holdline.fence import (
 
 Open = Callable[[], Any]
 
-KINDS = ["psycopg", "pymysql", "alchemy-psycopg", "alchemy-pymysql"]
+KINDS = ["psycopg", "psycopg2", "pymysql", "alchemy-psycopg", "alchemy-psycopg2", "alchemy-pymysql"]
 # The builds of old interpreters lack SQLite; the newest one, which runs these tests too, has it.
 if importlib.util.find_spec("_sqlite3"):
     import sqlite3
@@ -63,12 +64,15 @@ def database(request: Any, url_of: Callable[[str], str], tmp_path: Path) -> Iter
         opened = _remembering(lambda: sqlite3.connect(tmp_path / "db", timeout=SOON))
     elif kind == "psycopg":
         opened = _remembering(lambda: psycopg.connect(url_of("postgres")))
+    elif kind == "psycopg2":
+        opened = _remembering(lambda: psycopg2.connect(url_of("postgres")))
     elif kind == "pymysql":
         opened = _remembering(lambda: _pymysql(url_of("mariadb")))
     else:
         url = {
             "alchemy-sqlite": lambda: f"sqlite:///{tmp_path / 'db'}",
             "alchemy-psycopg": lambda: url_of("postgres").replace("postgres:", "postgresql+psycopg:"),
+            "alchemy-psycopg2": lambda: url_of("postgres").replace("postgres:", "postgresql+psycopg2:"),
             "alchemy-pymysql": lambda: url_of("mariadb").replace("mysql:", "mysql+pymysql:"),
         }[kind]()
         engine = sqlalchemy.create_engine(url)
@@ -303,15 +307,83 @@ def test_a_table_of_mariadb_that_ignores_case_is_reported(url_of: Callable[[str]
         run(db, "DROP TABLE holdline_fence")
 
 
-def test_a_transaction_of_mariadb_is_not_committed_by_the_way(url_of: Any) -> None:
+@pytest.mark.parametrize(
+    "begins", ["INSERT INTO work VALUES (1)", "SELECT * FROM work FOR UPDATE"]
+)
+def test_a_transaction_of_mariadb_is_not_committed_by_the_way(url_of: Any, begins: str) -> None:
     with _pymysql(url_of("mariadb")) as db:
         SqlFence.create_table(db)
         run(db, "CREATE OR REPLACE TABLE work(id INT)")
-        run(db, "INSERT INTO work VALUES (1)")
+        run(db, begins)
         with pytest.raises(Failed), SqlFence("way").writing(db, 34):
             pytest.fail("the block does not begin")
+        assert run(db, "SELECT @@in_transaction") == [(1,)]
         db.rollback()
         assert run(db, "SELECT * FROM work") == []
+
+
+def test_a_driver_that_hides_the_transaction_is_refused() -> None:
+    # As mysqlclient, of which no version has `server_status`. It is not among the packages here.
+    class Hidden: ...
+
+    Hidden.__module__ = "MySQLdb.connections"
+    connection = Hidden()
+    with pytest.raises(TypeError, match="mysqlclient.*PyMySQL"):
+        SqlFence("x").seal(connection, 34)
+    with pytest.raises(TypeError, match="mysqlclient"), SqlFence("x").writing(connection, 34):
+        pytest.fail("the block does not begin")
+
+    class Silent:
+        def ping(self, reconnect: bool) -> None: ...
+
+    Silent.__module__ = "pymysql.connections"
+    with pytest.raises(Failed, match="does not show"), SqlFence("x").writing(Silent(), 34):
+        pytest.fail("the block does not begin")
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_transaction_of_psycopg2_is_not_committed_by_the_way(
+    url_of: Any, autocommit: bool, fails: bool
+) -> None:
+    with closing(psycopg2.connect(url_of("postgres"))) as db:
+        SqlFence.create_table(db)
+        run(db, "DROP TABLE IF EXISTS work")
+        run(db, "CREATE TABLE work(id INT)")
+        run(db, "DELETE FROM holdline_fence WHERE resource = 'way'")
+        db.commit()
+        db.autocommit = autocommit
+        if autocommit:
+            run(db, "BEGIN")
+        run(db, "INSERT INTO work VALUES (1)")
+        with suppress(LookupError), SqlFence("way").writing(db, 34):
+            run(db, "INSERT INTO work VALUES (2)")
+            if fails:
+                raise LookupError
+        assert run(db, "SELECT id FROM work") == ([(1,)] if fails else [(1,), (2,)])
+        run(db, "ROLLBACK")
+        db.rollback()
+        assert run(db, "SELECT id FROM work") == []
+        assert SqlFence("way").mark(db) is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_block_of_psycopg2_with_autocommit_is_a_transaction(url_of: Any, fails: bool) -> None:
+    with closing(psycopg2.connect(url_of("postgres"))) as db:
+        db.autocommit = True
+        SqlFence.create_table(db)
+        run(db, "DROP TABLE IF EXISTS work")
+        run(db, "CREATE TABLE work(id INT)")
+        with suppress(LookupError), SqlFence(f"auto/{fails}").writing(db, 34):
+            run(db, "INSERT INTO work VALUES (2)")
+            if fails:
+                raise LookupError
+        assert run(db, "SELECT id FROM work") == ([] if fails else [(2,)])
+        run(db, "BEGIN")
+        with pytest.raises(psycopg2.errors.UndefinedTable):
+            run(db, "SELECT * FROM nothing_of_this_name")
+        with pytest.raises(Failed), SqlFence("auto").writing(db, 34):
+            pytest.fail("the block does not begin")
 
 
 @contextmanager

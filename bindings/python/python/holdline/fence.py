@@ -202,9 +202,14 @@ def _sqlite_transaction(connection: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _mysql_transaction(connection: Any) -> Iterator[None]:
-    # Its drivers show the server's flag: a `BEGIN` would commit what the user has begun.
-    if getattr(connection, "server_status", 0) & 1:
+def _pymysql_transaction(connection: Any) -> Iterator[None]:
+    # A `BEGIN` would commit what the user has begun. The driver keeps the server's flag, but not
+    # that of a query with rows, such as `SELECT ... FOR UPDATE`: the reply to a ping has it.
+    connection.ping(reconnect=False)
+    status = getattr(connection, "server_status", None)
+    if not isinstance(status, int):
+        raise Failed("the driver does not show whether a transaction is open: use `seal` in yours")
+    if status & 1:
         raise Failed("the connection is inside a transaction: use `seal` in it")
     connection.begin()
     try:
@@ -216,14 +221,44 @@ def _mysql_transaction(connection: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _implicit_transaction(connection: Any) -> Iterator[None]:
-    """For drivers that begin one with the first statement."""
+def _psycopg2_transaction(connection: Any) -> Iterator[None]:
+    from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS
+
+    status = connection.get_transaction_status()
+    if status not in (TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INTRANS):
+        raise Failed("the connection is inside a transaction that has failed, or is not usable")
+    run = _cursor_run(connection)
+    if status == TRANSACTION_STATUS_INTRANS:
+        run("SAVEPOINT holdline_fence", ())
+        ends = _savepoint_ends(run)
+    elif connection.autocommit:
+        # The driver begins no transaction then, and its `commit` does nothing.
+        run("BEGIN", ())
+        ends = lambda: run("COMMIT", ()), lambda: run("ROLLBACK", ())
+    else:
+        # It begins one with the first statement, and must see its end.
+        ends = connection.commit, connection.rollback
+    commit, rollback = ends
     try:
         yield
-        connection.commit()
+        commit()
     except BaseException:
-        connection.rollback()
+        if not connection.closed:
+            rollback()
         raise
+
+
+def _savepoint_ends(
+    run: Callable[[str, Sequence[Any]], list[Any]],
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    def release() -> None:
+        run("RELEASE SAVEPOINT holdline_fence", ())
+
+    def rollback() -> None:
+        run("ROLLBACK TO SAVEPOINT holdline_fence", ())
+        release()
+
+    return release, rollback
 
 
 def _database(connection: Any) -> _Database:
@@ -259,10 +294,15 @@ def _database(connection: Any) -> _Database:
         return _Database("postgres", _cursor_run(connection), connection.transaction)
     if "psycopg2" in packages:
         run = _cursor_run(connection)
-        return _Database("postgres", run, lambda: _implicit_transaction(connection))
-    if packages & {"pymysql", "MySQLdb"}:
+        return _Database("postgres", run, lambda: _psycopg2_transaction(connection))
+    if "pymysql" in packages:
         run = _cursor_run(connection)
-        return _Database("mysql", run, lambda: _mysql_transaction(connection))
+        return _Database("mysql", run, lambda: _pymysql_transaction(connection))
+    if "MySQLdb" in packages:
+        raise TypeError(
+            "no fence for a connection of mysqlclient, which does not show whether a transaction "
+            "is open, so that a fence could commit yours: use PyMySQL"
+        )
     raise TypeError(f"no connection that a fence knows: {type(connection).__name__}")
 
 
@@ -270,8 +310,8 @@ class SqlFence:
     """The mark of one resource in a database of yours, by a connection of yours.
 
     `resource` is your own name of the guarded data, such as ``stock/17``. A connection is one of
-    `sqlite3`, psycopg, psycopg2, PyMySQL, mysqlclient, Django's ``connection``, or a connection or
-    session of SQLAlchemy. Errors of the driver are raised as they are.
+    `sqlite3`, psycopg, psycopg2, PyMySQL, Django's ``connection``, or a connection or session of
+    SQLAlchemy. One of mysqlclient raises `TypeError`. Errors of the driver are raised as they are.
     """
 
     def __init__(self, resource: str, *, guarded_by: str | None = None) -> None:
@@ -336,7 +376,7 @@ class SqlFence:
     def writing(self, connection: Any, proof: Proof) -> Iterator[None]:
         """A transaction that is sealed at its begin, and commits mark and writes together.
 
-        Inside a transaction of yours it is a savepoint; PyMySQL and mysqlclient refuse that.
+        Inside a transaction of yours it is a savepoint; with PyMySQL it raises `Failed` there.
         """
         db = _database(connection)
         with db.transaction():

@@ -229,7 +229,7 @@ impl LockError {
         matches!(self.0.kind, ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. })
     }
 
-    /// Returns whether the store does not serve requests at the moment, and may soon: `Unavailable`,
+    /// Returns whether the store serves no requests at the moment, and may soon: `Unavailable`,
     /// `NoQuorum` or `Quarantined`. Attempts wait through such errors.
     pub fn is_transient(&self) -> bool {
         matches!(

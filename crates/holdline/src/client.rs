@@ -251,8 +251,8 @@ impl Client {
 
     /// Attaches a detached lease: it is renewed now, and in the background from then on.
     ///
-    /// Whoever has the [`Lease`] counts as its holder. So only one process may attach it: if two
-    /// do, both guards are valid.
+    /// A process that has the [`Lease`] counts as its holder. So only one may attach it: if two do,
+    /// both guards are valid.
     ///
     /// # Errors
     /// - `Lost`: the store no longer knows it. Nothing is held.

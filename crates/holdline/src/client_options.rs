@@ -145,10 +145,13 @@ impl ClientOptions {
         self
     }
 
-    /// Runs the background work, and the connection of [`Client::connect_with`](crate::Client::connect_with), on threads of
-    /// their own even inside a runtime. Leases are then renewed even while something blocks the
-    /// runtime's threads. Use it if tasks may block them for longer than half a lease; each request
-    /// crosses between two threads for that.
+    /// Runs the background work, and the connection of
+    /// [`Client::connect_with`](crate::Client::connect_with), on threads of their own even inside a
+    /// runtime.
+    ///
+    /// Leases are then renewed even while something blocks the runtime's threads. Use it if tasks
+    /// may block them for longer than half a lease; each request crosses between two threads for
+    /// that.
     #[must_use]
     pub fn with_own_thread(mut self, own_thread: bool) -> ClientOptions {
         self.target = if own_thread { SpawnTarget::OwnThread } else { SpawnTarget::Caller };

@@ -3,8 +3,8 @@
 //! Invariant V2: `valid_until` only grows while the grant is valid, and is the origin once it is
 //! over. So a check is one load and one reading of the clock.
 //! Invariant V3: a grant that was lost or ended stays so: no late reply revives it.
-//! Invariant V4: whoever waits for the end of the validity is woken by the clock, not by the worker.
-//! So a worker that is blocked or has ended delays no report of a loss.
+//! Invariant V4: a task that waits for the end of the validity is woken by the clock, not by the
+//! worker. So a worker that is blocked or has ended delays no report of a loss.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};

@@ -80,13 +80,13 @@ impl Held {
     /// Resolves when the lease is no longer valid, or its guard has ended. In a forked process,
     /// which renews nothing, it resolves at once.
     ///
-    /// # Guarantees
-    /// It is woken by a timer at the end of the validity, also if nothing renews the lease any more:
-    /// the client's runtime may be blocked or have ended. It cannot be polled while its own runtime
-    /// is blocked.
-    ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
+    ///
+    /// # Guarantees
+    /// A timer wakes it at the end of the validity, also if nothing renews the lease any more: the
+    /// client's runtime may be blocked or have ended. It cannot be polled while its own runtime is
+    /// blocked.
     pub async fn lost(&self) -> LostReason {
         if !self.shared.is_own_process() {
             return LostReason::Expired;

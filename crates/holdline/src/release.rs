@@ -69,7 +69,7 @@ impl ReleaseOutcome {
     ///
     /// # Errors
     /// - `Lost`, not applied: the lease was lost before.
-    /// - the failure of the store, such as `Unavailable`, with an unknown outcome: the store did not
+    /// - the failure of the store, such as `Unavailable`, with an unknown outcome: it did not
     ///   confirm. The release is repeated in the background.
     pub fn into_result(self) -> Result<(), LockError> {
         let (kind, certainty) = match self {

@@ -60,6 +60,9 @@ class Options(TypedDict, total=False):
     max_hold: Seconds | None
     #: Whether waiters are served in order, on engines that do so only on request.
     fair: bool | None
+    #: Whether an outage of the store ends the wait with its error within seconds; it waits through
+    #: the outage if this is not set.
+    fail_in_outage: bool | None
     #: How the lease is kept; renewed in the background if it is not set.
     keep: Literal["renewed", "fixed", "detached", "live"] | None
     #: Why it is held, for people.
@@ -662,6 +665,8 @@ class Client:
           Engine `local:` only.
         - `fair`: serve waiters in the order in which they queued, False unless set. Only Redis with
           `dialect=redisson` needs it: most engines always serve in order, and the others refuse it.
+        - `fail_in_outage`: an outage of the store ends the wait with its error within seconds. False
+          unless set: the call waits through the outage, until `wait` is over.
         - `reason`: why the lock is held, a string for people.
         - `labels`: a dict of strings, for people and tools.
         - `traceparent`: the W3C trace context of the holder, a string.

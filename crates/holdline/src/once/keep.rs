@@ -244,7 +244,7 @@ impl Drop for OnceRun {
 #[derive(Clone, Debug)]
 struct SlotFreeze {
     name: LockName,
-    /// It tells this freeze from those of operators and of other slots.
+    /// Operators' freezes and those of other slots have another one.
     reason: String,
     /// If it was not confirmed, the store may still receive it until then.
     may_arrive_until: Moment,

@@ -136,10 +136,10 @@ impl LockOptions {
         self
     }
 
-    /// Ends an attempt with the error of the store as soon as that serves nobody
-    /// ([`LockError::is_transient`](crate::LockError::is_transient)): a request without an answer
-    /// is repeated a few times, for some seconds. Otherwise the attempt waits through the outage,
-    /// until its own limit. `try_lock` never waits.
+    /// Ends an attempt with `Unavailable` when no server of the store answers: a request without an
+    /// answer is repeated a few times, for some seconds. Otherwise the attempt waits through the
+    /// outage, until its own limit. It waits for a quorum and for a quarantine in any case.
+    /// `try_lock` never waits.
     #[must_use]
     pub fn with_fail_in_outage(mut self, fails: bool) -> LockOptions {
         self.waiting.fails_in_outage = fails;

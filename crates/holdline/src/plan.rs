@@ -30,7 +30,7 @@ pub(crate) struct Plan {
     pub(crate) wait: Option<Duration>,
     /// Contenders queue in the store.
     pub(crate) queues: bool,
-    /// An outage of the store ends the attempt before its limit.
+    /// A store of which no server answers ends the attempt before its limit.
     pub(crate) fails_in_outage: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,

@@ -104,6 +104,8 @@ impl AboutArgs {
         let trace = std::env::var("TRACEPARENT").ok().filter(|trace| is_traceparent(trace));
         let options =
             options.with_reason(&*self.reason).with_traceparent(trace.unwrap_or_default());
+        // A verb repeats the attempt itself while the store is away, and says so (`until_reached`).
+        let options = options.with_fail_in_outage(true);
         let mut keys = BTreeSet::new();
         for (key, _) in &self.labels {
             if !keys.insert(key) {

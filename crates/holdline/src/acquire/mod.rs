@@ -374,7 +374,9 @@ impl Attempt<'_> {
     /// Returns whether the attempt waits through this error: the store may serve it before its
     /// limit.
     fn waits_through(&self, error: &LockError) -> bool {
-        self.wait != Wait::Try && !self.plan.fails_in_outage && error.is_transient()
+        let is_away = matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let fails = is_away && self.plan.fails_in_outage;
+        self.wait != Wait::Try && !fails && error.is_transient()
     }
 
     /// Returns whether the request may have used an outdated view of the nodes. Then one more

@@ -1,24 +1,19 @@
--- A count-down latch, stored as Redisson's RCountDownLatch stores it: the count as a string under
--- the name itself, no key at zero, and a message on its channel: '0' at zero, '1' when it is set.
--- KEYS: the name. ARGV: set, down or count; by how much; the channel; the verbs that publish, `PUBLISH`
---       unless given.
-local key = KEYS[1]
-local function publish(message)
-  for verb in string.gmatch(ARGV[4] or 'PUBLISH', '%u+') do redis.call(verb, ARGV[3], message) end
-end
+-- A count-down latch. Its key has the text `latch:` and the count; there is no key at zero. Any other
+-- value is foreign data, and is left as it is.
+-- KEYS: the latch. ARGV: set, down or count; by how much.
+local key, MAX_COUNT = KEYS[1], 1000000000
 local text = redis.pcall('GET', key)
-if type(text) == 'table' then return { 'foreign', text.err } end
-if text and not string.match(text, '^%d+$') then return { 'foreign', 'a text that is no count' } end
-local count, by = tonumber(text or '0'), tonumber(ARGV[2])
+if type(text) == 'table' then return { 'foreign', key } end
+local digits = text and string.match(text, '^latch:([1-9]%d*)$')
+if text and (not digits or tonumber(digits) > MAX_COUNT) then return { 'foreign', key } end
+local count, by = tonumber(digits or '0'), tonumber(ARGV[2])
 local after = count
 if ARGV[1] == 'set' and count == 0 then after = by end
 if ARGV[1] == 'down' then after = math.max(count - by, 0) end
 if after == count then return { 'latch', string.format('%.0f', count), '0' } end
 if after == 0 then
   redis.call('DEL', key)
-  publish('0')
 else
-  redis.call('SET', key, string.format('%.0f', after))
-  if ARGV[1] == 'set' then publish('1') end
+  redis.call('SET', key, 'latch:' .. string.format('%.0f', after))
 end
 return { 'latch', string.format('%.0f', after), '1' }

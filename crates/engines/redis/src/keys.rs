@@ -19,6 +19,7 @@ use crate::options::RedisOptions;
 /// The suffixes: the version of the format, and what the key is for.
 const QUEUE: &str = ":1q";
 const DATA: &str = ":1d";
+const LATCH: &str = ":1c";
 const COUNTER: &str = "fence";
 /// What the key of the audit trail begins with. It is no prefix of the locks' own keys: who may
 /// write those must not be able to change the trail.
@@ -104,6 +105,17 @@ impl Layout {
         let lock = self.lock_key(name.as_str());
         let with = |suffix: &str| [lock.as_bytes(), suffix.as_bytes()].concat();
         NameKeys { queue: with(QUEUE), data: with(DATA), lock: lock.into_bytes() }
+    }
+
+    /// Returns the key of the latch of this name, which is no key of the lock.
+    pub(crate) fn latch_of(&self, name: &LockName) -> Vec<u8> {
+        [self.lock_key(name.as_str()).as_bytes(), LATCH.as_bytes()].concat()
+    }
+
+    /// Returns whether this is the key of a latch.
+    pub(crate) fn is_latch(&self, key: &[u8]) -> bool {
+        let lock = key.strip_suffix(LATCH.as_bytes());
+        lock.and_then(|lock| self.name_of(lock)).is_some_and(|name| self.latch_of(&name) == key)
     }
 
     /// Returns the key of the counter that gives a name its tokens.

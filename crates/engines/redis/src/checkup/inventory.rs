@@ -104,6 +104,20 @@ async fn look(
 ) -> Result<(), LockError> {
     inventory.seen += 1;
     let ask = |command: &str| vec![command.as_bytes().to_vec(), key.to_vec()];
+    if layout.is_latch(key) {
+        // It lasts until it is counted down. `latch:` is what its value begins with.
+        let is_ours = match probe.ask_bytes(ask("TYPE")).await?.as_text() {
+            Some("string") => {
+                let range = ["0", "5"].map(|place| place.as_bytes().to_vec());
+                let words = ask("GETRANGE").into_iter().chain(range).collect();
+                probe.ask_bytes(words).await?.as_bytes() == Some(b"latch:")
+            }
+            Some("none") => true,
+            _ => false,
+        };
+        inventory.foreign += usize::from(!is_ours);
+        return Ok(());
+    }
     let left = probe.ask_bytes(ask("PTTL")).await?.as_integer().unwrap_or(-2);
     inventory.endless += usize::from(left == -1);
     inventory.too_long += usize::from(left > LONGEST_MS);

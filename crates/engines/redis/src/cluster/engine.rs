@@ -119,12 +119,6 @@ impl Verbs for ClusterEngine {
                 "raising the fence of all names at once: each has a counter of its own, which \
                  never falls behind the servers' clocks",
             )),
-            // Its key is the name itself, and must lie where the keys of the lock lie.
-            Operation::Latch { name, .. } if name.as_str().contains(['{', '}', '%']) => {
-                let message = "the name of a latch must have no `{`, `}` or `%` in a cluster";
-                let error = LockError::invalid(self.0.capabilities.engine, "name", message);
-                Err(error.with_name(name))
-            }
             _ => operation.check(&self.0.capabilities),
         }
     }

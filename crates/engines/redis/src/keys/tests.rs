@@ -21,6 +21,10 @@ fn names_become_keys_and_keys_names() {
         assert_eq!(layout().name_of(&keys.lock), Some(name.clone()));
         assert_eq!(layout().name_of(&keys.data).as_ref(), Some(&name));
         assert_eq!(layout().name_of(&keys.queue), None);
+        assert_eq!(layout().latch_of(&name), format!("{key}:1c").into_bytes());
+        assert!(layout().is_latch(&layout().latch_of(&name)));
+        assert!(!layout().is_latch(&keys.lock) && !layout().is_latch(&keys.data));
+        assert_eq!(layout().name_of(&layout().latch_of(&name)), None);
         let mut args = Args::default();
         layout().push_lock(&mut args, &name);
         assert_eq!(args.as_encoded(), Args::from([keys.lock]).as_encoded());

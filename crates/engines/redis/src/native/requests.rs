@@ -180,18 +180,16 @@ fn raise(context: &RequestContext, to: FencingToken) -> Call {
     }
 }
 
-/// A latch has the key and the channel of Redisson's RCountDownLatch: it is the same object.
 fn latch(context: &RequestContext, name: &LockName, command: LatchCommand) -> Call {
     let (verb, by) = match command {
         LatchCommand::Set(count) => ("set", count),
         LatchCommand::CountDown(by) => ("down", by),
         LatchCommand::Count => ("count", 0),
     };
-    let channel = format!("redisson_countdownlatch__channel__{{{}}}", name.as_str());
     Call {
         script: &context.scripts.latch,
-        keys: Args::from([name.as_str()]),
-        arguments: Args::from([verb.to_owned(), by.to_string(), channel]),
+        keys: Args::from([context.layout.latch_of(name)]),
+        arguments: Args::from([verb.to_owned(), by.to_string()]),
         routing: RoutingPolicy::Any,
         deadline: context.deadline,
     }

@@ -116,4 +116,4 @@ static FORCE: Script =
 static INSPECT: Script = script!("redisson_inspect", "redisson_common", "redisson_inspect");
 static COUNTING: Script =
     Script::new("redisson_counting", include_str!("../../scripts/redisson_counting.lua"));
-static LATCH: Script = Script::new("latch", include_str!("../../scripts/latch.lua"));
+static LATCH: Script = Script::new("latch", include_str!("../../scripts/redisson_latch.lua"));

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use holdline_conformance::asking::{request, take};
+use holdline_conformance::asking::{name, request, take};
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{Certainty, Engine, ErrorKind, LockError};
+use holdline_core::{
+    Certainty, Engine, ErrorKind, LatchCommand, LockError, Operation, OperationReply, Verbs,
+};
 use holdline_redis::{ClusterEngine, RedisEngine, RedisOptions, connect};
 use holdline_services::{ClusterConfig, RedisCluster, RedisConfig, RedisServer, Reply};
 
@@ -105,6 +107,26 @@ async fn with_tls_the_nodes_are_verified_by_their_certificates() {
     let options = RedisOptions::from_url(&with(node.certificates().ca())).expect("a good URL");
     let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
     take(&engine, &request("a")).await;
+}
+
+/// A latch has a key under our prefix, in the slot of its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_latch_may_have_any_name_in_a_cluster() {
+    let cluster = RedisCluster::start(&ClusterConfig::default().with_size(2, 0));
+    let options = RedisOptions::from_url(&cluster.url()).expect("a good URL");
+    let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
+    for text in ["a", "b", "{a}", "{}%", "50%"] {
+        let latch = async |command| {
+            let operation = Operation::Latch { name: name(text), command };
+            Verbs::check_operation(&engine, &operation).expect("possible");
+            match Verbs::operate(&engine, &operation).await.expect("answered") {
+                OperationReply::Latch(reply) => reply.count,
+                other => panic!("expected a count, got {other:?}"),
+            }
+        };
+        assert_eq!(latch(LatchCommand::Set(2)).await, 2, "{text}");
+        assert_eq!(latch(LatchCommand::CountDown(2)).await, 0, "{text}");
+    }
 }
 
 /// The engine of a single server detects a cluster node that was none at first.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{Checkup, Finding, Health};
+use holdline_core::{Checkup, Engine, Finding, Health, LatchCommand, Operation};
 use holdline_redis::{RedisOptions, checkup};
 use holdline_services::{RedisConfig, RedisServer, Sentinel};
 
-use crate::support::{engine, request, take};
+use crate::support::{engine, name, request, take};
 
 pub(crate) async fn run_checkup(url: &str) -> Checkup {
     let options = RedisOptions::from_url(url)
@@ -267,6 +267,20 @@ async fn data_under_our_keys_is_counted() {
         keys.found().contains("1 without an end") && keys.found().contains("2 not ours"),
         "{found:?}"
     );
+}
+
+/// It has no expiry, and is no lock.
+#[tokio::test]
+async fn a_latch_is_no_key_without_an_end() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    let latch = Operation::Latch { name: name("a"), command: LatchCommand::Set(2) };
+    engine.operate(&latch).await.expect("set");
+    let found = run_checkup(&server.url()).await;
+    assert_eq!(of(&found, "keys").health(), Health::Ok, "{found:?}");
+    server.raw().say("SET holdline:{theirs}:1c 1000").expect("set");
+    let found = run_checkup(&server.url()).await;
+    assert!(of(&found, "keys").found().contains("1 not ours"), "{found:?}");
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    Certainty, Engine, ErrorKind, Hold, ListRequest, LockError, Mode, Operation, Purpose,
-    RenewReply, RenewRequest,
+    Certainty, Engine, ErrorKind, Hold, LatchCommand, LatchReply, ListRequest, LockError, Mode,
+    Operation, OperationReply, Purpose, RenewReply, RenewRequest,
 };
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
@@ -284,4 +284,66 @@ async fn a_freeze_without_a_token_leaves_no_keys() {
     }
     raw(&server, &["DEL", COUNTER]);
     engine.operate(&freeze).await.expect("frozen");
+}
+
+const LATCH: &str = "holdline:{a}:1c";
+
+async fn latch(engine: &RedisEngine, command: LatchCommand) -> Result<LatchReply, LockError> {
+    let operation = Operation::Latch { name: name("a"), command };
+    match engine.operate(&operation).await? {
+        OperationReply::Latch(reply) => Ok(reply),
+        other => panic!("expected a count, got {other:?}"),
+    }
+}
+
+/// An application's own counter has the name of a latch.
+#[tokio::test]
+async fn a_latch_leaves_the_key_that_is_its_bare_name() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for plant in [&["SET", "a", "3"][..], &["RPUSH", "a", "x"]] {
+        raw(&server, &["FLUSHALL"]);
+        raw(&server, plant);
+        let before = raw(&server, &["DUMP", "a"]);
+        for (command, count) in [
+            (LatchCommand::CountDown(3), 0),
+            (LatchCommand::Set(1000), 1000),
+            (LatchCommand::CountDown(1), 999),
+        ] {
+            assert_eq!(latch(&engine, command).await.expect("answered").count, count, "{plant:?}");
+        }
+        assert_eq!(keys(&server), ["a", LATCH]);
+        latch(&engine, LatchCommand::CountDown(999)).await.expect("counted");
+        assert_eq!(keys(&server), ["a"], "an open latch has no key");
+        assert_eq!(raw(&server, &["DUMP", "a"]), before);
+    }
+}
+
+#[tokio::test]
+async fn foreign_data_in_place_of_a_latch_is_reported_and_left() {
+    let server = RedisServer::start(RedisConfig::default());
+    let engine = engine(&server).await;
+    for plant in [
+        &["SET", LATCH, "1000"][..],
+        &["SET", LATCH, "latch:"],
+        &["SET", LATCH, "latch:0"],
+        &["SET", LATCH, "latch:07"],
+        &["SET", LATCH, "latch:-7"],
+        &["SET", LATCH, "latch:1.5"],
+        &["SET", LATCH, "latch:1000000001"],
+        &["SET", LATCH, "latch:18446744073709551616"],
+        &["HSET", LATCH, "f", "v"],
+        &["RPUSH", LATCH, "x"],
+    ] {
+        raw(&server, &["DEL", LATCH]);
+        raw(&server, plant);
+        let before = raw(&server, &["DUMP", LATCH]);
+        for command in [LatchCommand::Count, LatchCommand::Set(2), LatchCommand::CountDown(2000)] {
+            let reported = latch(&engine, command).await.expect_err("not ours");
+            assert!(matches!(reported.kind(), ErrorKind::Foreign { .. }), "{plant:?}: {reported}");
+            assert_eq!(reported.certainty(), Certainty::NotApplied, "{plant:?}: {reported}");
+            assert!(reported.to_string().contains(LATCH), "{reported}");
+        }
+        assert_eq!(raw(&server, &["DUMP", LATCH]), before, "{plant:?}");
+    }
 }

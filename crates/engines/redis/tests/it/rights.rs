@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
     AcquireReply, AuditCommand, AuditRecord, AuditRequest, Engine, ErrorKind, Finding, Health,
-    ListRequest, Operation, OperationReply, Operator, Purpose, RenewRequest,
+    LatchCommand, ListRequest, Operation, OperationReply, Operator, Purpose, RenewRequest,
 };
 use holdline_redis::{RedisEngine, RedisOptions, checkup};
 use holdline_services::{RedisConfig, RedisServer};
@@ -65,6 +65,10 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     let duration = Duration::from_secs(1);
     engine.operate(&Operation::Freeze { name: name("a"), duration, reason }).await.expect("frozen");
     engine.operate(&Operation::Unfreeze { name: name("a") }).await.expect("free");
+    for command in [LatchCommand::Set(2), LatchCommand::CountDown(1), LatchCommand::CountDown(1)] {
+        let latch = Operation::Latch { name: name("a"), command };
+        engine.operate(&latch).await.expect("counted");
+    }
     let list = ListRequest { prefix: String::new(), after: None, limit: 10 };
     assert!(engine.list(&list).await.is_err(), "that is the operator's");
 }

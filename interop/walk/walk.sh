@@ -6,8 +6,9 @@ url=$1 name=$2
 mark=$(mktemp)
 trap 'rm -f "$mark"' EXIT
 
-# Prints a text field of the JSON on standard input.
+# Prints a text field, or a number, of the JSON on standard input.
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
+number() { sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }
 call() { curl --silent --show-error --fail-with-body --header 'Content-Type: application/json' "$@"; }
 
 # The resource: it accepts a write only if no larger token was seen before.
@@ -20,7 +21,7 @@ echo 0 > "$mark"
 
 session=$(call --data '{"duration_ms": 30000}' "$url/v1/sessions" | field session)
 lease=$(call --data "{\"session\": \"$session\", \"wait_ms\": 10000}" "$url/v1/locks/$name")
-token=$(echo "$lease" | field fencing_token)
+token=$(echo "$lease" | number fencing_token)
 echo "locked $name"
 echo "$(call --request POST "$url/v1/sessions/$session/heartbeat" | field state)"
 write "$token"

@@ -171,7 +171,7 @@ pub(crate) async fn granted(
     let body = LeaseBody {
         name: wanted.name.as_str().to_owned(),
         lease_id: lease_id.to_hex(),
-        fencing_token: lease.fencing_token().to_string(),
+        fencing_token: lease.fencing_token(),
         mode: ModeBody::of(wanted.mode),
         lease_duration_ms: millis(wanted.lease),
         valid_for_ms: millis(valid_for),

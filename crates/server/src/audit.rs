@@ -15,7 +15,7 @@ use holdline::AuditFile;
 use holdline_core::audit::MAX_PAGE;
 use holdline_core::{
     AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail, Certainty,
-    ErrorKind, LockError, Operation, OperationReply,
+    ErrorKind, FencingToken, LockError, Operation, OperationReply,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -150,7 +150,8 @@ pub(crate) struct AuditRecordBody {
     name: Option<String>,
     /// The fencing token that the action named.
     #[serde(skip_serializing_if = "Option::is_none")]
-    fencing_token: Option<String>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    fencing_token: Option<FencingToken>,
     /// Why.
     reason: String,
     outcome: OutcomeBody,
@@ -184,7 +185,7 @@ impl AuditRecordBody {
             who: record.who,
             from: record.from,
             name: record.name.map(|name| name.as_str().to_owned()),
-            fencing_token: record.fencing_token.map(|token| token.to_string()),
+            fencing_token: record.fencing_token,
             reason: record.reason,
             outcome: match record.outcome {
                 AuditOutcome::Done => OutcomeBody::Done,

@@ -77,7 +77,7 @@ pub(crate) struct Event {
     at_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lease_id: Option<ShortLeaseId>,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "digits")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     fencing_token: Option<FencingToken>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "identity_name")]
     by: Option<Identity>,
@@ -85,14 +85,6 @@ pub(crate) struct Event {
     kind: Option<&'static str>,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-}
-
-/// Writes a token as a string: it may pass the largest number that every language reads exactly.
-fn digits<S: Serializer>(token: &Option<FencingToken>, to: S) -> Result<S::Ok, S::Error> {
-    match token {
-        Some(token) => to.collect_str(token),
-        None => to.serialize_none(),
-    }
 }
 
 fn identity_name<S: Serializer>(by: &Option<Identity>, to: S) -> Result<S::Ok, S::Error> {

@@ -2,7 +2,7 @@
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use holdline_core::{FencingToken, LeaseId, LockName};
+use holdline_core::{LeaseId, LockName};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -148,10 +148,4 @@ pub(crate) fn lock_name(text: &str) -> Result<LockName, Problem> {
 pub(crate) fn lease_id(field: &str, text: &str) -> Result<LeaseId, Problem> {
     text.parse()
         .map_err(|error: holdline_core::LeaseIdError| Problem::invalid(field, error.to_string()))
-}
-
-/// Reads a fencing token.
-pub(crate) fn fencing_token(field: &str, text: &str) -> Result<FencingToken, Problem> {
-    text.parse()
-        .map_err(|error: holdline_core::TokenError| Problem::invalid(field, error.to_string()))
 }

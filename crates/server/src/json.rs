@@ -8,6 +8,7 @@ use std::marker::PhantomData;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use holdline_core::FencingToken;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
@@ -115,6 +116,11 @@ impl Visitor<'_> for WholeVisitor {
 /// Reads a whole number, for `deserialize_with`.
 pub(crate) fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Whole::deserialize(from).map(|number| number.0)
+}
+
+/// Reads a fencing token, which is a number and never a text: texts compare "9" above "10".
+pub(crate) fn fencing_token<'de, D: Deserializer<'de>>(from: D) -> Result<FencingToken, D::Error> {
+    FencingToken::new(whole(from)?).map_err(D::Error::custom)
 }
 
 /// Reads a whole number that may be absent.

@@ -43,7 +43,7 @@ const MOST_NAMES: usize = 1_000;
     ),
     responses(
         (status = 200, body = LeaseBody, description = "The lock is held", headers(
-            ("Holdline-Fencing-Token" = String, description = "The fencing token")
+            ("Holdline-Fencing-Token" = u64, description = "The fencing token")
         )),
         (status = 423, body = ProblemBody, description = "The lock is held by somebody else",
          content_type = "application/problem+json"),

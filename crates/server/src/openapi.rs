@@ -12,7 +12,7 @@ use utoipa::{Modify, OpenApi};
 use crate::{audit, events, health, locks, operators, sessions};
 
 /// Locks over HTTP for programs in any language. Names in paths are percent-encoded, a slash as
-/// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are strings.
+/// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are numbers below 2^53.
 #[derive(OpenApi)]
 #[openapi(
     info(

@@ -11,8 +11,8 @@ use utoipa::ToSchema;
 use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
-use crate::input::{Body, Name, fencing_token};
-use crate::json::Json;
+use crate::input::{Body, Name};
+use crate::json::{Json, fencing_token};
 use crate::locks::DONE;
 use crate::problem::{Problem, ProblemBody};
 use crate::views::millis;
@@ -22,8 +22,9 @@ use crate::views::millis;
 #[serde(deny_unknown_fields)]
 pub(crate) struct RevokeBody {
     /// The fencing token of the grant; another one changes nothing.
-    #[schema(pattern = "^([1-9][0-9]{0,14}|[1-8][0-9]{15})$")]
-    fencing_token: String,
+    #[schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    #[serde(deserialize_with = "fencing_token")]
+    fencing_token: FencingToken,
     /// Why, at most 512 bytes.
     #[schema(max_length = 512)]
     #[serde(default)]
@@ -61,8 +62,8 @@ pub(crate) async fn revoke(
     Name(name): Name,
     Body(body): Body<RevokeBody>,
 ) -> Result<Json<RevokedBody>, Problem> {
-    let token = fencing_token("fencing_token", &body.fencing_token)?;
-    let revoked = app.revoke(&identity, &name, token, body.reason, body.force).await?;
+    let RevokeBody { fencing_token, reason, force } = body;
+    let revoked = app.revoke(&identity, &name, fencing_token, reason, force).await?;
     Ok(Json(revoked))
 }
 
@@ -190,9 +191,10 @@ pub(crate) async fn unfreeze(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FenceBody {
-    /// The largest token that may have been given, as a string of digits.
-    #[schema(pattern = "^([1-9][0-9]{0,14}|[1-8][0-9]{15})$")]
-    above: String,
+    /// The largest token that may have been given.
+    #[schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    #[serde(deserialize_with = "fencing_token")]
+    above: FencingToken,
 }
 
 /// Makes all later fencing tokens larger, after a store was restored from an old copy.
@@ -210,7 +212,6 @@ pub(crate) async fn raise_fence(
     Body(body): Body<FenceBody>,
 ) -> Result<StatusCode, Problem> {
     identity.may_on(Right::Admin, "")?;
-    let to = fencing_token("above", &body.above)?;
-    app.operate(&identity, Operation::RaiseFence { to }).await?;
+    app.operate(&identity, Operation::RaiseFence { to: body.above }).await?;
     Ok(DONE)
 }

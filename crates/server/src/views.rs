@@ -1,5 +1,5 @@
-//! What the API shows of locks. The fields are those of `holdline who --json`, but that fencing
-//! tokens are strings: JSON numbers of other languages end at 2^53.
+//! What the API shows of locks. The fields are those of `holdline who --json`. Fencing tokens are
+//! numbers: they are below 2^53, so every language reads them exactly.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -100,8 +100,9 @@ impl AboutBody {
 pub(crate) struct HolderBody {
     /// The first eight digits of the lease id, which prove nothing.
     lease_id: String,
-    /// The fencing token, as a string of digits.
-    fencing_token: Option<String>,
+    /// The fencing token.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    fencing_token: Option<FencingToken>,
     mode: ModeBody,
     /// The number of permits.
     permits: Option<u32>,
@@ -122,7 +123,7 @@ impl HolderBody {
     pub(crate) fn of(summary: &HolderSummary) -> HolderBody {
         HolderBody {
             lease_id: summary.lease_id.to_string(),
-            fencing_token: summary.token.map(|token| token.to_string()),
+            fencing_token: summary.token,
             mode: ModeBody::of(summary.mode),
             permits: permits(summary.mode),
             state: None,
@@ -178,7 +179,8 @@ pub(crate) struct FreezeBody {
     /// The time until it ends.
     left_ms: u64,
     /// The fencing token of the freeze.
-    fencing_token: Option<String>,
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    fencing_token: Option<FencingToken>,
 }
 
 impl FreezeBody {
@@ -187,7 +189,7 @@ impl FreezeBody {
             active: view.active,
             reason: view.reason.clone(),
             left_ms: millis(view.left),
-            fencing_token: view.token.map(|token| token.to_string()),
+            fencing_token: view.token,
         }
     }
 }
@@ -243,8 +245,9 @@ pub(crate) struct LeaseBody {
     pub(crate) name: String,
     /// The proof of the grant: keep it secret. Anybody who has it can renew and release.
     pub(crate) lease_id: String,
-    /// The fencing token, as a string of digits, for the resource to compare.
-    pub(crate) fencing_token: String,
+    /// The fencing token, for the resource to compare.
+    #[schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
+    pub(crate) fencing_token: FencingToken,
     pub(crate) mode: ModeBody,
     /// How long the store keeps the lease after each renewal.
     pub(crate) lease_duration_ms: u64,

@@ -12,12 +12,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 )
 
 type answer struct {
 	Session      string `json:"session"`
-	FencingToken string `json:"fencing_token"`
+	FencingToken uint64 `json:"fencing_token"`
 	Leases       []struct {
 		State string `json:"state"`
 	} `json:"leases"`
@@ -54,16 +53,12 @@ func call(method, address string, body any) answer {
 // The resource: it accepts a write only if no larger token was seen before.
 var largest uint64
 
-func write(token string) {
-	number, err := strconv.ParseUint(token, 10, 64)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if number < largest {
+func write(token uint64) {
+	if token < largest {
 		fmt.Println("refused token", token)
 		return
 	}
-	largest = number
+	largest = token
 	fmt.Println("wrote with a token")
 }
 
@@ -76,7 +71,7 @@ func main() {
 	beat := call("POST", server+"/v1/sessions/"+session+"/heartbeat", struct{}{})
 	fmt.Println(beat.Leases[0].State)
 	write(lease.FencingToken)
-	write("0")
+	write(0)
 	call("DELETE", server+"/v1/sessions/"+session, struct{}{})
 	fmt.Println("released", name)
 }

@@ -160,7 +160,7 @@ async fn wait(
         http
     };
     let lease = http.response().await?.done()?;
-    let token = lease.field("fencing_token")?.parse()?;
+    let token = lease.number("fencing_token")?;
     let lease = lease.field("lease_id")?.to_owned();
     granted.send(Grant { name, lease, token, http }).map_err(|_| "nobody takes a grant")?;
     Ok(())

@@ -20,7 +20,7 @@ use crate::rounds::Failure;
 
 /// What the floor answers: as long as a lease of the server, and a release.
 const LEASE: &str = r#"{"name":"cycle/0","lease_id":"00000000000000000000000000000000",
-    "fencing_token":"100","mode":"exclusive","lease_duration_ms":30000,"valid_for_ms":29699,
+    "fencing_token":100,"mode":"exclusive","lease_duration_ms":30000,"valid_for_ms":29699,
     "waited_ms":0,"session":null,"more":"000"}"#;
 const RELEASED: &str = r#"{"outcome":"released"}"#;
 

@@ -29,6 +29,15 @@ impl Response {
         value.ok_or_else(|| format!("no {name}: {self:?}").into())
     }
 
+    /// Returns the number of a field of the body, which has it once.
+    pub(crate) fn number(&self, name: &str) -> Result<u64, Failure> {
+        let begin = format!("\"{name}\":");
+        let rest = self.body.split_once(&begin).map(|(_, rest)| rest);
+        let digits = rest.and_then(|rest| rest.split([',', '}']).next());
+        let digits = digits.ok_or_else(|| format!("no {name}: {self:?}"))?;
+        Ok(digits.parse()?)
+    }
+
     /// Checks that the request was done.
     pub(crate) fn done(self) -> Result<Response, Failure> {
         if self.status == 200 { Ok(self) } else { Err(format!("{self:?}").into()) }

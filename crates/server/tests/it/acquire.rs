@@ -14,14 +14,14 @@ async fn a_lock_goes_from_hand_to_hand_with_growing_tokens() {
     let ground = Ground::start().await;
     let first = ground.ask("POST", "/v1/locks/a", "").await;
     assert_eq!(first.status, 200, "{first:?}");
-    let token = first.text("fencing_token");
+    let token = first.token();
     assert!(first.headers.contains(&format!("holdline-fencing-token: {token}")), "{first:?}");
     let valid = first.json()["valid_for_ms"].as_u64().expect("a number");
     assert!((1..30_000).contains(&valid), "{valid}");
 
     let busy = ground.ask("POST", "/v1/locks/a", "").await;
     assert_eq!((busy.status, busy.text("kind")), (423, "busy".to_owned()));
-    assert_eq!(busy.json()["holder"]["fencing_token"], token.as_str());
+    assert_eq!(busy.json()["holder"]["fencing_token"], token);
     assert!(busy.headers.contains("retry-after: ") && busy.headers.contains("problem+json"));
 
     let lease = format!("/v1/locks/a/leases/{}", first.text("lease_id"));
@@ -37,8 +37,7 @@ async fn a_lock_goes_from_hand_to_hand_with_growing_tokens() {
     assert!(metrics.lines().any(|line| line == lost), "it was released: {metrics}");
 
     let next = ground.acquire("a", "").await;
-    let number = |text: &str| text.parse::<u64>().expect("digits");
-    assert!(number(next["fencing_token"].as_str().expect("a string")) > number(&token));
+    assert!(next["fencing_token"].as_u64().expect("a number") > token);
 }
 
 #[tokio::test]
@@ -116,7 +115,7 @@ async fn a_repeated_request_gets_the_same_grant_also_elsewhere() {
     for server in [&ground, &other] {
         let again = server.ask_with("POST", "/v1/locks/a", &with_key(), "").await;
         assert_eq!(again.status, 200, "{again:?}");
-        assert_eq!(again.text("fencing_token"), first.text("fencing_token"));
+        assert_eq!(again.token(), first.token());
     }
     let shared = r#"{"mode": "shared"}"#;
     let different = ground.ask_with("POST", "/v1/locks/a", &with_key(), shared).await;
@@ -165,7 +164,7 @@ async fn a_request_that_waits_twice_has_one_place_and_one_grant() {
     for twin in &mut twins {
         let response = twin.response().await;
         assert_eq!((response.status, response.text("lease_id")), (200, KEY.to_owned()));
-        tokens.insert(response.text("fencing_token"));
+        tokens.insert(response.token());
     }
     assert_eq!(tokens.len(), 1, "{tokens:?}");
     let shown = ground.ask("GET", "/v1/locks/a", "").await.json();
@@ -255,8 +254,7 @@ async fn modes_permits_and_operators() {
     let list = ground.ask("GET", "/v1/locks?prefix=p&limit=1", "").await.json();
     assert_eq!((&list["locks"][0]["name"], &list["cursor"]), (&"pool".into(), &().into()));
 
-    let stale =
-        ground.ask("POST", "/v1/locks/a/revoke", r#"{"fencing_token": "9007199254740991"}"#);
+    let stale = ground.ask("POST", "/v1/locks/a/revoke", r#"{"fencing_token": 9007199254740991}"#);
     let stale = stale.await;
     assert_eq!((stale.status, stale.text("kind")), (409, "stale".to_owned()));
     let token = &held["fencing_token"];
@@ -272,8 +270,8 @@ async fn modes_permits_and_operators() {
     assert_eq!(ground.ask("POST", "/v1/locks/a", "").await.status, 423);
     assert_eq!(ground.ask("DELETE", "/v1/locks/a/freeze", "").await.status, 204);
     assert_eq!(ground.ask("DELETE", "/v1/locks/a/freeze", "").await.status, 404);
-    assert_eq!(ground.ask("POST", "/v1/fence", r#"{"above": "1000"}"#).await.status, 204);
+    assert_eq!(ground.ask("POST", "/v1/fence", r#"{"above": 1000}"#).await.status, 204);
     let next = ground.acquire("a", "").await;
-    let next: u64 = next["fencing_token"].as_str().expect("a string").parse().expect("digits");
+    let next = next["fencing_token"].as_u64().expect("a number");
     assert!(next > 1000);
 }

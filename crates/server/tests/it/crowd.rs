@@ -52,7 +52,7 @@ async fn take(
 ) {
     let lease = connection.response().await;
     assert_eq!(lease.status, 200, "{lease:?}");
-    let token = lease.text("fencing_token").parse().expect("a number");
+    let token = lease.token();
     granted.send((name, token)).expect("somebody counts");
     let path = format!("{}/leases/{}", path_of(name), lease.text("lease_id"));
     connection.send(&request("DELETE", &path, "", "")).await;

@@ -41,6 +41,12 @@ impl Response {
     }
 
     /// A text of the body.
+    /// Returns the fencing token of a lease.
+    pub(crate) fn token(&self) -> u64 {
+        let token = self.json()["fencing_token"].as_u64();
+        token.unwrap_or_else(|| panic!("no number: {self:?}"))
+    }
+
     pub(crate) fn text(&self, field: &str) -> String {
         self.json()[field].as_str().unwrap_or_else(|| panic!("no {field}: {self:?}")).to_owned()
     }

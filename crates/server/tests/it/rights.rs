@@ -40,7 +40,7 @@ async fn a_token_may_what_it_may_where_it_may() {
         ("GET", "/v1/locks?prefix=ci/", "", 200),
         ("GET", "/v1/events", "", 403),
         ("PUT", "/v1/locks/ci%2Fa/freeze", r#"{"duration_ms": 1}"#, 403),
-        ("POST", "/v1/fence", r#"{"above": "1"}"#, 403),
+        ("POST", "/v1/fence", r#"{"above": 1}"#, 403),
     ] {
         let response = ground.ask_with(method, path, GOOD, body).await;
         assert_eq!(response.status, status, "{method} {path}: {response:?}");

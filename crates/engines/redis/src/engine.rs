@@ -190,8 +190,7 @@ pub(crate) async fn granting_run(
         return Ok(None);
     }
     let facts = link.ready_within(deadline).await?;
-    let until = facts.quarantine.map(|quarantine| quarantine.until());
-    let left = clock.now().until(until.unwrap_or(Moment::ORIGIN));
+    let left = clock.now().until(facts.quarantined_until().unwrap_or(Moment::ORIGIN));
     if !left.is_zero() {
         let kind = ErrorKind::Quarantined { left };
         return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));

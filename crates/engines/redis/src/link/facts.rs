@@ -1,8 +1,9 @@
 //! What the handshake has found out about a server.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_core::{Certainty, ErrorKind, LockError, Moment};
 
 use super::master_term::Quarantine;
 use crate::error::ENGINE;
@@ -26,6 +27,9 @@ pub(crate) struct ServerFacts {
     /// Set when the server may have lost grants whose holders still rely on them: until its end
     /// no lock is granted.
     pub(crate) quarantine: Option<Quarantine>,
+    /// Set when the server replies that nothing is left of the quarantine: another client has
+    /// measured it to its end, or an operator has ended it.
+    pub(super) quarantine_ended: Arc<OnceLock<()>>,
     /// Host and port, where sentinels or a cluster named the server.
     pub(crate) host_port: Option<(String, u16)>,
     /// The server is a node of a cluster.
@@ -36,6 +40,14 @@ impl ServerFacts {
     /// Returns whether they are of this run of a server.
     pub(super) fn is_of(&self, run_id: Option<&str>) -> bool {
         run_id.is_none_or(|run_id| self.run_id.as_deref() == Some(run_id))
+    }
+
+    /// Returns until when the server grants no lock; `None` if it may grant.
+    pub(crate) fn quarantined_until(&self) -> Option<Moment> {
+        if self.quarantine_ended.get().is_some() {
+            return None;
+        }
+        self.quarantine.map(|quarantine| quarantine.until())
     }
 
     /// Refuses a node of a cluster where one server is meant: most names would be elsewhere.

@@ -9,6 +9,7 @@ use super::connection::Connection;
 use super::pending_reply::Limit;
 use super::request::Request;
 use super::subscriptions::Form;
+use super::value::Value;
 use super::{Shared, master_term};
 use crate::error::refusal;
 
@@ -38,12 +39,15 @@ pub(super) async fn maintain_connection(shared: &Arc<Shared>, connection: &Arc<C
 /// Reports how much of a quarantine has passed, while it lasts. Never ends.
 async fn report_quarantine(shared: &Shared, connection: &Arc<Connection>) {
     let facts = connection.facts();
-    while let Some(next) =
-        facts.quarantine.and_then(|quarantine| quarantine.next_report(shared.clock.now()))
+    while facts.quarantined_until().is_some()
+        && let Some(next) =
+            facts.quarantine.and_then(|quarantine| quarantine.next_report(shared.clock.now()))
     {
         shared.clock.sleep_until(next).await;
-        if let Some(args) = master_term::report(&shared.options, facts, shared.clock.now()) {
-            drop(request(shared, connection, Request::Command(&args)).await);
+        if let Some(args) = master_term::report(&shared.options, facts, shared.clock.now())
+            && let Ok(reply) = reply_to(shared, connection, Request::Command(&args)).await
+        {
+            master_term::handle_report_reply(facts, &reply);
         }
     }
     std::future::pending::<()>().await;
@@ -102,10 +106,18 @@ async fn request(
     connection: &Arc<Connection>,
     request: Request<'_>,
 ) -> Result<(), LockError> {
+    reply_to(shared, connection, request).await.map(drop)
+}
+
+async fn reply_to(
+    shared: &Shared,
+    connection: &Arc<Connection>,
+    request: Request<'_>,
+) -> Result<Value, LockError> {
     let asked = shared.options.command_timeout();
     let limit = Limit { end: shared.clock.now().after(asked), asked };
     match connection.clone().enqueue(request, None, limit) {
-        Ok(reply) => reply.await?.map(drop).map_err(refusal),
+        Ok(reply) => reply.await?.map_err(refusal),
         Err(rejected) => Err(rejected.0),
     }
 }

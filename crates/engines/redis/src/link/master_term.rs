@@ -15,6 +15,8 @@
 //! - Invariant R3: clients measure the quarantine with their monotonic clocks. They report each
 //!   second, and at their end, how much of it has passed. The server keeps the smallest remainder.
 //!   So its clock neither ends the quarantine nor extends it (decision 0032).
+//! - Invariant R4: a reply with nothing left ends the quarantine of the connection that reported.
+//!   So an operator who ends it reaches connected clients with their next report.
 
 use std::time::Duration;
 
@@ -68,6 +70,17 @@ pub(super) fn report(options: &RedisOptions, facts: &ServerFacts, now: Moment) -
     let passed = since.until(now).min(left);
     let measured = [run.to_owned(), millis(left), millis(passed)];
     (passed >= Duration::from_millis(1)).then(|| command(options, group, &measured).into())
+}
+
+/// Ends the quarantine of this connection if nothing is left of it by the reply to a report. The
+/// reply must be of the same run.
+pub(super) fn handle_report_reply(facts: &ServerFacts, reply: &Value) {
+    if let Some((run, Duration::ZERO)) = read_reply(reply)
+        && facts.run_id.as_deref() == Some(run.as_str())
+    {
+        // It may have ended before.
+        let _ = facts.quarantine_ended.set(());
+    }
 }
 
 fn command(options: &RedisOptions, group: &SentinelGroup, measured: &[String]) -> Vec<Vec<u8>> {
@@ -161,5 +174,21 @@ mod tests {
         assert_eq!(answer(&[text("ab"), Value::Integer(-1)]), None);
         assert_eq!(answer(&[text("ab")]), None);
         assert_eq!(read_reply(&Value::Nil), None);
+    }
+    #[test]
+    fn only_a_reply_of_the_same_run_with_nothing_left_ends_a_quarantine() {
+        let since = Moment::ORIGIN;
+        let quarantine = Some(Quarantine { since, left: Duration::from_secs(60) });
+        let facts = || ServerFacts {
+            run_id: Some("ab/00".to_owned()),
+            quarantine,
+            ..ServerFacts::default()
+        };
+        for (run, left, ends) in [("ab/00", 0, true), ("ab/00", 1, false), ("ab/11", 0, false)] {
+            let facts = facts();
+            let run = Value::Bytes(run.as_bytes().to_vec());
+            handle_report_reply(&facts, &Value::Array(vec![run, Value::Integer(left)]));
+            assert_eq!(facts.quarantined_until().is_none(), ends, "{left}");
+        }
     }
 }

@@ -91,3 +91,16 @@ async fn every_name_is_refused_or_its_own_lock_at_the_master() {
     let client = client(&group.url_up_to(30_000, "")).await;
     names_are_refused_or_locks_of_their_own(&client, group.server(0)).await;
 }
+
+/// A client that is connected reads it with its next report, and a waiter goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_ends_a_quarantine_for_connected_clients() {
+    let group = Group(SentinelGroup::start(&SentinelConfig::default()));
+    for dialect in ["", "&dialect=redisson"] {
+        behind(group.server(0), "DEL holdline:reign:1");
+        let client = client(&group.url_up_to(3_600_000, dialect)).await;
+        quarantined(try_take(&client, "a", &patient()).await);
+        behind(group.server(0), "HSET holdline:reign:1 q 0");
+        let_go(take(&client, "a", &patient().with_wait(LONG)).await).await;
+    }
+}

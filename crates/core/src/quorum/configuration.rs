@@ -9,13 +9,16 @@
 //! - G2: a slot says since which epoch its node has it. The node and that epoch together are one
 //!   *tenure* of the slot: a node that is given a slot a second time has a second tenure. When two
 //!   clients write different configurations of one epoch, the merge takes the latest tenure of each
-//!   slot, so it keeps both changes.
+//!   slot, so it keeps both changes. If they give one node two slots, there is no merge: one of the
+//!   slots would return to its former node, and a majority of the merge could miss one that had won
+//!   with the new node.
 //! - G3: the quarantine is long enough for every lease that may be held from before. A set is
 //!   founded with that of the longest lease that any set may have, because its servers may have
 //!   been in use before. It is that of the set's own longest lease once a majority votes.
 //!
 //! Read next: [`super::node`], which keeps it, and [`super::membership`], which changes it.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -154,7 +157,8 @@ impl Configuration {
     }
 
     /// Merges configurations of one set and one epoch: takes the latest tenure of each slot.
-    /// Returns `None` for an empty list, and if sets, epochs or sizes differ.
+    /// Returns `None` for an empty list, if sets, epochs or sizes differ, and if they give one node
+    /// two slots (G2).
     pub fn merged(mut parts: Vec<Configuration>) -> Option<Configuration> {
         let mut whole = parts.pop()?;
         for part in parts {
@@ -166,14 +170,13 @@ impl Configuration {
             whole.quarantine = whole.quarantine.max(part.quarantine);
             for (at, other) in part.slots.into_iter().enumerate() {
                 let mine = &whole.slots[at];
-                let is_later = (other.since, other.id) > (mine.since, mine.id);
-                // Two clients may have given one node two slots: it keeps one.
-                if is_later && !whole.has(other.id) {
+                if (other.since, other.id) > (mine.since, mine.id) {
                     whole.slots[at] = other;
                 }
             }
         }
-        Some(whole)
+        let ids: BTreeSet<NodeId> = whole.slots.iter().map(|slot| slot.id).collect();
+        (ids.len() == whole.slots.len()).then_some(whole)
     }
 
     /// Returns the set.

@@ -17,7 +17,8 @@ impl Planner<'_> {
         let split = newest.len() > 1;
         let Some(current) = Configuration::merged(newest) else {
             // An initialised node always has a configuration, but a store may answer anything.
-            return MembershipPlan::none(SetStatus::Uninitialised { silent: Vec::new() });
+            // Or two operators have given one server two slots (G2).
+            return MembershipPlan::none(SetStatus::Foreign { sets: self.sets() });
         };
         let nodes = current.slots().len();
         if nodes != self.reports.len() {

@@ -46,6 +46,8 @@ enum Planted {
     ClockAlone,
     /// A node does not detect that it was a replica.
     ReplicaUnnoticed,
+    /// A merge that finds one node in two slots keeps one of them.
+    MergeKeepsOne,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +82,8 @@ struct World {
     leases: Vec<Lease>,
     /// A former state of a server, which its replica has kept.
     copy: Option<(usize, Server)>,
+    /// Commands of operators that are still on their way.
+    in_flight: Vec<(usize, NodeCommand)>,
     /// The nodes that an operator was asked about, by name.
     asked: Option<Vec<(usize, NodeId)>>,
     /// How many ids and markers were drawn.
@@ -105,6 +109,14 @@ enum Action {
     /// An operator gives the slot of a name to the server there.
     Replace {
         name: usize,
+    },
+    /// A client's operator gives the slot that the client does not name to the last server. The
+    /// commands are on their way.
+    Order {
+        client: usize,
+    },
+    Deliver {
+        command: usize,
     },
     /// A client asks for the lock.
     Acquire {
@@ -164,6 +176,8 @@ struct Small {
     silences: bool,
     /// All servers grant the first lease, so that one survivor knows its token.
     first_of_all: bool,
+    /// The operators of two clients give two slots to the last server.
+    has_two_operators: bool,
     planted: Option<Planted>,
 }
 
@@ -183,6 +197,7 @@ const SMALL: Small = Small {
     restarts: true,
     silences: true,
     first_of_all: false,
+    has_two_operators: false,
     planted: None,
 };
 
@@ -240,6 +255,7 @@ impl Small {
             clients: self.names.iter().map(client).collect(),
             leases: Vec::new(),
             copy: None,
+            in_flight: Vec::new(),
             asked: None,
             drawn: 0,
             lost: 0,
@@ -257,11 +273,13 @@ impl Small {
             vouched: (0..MEMBERS).map(number).collect(),
             ..desired(MEMBERS, false)
         };
+        world.clients[0].names = [0, 1, 2];
         while world.newest().is_none_or(Configuration::is_new)
             || world.servers[..MEMBERS].iter().any(|one| one.node.state != MemberState::Voting)
         {
             self.maintain(&mut world, 0, None, &operator);
         }
+        world.clients[0] = client(&self.names[0]);
         for client in 0..world.clients.len() {
             self.look(&mut world, client, None);
         }
@@ -338,6 +356,9 @@ impl Small {
                     report.configuration = newest.clone();
                 }
             }
+        }
+        if self.planted == Some(Planted::MergeKeepsOne) {
+            without_two_slots(&mut reports);
         }
         let mut steps = plan(&reports, desired).steps;
         for (_, command) in &mut steps {
@@ -465,6 +486,21 @@ impl Small {
         Some(())
     }
 
+    /// The operator of a client replaces the member that the client does not name.
+    fn order(&self, world: &mut World, client: usize) -> Option<()> {
+        world.orders += 1;
+        let name = client;
+        let new = world.servers.last()?.node.id;
+        let slot = node_id(u8::try_from(name + 1).ok()?);
+        let reports = self.look(world, client, None);
+        let desired = DesiredConfiguration { replace: vec![(slot, new)], ..self.desired() };
+        for (name, command) in self.plan(&reports, &desired) {
+            let at = world.clients[client].names[name];
+            world.in_flight.push((at, command));
+        }
+        Some(())
+    }
+
     fn readmit(&self, world: &mut World, at: usize) {
         let id = world.servers[at].node.id;
         if world.servers[at].node.state == MemberState::Replaced {
@@ -524,8 +560,24 @@ impl Small {
     /// client that saw it still sees it.
     fn has_evicted(&self, world: &World) -> bool {
         let kept = world.servers.iter().filter(|server| server.run == first_run());
-        let untouched = self.moves == 0 && self.orders == 0;
+        let untouched = self.moves == 0 && self.orders == 0 && !self.has_two_operators;
         untouched && kept.into_iter().any(|server| server.node.state == MemberState::Replaced)
+    }
+}
+
+/// Lets a merge that would give one node two slots see only one of the configurations.
+fn without_two_slots(reports: &mut [Option<NodeReport>]) {
+    let known = || reports.iter().flatten().filter_map(|report| report.configuration.clone());
+    let Some(epoch) = known().map(|one| one.epoch()).max() else { return };
+    let newest: BTreeSet<Configuration> = known().filter(|one| one.epoch() == epoch).collect();
+    if Configuration::merged(newest.iter().cloned().collect()).is_some() {
+        return;
+    }
+    let Some(kept) = newest.first().cloned() else { return };
+    for report in reports.iter_mut().flatten() {
+        if report.configuration.as_ref().is_some_and(|one| one.epoch() == epoch) {
+            report.configuration = Some(kept.clone());
+        }
     }
 }
 
@@ -585,6 +637,12 @@ impl Model for Small {
             actions.push(Action::Rejoin);
             actions.extend(self.unsteady.iter().map(|name| Action::Replace { name: *name }));
         }
+        if self.has_two_operators {
+            let orders = usize::from(world.orders)..2;
+            actions.extend(orders.take(1).map(|client| Action::Order { client }));
+            let commands = 0..world.in_flight.len();
+            actions.extend(commands.map(|command| Action::Deliver { command }));
+        }
         if self.raises && !world.raised {
             actions.push(Action::RaiseFence);
         }
@@ -606,6 +664,11 @@ impl Model for Small {
             }
             Action::Rejoin => self.rejoin(&mut world),
             Action::Replace { name } => self.replace(&mut world, name)?,
+            Action::Order { client } => self.order(&mut world, client)?,
+            Action::Deliver { command } => {
+                let (at, command) = world.in_flight.remove(command);
+                self.deliver(&mut world, at, command);
+            }
             Action::Acquire { client, silent } => self.acquire(&mut world, client, silent),
             Action::End { lease } => {
                 world.leases[lease].is_held = false;
@@ -782,4 +845,14 @@ fn random_walks_through_a_world_with_all_faults() {
     let (broken, steps) = super::walk::walk(&world, 1, 20_000, |world| world.broken);
     assert_eq!(broken, None);
     println!("{steps} steps");
+}
+
+/// Two operators give one blank server two slots at once. Each command comes when it comes.
+const TWO_OPERATORS: Small =
+    Small { names: &[[3, 1, 2], [0, 3, 2]], has_two_operators: true, ..SMALL };
+
+#[test]
+fn two_operators_give_one_server_two_slots() {
+    assert_eq!(explore(TWO_OPERATORS), 88_759);
+    finds(Planted::MergeKeepsOne, TWO_OPERATORS, &[ALONE, GROW]);
 }

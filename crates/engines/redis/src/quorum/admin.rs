@@ -189,8 +189,6 @@ impl QuorumAdmin {
         requested: Option<Duration>,
     ) -> Result<(), LockError> {
         let Some(requested) = requested else { return Ok(()) };
-        let key = self.set.context.layout.node();
-        let key = String::from_utf8_lossy(&key);
         let message = match &plan.status {
             SetStatus::Agreed(configuration) if configuration.max_lease() != requested => format!(
                 "these servers are a set already, whose longest lease is {:?} and not \
@@ -201,8 +199,7 @@ impl QuorumAdmin {
             SetStatus::Uninitialised { .. } => match proposed(plan, observed) {
                 Some(other) if other != requested => format!(
                     "another client initialises these servers as a set whose longest lease is \
-                     {other:?} and not {requested:?}: request that, or stop the clients that use \
-                     these servers, delete the key `{key}` on each server, and start again"
+                     {other:?} and not {requested:?}: request that, or use other servers"
                 ),
                 _ => return Ok(()),
             },

@@ -35,9 +35,10 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Returns whether the server has a slot.
+    /// Returns whether the server has the slot.
     pub(super) fn is_given(&self, configuration: &Configuration, observed: &[Observed]) -> bool {
-        self.ids(observed).is_some_and(|(_, new)| configuration.has(new))
+        let has_new = self.ids(observed).is_some_and(|(_, new)| configuration.has(new));
+        has_new && !configuration.has(self.slot)
     }
 
     /// Returns the id that has the slot, and that of the server that gets it.
@@ -152,6 +153,11 @@ impl QuorumAdmin {
                 continue;
             };
             if configuration.has(one.slot) {
+                if configuration.has(current.report.id) {
+                    let Replacement { address, by, .. } = one;
+                    let message = format!("{by} was given another slot than that of {address}");
+                    return Err(refused(message));
+                }
                 if current.report.state == MemberState::Replaced {
                     readmissions.push(one.index);
                 }

@@ -447,7 +447,7 @@ async fn a_start_that_is_dropped_leaves_the_slot_to_others() {
             let options = options(&clock, 1).with_holder(holder);
             let here = Client::with_options(Arc::new(faulty), options).expect("a client");
             let job = at_most_once(&here, &clock, slot);
-            let starting = tokio::spawn(async move { job.begin().await.map(|begun| drop(begun)) });
+            let starting = tokio::spawn(async move { job.begin().await.map(drop) });
             settle().await;
             pass(&clock, after).await;
             if starting.is_finished() {

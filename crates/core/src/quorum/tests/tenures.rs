@@ -489,9 +489,9 @@ impl Small {
     /// The operator of a client replaces the member that the client does not name.
     fn order(&self, world: &mut World, client: usize) -> Option<()> {
         world.orders += 1;
-        let name = client;
         let new = world.servers.last()?.node.id;
-        let slot = node_id(u8::try_from(name + 1).ok()?);
+        // The first client does not name the first member, and the second not the second.
+        let slot = node_id(u8::try_from(client + 1).ok()?);
         let reports = self.look(world, client, None);
         let desired = DesiredConfiguration { replace: vec![(slot, new)], ..self.desired() };
         for (name, command) in self.plan(&reports, &desired) {

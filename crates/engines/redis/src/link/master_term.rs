@@ -175,6 +175,7 @@ mod tests {
         assert_eq!(answer(&[text("ab")]), None);
         assert_eq!(read_reply(&Value::Nil), None);
     }
+
     #[test]
     fn only_a_reply_of_the_same_run_with_nothing_left_ends_a_quarantine() {
         let since = Moment::ORIGIN;

@@ -35,7 +35,8 @@ impl Planner<'_> {
         // The surest match first, for all nodes.
         let matches: [SlotMatch<'_>; 4] = [
             &|slot, _, report| self.desired.replace.contains(&(slot.id, report.id)),
-            &|slot, _, report| report.previous_id == Some(slot.id),
+            // The data of a member may have been copied to another server.
+            &|slot, at, report| report.previous_id == Some(slot.id) && slot.address == address(at),
             &|slot, _, report| report.last_seen_id == Some(slot.id),
             &|slot, at, _| self.desired.by_address && slot.address == address(at),
         ];

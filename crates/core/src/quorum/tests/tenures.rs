@@ -48,6 +48,8 @@ enum Planted {
     ReplicaUnnoticed,
     /// A merge that finds one node in two slots keeps one of them.
     MergeKeepsOne,
+    /// A node that knows the id of a member gets its slot, also under another address.
+    FormerIdBelieved,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -178,6 +180,9 @@ struct Small {
     first_of_all: bool,
     /// The operators of two clients give two slots to the last server.
     has_two_operators: bool,
+    /// The last server has a copy of the data of the first member, in a run of its own. The second
+    /// client names the servers by other addresses.
+    has_backup: bool,
     planted: Option<Planted>,
 }
 
@@ -198,6 +203,7 @@ const SMALL: Small = Small {
     silences: true,
     first_of_all: false,
     has_two_operators: false,
+    has_backup: false,
     planted: None,
 };
 
@@ -280,6 +286,11 @@ impl Small {
             self.maintain(&mut world, 0, None, &operator);
         }
         world.clients[0] = client(&self.names[0]);
+        if self.has_backup {
+            let run = Run { marker: "copy".to_owned(), replica_until: None };
+            let last = world.servers.len() - 1;
+            world.servers[last] = Server { run, ..world.servers[0].clone() };
+        }
         for client in 0..world.clients.len() {
             self.look(&mut world, client, None);
         }
@@ -333,7 +344,10 @@ impl Small {
         let believes =
             matches!(self.planted, Some(Planted::AddressBelieved | Planted::TenureForgotten));
         let by_address = desired.by_address || believes;
-        let desired = DesiredConfiguration { by_address, ..desired.clone() };
+        let mut desired = DesiredConfiguration { by_address, ..desired.clone() };
+        if self.has_backup && client > 0 {
+            desired.addresses = (0..MEMBERS).map(|name| format!("10.1.0.{name}:6379")).collect();
+        }
         for (name, command) in self.plan(&reports, &desired) {
             let at = world.clients[client].names[name];
             self.deliver(world, at, command);
@@ -355,6 +369,11 @@ impl Small {
                 if report.state == MemberState::Recovering && is_out {
                     report.configuration = newest.clone();
                 }
+            }
+        }
+        if self.planted == Some(Planted::FormerIdBelieved) {
+            for report in reports.iter_mut().flatten() {
+                report.last_seen_id = report.previous_id.or(report.last_seen_id);
             }
         }
         if self.planted == Some(Planted::MergeKeepsOne) {
@@ -489,9 +508,9 @@ impl Small {
     /// The operator of a client replaces the member that the client does not name.
     fn order(&self, world: &mut World, client: usize) -> Option<()> {
         world.orders += 1;
+        let name = client;
         let new = world.servers.last()?.node.id;
-        // The first client does not name the first member, and the second not the second.
-        let slot = node_id(u8::try_from(client + 1).ok()?);
+        let slot = node_id(u8::try_from(name + 1).ok()?);
         let reports = self.look(world, client, None);
         let desired = DesiredConfiguration { replace: vec![(slot, new)], ..self.desired() };
         for (name, command) in self.plan(&reports, &desired) {
@@ -855,4 +874,13 @@ const TWO_OPERATORS: Small =
 fn two_operators_give_one_server_two_slots() {
     assert_eq!(explore(TWO_OPERATORS), 88_759);
     finds(Planted::MergeKeepsOne, TWO_OPERATORS, &[ALONE, GROW]);
+}
+
+/// A server has a copy of a member's data, and a client names it instead of the member.
+const BACKUP: Small = Small { names: &[[0, 1, 2], [3, 1, 2]], has_backup: true, ..SMALL };
+
+#[test]
+fn a_copy_of_the_data_of_a_member_evicts_it_from_no_slot() {
+    assert_eq!(explore(BACKUP), 23);
+    finds(Planted::FormerIdBelieved, BACKUP, &[EVICTED]);
 }

@@ -289,6 +289,47 @@ async fn no_advice_destroys_the_data_of_a_member() {
     }
 }
 
+/// Gives a server the data of another one.
+fn copy_data(from: &RedisServer, to: &RedisServer) {
+    let port = from.address().port().to_string();
+    to.raw().send(&["REPLICAOF", "127.0.0.1", &port]).expect("a reply");
+    let is_linked = || {
+        let info = to.raw().say("INFO replication").expect("a reply").text();
+        info.is_some_and(|info| info.contains("master_link_status:up"))
+    };
+    while !is_linked() {}
+    to.raw().say("REPLICAOF NO ONE").expect("a reply");
+}
+
+/// A copy of a member knows the id of the member, and some names of a client lead to copies.
+#[tokio::test]
+async fn a_client_whose_names_lead_to_copies_of_members_takes_no_set_over() {
+    let nodes = Nodes::start(3, &RedisConfig::default());
+    nodes.init().await;
+    let [a, b, c] = &nodes.servers[..] else { panic!("three servers") };
+    let copies = Nodes::start(2, &RedisConfig::default());
+    let [x, y] = &copies.servers[..] else { panic!("two servers") };
+    copy_data(a, x);
+    copy_data(b, y);
+    let before = kept(&nodes.servers);
+    for (servers, wrong) in [([x, b, c], 1), ([x, y, c], 2)] {
+        let client = options("127.0.0.1", &servers);
+        let connected = QuorumEngine::connect(&client, Arc::new(MachineClock)).await;
+        if wrong == 1 {
+            let engine = connected.expect("a majority is the set");
+            engine.try_acquire(&request(1)).await.expect("two of three vote");
+            engine.release(&ending(1)).await.expect("released");
+        } else {
+            assert!(message(connected.map(drop)).contains("Correct the list"));
+        }
+        let status = admin(&servers).status().await;
+        let fix = status.nodes[0].fix.as_deref().expect("an operator decides");
+        assert!(fix.contains("Correct the list"), "{status:?}");
+        assert_eq!(kept(&nodes.servers), before, "nobody has lost its slot");
+        assert_eq!(nodes.admin().status().await.votes, 3);
+    }
+}
+
 /// A server becomes a replica and a master again: its run is the same, and its data are older.
 #[tokio::test]
 async fn a_server_that_was_a_replica_is_in_quarantine() {
@@ -296,20 +337,10 @@ async fn a_server_that_was_a_replica_is_in_quarantine() {
     nodes.init().await;
     let server = &nodes.servers[0];
     let copy = RedisServer::start(RedisConfig::default());
-    let replicate = |server: &RedisServer, of: &RedisServer| {
-        let port = of.address().port().to_string();
-        server.raw().send(&["REPLICAOF", "127.0.0.1", &port]).expect("a reply");
-        let linked = || {
-            let info = server.raw().say("INFO replication").expect("a reply").text();
-            info.is_some_and(|info| info.contains("master_link_status:up"))
-        };
-        while !linked() {}
-        server.raw().say("REPLICAOF NO ONE").expect("a reply");
-    };
-    replicate(&copy, server);
+    copy_data(server, &copy);
     let engine = connect(&nodes.options("")).await;
     engine.try_acquire(&request(1)).await.expect("all vote");
-    replicate(server, &copy);
+    copy_data(&copy, server);
     let voted = server.raw().say("HGET holdline:node:1 g").expect("a reply").text();
     assert_eq!(voted.as_deref(), Some("open"), "its own data do not show it");
     let status = nodes.admin().rejoin().await.expect("it knows its id");

@@ -6,7 +6,9 @@ if not ARGV[4] or sub(form, 1, 2) == 'x-' then
   local queue, data = LOCK .. QUEUE, LOCK .. DATA
   local existing, time = call('EXISTS', LOCK, queue, data, LOCK .. TOMBSTONE .. id), call('TIME')
   local seconds, micros = time[1], time[2]
-  if #micros < 6 then micros = sub('00000' .. micros, -6) end
+  if #seconds + #micros < 16 then
+    seconds, micros = string.format('%010.0f', seconds), string.format('%06.0f', micros)
+  end
   local since = seconds .. micros
   if existing == 0 then
     -- A name without any key is granted at once; the reply is the token only.

@@ -3,9 +3,9 @@ local format = string.format
 -- Returns the reply to TIME as µs in 16 digits. Arithmetic would cost more, and numbers without a
 -- format would lose digits.
 local function stamp(time)
-  local micros = time[2]
-  if #micros < 6 then micros = sub('00000' .. micros, -6) end
-  return time[1] .. micros
+  local text = time[1] .. time[2]
+  if #text < 16 then text = format('%010.0f%06.0f', time[1], time[2]) end
+  return text
 end
 
 -- Draws a token: the server's time, or one more than the last token, whichever is larger.

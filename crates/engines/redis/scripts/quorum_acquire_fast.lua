@@ -7,9 +7,8 @@ local node = redis.pcall('HMGET', NODE, 'p', 'l', 'f')
 if node[1] == ARGV[1] then
   local counter = OWN .. LOCK .. ':1l'
   local kept, time = call('MGET', LOCK, counter, OWN .. LOCK .. ':1t:' .. id), call('TIME')
-  local value, last, micros = kept[1], kept[2], time[2]
-  if #micros < 6 then micros = sub('00000' .. micros, -6) end
-  local since = time[1] .. micros
+  local value, last, since = kept[1], kept[2], time[1] .. time[2]
+  if #since < 16 then since = string.format('%010.0f%06.0f', time[1], time[2]) end
   if sub(ARGV[5], FORM, FORM) == 'k' then
     -- The rules handle this.
   elseif not value then

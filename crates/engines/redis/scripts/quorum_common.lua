@@ -13,10 +13,11 @@ local HIGHEST = '9007199254740991'
 local COUNTER_LIFE = '86400000'
 local NO_INBOX = string.rep('0', 16)
 
+-- Returns the reply to TIME as µs in 16 digits.
 local function stamp(time)
-  local micros = time[2]
-  if #micros < 6 then micros = sub('00000' .. micros, -6) end
-  return time[1] .. micros
+  local text = time[1] .. time[2]
+  if #text < 16 then text = format('%010.0f%06.0f', time[1], time[2]) end
+  return text
 end
 
 -- Describes the value of a key that is not ours.

@@ -16,7 +16,9 @@ do
     if type(waiting) == 'number' and waiting > 0 and members == 2 * waiting then
       local time = call('TIME')
       local seconds, micros = time[1], time[2]
-      if #micros < 6 then micros = sub('00000' .. micros, -6) end
+      if #seconds + #micros < 16 then
+        seconds, micros = string.format('%010.0f', seconds), string.format('%06.0f', micros)
+      end
       if call('ZCOUNT', queue, TIMES, (seconds - SILENCE_S) .. micros) == 0 then
         local first = call('ZRANGE', queue, '0', '0')[1]
         local id, since = sub(first, 2), seconds .. micros

@@ -132,6 +132,29 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
     let_go(next).await;
 }
 
+/// As on a machine without a battery for its clock: the time has fewer digits than today's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_in_the_year_1971_grants_hands_off_and_orders_tokens() {
+    let server = server_with_clock();
+    server.clock().step_back(HOUR * 24 * 365 * 55);
+    server.await_clock();
+    let (holder, other) = (client_at(server.address()).await, client_at(server.address()).await);
+    let guard = take(&holder, "a", &patient()).await;
+    let token = guard.fencing_token();
+    let waiting = tokio::spawn({
+        let other = other.clone();
+        async move { take(&other, "a", &patient()).await }
+    });
+    queued(&server, "a", 1).await;
+    renewed(&guard).await;
+    let_go(guard).await;
+    let next = soon("the next", waiting).await.expect("no panic");
+    assert!(next.fencing_token() > token);
+    renewed(&next).await;
+    let_go(next).await;
+    clean(&server, &[&holder, &other]).await;
+}
+
 /// Outside the promise of exclusion: the token shows who came later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_forward_ends_leases_and_tokens_order_the_holders() {

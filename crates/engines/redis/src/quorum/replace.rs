@@ -4,6 +4,8 @@
 //! compare-and-set, and a quarantine of the new server. The operator only decides which server gets
 //! which slot (M5 of [`holdline_core::quorum::membership`]).
 
+use std::sync::Arc;
+
 use holdline_core::LockError;
 use holdline_core::quorum::{
     Configuration, DesiredConfiguration, MemberSlot, MemberState, MembershipPlan, NodeCommand,
@@ -32,6 +34,9 @@ pub struct Replacement {
     slot: NodeId,
     #[serde(skip)]
     index: usize,
+    /// The run of the server that gets the slot, when the operator was asked.
+    #[serde(skip)]
+    marker: Arc<str>,
 }
 
 impl Replacement {
@@ -88,11 +93,11 @@ impl QuorumAdmin {
         let mut all: Vec<Replacement> = Vec::new();
         for (old, new) in pairs {
             let slot = self.slot_of(configuration, &reports, old.as_ref())?;
-            let index = self.newcomer(configuration, &observed, new.as_ref())?;
+            let (index, marker) = self.newcomer(configuration, &observed, new.as_ref())?;
             if all.iter().any(|one| one.slot == slot.id || one.index == index) {
                 return Err(refused("each server can be named in one pair only".to_owned()));
             }
-            all.push(self.replacement(slot, &reports, index));
+            all.push(self.replacement(slot, &reports, index, marker));
         }
         self.check_votes(&all)?;
         self.check_agreement(configuration, &reports, &all)?;
@@ -131,8 +136,12 @@ impl QuorumAdmin {
             readmitted.iter().position(|report| report.as_ref().is_some_and(|one| one.id == id))
         };
         let given = replacements(&readmitted, &desired).into_iter();
-        let given = given.filter_map(|(old, new)| Some((slot(old)?, node(new)?)));
-        Ok(given.map(|(slot, at)| self.replacement(slot, &reports, at)).collect())
+        let replacement = |(old, new)| {
+            let index = node(new)?;
+            let marker = observed[index].current.as_ref()?.marker.clone();
+            Some(self.replacement(slot(old)?, &reports, index, marker))
+        };
+        Ok(given.filter_map(replacement).collect())
     }
 
     /// Checks that each slot can still go to its server, and returns the indices of those that must
@@ -153,6 +162,13 @@ impl QuorumAdmin {
                 continue;
             };
             if configuration.has(one.slot) {
+                if current.marker != one.marker {
+                    return Err(refused(format!(
+                        "{} was restarted, or leads to another server, since you were asked: \
+                         repeat the command",
+                        one.by,
+                    )));
+                }
                 if configuration.has(current.report.id) {
                     let Replacement { address, by, .. } = one;
                     let message = format!("{by} was given another slot than that of {address}");
@@ -191,6 +207,7 @@ impl QuorumAdmin {
         slot: &MemberSlot,
         reports: &[Option<NodeReport>],
         index: usize,
+        marker: Arc<str>,
     ) -> Replacement {
         let is_its = |report: &Option<NodeReport>| {
             report.as_ref().is_some_and(|report| report.id == slot.id)
@@ -204,6 +221,7 @@ impl QuorumAdmin {
             by: self.set.members[index].address().to_owned(),
             slot: slot.id,
             index,
+            marker,
         }
     }
 
@@ -231,13 +249,13 @@ impl QuorumAdmin {
         Ok(slot)
     }
 
-    /// Finds the index of a server that may get a slot.
+    /// Finds a server that may get a slot: its index, and its run.
     fn newcomer(
         &self,
         configuration: &Configuration,
         observed: &[Observed],
         new: &str,
-    ) -> Result<usize, LockError> {
+    ) -> Result<(usize, Arc<str>), LockError> {
         let index =
             self.set.members.iter().position(|member| matches_address(member.address(), new));
         let Some(index) = index else {
@@ -260,7 +278,7 @@ impl QuorumAdmin {
             );
             return Err(refused(message));
         }
-        Ok(index)
+        Ok((index, current.marker.clone()))
     }
 
     /// Rejects the eviction of a server whose vote is needed.

@@ -234,6 +234,33 @@ async fn a_vouch_ends_the_wait_of_no_server_that_has_lost_its_data_since_the_que
     assert_eq!(status.votes, 3, "{status:?}");
 }
 
+/// Between the question and the answer of the operator the name leads to another server.
+#[tokio::test]
+async fn a_slot_goes_only_to_the_server_that_the_operator_was_asked_about() {
+    let nodes = Nodes::start(5, &RedisConfig::default());
+    let [a, b, c, x, y] = &nodes.servers[..] else { panic!("five servers") };
+    let proxy = FaultProxy::start(b.address());
+    let list = [a.address(), proxy.address(), c.address()].map(|one| one.to_string()).join(",");
+    let url = format!("redlock://{list}?command_timeout_ms=5000");
+    let options = QuorumOptions::from_url(&url).expect("a good URL");
+    crate::support::vouched(&admin_of(&options)).await;
+    let lead_to = |server: &RedisServer| {
+        proxy.set_upstream(server.address());
+        proxy.reset();
+    };
+    lead_to(x);
+    let before = kept(&nodes.servers);
+    let operator = admin_of(&options);
+    let planned = operator.plan_rejoin().await.expect("one server is new");
+    assert_eq!(planned.len(), 1);
+    lead_to(y);
+    assert!(message(operator.replace(&planned).await).contains("repeat the command"));
+    assert_eq!(kept(&nodes.servers)[..4], before[..4], "nobody has lost its slot");
+    let planned = operator.plan_rejoin().await.expect("one server is new");
+    let status = operator.replace(&planned).await.expect("confirmed");
+    assert_eq!(status.nodes[1].state, NodeState::Quarantined, "{status:?}");
+}
+
 /// The names of a client lead to blank servers: the addresses are those of members. It never saw
 /// the members there.
 #[tokio::test]

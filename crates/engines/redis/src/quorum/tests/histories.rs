@@ -695,5 +695,11 @@ async fn a_node_on_redis_8_answers_as_the_definition_does() {
 
 #[tokio::test]
 async fn a_node_on_the_fake_server_answers_as_the_definition_does() {
-    run(30..50, RARE, TestNode::fake).await;
+    run(30..50, RARE, || TestNode::fake(1_767_225_600)).await;
+}
+
+/// A machine without a battery for its clock: the time has fewer digits than today's.
+#[tokio::test]
+async fn a_node_on_a_fake_server_in_the_year_1970_answers_as_the_definition_does() {
+    run(50..60, RARE, || TestNode::fake(31_536)).await;
 }

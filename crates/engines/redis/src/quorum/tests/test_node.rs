@@ -143,9 +143,11 @@ impl TestNode {
         TestNode::over(Store::Real(Box::new(server)), options)
     }
 
-    pub(super) fn fake() -> TestNode {
+    /// A fake server whose clock shows this Unix time, in seconds.
+    pub(super) fn fake(unix_s: i64) -> TestNode {
         let clock = ManualClock::new();
         let host = RedisHost::new(Arc::new(clock.clone()), holdline_sim::RedisOptions::default());
+        host.server().clock().set(unix_s * 1_000_000);
         let options = RedisOptions::default().with_environment(Arc::new(FakeEnvironment(host)));
         TestNode::over(Store::Fake(clock), options)
     }

@@ -208,8 +208,9 @@ impl QuorumNode {
 
     /// Handles a handshake that names the current run. If the marker has changed, or the store was
     /// a replica since the last handshake, the node may have lost some data, and it takes the id
-    /// `fresh`. A marker never comes back, so the previous one means that two servers answer in
-    /// turn under one address. In that case nothing changes and the result is `false`.
+    /// `fresh`. A marker comes back only with the data of another store, of which this one was a
+    /// replica. So without that the previous marker means that two servers answer in turn under one
+    /// address. In that case nothing changes and the result is `false`.
     pub fn handshake(&mut self, run: &Run, fresh: NodeId) -> bool {
         let is_same_run = self.marker == run.marker;
         // The store forgets in time that it was a replica.
@@ -217,11 +218,14 @@ impl QuorumNode {
         if is_same_run && !was_replica {
             return true;
         }
-        if self.previous_marker.as_deref() == Some(run.marker.as_str()) {
+        let is_previous_run = self.previous_marker.as_deref() == Some(run.marker.as_str());
+        if is_previous_run && !was_replica {
             return false;
         }
         let is_member = self.configuration.as_ref().is_some_and(|known| known.has(self.id));
-        self.replica_until.clone_from(&run.replica_until);
+        if was_replica {
+            self.replica_until.clone_from(&run.replica_until);
+        }
         if !is_same_run {
             let previous_marker = std::mem::replace(&mut self.marker, run.marker.clone());
             if self.state != MemberState::Blank {

@@ -7,10 +7,10 @@ local same_run = node.m == ARGV[1]
 local was_replica = ARGV[3] ~= '' and ARGV[3] ~= (node.o or '')
 if same_run and not was_replica then
   -- Nothing has happened to it.
-elseif not same_run and node.b == ARGV[1] then
+elseif node.b == ARGV[1] and not was_replica then
   accepted = 0
 else
-  if ARGV[3] ~= '' then node.o = ARGV[3] else node.o = nil end
+  if was_replica then node.o = ARGV[3] end
   local is_member = has(node.c, node.i)
   if not same_run then
     if node.g ~= 'blank' then node.b = node.m end

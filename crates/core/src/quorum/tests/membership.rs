@@ -556,6 +556,11 @@ fn a_node_that_was_a_replica_has_lost_its_data() {
     }
     assert!(node.handshake(&was_replica("b:2"), node_id(92)));
     assert_eq!(node.id, node_id(92));
+    // Its replica takes over, and later gives it the data back.
+    assert!(node.handshake(&run("second"), node_id(93)));
+    assert!(!node.handshake(&was_replica("b:2"), node_id(94)), "two servers answer in turn");
+    assert!(node.handshake(&was_replica("b:3"), node_id(94)));
+    assert_eq!((node.marker.as_str(), node.id), ("first", node_id(94)));
 }
 
 #[test]

@@ -374,6 +374,26 @@ async fn a_server_that_was_a_replica_is_in_quarantine() {
     assert_eq!((status.votes, status.nodes[0].state), (2, NodeState::Quarantined), "{status:?}");
 }
 
+/// A member is switched over to its replica, and back.
+#[tokio::test]
+async fn a_member_that_gets_its_data_back_from_its_former_replica_is_in_quarantine() {
+    let nodes = Nodes::start(4, &RedisConfig::default());
+    let [a, b, c, replica] = &nodes.servers[..] else { panic!("four servers") };
+    let proxy = FaultProxy::start(a.address());
+    let list = [proxy.address(), b.address(), c.address()].map(|one| one.to_string()).join(",");
+    let url = format!("redlock://{list}?command_timeout_ms=5000");
+    let options = QuorumOptions::from_url(&url).expect("a good URL");
+    crate::support::vouched(&admin_of(&options)).await;
+    for (from, to) in [(a, replica), (replica, a)] {
+        copy_data(from, to);
+        proxy.set_upstream(to.address());
+        proxy.reset();
+        let status = admin_of(&options).rejoin().await.expect("it knows its id");
+        assert_eq!(status.nodes[0].state, NodeState::Quarantined, "{status:?}");
+        assert_eq!(status.votes, 2, "{status:?}");
+    }
+}
+
 /// A server loses its data, and its address leads to a blank server and back to it, which has run
 /// all the time and had nearly waited.
 #[tokio::test]

@@ -282,6 +282,13 @@ async fn a_node_that_was_a_replica_has_lost_its_data() {
     // The server forgets it in time.
     let reply = node.handshake(MARKER, 6).await.expect("ours");
     assert_eq!(reply.report.id, node_id(4));
+    // Its replica takes over, and later gives it the data back.
+    node.handshake("run-2", 7).await.expect("ours");
+    let reply = node.handshake_of(&run, 8).await.expect("ours");
+    assert_eq!((reply.accepted, reply.report.id), (false, node_id(7)), "two servers in turn");
+    let run = Run { replica_until: Some("fedcba9876543210:20".to_owned()), ..run };
+    let reply = node.handshake_of(&run, 8).await.expect("ours");
+    assert_eq!((reply.accepted, reply.report.id), (true, node_id(8)));
 }
 
 /// Another node is given the slot of a node in quarantine, and then the first one again: it is out.

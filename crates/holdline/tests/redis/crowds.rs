@@ -101,3 +101,21 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
         .await;
     clean(&server, &[&client, &holder]).await;
 }
+
+/// More requests than may be unanswered on a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_thousand_locks_at_once_wait_for_their_turn() {
+    let server = server();
+    let client = client(&format!("redis://{}?command_timeout_ms=60000", server.address())).await;
+    behind(&server, "CLIENT PAUSE 2000 ALL");
+    let tasks: Vec<_> = (0..50_000)
+        .map(|number| {
+            let mutex = client.mutex_with(&format!("a{number}"), &patient()).expect("a good lock");
+            tokio::spawn(async move { mutex.try_lock().await.map(drop) })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("no panic").expect("the lock");
+    }
+    client.shutdown(ALL).await;
+}

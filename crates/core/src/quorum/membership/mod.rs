@@ -18,11 +18,11 @@
 //!   configuration: one of them knows every token that was proven with the old id. The node
 //!   receives it with the beginning of its quarantine. Where no majority has kept its data, every
 //!   node of the set answers then, and the floor is above what each of them knows.
-//! - M5: a new node gets a slot without an operator in two cases only. This client saw the id of the
-//!   slot by the same name before. Or the node knows that id from before it lost its data, and has
-//!   the address of the slot. (The id alone is no proof: a backup of a member knows it too.) In all
-//!   other cases the names of this client may lead to other servers than those of the set, so that
-//!   a member would lose its slot to a stranger.
+//! - M5: a new node gets a slot without an operator in two cases only. This client saw the id of
+//!   the slot by the same name before. Or the node knows that id from before it lost its data, and
+//!   has the address of the slot. (The id alone is no proof: a backup of a member knows it too.) In
+//!   all other cases the names of this client may lead to other servers than those of the set, so
+//!   that a member would lose its slot to a stranger.
 //! - M6: where a majority of the members of one set has kept its data, a node of another set counts
 //!   as one that does not answer. Without such a majority it is not known which set is meant.
 //! - M7: the quarantine becomes that of the set's own longest lease only when a majority votes

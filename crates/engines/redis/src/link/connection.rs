@@ -14,6 +14,7 @@
 //!   writes to the stream itself, or wakes the task. The stream is locked before the state, and
 //!   only the task blocks on that lock.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 
 use super::health::{AtomicHealth, Health};
 use super::pending::{Deadline, Overdue, Pending, ReplyPoll, Ticket};
@@ -31,7 +33,7 @@ use super::wire::{Wire, WireError};
 use super::{Affinity, ServerFacts};
 use crate::error::unavailable;
 
-/// How many requests may be unanswered on a connection.
+/// How many requests may be unanswered on a connection. Others wait for room.
 pub(super) const MAX_PENDING: usize = 32_768;
 /// How many more may be queued behind them once the connection is suspect.
 const MAX_QUEUED_WHILE_SUSPECT: usize = 1_024;
@@ -69,6 +71,8 @@ pub(super) struct Connection {
     state: Mutex<State>,
     /// `None` once it has ended.
     wire: Mutex<Option<Wire>>,
+    /// Wakes the requests that wait for room, in the order in which they came.
+    room: Notify,
 }
 
 #[derive(Default)]
@@ -88,6 +92,8 @@ struct State {
     finished: bool,
     /// How many may be pending.
     capacity: usize,
+    /// How many requests wait for room.
+    waiting: usize,
     /// How long the last ping took.
     ping_time: Option<Duration>,
 }
@@ -99,7 +105,32 @@ impl std::fmt::Debug for Connection {
 }
 
 /// Why a request was not accepted; nothing of it was sent.
-pub(super) struct Rejected(pub(super) LockError);
+pub(super) enum Rejected {
+    /// The connection has ended, or is about to.
+    Closed(LockError),
+    /// As many requests are unanswered as may be: see [`Connection::room`].
+    Full,
+}
+
+impl From<Rejected> for LockError {
+    fn from(rejected: Rejected) -> LockError {
+        match rejected {
+            Rejected::Closed(error) => error,
+            Rejected::Full => {
+                unavailable("too many requests are unanswered", Certainty::NotApplied)
+            }
+        }
+    }
+}
+
+/// A request that waits for room on a connection, until the value is dropped.
+struct WaitsForRoom<'a>(&'a Connection);
+
+impl Drop for WaitsForRoom<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
+    }
+}
 
 impl Connection {
     pub(super) fn new(
@@ -118,6 +149,7 @@ impl Connection {
             retired: AtomicBool::new(false),
             state: Mutex::new(State { capacity: MAX_PENDING, ..State::default() }),
             wire: Mutex::new(wire),
+            room: Notify::new(),
         }
     }
 
@@ -263,14 +295,34 @@ impl Connection {
     /// Checks whether one more request is accepted; called under the lock.
     fn admit(&self, state: &State) -> Result<(), Rejected> {
         if let Some(reason) = &state.close_reason {
-            return Err(Rejected(reason.clone().with_certainty(Certainty::NotApplied)));
+            return Err(Rejected::Closed(reason.clone().with_certainty(Certainty::NotApplied)));
         }
-        let unanswered = state.pending.len();
-        if unanswered >= state.capacity {
-            let message = format!("{unanswered} requests are unanswered already: no more are sent");
-            return Err(Rejected(unavailable(message, Certainty::NotApplied)));
+        if state.pending.len() >= state.capacity {
+            return Err(Rejected::Full);
         }
         Ok(())
+    }
+
+    /// Resolves when there may be room for another request, or when the connection has ended.
+    pub(super) async fn room(&self) {
+        let mut room = pin!(self.room.notified());
+        // From here on no notification is missed.
+        room.as_mut().enable();
+        {
+            let mut state = self.state.lock();
+            if !matches!(self.admit(&state), Err(Rejected::Full)) {
+                return;
+            }
+            state.waiting += 1;
+        }
+        let _waits = WaitsForRoom(self);
+        room.await;
+    }
+
+    fn make_room(&self, requests: usize) {
+        for _ in 0..requests {
+            self.room.notify_one();
+        }
     }
 
     /// Moves the output buffer to `out`; false when it is empty.
@@ -306,6 +358,7 @@ impl Connection {
     ) -> bool {
         let mut state = self.state.lock();
         let mut all_expected = true;
+        let unanswered = state.pending.len();
         for frame in frames {
             match frame {
                 Frame::Reply(reply) => all_expected &= state.pending.complete_next(reply, wake),
@@ -323,7 +376,10 @@ impl Connection {
             }
         }
         let drained = state.pending.is_empty() && self.retired.load(Ordering::Acquire);
+        let answered = unanswered - state.pending.len();
+        let woken = answered.min(state.waiting);
         drop(state);
+        self.make_room(woken);
         if drained {
             self.callbacks.observer.connection_changed();
         }
@@ -336,7 +392,9 @@ impl Connection {
         if self.health() == Health::Suspect {
             self.health.set(Health::Good);
             state.capacity = MAX_PENDING;
+            let woken = MAX_PENDING.saturating_sub(state.pending.len()).min(state.waiting);
             drop(state);
+            self.make_room(woken);
             self.callbacks.observer.connection_changed();
         }
     }
@@ -394,6 +452,8 @@ impl Connection {
         state.finished = true;
         state.pending.wake_all(wake);
         self.callbacks.reset.store(!state.pending.is_empty(), Ordering::Release);
+        drop(state);
+        self.room.notify_waiters();
     }
 
     pub(super) fn clock(&self) -> &Arc<dyn Clock> {

@@ -118,6 +118,6 @@ async fn reply_to(
     let limit = Limit { end: shared.clock.now().after(asked), asked };
     match connection.clone().enqueue(request, None, limit) {
         Ok(reply) => reply.await?.map_err(refusal),
-        Err(rejected) => Err(rejected.0),
+        Err(rejected) => Err(rejected.into()),
     }
 }

@@ -25,8 +25,6 @@ use crate::error::unavailable;
 
 /// How many old connections are kept for requests that must go behind theirs.
 const MAX_OLD: usize = 4;
-/// How many requests may wait for a connection.
-const MAX_PARKED: usize = 16_384;
 
 /// What a request does next.
 pub(super) enum Route {
@@ -46,7 +44,6 @@ struct State {
     attempts: u64,
     /// Why the last one failed; `None` after a success.
     last_error: Option<LockError>,
-    parked: usize,
     closed: bool,
 }
 
@@ -201,18 +198,6 @@ impl ConnectionRouter {
         others.filter(|connection| connection.has_unanswered(affinity)).cloned().collect()
     }
 
-    /// Counts a request that waits for a connection, until the value is dropped.
-    pub(super) fn park(&self) -> Result<Parked<'_>, LockError> {
-        let mut state = self.state.lock();
-        if state.parked >= MAX_PARKED {
-            let message = format!("{MAX_PARKED} requests wait for a connection already");
-            return Err(unavailable(message, Certainty::NotApplied));
-        }
-        state.parked += 1;
-        drop(state);
-        Ok(Parked(self.watch()))
-    }
-
     /// Returns why the last attempt to connect failed.
     pub(super) fn last_error(&self) -> Option<LockError> {
         self.state.lock().last_error.clone()
@@ -323,7 +308,7 @@ impl ConnectionRouter {
         self.supervisor_wake.notified().await;
     }
 
-    /// Watches for changes without being counted as a request.
+    /// Watches for changes from now on.
     pub(super) fn watch(&self) -> RouterChanges<'_> {
         RouterChanges { router: self, seen: self.version.load(Ordering::SeqCst) }
     }
@@ -352,22 +337,6 @@ impl RouterChanges<'_> {
             }
             changes.await;
         }
-    }
-}
-
-/// A request that waits for a connection.
-pub(super) struct Parked<'a>(RouterChanges<'a>);
-
-impl Parked<'_> {
-    /// Resolves when something has changed since the last time, or since it began to wait.
-    pub(super) async fn changed(&mut self) {
-        self.0.changed().await;
-    }
-}
-
-impl Drop for Parked<'_> {
-    fn drop(&mut self) {
-        self.0.router.state.lock().parked -= 1;
     }
 }
 

@@ -11,7 +11,7 @@ use super::health::Health;
 use super::pending_reply::{Limit, PendingReply};
 use super::request::{self, MakeRequest, Request};
 use super::resp::Reply;
-use super::router::{Parked, Route};
+use super::router::{Route, RouterChanges};
 use super::{Affinity, Call, Link, RoutingPolicy, Value, master_term};
 use crate::args::Args;
 use crate::error::{NOREPLICAS, ServerError, masterless, refusal, too_few_replicas, unavailable};
@@ -321,9 +321,26 @@ impl Link {
                     return Ok((connection, pending));
                 }
                 // Nothing was sent, so another connection may take it.
-                Err(Rejected(_)) if connection.health() == Health::Closed => {}
-                Err(Rejected(error)) => return Err(error),
+                Err(Rejected::Closed(_)) if connection.health() == Health::Closed => {}
+                Err(Rejected::Closed(error)) => return Err(error),
+                Err(Rejected::Full) => self.wait_for_room(&connection, limit, &mut waiter).await?,
             }
+        }
+    }
+
+    /// Waits until the connection may accept another request, or another connection may.
+    async fn wait_for_room<'a>(
+        &'a self,
+        connection: &Connection,
+        limit: Limit,
+        waiter: &mut Waiter<'a>,
+    ) -> Result<(), LockError> {
+        let changes = waiter.changes.get_or_insert_with(|| self.shared().router.watch());
+        tokio::select! {
+            biased;
+            () = connection.room() => Ok(()),
+            () = changes.changed() => Ok(()),
+            () = self.shared().clock.sleep_until(limit.end) => Err(Rejected::Full.into()),
         }
     }
 
@@ -342,14 +359,14 @@ impl Link {
                 Ok(Route::Wait { attempts }) => waiter.attempts = Some(attempts),
                 Err(error) => return Err(self.between_masters(error)),
             }
-            let Some(parked) = &mut waiter.parked else {
+            let Some(changes) = &mut waiter.changes else {
                 // From here on no change is missed; check once more for earlier ones.
-                waiter.parked = Some(router.park()?);
+                waiter.changes = Some(router.watch());
                 continue;
             };
             tokio::select! {
                 biased;
-                () = parked.changed() => {}
+                () = changes.changed() => {}
                 () = self.shared().clock.sleep_until(limit.half()), if waits => waits = false,
                 () = self.shared().clock.sleep_until(limit.end) => {
                     let error = router.last_error().unwrap_or_else(|| no_connection(limit.asked));
@@ -370,10 +387,10 @@ fn is_of_replica(error: &ServerError) -> bool {
     matches!(error.code.as_str(), "READONLY" | "MASTERDOWN")
 }
 
-/// A request that has no connection yet.
+/// A request that has no connection yet, or no room on it.
 #[derive(Default)]
 pub(super) struct Waiter<'a> {
-    parked: Option<Parked<'a>>,
+    changes: Option<RouterChanges<'a>>,
     attempts: Option<u64>,
 }
 

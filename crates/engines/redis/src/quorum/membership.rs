@@ -97,15 +97,24 @@ impl NodeSet {
             SetStatus::Uninitialised { .. } => Err(self.no_quorum(&[])),
             SetStatus::Foreign { sets } => {
                 let describe = |(at, set): (usize, &Option<Stamp>)| {
-                    let set = set.map_or_else(|| "none".to_owned(), |set| set.set.short());
+                    let describe =
+                        |set: Stamp| format!("{} (epoch {})", set.set.short(), set.epoch);
+                    let set = set.map_or_else(|| "none".to_owned(), describe);
                     format!("{} belongs to {set}", self.members[at].address())
                 };
                 let nodes: Vec<String> = sets.iter().enumerate().map(describe).collect();
-                let message = format!(
-                    "these servers are not one set: {}; name the servers of one set",
-                    nodes.join(", "),
-                );
-                Err(misconfigured(message))
+                let nodes = nodes.join(", ");
+                let first = sets[0].map(|stamp| stamp.set);
+                let is_one_set = sets.iter().all(|one| one.map(|stamp| stamp.set) == first);
+                Err(misconfigured(match is_one_set {
+                    true => format!(
+                        "two operators have changed this set in ways that contradict each other: \
+                         {nodes}; name the servers on whose change a majority agrees",
+                    ),
+                    false => format!(
+                        "these servers are not one set: {nodes}; name the servers of one set",
+                    ),
+                }))
             }
             SetStatus::Mislisted(configuration) => {
                 let unknown = plan.mislisted.iter().map(|at| self.members[*at].address());

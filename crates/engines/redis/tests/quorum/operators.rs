@@ -357,6 +357,43 @@ async fn a_client_whose_names_lead_to_copies_of_members_takes_no_set_over() {
     }
 }
 
+/// One operator gave the slot of the first server to the fourth. Another one gave it that of the
+/// second, of which only the first server has learned.
+#[tokio::test]
+async fn two_operators_give_no_server_two_slots() {
+    let nodes = Nodes::start(4, &RedisConfig::default());
+    let [a, b, c, x] = &nodes.servers[..] else { panic!("four servers") };
+    crate::support::vouched(&admin(&[a, b, c])).await;
+    let first = admin(&[x, b, c]);
+    let address = |server: &RedisServer| server.address().to_string();
+    let planned = first.plan_replace(&[(address(a), address(x))]).await.expect("it may");
+    first.replace(&planned).await.expect("replaced");
+    let field = |server: &RedisServer, name: &str| {
+        let reply = server.raw().send(&["HGET", "holdline:node:1", name]).expect("a reply");
+        reply.text().expect("set")
+    };
+    let before = field(a, "c");
+    let mut words: Vec<String> = before.split(' ').map(str::to_owned).collect();
+    "3".clone_into(&mut words[2]);
+    for word in &mut words {
+        if word.ends_with(&address(b)) {
+            *word = format!("{}/3@{}", field(x, "i"), address(x));
+        }
+    }
+    words[5..].sort();
+    let text = words.join(" ");
+    let other: Configuration = text.parse().expect("a configuration");
+    let stamp = other.stamp().to_string();
+    let proof = format!("{}/{stamp}", field(a, "m"));
+    let fields = ["HSET", "holdline:node:1", "c", &text, "s", &stamp, "p", &proof];
+    a.raw().send(&fields).expect("written");
+    let connected =
+        QuorumEngine::connect(&options("127.0.0.1", &[a, x, c]), Arc::new(MachineClock)).await;
+    let refused = message(connected.map(drop));
+    assert!(refused.contains("two operators have changed this set"), "{refused}");
+    assert_eq!(field(x, "c"), field(b, "c"), "the agreed change stands");
+}
+
 /// A server becomes a replica and a master again: its run is the same, and its data are older.
 #[tokio::test]
 async fn a_server_that_was_a_replica_is_in_quarantine() {

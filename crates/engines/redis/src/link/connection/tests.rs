@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 
 use tokio::io::{AsyncRead, DuplexStream, ReadBuf};
+use tokio::task::JoinHandle;
 
 struct NoObserver;
 
@@ -56,6 +57,30 @@ fn a_suspect_connection_accepts_a_few_more_and_a_cleared_one_accepts_all() {
     connection.mark_good();
     assert_eq!(connection.health(), Health::Good);
     assert!(begin(&connection).is_some());
+}
+
+#[tokio::test]
+async fn requests_wait_for_room_until_replies_come_or_the_connection_ends() {
+    let connection = connection();
+    let _asked: Vec<_> = std::iter::from_fn(|| begin(&connection)).collect();
+    let waits = || {
+        let connection = connection.clone();
+        tokio::spawn(async move { connection.room().await })
+    };
+    let mut waiting: Vec<_> = (0..4).map(|_| waits()).collect();
+    tokio::task::yield_now().await;
+    waiting.remove(0).abort();
+    tokio::task::yield_now().await;
+    assert!(!waiting.iter().any(JoinHandle::is_finished));
+    // Each reply makes room for one.
+    assert!(answer(&connection));
+    waiting.remove(0).await.expect("room");
+    assert!(begin(&connection).is_some() && begin(&connection).is_none());
+    assert!(!waiting.iter().any(JoinHandle::is_finished));
+    connection.finish(unavailable("it broke", Certainty::Unknown), &mut Vec::new());
+    for one in waiting {
+        one.await.expect("the connection has ended");
+    }
 }
 
 /// Counts how often the connection's task is woken.

@@ -227,21 +227,6 @@ async fn a_new_connection_is_subscribed_before_it_carries_requests() {
     }
 }
 
-#[tokio::test]
-async fn the_queue_for_a_connection_is_bounded() {
-    let world = World::new("redis://h");
-    let mut peer = world.accepts().await;
-    peer.receives("HELLO").await;
-    let asked: Vec<_> = (0..16_400).map(|_| world.sends("PING", None, SECOND)).collect();
-    let failed = || asked.iter().filter(|one| one.is_finished()).count() == 16_400 - 16_384;
-    until("each request without room fails", failed).await;
-    let full: Vec<_> = asked.into_iter().filter(tokio::task::JoinHandle::is_finished).collect();
-    for one in full {
-        let error = outcome(one).await.expect_err("full");
-        assert!(unavailable(&error, Certainty::NotApplied).contains("wait for a connection"));
-    }
-}
-
 /// Each check of one deadline takes so long that the next one passes meanwhile.
 #[tokio::test]
 async fn deadlines_that_pass_faster_than_they_are_checked_are_all_reported() {

@@ -62,6 +62,9 @@ pub struct Latch {
 }
 
 impl Latch {
+    /// The largest count.
+    pub const MAX_COUNT: u64 = holdline_core::latch::MAX_COUNT;
+
     /// Returns the name.
     pub fn name(&self) -> &LockName {
         &self.name
@@ -147,7 +150,7 @@ impl Latch {
 
     async fn ask(&self, command: LatchCommand) -> Result<LatchReply, LockError> {
         let operation = Operation::Latch { name: self.name.clone(), command };
-        match self.client.operate(&operation).await {
+        match self.client.admin().operate(&operation).await {
             Ok(OperationReply::Latch(reply)) => Ok(reply),
             Ok(other) => {
                 let message = format!("a latch was asked for, and the answer is {other:?}");

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use holdline::admin::Operation;
 use holdline::fence::{Fenced as _, FencedCell, Proof, Rules};
-use holdline::{Client, ClientOptions, FencingToken, LockOptions, Operation};
+use holdline::{Client, ClientOptions, FencingToken, LockOptions};
 use holdline_services::{Prometheus, promtool};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::Value;
@@ -85,7 +86,7 @@ async fn work(client: &Client) {
         reason: "a test".to_owned(),
         now: true,
     };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     second.lost().await;
     let rules = Rules::default().with_observer(holdline::metrics::fence_observer());
     let cell = FencedCell::new(0).with_rules(rules);

@@ -1,12 +1,16 @@
 //! Elections: a lock whose holder leads, with a value that observers see.
 //!
+//! [`Client::election`] describes an [`Election`]. A candidate [campaigns](Election::campaign), and
+//! has a [`Leadership`] from then on. All others see the [`Leader`] and its value: once by
+//! [`Election::leader`], or one after the other by [`Election::observe`].
+//!
 //! Invariant L1: the term of a leadership is the fencing token of its grant. So terms grow, and a
 //! resource that checks tokens rejects a deposed leader.
 //! Invariant L2: a leadership is valid exactly while its lease is: on a loss, `lost` resolves
 //! before the store can grant the name to another candidate.
 //! Invariant L3: observers never see an older term after a newer one, nor one term twice.
-//! Read next: [`leadership`], what a leader has; [`observe`], what the others see; [`value`], where
-//! the value is stored.
+//! Read next: `leadership`, what a leader has; `observe`, what the others see; `value`, where the
+//! value is stored.
 
 mod leader;
 mod leadership;
@@ -154,7 +158,7 @@ impl Election {
 
     /// Returns who leads now, with the value of its campaign.
     async fn look(&self) -> Result<Option<Leader>, LockError> {
-        let snapshot = self.client.inspect(&self.name).await?;
+        let snapshot = self.client.admin().inspect(&self.name).await?;
         Ok(leader_of(&snapshot))
     }
 

@@ -1,5 +1,9 @@
 //! A job once per slot: the lock is held while the job runs, and kept until the slot is over.
 //!
+//! [`Client::once`] describes such a job: a name and a [`Slot`]. [`Once::run`] returns a
+//! [`OnceOutcome`]; [`Once::begin`] is for jobs that are no future. [`OnceOptions`] sets what
+//! happens when the job fails, and by how much clocks may differ.
+//!
 //! A mutex alone does not give this: a short job has released it before a machine whose clock is
 //! late starts the same job.
 //! Invariant O2: a start belongs to the slot that contains its time of day plus the maximum skew,
@@ -81,7 +85,8 @@ impl Client {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), holdline::LockError> {
 /// use std::time::Duration;
-/// use holdline::{Client, LockError, OnceOutcome, Slot};
+/// use holdline::once::{OnceOutcome, Slot};
+/// use holdline::{Client, LockError};
 ///
 /// let client = Client::connect("memory:once").await?;
 /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
@@ -221,7 +226,7 @@ impl Once {
                 Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => error,
                 Err(error) => return Err(error),
             };
-            let snapshot = self.client.inspect(&self.name).await?;
+            let snapshot = self.client.admin().inspect(&self.name).await?;
             let is_over = shared.clock.now() >= limit;
             let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
             let pause = match self.verdict(&snapshot, span)? {

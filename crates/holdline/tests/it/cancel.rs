@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, Clock, Guard, Held, ListRequest, LockError, LockOptions, ManualClock, Owner,
-};
+use holdline::admin::ListRequest;
+use holdline::clock::{Clock, ManualClock};
+use holdline::{Client, Guard, Held, LockError, LockOptions, Owner};
 use holdline_services::cut;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -22,7 +22,7 @@ async fn is_clean(client: &Client, clock: &ManualClock) {
     assert!(report.is_clean(), "{report:?}");
     settle().await;
     let request = ListRequest { limit: 100, ..ListRequest::default() };
-    let left = client.list(&request).await.expect("memory answers").names;
+    let left = client.admin().list(&request).await.expect("memory answers").names;
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
@@ -171,7 +171,7 @@ async fn end(world: &World, random: &mut StdRng, client: &Client, guard: Guard) 
         }
         2 => {
             if let Some(Ok(lease)) = world.cut(random, guard.detach()).await {
-                let _ = client.release(&lease).await.expect("a good lease");
+                let _ = client.leases().release(&lease).await.expect("a good lease");
             }
         }
         3 => {

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use holdline::admin::Operation;
 use holdline::fence::{Fenced, FencedCell, Proof, Rules};
-use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions, Operation};
+use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions};
 
 use crate::faulty::{Fate, Faulty};
 use crate::recorder::Recorded;
@@ -20,7 +21,7 @@ fn with_recorder(test: impl AsyncFnOnce(Recorded)) {
     metrics::with_local_recorder(&recorded, || runtime.block_on(test));
 }
 
-fn measured(clock: &holdline::ManualClock, seed: u64) -> ClientOptions {
+fn measured(clock: &holdline::clock::ManualClock, seed: u64) -> ClientOptions {
     options(clock, seed).with_metrics()
 }
 
@@ -54,7 +55,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
         drop(mutex.lock().await.expect("free"));
         settle().await;
         let lease = mutex.lock().await.expect("free").detach().await.expect("detached");
-        let attached = client.attach(&lease).await.expect("ours");
+        let attached = client.leases().attach(&lease).await.expect("ours");
         let _ = attached.release().await;
         let fixed = class.clone().with_keep(Keep::Fixed).with_lease_duration(S);
         let lost = lock("invoice:8", fixed).expect("fits").lock().await.expect("free");
@@ -64,7 +65,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
         let token = late.fencing_token();
         let revoke =
             Operation::Revoke { name: name("invoice:7"), token, reason: "x".into(), now: true };
-        client.operate(&revoke).await.expect("carried out");
+        client.admin().operate(&revoke).await.expect("carried out");
         // The loss is found by the release.
         assert!(late.release().await.is_lost());
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, Clock, ErrorKind, Guard, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions,
-    Observer, Operation, RiskReason, Subject,
-};
+use holdline::admin::Operation;
+use holdline::clock::Clock;
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::observer::Subject;
+use holdline::{Client, ErrorKind, Guard, Keep, LockOptions, LostReason, Observer, RiskReason};
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
@@ -19,7 +20,7 @@ const S: Duration = Duration::from_secs(1);
 async fn revoke(client: &Client, guard: &Guard, now: bool) {
     let (name, token) = (guard.name().clone(), guard.fencing_token());
     let revoke = Operation::Revoke { name, token, reason: "maintenance".into(), now };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
 }
 
 #[tokio::test]
@@ -158,10 +159,10 @@ async fn a_lease_of_another_store_is_neither_renewed_nor_released() {
         assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease", .. }), "{error}");
         assert_eq!(error.name().map(|name| name.as_str()), Some("a"));
     };
-    invalid(elsewhere.attach(&lease).await.expect_err("another store"));
-    invalid(elsewhere.renew(&lease).await.expect_err("another store"));
-    invalid(elsewhere.release(&lease).await.expect_err("another store"));
-    assert!(here.release(&lease).await.expect("its own").is_released());
+    invalid(elsewhere.leases().attach(&lease).await.expect_err("another store"));
+    invalid(elsewhere.leases().renew(&lease).await.expect_err("another store"));
+    invalid(elsewhere.leases().release(&lease).await.expect_err("another store"));
+    assert!(here.leases().release(&lease).await.expect("its own").is_released());
 }
 
 #[tokio::test]
@@ -338,7 +339,7 @@ async fn a_lease_id_of_the_caller_is_exchanged_for_no_other() {
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 17);
     let _held = client.mutex("a").expect("good").lock().await.expect("free");
-    let options = LockOptions::default().with_lease_id(client.draw_lease_id());
+    let options = LockOptions::default().with_lease_id(client.leases().draw_id());
     let waiting = client.mutex_with("a", &options).expect("fits").lock_owned();
     let waiting = tokio::spawn(waiting);
     pass(&clock, S).await;

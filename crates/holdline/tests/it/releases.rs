@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{Clock, Keep, LockOptions, LostReason, ReleaseOutcome};
+use holdline::clock::Clock;
+use holdline::{Keep, LockOptions, LostReason, ReleaseOutcome};
 
 use crate::faulty::{Call, Fate, Faulty};
 use crate::support::{client, drive, engine, look, settle};

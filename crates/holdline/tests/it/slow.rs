@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{Client, ErrorKind, LockOptions, ManualClock};
+use holdline::clock::ManualClock;
+use holdline::{Client, ErrorKind, LockOptions};
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
@@ -121,7 +122,7 @@ async fn an_attempt_with_the_callers_id_leaves_the_queue_when_it_is_cancelled() 
     let near = client(inner, &clock, 1);
     let first = near.mutex("a").expect("good").lock().await.expect("free");
     let far = client(faulty.clone(), &clock, 2);
-    let options = LockOptions::default().with_lease_id(far.draw_lease_id());
+    let options = LockOptions::default().with_lease_id(far.leases().draw_id());
     let waiter = tokio::spawn(far.mutex_with("a", &options).expect("fits").lock_owned());
     pass(&clock, S / 2).await;
     assert_eq!(look(&near, "a").await.queue_length, 1);

@@ -11,7 +11,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-use holdline::{Keep, LockOptions, Operation};
+use holdline::admin::Operation;
+use holdline::{Keep, LockOptions};
 
 use crate::callsites::decided;
 use crate::support::{client, engine, name, pass, settle};
@@ -192,11 +193,11 @@ async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
     drop(plain.lock().await.expect("free"));
     settle().await;
     let lease = plain.lock().await.expect("free").detach().await.expect("detached");
-    let _ = client.attach(&lease).await.expect("ours").release().await;
+    let _ = client.leases().attach(&lease).await.expect("ours").release().await;
     let lost = plain.lock().await.expect("free");
     let (token, reason) = (lost.fencing_token(), "x".to_owned());
     let revoke = Operation::Revoke { name: name("a"), token, reason, now: true };
-    client.operate(&revoke).await.expect("carried out");
+    client.admin().operate(&revoke).await.expect("carried out");
     assert!(lost.release().await.is_lost());
     let fixed = LockOptions::default().with_keep(Keep::Fixed).with_lease_duration(second);
     let ran_out = lock(fixed).lock().await.expect("free");

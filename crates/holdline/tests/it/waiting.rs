@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline::{
-    Certainty, Clock, ErrorKind, Guard, LockError, LockOptions, MemoryEngine, MemoryOptions,
-    Observer, Subject,
-};
+use holdline::clock::Clock;
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::observer::Subject;
+use holdline::{Certainty, ErrorKind, Guard, LockError, LockOptions, Observer};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -326,14 +326,14 @@ async fn a_kept_id_that_the_store_lost_is_asked_anew_unless_the_caller_gave_it_u
         let faulty = Faulty::new(inner);
         let client = client(faulty.clone(), &clock, 15);
         let held = client.mutex("a").expect("good").lock().await.expect("free");
-        let id = client.draw_lease_id();
+        let id = client.leases().draw_id();
         let kept = LockOptions::default().with_kept_lease_id(id);
         let mutex = client.mutex_with("a", &kept).expect("good");
         let waiter = tokio::spawn(mutex.lock_owned());
         settle().await;
         if gave_up {
             let client = client.clone();
-            let given_up = async move { client.give_up_by_id(&name("a"), id).await };
+            let given_up = async move { client.leases().give_up_by_id(&name("a"), id).await };
             let _ = drive(&clock, given_up).await.expect("answered");
         } else {
             let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
@@ -634,7 +634,7 @@ async fn a_request_that_arrives_after_it_was_given_up_is_refused() {
 
 #[tokio::test]
 async fn too_many_waiters_is_an_error_of_its_own() {
-    let clock = holdline::ManualClock::new();
+    let clock = holdline::clock::ManualClock::new();
     let few = MemoryOptions::default().with_max_waiters(1);
     let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &few);
     let client = client(engine, &clock, 11);
@@ -653,7 +653,7 @@ async fn too_many_waiters_is_an_error_of_its_own() {
 async fn a_lease_id_of_the_caller_makes_an_attempt_safe_to_repeat() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 12);
-    let id = client.draw_lease_id();
+    let id = client.leases().draw_id();
     let options = LockOptions::default().with_keep(holdline::Keep::Detached).with_lease_id(id);
     let mutex = client.mutex_with("a", &options).expect("fits");
     let first = mutex.try_lock().await.expect("free");

@@ -161,7 +161,7 @@ impl Ground {
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
-            while self.client.inspect(&name).await.expect("a store").queue_length != count {
+            while self.client.admin().inspect(&name).await.expect("a store").queue_length != count {
                 tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
             }
         };

@@ -71,6 +71,16 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves no client; for `local:`, the directory and an empty store may
     /// exist.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// let client = holdline::Client::connect("memory:").await?;
+    /// client.mutex("nightly-backup")?.lock().await?.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(url: &str) -> Result<Client, LockError> {
         Client::connect_with(url, ClientOptions::default()).await
     }
@@ -82,6 +92,20 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// use std::time::Duration;
+    /// use holdline::{Client, ClientOptions};
+    ///
+    /// // The lease of all locks that set no other.
+    /// let options = ClientOptions::default().with_lease_duration(Duration::from_secs(10));
+    /// let client = Client::connect_with("memory:", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
         let connected = match options.has_own_thread() {
             true => engines::connect_apart(url).await?,
@@ -100,6 +124,16 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// // HOLDLINE_URL=redis://db.example:6379
+    /// let client = holdline::Client::from_env().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_env() -> Result<Client, LockError> {
         Client::connect(&url_of_environment()?).await
     }
@@ -121,6 +155,18 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid` when the name is no lock name.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let guard = mutex.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex, LockError> {
         self.mutex_with(name, &LockOptions::default())
     }
@@ -130,6 +176,24 @@ impl Client {
     /// # Errors
     /// `Invalid` if the name is not a lock name or the options contradict each other, `Unsupported`
     /// if the engine does not support them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex_with").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockOptions;
+    ///
+    /// let options = LockOptions::default()
+    ///     .with_lease_duration(Duration::from_secs(10))
+    ///     .with_wait(Duration::from_secs(5))
+    ///     .with_reason("nightly backup");
+    /// let guard = client.mutex_with("orders/17", &options)?.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mutex_with(
         &self,
         name: impl AsRef<str>,
@@ -142,6 +206,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::rwlock_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_rwlock").await?;
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let reader = catalogue.read().await?;
+    /// reader.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
         self.rwlock_with(name, &LockOptions::default())
     }
@@ -165,6 +241,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::semaphore_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_semaphore").await?;
+    /// let licences = client.semaphore("licences", 3)?;
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore, LockError> {
         self.semaphore_with(name, permits, &LockOptions::default())
     }
@@ -189,6 +277,18 @@ impl Client {
     /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
     /// metadata, `Invalid` for a name that leaves no room for the locks of
     /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_election").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("http://10.0.0.7:8080").await?;
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
         self.election_with(name, &LockOptions::default())
     }
@@ -215,6 +315,20 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`]; the acquired names are released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_lock_all").await?;
+    /// let both = client.lock_all(["accounts/7", "accounts/3"]).await?;
+    /// assert!(both.is_valid());
+    /// for outcome in both.release().await {
+    ///     outcome.into_result()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -267,6 +381,20 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future loses the report; the janitor continues.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_shutdown").await?;
+    /// use std::time::Duration;
+    ///
+    /// drop(client.mutex("left behind")?.lock().await?);
+    /// let report = client.shutdown(Duration::from_secs(5)).await;
+    /// assert!(report.is_clean());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let shared = self.shared();
         shared.closing.store(true, Ordering::Relaxed);

@@ -29,6 +29,18 @@ impl Election {
         block_on(self.0.campaign(value)).map(Leadership)
     }
 
+    /// As [`crate::Election::campaign_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Election::campaign_within`].
+    pub fn campaign_within(
+        &self,
+        value: impl Into<String>,
+        limit: Duration,
+    ) -> Result<Leadership, LockError> {
+        block_on(self.0.campaign_within(value, limit)).map(Leadership)
+    }
+
     /// As [`crate::Election::leader`].
     ///
     /// # Errors
@@ -184,6 +196,14 @@ impl AnyOf {
     /// As [`crate::AnyOf::lock`].
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.0.lock()).map(Guard)
+    }
+
+    /// As [`crate::AnyOf::lock_within`].
+    ///
+    /// # Errors
+    /// As [`crate::AnyOf::lock_within`].
+    pub fn lock_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.lock_within(limit)).map(Guard)
     }
 
     /// As [`crate::AnyOf::try_lock`].

@@ -175,6 +175,25 @@ impl Once {
     /// # Cancel safety
     /// Dropping the future drops the job and frees the slot in the background; where the job runs
     /// at most once, the slot stays taken.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:once_run").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockError;
+    /// use holdline::once::{OnceOutcome, Slot};
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// match report.run(async |_| Ok::<_, LockError>("written")).await? {
+    ///     OnceOutcome::Ran(result) => println!("{result}"),
+    ///     OnceOutcome::AlreadyRan(taken) => println!("another machine did it: {taken:?}"),
+    ///     outcome => println!("{outcome:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<T, E>(
         &self,
         mut job: impl AsyncFnMut(Held) -> Result<T, E>,
@@ -210,6 +229,23 @@ impl Once {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the slot to others.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:once_begin").await?;
+    /// use std::time::Duration;
+    /// use holdline::once::{Begun, Slot};
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// if let Begun::Run(run) = report.begin().await? {
+    ///     // … start a process, and wait for its end …
+    ///     run.finish().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn begin(&self) -> Result<Begun, LockError> {
         let shared = self.shared();
         let since = shared.clock.now();

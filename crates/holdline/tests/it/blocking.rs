@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use holdline::LockOptions;
 use holdline::audit::{AuditEntry, AuditRecord, AuditRequest, Operator};
 use holdline::blocking::{Begun, Client};
 use holdline::once::{OnceOptions, OnceOutcome, Slot};
+use holdline::{ErrorKind, LockOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -33,6 +33,30 @@ fn the_next_candidate_leads_when_the_leader_resigns() {
     let seen = leaders.next().expect("one").expect("an answer");
     assert_eq!((seen.term(), seen.value()), (next.term(), "two:80"));
     assert!(next.resign().is_released());
+}
+
+#[test]
+fn a_call_waits_as_long_as_its_own_limit_says() {
+    let limit = Duration::from_millis(20);
+    let client = client("within");
+    let held = client.mutex("a").expect("a name").lock_within(LIMIT).expect("free");
+    let rwlock = client.rwlock("a").expect("a name");
+    let permits = client.semaphore("permits", 1).expect("a name");
+    let permit = permits.acquire_within(LIMIT).expect("free");
+    let devices = client.any_of(["a"]).expect("names");
+    for end in [
+        client.mutex("a").expect("a name").lock_within(limit).map(drop),
+        rwlock.read_within(limit).map(drop),
+        rwlock.write_within(limit).map(drop),
+        permits.acquire_within(limit).map(drop),
+        permits.acquire_many_within(1, limit).map(drop),
+        devices.lock_within(limit).map(drop),
+        client.election("a").expect("a name").campaign_within("v", limit).map(drop),
+    ] {
+        let error = end.expect_err("held throughout");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    }
+    assert!(held.release().is_released() && permit.release().is_released());
 }
 
 #[test]

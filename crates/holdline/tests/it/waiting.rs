@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use holdline::clock::Clock;
 use holdline::memory::{MemoryEngine, MemoryOptions};
 use holdline::observer::Subject;
@@ -223,6 +225,68 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
         assert_eq!(look(&client, "a").await.queue_length, 0);
     }
     let _ = first.release().await;
+}
+
+/// The limit of a call replaces that of the options, be it longer or shorter.
+#[tokio::test]
+async fn the_wait_limit_of_one_call_replaces_that_of_the_options() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 5);
+    let first = client.mutex("a").expect("good").lock().await.expect("free");
+    for limit in [None, Some(S), Some(60 * S)] {
+        let options = limit
+            .map_or_else(LockOptions::default, |limit| LockOptions::default().with_wait(limit));
+        let mutex = client.mutex_with("a", &options).expect("fits");
+        let rwlock = client.rwlock_with("a", &options).expect("fits");
+        let any_of = client.any_of_with(["a"], &options).expect("fits");
+        let election = client.election_with("a", &options).expect("fits");
+        let (reads, writes) = (rwlock.clone(), rwlock);
+        let ends: [(&str, BoxFuture<'static, Result<(), LockError>>); 5] = [
+            ("lock", async move { mutex.lock_within(3 * S).await.map(drop) }.boxed()),
+            ("read", async move { reads.read_within(3 * S).await.map(drop) }.boxed()),
+            ("write", async move { writes.write_within(3 * S).await.map(drop) }.boxed()),
+            ("any of", async move { any_of.lock_within(3 * S).await.map(drop) }.boxed()),
+            (
+                "campaign",
+                async move { election.campaign_within("v", 3 * S).await.map(drop) }.boxed(),
+            ),
+        ];
+        for (call, end) in ends {
+            let start = clock.now();
+            let error = drive(&clock, end).await.expect_err("held throughout");
+            let ErrorKind::TimedOut { waited, .. } = error.kind() else {
+                panic!("{call}: {error}")
+            };
+            assert_eq!((*waited, start.until(clock.now())), (3 * S, 3 * S), "{call}");
+            assert_eq!(error.certainty(), Certainty::NotApplied, "{call}");
+            assert_eq!(look(&client, "a").await.queue_length, 0, "{call}");
+        }
+    }
+    let mutex = client.mutex("a").expect("good");
+    let waiter = tokio::spawn(async move { mutex.lock_within(60 * S).await });
+    pass(&clock, S).await;
+    let _ = first.release().await;
+    let second = drive(&clock, async { waiter.await.expect("no panic") }).await;
+    let _ = second.expect("within the limit").release().await;
+}
+
+#[tokio::test]
+async fn the_wait_limit_of_one_call_counts_for_permits_too() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 5);
+    let permits = client.semaphore("a", 3).expect("good");
+    let two = permits.acquire_many_within(2, S).await.expect("free");
+    let waiting = permits.clone();
+    let many = drive(&clock, async move { waiting.acquire_many_within(2, 3 * S).await.map(drop) });
+    let error = many.await.expect_err("one is left");
+    let ErrorKind::TimedOut { waited, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(*waited, 3 * S);
+    let third = permits.acquire_within(S).await.expect("one is left");
+    let one = drive(&clock, async move { permits.acquire_within(S).await.map(drop) });
+    let error = one.await.expect_err("none is left");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    assert_eq!(look(&client, "a").await.queue_length, 0);
+    drop((two, third));
 }
 
 /// The second name is asked for when half of the limit has passed, the first one's end waited for.

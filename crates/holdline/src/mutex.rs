@@ -154,17 +154,6 @@ impl Mutex {
         acquire::acquire(&self.core, &self.plan, Wait::Try).await
     }
 
-    /// As [`Mutex::lock`], with a future that borrows nothing.
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`].
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`].
-    pub async fn lock_owned(self) -> Result<Guard, LockError> {
-        self.lock().await
-    }
-
     /// Acquires the lock for an owner, who can acquire it again while holding it. The guards share
     /// one grant and one fencing token, and the last one releases it. Only guards of the same
     /// client nest.

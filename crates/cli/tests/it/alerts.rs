@@ -76,7 +76,8 @@ async fn work(client: &Client) {
         LockOptions::default().with_class("order").with_lease_duration(Duration::from_millis(500));
     let mutex = client.mutex_with("order/1", &options).expect("fits");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiting = mutex.clone();
+    let waiter = tokio::spawn(async move { waiting.lock().await });
     tokio::time::sleep(Duration::from_secs(1)).await; // event: renewals, and somebody waits
     let _ = first.release().await;
     let second = waiter.await.expect("no panic").expect("handed over");

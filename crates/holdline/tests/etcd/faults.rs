@@ -130,7 +130,7 @@ async fn a_wait_without_a_majority_goes_on_until_its_limit_or_the_majority() {
     assert!(matches!(refused.kind(), ErrorKind::NoQuorum { .. }), "{refused:?}");
     assert!(began.elapsed() >= wait, "{:?}: {refused}", began.elapsed());
     let patient = client.mutex_with("a", &patient()).expect("a good lock");
-    let waiting = tokio::spawn(async move { patient.lock_owned().await });
+    let waiting = tokio::spawn(async move { patient.lock().await });
     cluster.relaunch(0);
     cluster.relaunch(1);
     cluster.await_ready(0);

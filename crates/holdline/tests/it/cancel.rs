@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{drive, engine, look, options, settle};
+use crate::support::{drive, engine, locked, look, options, settle};
 
 async fn is_clean(client: &Client, clock: &ManualClock) {
     let shut = client.clone();
@@ -35,7 +35,7 @@ async fn cut_once(polls: usize, at_release: bool, same: bool) -> bool {
     let other = Client::with_options(Arc::new(faulty.clone()), options(&clock, 2)).expect("made");
     let mutex = client.mutex("a").expect("good name");
     let holder = if same { &client } else { &other }.mutex("a").expect("good name");
-    let first = drive(&clock, holder.lock_owned()).await.expect("free");
+    let first = drive(&clock, locked(holder)).await.expect("free");
     let freed = async {
         settle().await;
         let _ = first.release().await;

@@ -14,7 +14,7 @@ use holdline::{Client, ClientOptions, Guard, LockOptions, Observer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faulty::{Call, Faulty};
-use crate::support::{drive, eventually, name, pass};
+use crate::support::{drive, eventually, locked, name, pass};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime without timers and I/O")
@@ -207,13 +207,13 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
     let client = crate::support::client(faulty.clone(), &clock, 1);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let mut leaked = Box::pin(mutex.clone().lock_owned());
+    let mut leaked = Box::pin(locked(mutex.clone()));
     for _ in 0..10 {
         let polled = select(&mut leaked, Box::pin(tokio::task::yield_now())).await;
         assert!(matches!(polled, Either::Right(_)), "it waits");
     }
     std::mem::forget(leaked);
-    let waiter = tokio::spawn(mutex.lock_owned());
+    let waiter = tokio::spawn(locked(mutex));
     crate::support::settle().await;
     let _ = first.release().await;
     let freed = clock.now();

@@ -16,7 +16,7 @@ use holdline::{
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, name, options, pass, settle, soon};
+use crate::support::{client, drive, engine, locked, look, name, options, pass, settle, soon};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -66,7 +66,7 @@ async fn a_slow_store_shortens_the_validity_and_costs_no_lease() {
     let client = client(faulty, &clock, 21);
     let start = clock.now();
     let mutex = client.mutex("a").expect("good");
-    let guard = drive(&clock, mutex.lock_owned()).await.expect("free");
+    let guard = drive(&clock, locked(mutex)).await.expect("free");
     assert_eq!(start.until(clock.now()), 4 * S, "two seconds each way");
     assert!(guard.valid_until() <= start.after(30 * S), "counted from before the request left");
     pass(&clock, 120 * S).await;
@@ -358,7 +358,7 @@ async fn an_engine_that_hangs_blocks_nobody() {
     let start = clock.now();
     let options = LockOptions::default().with_fail_in_outage(true);
     let mutex = client.mutex_with("a", &options).expect("good");
-    let error = drive(&clock, mutex.clone().lock_owned()).await.expect_err("no answer");
+    let error = drive(&clock, locked(mutex.clone())).await.expect_err("no answer");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), holdline::Certainty::Unknown);
     assert!(start.until(clock.now()) < 60 * S);

@@ -10,7 +10,7 @@ use holdline::clock::Moment;
 use holdline::{Client, Keep, LockOptions, LostReason, ReleaseOutcome, RiskReason, blocking};
 use rustix::fd::AsFd;
 
-use crate::support::{eventually, name, soon};
+use crate::support::{eventually, locked, name, soon};
 
 /// A directory of its own, removed at the end.
 struct Scratch(PathBuf);
@@ -86,7 +86,7 @@ async fn two_clients_hand_a_name_over() {
     let two = Client::connect(&scratch.url()).await.expect("opens");
     assert_eq!(one.capabilities().identity, two.capabilities().identity);
     let first = one.mutex("a").expect("good").lock().await.expect("free");
-    let waiter = tokio::spawn(two.mutex("a").expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(two.mutex("a").expect("good")));
     let queued = || async { one.admin().inspect(&name("a")).await.expect("answers").queue_length };
     soon(async {
         while queued().await == 0 {

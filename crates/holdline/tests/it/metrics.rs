@@ -8,7 +8,7 @@ use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions};
 
 use crate::faulty::{Fate, Faulty};
 use crate::recorder::Recorded;
-use crate::support::{engine, name, options, pass, settle};
+use crate::support::{engine, locked, name, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -39,8 +39,8 @@ fn every_attempt_and_every_hold_is_counted_once() {
         let guard = mutex.lock().await.expect("free");
         mutex.try_lock().await.expect_err("held");
         let limited = lock("invoice:7", class.clone().with_wait(S)).expect("fits");
-        let limited = tokio::spawn(limited.lock_owned());
-        let cancelled = tokio::spawn(mutex.clone().lock_owned());
+        let limited = tokio::spawn(locked(limited));
+        let cancelled = tokio::spawn(locked(mutex.clone()));
         settle().await;
         let labels = "engine=memory,class=invoice:{id}";
         assert_eq!(seen.values(&format!("holdline_waiting {labels}")), [2.0], "{seen:?}");

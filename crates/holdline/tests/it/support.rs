@@ -8,7 +8,7 @@ use holdline::admin::Snapshot;
 use holdline::clock::{Clock, ManualClock};
 use holdline::engine::{Engine, Entropy};
 use holdline::memory::{MemoryEngine, MemoryOptions};
-use holdline::{Client, ClientOptions, LockName};
+use holdline::{Client, ClientOptions, Guard, LockError, LockName, Mutex};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -49,6 +49,11 @@ pub(crate) fn name(text: &str) -> LockName {
 
 pub(crate) async fn look(client: &Client, text: &str) -> Snapshot {
     client.admin().inspect(&name(text)).await.expect("memory answers")
+}
+
+/// Locks, in a future that borrows nothing and so can be a task of its own.
+pub(crate) async fn locked(mutex: Mutex) -> Result<Guard, LockError> {
+    mutex.lock().await
 }
 
 /// Lets the other tasks of a current-thread runtime do all they can.

@@ -45,7 +45,7 @@ pub(crate) fn waiting_renewals() -> LockOptions {
 /// Takes a name.
 pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
-    soon("the lock", mutex.lock_owned()).await.expect("the lock")
+    soon("the lock", mutex.lock()).await.expect("the lock")
 }
 
 /// Takes a name in a task, and returns when it is queued.

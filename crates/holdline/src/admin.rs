@@ -38,8 +38,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use holdline_core::{
-    AuditCommand, AuditEntry, AuditPage, AuditRecord, AuditRequest, Certainty, ClientId, ErrorKind,
-    LockError, LockName,
+    AuditCommand, AuditEntry, AuditPage, AuditRecord, AuditRequest, Certainty, ClientId, Engine,
+    ErrorKind, LockError, LockName,
 };
 pub use holdline_core::{
     Escaped, FreezeView, GrantState, HolderFields, HolderView, ListPage, ListRequest, Operation,
@@ -155,6 +155,11 @@ impl<'a> Admin<'a> {
                 Err(self.core.shared.error(kind, Certainty::NotApplied))
             }
         }
+    }
+
+    /// Returns the engine, for a server or a second client that shares it.
+    pub fn engine(self) -> &'a Arc<dyn Engine> {
+        &self.core.shared.engine
     }
 
     /// Returns the id by which the store knows this client. It proves nothing.

@@ -361,11 +361,6 @@ impl Client {
         Leases::new(&self.core)
     }
 
-    /// Returns the engine.
-    pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.core.shared.engine
-    }
-
     /// Returns what the engine can do.
     pub fn capabilities(&self) -> &Capabilities {
         self.core.shared.engine.capabilities()

@@ -113,7 +113,7 @@ impl App {
 
     /// Returns the engine of the store.
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
-        self.client.engine()
+        self.client.admin().engine()
     }
 
     /// Reports that a lease is lost, unless its end is known.

@@ -334,7 +334,7 @@ impl Session {
 
     /// Waits for a short time until the engine has sent everything that it still owes the store.
     pub(crate) async fn flush(&self) {
-        self.client.engine().flush().await;
+        self.client.admin().engine().flush().await;
     }
 
     /// Waits until the janitor has removed what was given up, or until [`CLOSE_LIMIT`].

@@ -41,7 +41,7 @@ impl Session {
             purpose,
         };
         let batch = [request];
-        let renewal = self.client.engine().renew(&batch);
+        let renewal = self.client.admin().engine().renew(&batch);
         let answer = tokio::time::timeout(ANSWER_LIMIT, renewal).await;
         answer.ok().and_then(|replies| replies.into_iter().next()).unwrap_or_else(|| {
             let message = format!("no answer within {ANSWER_LIMIT:?}");

@@ -64,7 +64,7 @@ async fn a_fixed_lease_notices_a_revoke_right_after_its_grant() {
     let scratch = Scratch::new();
     let client = Client::connect(&scratch.url()).await.expect("opens");
     // Others wait here already, so hints are read and given to those who watch, and nobody else.
-    let _others = client.engine().watch(&name("b"), client.leases().draw_id());
+    let _others = client.admin().engine().watch(&name("b"), client.leases().draw_id());
     let fixed = LockOptions::default().with_keep(Keep::Fixed);
     let guard = client.mutex_with("a", &fixed).expect("fits").lock().await.expect("free");
     let revoke = Operation::Revoke {

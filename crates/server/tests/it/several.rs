@@ -145,7 +145,7 @@ async fn an_engine_uses_the_store_of_its_path() {
 
 #[tokio::test]
 async fn names_that_cannot_be_paths_are_refused() {
-    let engine = async || store().await.engine().clone();
+    let engine = async || store().await.admin().engine().clone();
     let config = ServerConfig::default().with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
     for name in ["", "default", "a/b", "A", "{a}", "a.b", &"n".repeat(33)] {
         let others = vec![(name.to_owned(), engine().await)];

@@ -72,7 +72,7 @@ fn leaves(tree: &UseTree) -> usize {
 fn client_methods_of(item: &Item) -> usize {
     let Item::Impl(ItemImpl { trait_: None, self_ty, items, .. }) = item else { return 0 };
     let Type::Path(of) = &**self_ty else { return 0 };
-    if !of.path.segments.last().is_some_and(|last| last.ident == "Client") {
+    if of.path.segments.last().is_none_or(|last| last.ident != "Client") {
         return 0;
     }
     let is_public = |item: &&ImplItem| match item {

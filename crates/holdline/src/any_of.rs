@@ -28,6 +28,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::any_of_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_any_of").await?;
+    /// let devices = client.any_of(["gpu/0", "gpu/1", "gpu/2", "gpu/3"])?;
+    /// let guard = devices.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn any_of<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,

@@ -49,6 +49,21 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::once_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_once").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockError;
+    /// use holdline::once::Slot;
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// report.run(async |_| Ok::<_, LockError>("written")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn once(&self, name: impl AsRef<str>, slot: Slot) -> Result<Once, LockError> {
         self.once_with(name, slot, OnceOptions::default())
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{ClientOptions, HolderFields, ListRequest, LockName, ShutdownReport};
+use holdline::admin::{HolderFields, ListRequest};
+use holdline::{ClientOptions, LockName, ShutdownReport};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -156,7 +157,7 @@ impl Client {
 
     fn attach(&self, lease: &Lease) -> Operation {
         let (client, lease) = (self.library(), lease.0.clone());
-        let work = async move { client.attach(&lease).await };
+        let work = async move { client.leases().attach(&lease).await };
         Operation::new(
             work,
             |py, guard| Ok(Py::new(py, Grant::new(Held::Guard(guard)))?.into_any()),
@@ -175,9 +176,9 @@ impl Client {
         let duration = duration.transpose()?;
         let work = async move {
             match duration {
-                None => client.renew(&lease).await,
+                None => client.leases().renew(&lease).await,
                 Some(duration) => {
-                    client.renew_by_id(lease.name(), lease.lease_id(), duration).await
+                    client.leases().renew_by_id(lease.name(), lease.lease_id(), duration).await
                 }
             }
         };
@@ -186,7 +187,7 @@ impl Client {
 
     fn release(&self, lease: &Lease) -> Operation {
         let (client, lease) = (self.library(), lease.0.clone());
-        Operation::new(async move { client.release(&lease).await }, views::release)
+        Operation::new(async move { client.leases().release(&lease).await }, views::release)
     }
 
     fn inspect(&self, py: Python<'_>, name: &str) -> PyResult<Operation> {
@@ -195,7 +196,7 @@ impl Client {
         let name = LockName::new(name)
             .map_err(|error| holdline::LockError::invalid(engine, "name", error));
         let name = check(py, name)?;
-        let work = async move { client.inspect(&name).await };
+        let work = async move { client.admin().inspect(&name).await };
         Ok(Operation::new(work, |py, state| views::snapshot(py, &state)))
     }
 
@@ -204,7 +205,7 @@ impl Client {
         let client = self.library();
         let after = after.map(LockName::new).transpose();
         let after = after.map_err(|error| PyTypeError::new_err(error.to_string()))?;
-        let work = async move { client.list(&ListRequest { prefix, after, limit }).await };
+        let work = async move { client.admin().list(&ListRequest { prefix, after, limit }).await };
         Ok(Operation::new(work, |py, page| {
             let names = page.names.iter().map(|state| views::snapshot(py, state));
             let names = PyList::new(py, names.collect::<PyResult<Vec<_>>>()?)?;

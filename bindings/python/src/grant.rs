@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use holdline::{
-    Certainty, ErrorKind, Guard, Leadership, LockError, LostReason, Moment, OnceRun, RiskReason,
-};
+use holdline::clock::Moment;
+use holdline::once::OnceRun;
+use holdline::{Certainty, ErrorKind, Guard, Leadership, LockError, LostReason, RiskReason};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

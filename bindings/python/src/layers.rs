@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use holdline::{Begun, Leader, Taken};
+use holdline::election::Leader;
+use holdline::once::{Begun, Taken};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
@@ -22,10 +23,10 @@ pub(crate) fn leader(py: Python<'_>, leader: &Leader) -> PyResult<Py<PyAny>> {
 
 /// The leaders of an election, one after the other.
 #[pyclass(frozen, module = "holdline._holdline")]
-pub(crate) struct Leaders(Own<Arc<Mutex<holdline::Leaders>>>);
+pub(crate) struct Leaders(Own<Arc<Mutex<holdline::election::Leaders>>>);
 
 impl Leaders {
-    pub(crate) fn new(leaders: holdline::Leaders) -> Leaders {
+    pub(crate) fn new(leaders: holdline::election::Leaders) -> Leaders {
         Leaders(Own::new(Arc::new(Mutex::new(leaders))))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{Keep, LockError, LockOptions, OnceOptions, Slot};
+use holdline::once::{OnceOptions, Slot};
+use holdline::{Keep, LockError, LockOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt};

@@ -2,9 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdline::{
-    ErrorKind, HolderFields, HolderSummary, LostReason, Mode, ReleaseOutcome, RiskReason, Snapshot,
-};
+use holdline::admin::{HolderFields, Snapshot};
+use holdline::{ErrorKind, HolderSummary, LostReason, Mode, ReleaseOutcome, RiskReason};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
-use holdline::AuditFile;
+use holdline::audit::AuditFile;
 use holdline_core::{AuditRecord, Escaped, Operator};
 
 use crate::console::Messages;

@@ -45,7 +45,7 @@ impl Checks {
             let url = url.clone();
             // It may block on files.
             spawn_blocking(move || {
-                let checkup = Handle::current().block_on(holdline::checkup(&url));
+                let checkup = Handle::current().block_on(holdline::health::checkup(&url));
                 checkup.map_err(|error| error.to_string())
             })
         });

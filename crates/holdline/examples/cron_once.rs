@@ -12,7 +12,8 @@
 use std::error::Error;
 use std::time::Duration;
 
-use holdline::{Client, LockError, OnceOutcome, Slot};
+use holdline::once::{OnceOutcome, Slot};
+use holdline::{Client, LockError};
 
 /// Runs `job` unless another machine does or did in the same slot.
 pub(crate) async fn report<E>(

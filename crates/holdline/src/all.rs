@@ -61,9 +61,9 @@ impl Guards {
 
 /// Acquires several names of several clients exclusively: all or none, within one wait limit.
 ///
-/// The order is that of [`Capabilities::identity`](crate::Capabilities), then that of the names in
-/// bytes. So overlapping sets never cause a deadlock, provided that all processes name a store by
-/// the same address: the identity of a server is made from it.
+/// The order is that of [`Capabilities::identity`](crate::engine::Capabilities), then that of the
+/// names in bytes. So overlapping sets never cause a deadlock, provided that all processes name a
+/// store by the same address: the identity of a server is made from it.
 ///
 /// The stores know nothing of each other. During the wait for the last name, the first ones are
 /// held. If one lease is lost, the other guards stay valid until they are released.

@@ -28,6 +28,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::any_of_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_any_of").await?;
+    /// let devices = client.any_of(["gpu/0", "gpu/1", "gpu/2", "gpu/3"])?;
+    /// let guard = devices.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn any_of<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -127,9 +139,38 @@ impl AnyOf {
     /// # Guarantees
     /// When it returns, this attempt holds one name and stands in no queue. If the store does not
     /// answer within a second, the janitor continues to leave the other queues.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:any_of_lock").await?;
+    /// let devices = client.any_of(["gpu/0", "gpu/1"])?;
+    /// let guard = devices.lock().await?;
+    /// println!("runs on {}", guard.name());
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self) -> Result<Guard, LockError> {
         let plans = self.plans()?;
         let wait = Wait::of(&self.core, &plans.plans[0]);
+        self.first_of(&plans.plans, &plans.leftovers, wait).await
+    }
+
+    /// As [`AnyOf::lock`], with the wait limit of this call in place of that of the options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`] and [`AnyOf::lock`].
+    ///
+    /// # Cancel safety
+    /// As [`AnyOf::lock`].
+    ///
+    /// # Fairness
+    /// As [`AnyOf::lock`].
+    pub async fn lock_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        let plans = self.plans()?;
+        let wait = Wait::within(&self.core, limit);
         self.first_of(&plans.plans, &plans.leftovers, wait).await
     }
 

@@ -1,5 +1,10 @@
 //! The audit trail of a store, and a file for the records that a store cannot keep.
 //!
+//! An [`AuditRecord`] says which [`Operator`] did what, and its [`AuditOutcome`].
+//! [`Admin::append_audit`](crate::admin::Admin::append_audit) appends it to the store, and
+//! [`Admin::audit`](crate::admin::Admin::audit) reads the newest ones. [`AuditFile`] is for stores
+//! without a trail; which have one is in [`Capabilities`](crate::engine::Capabilities).
+//!
 //! - A1: a record is appended after its operation, and a failed append changes nothing of it.
 //! - A2: a line of the file is on the disk when [`AuditFile::append`] returns, or it is an error.
 //!
@@ -10,78 +15,15 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
-use holdline_core::{
-    AuditCommand, AuditEntry, AuditPage, AuditRecord, AuditRequest, ErrorKind, LockError,
-    Operation, OperationReply,
+pub use holdline_core::{
+    AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail, Operator,
 };
 use serde::Serialize;
-
-use crate::client::Client;
 
 /// The mode of a new file: nobody else reads who did what, or why. Windows has no modes: there it
 /// has the rights of its directory.
 #[cfg(unix)]
 const MODE: u32 = 0o600;
-
-impl Client {
-    /// Appends a record to the audit trail of the store, with the time of now.
-    ///
-    /// # Errors
-    /// `Unsupported`: the store keeps no trail, or a server keeps it, which appends the records of
-    /// its clients itself. `Invalid`: a text of the record is too long. All others: the store
-    /// failed, and by its certainty the record may be there.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer: the record may be appended.
-    pub async fn append_audit(&self, record: AuditRecord) -> Result<(), LockError> {
-        let record = Box::new(record);
-        let command = AuditCommand::Append { at_ms: unix_ms(SystemTime::now()), record };
-        self.operate(&Operation::Audit(command)).await.map(drop)
-    }
-
-    /// Returns the newest records of the audit trail that `wanted` accepts, the newest first. It
-    /// asks the store for pages until it has as many as the request says.
-    ///
-    /// # Errors
-    /// `Unsupported`: the store keeps no trail. All others: the store failed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future changes nothing.
-    pub async fn audit(
-        &self,
-        request: &AuditRequest,
-        wanted: impl Fn(&AuditEntry) -> bool,
-    ) -> Result<AuditPage, LockError> {
-        let (limit, mut next) = (request.limit, *request);
-        let mut found = AuditPage::default();
-        loop {
-            let page = self.audit_page(next).await?;
-            for entry in page.entries.into_iter().filter(&wanted) {
-                if found.entries.len() == limit {
-                    found.before = found.entries.last().map(|last| last.id);
-                    return Ok(found);
-                }
-                found.entries.push(entry);
-            }
-            match page.before {
-                Some(before) if next.before != Some(before) => next.before = Some(before),
-                _ => return Ok(found),
-            }
-        }
-    }
-
-    async fn audit_page(&self, request: AuditRequest) -> Result<AuditPage, LockError> {
-        match self.operate(&Operation::Audit(AuditCommand::Read(request))).await? {
-            OperationReply::Audit(page) => Ok(page),
-            _ => {
-                let message = "a command to the audit trail had another reply".to_owned();
-                let kind = ErrorKind::Protocol { message };
-                let certainty = holdline_core::Certainty::NotApplied;
-                Err(LockError::new(self.capabilities().engine, kind, certainty))
-            }
-        }
-    }
-}
 
 /// A file of records, one JSON object a line. Lines are only appended.
 #[derive(Debug)]
@@ -128,7 +70,7 @@ impl AuditFile {
     }
 }
 
-fn unix_ms(time: SystemTime) -> u64 {
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -5,27 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline_core::{
-    Capabilities, ClientId, Clock, Engine, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Mode, Operation, OperationReply, Snapshot,
-};
+use holdline_core::{Capabilities, Clock, Engine, LockError, Mode};
 
+use crate::admin::Admin;
 use crate::all::{self, Guards};
 use crate::client_options::ClientOptions;
 use crate::core::{Core, Shared};
 use crate::election::Election;
 use crate::engines;
-use crate::guard::Guard;
-use crate::lease::{self, Lease};
+use crate::lease::Leases;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
 use crate::plan::Plan;
-use crate::release::ReleaseOutcome;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
-
-/// The variable of the environment that [`Client::from_env`] reads.
-pub const URL_VARIABLE: &str = "HOLDLINE_URL";
 
 /// A connection to one store of locks, with the background work for them. Clones are the same
 /// client.
@@ -58,6 +51,9 @@ pub struct Client {
 }
 
 impl Client {
+    /// The variable of the environment that [`Client::from_env`] reads.
+    pub const URL_VARIABLE: &str = "HOLDLINE_URL";
+
     /// Connects to the engine that a URL names, with default options.
     ///
     /// `local:` is this machine, `redis://host:port` a Redis server (feature `redis`),
@@ -75,6 +71,16 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future leaves no client; for `local:`, the directory and an empty store may
     /// exist.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// let client = holdline::Client::connect("memory:").await?;
+    /// client.mutex("nightly-backup")?.lock().await?.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(url: &str) -> Result<Client, LockError> {
         Client::connect_with(url, ClientOptions::default()).await
     }
@@ -86,6 +92,20 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// use std::time::Duration;
+    /// use holdline::{Client, ClientOptions};
+    ///
+    /// // The lease of all locks that set no other.
+    /// let options = ClientOptions::default().with_lease_duration(Duration::from_secs(10));
+    /// let client = Client::connect_with("memory:", options).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
         let connected = match options.has_own_thread() {
             true => engines::connect_apart(url).await?,
@@ -104,16 +124,18 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// // HOLDLINE_URL=redis://db.example:6379
+    /// let client = holdline::Client::from_env().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn from_env() -> Result<Client, LockError> {
         Client::connect(&url_of_environment()?).await
-    }
-
-    /// Makes a client of an engine, with default options.
-    ///
-    /// # Errors
-    /// As [`Client::with_options`].
-    pub fn new(engine: Arc<dyn Engine>) -> Result<Client, LockError> {
-        Client::with_options(engine, ClientOptions::default())
     }
 
     /// Makes a client of an engine. Its background work runs in the caller's runtime, or on a
@@ -133,6 +155,18 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid` when the name is no lock name.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let guard = mutex.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex, LockError> {
         self.mutex_with(name, &LockOptions::default())
     }
@@ -142,6 +176,24 @@ impl Client {
     /// # Errors
     /// `Invalid` if the name is not a lock name or the options contradict each other, `Unsupported`
     /// if the engine does not support them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex_with").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockOptions;
+    ///
+    /// let options = LockOptions::default()
+    ///     .with_lease_duration(Duration::from_secs(10))
+    ///     .with_wait(Duration::from_secs(5))
+    ///     .with_reason("nightly backup");
+    /// let guard = client.mutex_with("orders/17", &options)?.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn mutex_with(
         &self,
         name: impl AsRef<str>,
@@ -154,6 +206,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::rwlock_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_rwlock").await?;
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let reader = catalogue.read().await?;
+    /// reader.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
         self.rwlock_with(name, &LockOptions::default())
     }
@@ -177,6 +241,18 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::semaphore_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_semaphore").await?;
+    /// let licences = client.semaphore("licences", 3)?;
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore, LockError> {
         self.semaphore_with(name, permits, &LockOptions::default())
     }
@@ -201,6 +277,18 @@ impl Client {
     /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
     /// metadata, `Invalid` for a name that leaves no room for the locks of
     /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_election").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("http://10.0.0.7:8080").await?;
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
         self.election_with(name, &LockOptions::default())
     }
@@ -227,6 +315,20 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`]; the acquired names are released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_lock_all").await?;
+    /// let both = client.lock_all(["accounts/7", "accounts/3"]).await?;
+    /// assert!(both.is_valid());
+    /// for outcome in both.release().await {
+    ///     outcome.into_result()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock_all<N: AsRef<str>>(
         &self,
         names: impl IntoIterator<Item = N>,
@@ -249,137 +351,14 @@ impl Client {
         all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
-    /// Attaches a detached lease: it is renewed now, and in the background from then on.
-    ///
-    /// A process that has the [`Lease`] counts as its holder. So only one may attach it: if two do,
-    /// both guards are valid.
-    ///
-    /// # Errors
-    /// - `Lost`: the store no longer knows it. Nothing is held.
-    /// - `Invalid`: it was granted by another store.
-    /// - `Unavailable` and others: if [`LockError::certainty`] is `NotApplied`, the lease is
-    ///   unchanged. Otherwise it may have been renewed once, and belong to this process: with the
-    ///   engine `local:` it then ends with the process. Attach it again, or release it.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves the lease to end after its duration. The request may be carried
-    /// out, as after an error of unknown certainty.
-    pub async fn attach(&self, lease: &Lease) -> Result<Guard, LockError> {
-        lease::attach(&self.core, lease).await
+    /// Returns what operators see and do in this store: list, inspect, revoke, freeze, audit.
+    pub fn admin(&self) -> Admin<'_> {
+        Admin::new(&self.core)
     }
 
-    /// Renews a detached lease for its whole duration, and returns for how long it is valid.
-    ///
-    /// # Errors
-    /// As [`Client::attach`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer only: the lease may have been renewed.
-    pub async fn renew(&self, lease: &Lease) -> Result<Duration, LockError> {
-        lease::renew(&self.core, lease).await
-    }
-
-    /// Releases a detached lease.
-    ///
-    /// # Errors
-    /// `Invalid` if the lease does not belong to this engine. If the store does not answer, the
-    /// outcome is unconfirmed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer only: the janitor continues the release.
-    pub async fn release(&self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
-        lease::release(&self.core, lease).await
-    }
-
-    /// Renews a detached lease by its id, and returns for how long it is valid.
-    ///
-    /// # Errors
-    /// As [`Client::attach`].
-    ///
-    /// # Cancel safety
-    /// As [`Client::renew`].
-    pub async fn renew_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-        lease_duration: Duration,
-    ) -> Result<Duration, LockError> {
-        lease::by_id::renew(&self.core, name, lease_id, lease_duration).await
-    }
-
-    /// Releases a lease by its id. If the answer is lost, the store refuses the id for at least 30
-    /// s.
-    ///
-    /// # Errors
-    /// As [`Client::release`].
-    ///
-    /// # Cancel safety
-    /// As [`Client::release`].
-    pub async fn release_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Result<ReleaseOutcome, LockError> {
-        lease::by_id::release(&self.core, name, lease_id).await
-    }
-
-    /// Releases a lease id for good: the store refuses it for at least 30 s, even to a request that
-    /// is still on its way. For ids of [`crate::LockOptions::with_kept_lease_id`], under which
-    /// several requests may have been sent.
-    ///
-    /// # Errors
-    /// As [`Client::release`].
-    ///
-    /// # Cancel safety
-    /// As [`Client::release`].
-    pub async fn give_up_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Result<ReleaseOutcome, LockError> {
-        lease::by_id::give_up(&self.core, name, lease_id).await
-    }
-
-    /// Returns the holders and the queue of a name.
-    ///
-    /// # Errors
-    /// The engine's error. Nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer.
-    pub async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let shared = self.shared();
-        let snapshot = shared.answer(shared.engine.inspect(name)).await;
-        snapshot.map_err(|error| error.with_name(name))
-    }
-
-    /// Lists the names that are held or waited for, page by page.
-    ///
-    /// # Errors
-    /// `Unsupported` if the engine cannot list; otherwise the engine's error. Nothing is changed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer.
-    pub async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let shared = self.shared();
-        shared.answer(shared.engine.list(request)).await
-    }
-
-    /// Carries out an operator's command.
-    ///
-    /// # Errors
-    /// `Unsupported` if the engine cannot do it; otherwise the engine's error, with its certainty.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer: the command may be carried out.
-    pub async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        let shared = self.shared();
-        shared.answer(shared.engine.operate(operation)).await
-    }
-
-    /// Returns the engine.
-    pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.core.shared.engine
+    /// Returns the calls for leases that no guard of this process holds: attach, renew, release.
+    pub fn leases(&self) -> Leases<'_> {
+        Leases::new(&self.core)
     }
 
     /// Returns what the engine can do.
@@ -392,21 +371,25 @@ impl Client {
         &self.core.shared.clock
     }
 
-    /// Returns the id by which the store knows this client. It proves nothing.
-    pub fn id(&self) -> ClientId {
-        self.core.shared.client
-    }
-
-    /// Draws a fresh lease id, for [`LockOptions::with_lease_id`].
-    pub fn draw_lease_id(&self) -> LeaseId {
-        self.core.shared.entropy.lease_id()
-    }
-
     /// Refuses new attempts, waits until everything that was dropped or given up is removed from
     /// the store, and returns a report. Guards that are still held stay held, and are renewed.
     ///
     /// # Cancel safety
     /// Dropping the future loses the report; the janitor continues.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_shutdown").await?;
+    /// use std::time::Duration;
+    ///
+    /// drop(client.mutex("left behind")?.lock().await?);
+    /// let report = client.shutdown(Duration::from_secs(5)).await;
+    /// assert!(report.is_clean());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
         let shared = self.shared();
         shared.closing.store(true, Ordering::Relaxed);
@@ -440,12 +423,6 @@ impl Client {
         }
     }
 
-    /// Plants a bug: validity counts from the reply. The simulation must find it.
-    #[cfg(feature = "_mutants")]
-    pub fn plant_validity_from_reply(&self) {
-        self.shared().counts_from_reply.store(true, Ordering::Relaxed);
-    }
-
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -457,8 +434,8 @@ impl Client {
 
 /// Reads the URL of the engine from the environment.
 pub(crate) fn url_of_environment() -> Result<String, LockError> {
-    let wrong = |message| Err(LockError::invalid("holdline", URL_VARIABLE, message));
-    match std::env::var(URL_VARIABLE) {
+    let wrong = |message| Err(LockError::invalid("holdline", Client::URL_VARIABLE, message));
+    match std::env::var(Client::URL_VARIABLE) {
         Ok(url) if url.is_empty() => wrong("is empty: unset it, or name an engine"),
         Ok(url) => Ok(url),
         Err(VarError::NotPresent) => Ok("local:".to_owned()),

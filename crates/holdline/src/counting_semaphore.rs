@@ -80,6 +80,9 @@ pub struct CountingSemaphore {
 }
 
 impl CountingSemaphore {
+    /// How many permits there are at most.
+    pub const MAX_PERMITS: u64 = holdline_core::counting::MAX_PERMITS;
+
     /// Returns the name.
     pub fn name(&self) -> &LockName {
         &self.name
@@ -89,7 +92,7 @@ impl CountingSemaphore {
     /// whether it was set.
     ///
     /// # Errors
-    /// `Invalid` for zero or more than [`MAX_PERMITS`](crate::MAX_PERMITS); otherwise the store's
+    /// `Invalid` for zero or more than [`CountingSemaphore::MAX_PERMITS`]; otherwise the store's
     /// error. With an unknown certainty the permits may have been set; repeating it does no harm.
     ///
     /// # Cancel safety
@@ -102,7 +105,7 @@ impl CountingSemaphore {
     /// they were taken.
     ///
     /// # Errors
-    /// `Invalid` for zero or more than [`MAX_PERMITS`](crate::MAX_PERMITS); otherwise the store's
+    /// `Invalid` for zero or more than [`CountingSemaphore::MAX_PERMITS`]; otherwise the store's
     /// error. With an unknown certainty the permits may have been taken, and nobody gives them
     /// back.
     ///
@@ -152,7 +155,7 @@ impl CountingSemaphore {
     /// process took them.
     ///
     /// # Errors
-    /// `Invalid` for zero, and if more than [`MAX_PERMITS`](crate::MAX_PERMITS) would be available;
+    /// `Invalid` for zero, and if more than [`CountingSemaphore::MAX_PERMITS`] would be available;
     /// otherwise the store's error. With an unknown certainty the permits may have been given back.
     ///
     /// # Cancel safety
@@ -229,7 +232,7 @@ impl CountingSemaphore {
 
     async fn ask(&self, command: CountingCommand) -> Result<CountingReply, LockError> {
         let operation = Operation::Counting { name: self.name.clone(), command };
-        match self.client.operate(&operation).await {
+        match self.client.admin().operate(&operation).await {
             Ok(OperationReply::Counting(reply)) => Ok(reply),
             Ok(other) => {
                 let message =

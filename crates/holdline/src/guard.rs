@@ -88,7 +88,21 @@ impl Guard {
     ///
     /// It is constant for the life of the grant. It orders exclusive grants only. If the engine
     /// gives no tokens (`Capabilities::fencing` is false) it is 1 for every grant, and a resource
-    /// that has ever seen a token refuses it.
+    /// that has ever seen a token refuses it. [`fence`](crate::fence) has such resources.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:fencing_token").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let first = mutex.lock().await?;
+    /// let token = first.fencing_token();
+    /// first.release().await.into_result()?;
+    /// assert!(mutex.lock().await?.fencing_token() > token);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn fencing_token(&self) -> FencingToken {
         self.grant.token
     }
@@ -119,6 +133,23 @@ impl Guard {
     /// It becomes false before the store's timer can free the name, and is false in a forked
     /// process. The answer may be outdated as soon as it is returned: a process that pauses after
     /// it can still write late, and only the fencing token prevents that.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:is_valid").await?;
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// for step in ["read", "compute", "write"] {
+    ///     if !guard.is_valid() {
+    ///         break;
+    ///     }
+    ///     println!("{step}");
+    /// }
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_valid(&self) -> bool {
         self.core.shared.believes(&self.grant)
     }
@@ -137,12 +168,45 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:lost").await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// let work = async { tokio::time::sleep(Duration::from_millis(1)).await };
+    /// tokio::select! {
+    ///     () = work => println!("done"),
+    ///     reason = guard.lost() => println!("stopped: {reason}"),
+    /// }
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lost(&self) -> LostReason {
         self.held().lost().await
     }
 
     /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
     /// when this guard is released or dropped. It is already cancelled in a forked process.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:cancellation_token").await?;
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// let token = guard.cancellation_token();
+    /// let endless = std::future::pending::<()>();
+    /// let job = tokio::spawn(async move { token.run_until_cancelled(endless).await });
+    /// guard.release().await.into_result()?;
+    /// assert!(job.await.expect("no panic").is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held().cancellation_token()
     }
@@ -169,6 +233,25 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:renew").await?;
+    /// use std::time::Duration;
+    /// use holdline::{Keep, LockOptions};
+    ///
+    /// let lease = Duration::from_secs(20);
+    /// let options = LockOptions::default().with_keep(Keep::Fixed).with_lease_duration(lease);
+    /// let guard = client.mutex_with("orders/17", &options)?.lock().await?;
+    /// // … half of the work …
+    /// let left = guard.renew().await?;
+    /// assert!(left > lease / 2);
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn renew(&self) -> Result<Duration, LockError> {
         let shared = &self.core.shared;
         let grant = &self.grant;
@@ -215,6 +298,27 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: the janitor continues the release.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:release").await?;
+    /// use holdline::ReleaseOutcome;
+    ///
+    /// let mutex = client.mutex("orders/17")?;
+    /// // A lease that was lost before the release is an error here.
+    /// mutex.lock().await?.release().await.into_result()?;
+    ///
+    /// // Or look at each outcome.
+    /// match mutex.lock().await?.release().await {
+    ///     ReleaseOutcome::Released { confirmed: true, .. } => println!("free"),
+    ///     ReleaseOutcome::Lost { reason } => println!("others may have had it: {reason}"),
+    ///     outcome => println!("{outcome:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn release(mut self) -> ReleaseOutcome {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         let shared = &*self.core.shared;
@@ -274,6 +378,19 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future drops the body. The guard stays.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:run").await?;
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// let total = guard.run(async { 17 + 25 }).await?;
+    /// assert_eq!(total, 42);
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, body: F) -> Result<F::Output, LockError> {
         run(&self.held(), body).await
     }
@@ -287,6 +404,20 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future releases the lease in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:detach").await?;
+    /// let guard = client.mutex("upload")?.lock().await?;
+    /// let lease = guard.detach().await.map_err(|failure| failure.error().clone())?;
+    /// // Elsewhere, in a process that was sent the lease:
+    /// let guard = client.leases().attach(&lease).await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn detach(self) -> Result<lease::Lease, lease::DetachError> {
         lease::detach(self).await
     }

@@ -60,6 +60,23 @@ impl Held {
     /// It becomes false before the store's timer can free the name, and is false in a forked
     /// process. The answer may be outdated as soon as it is returned: a process that pauses after
     /// it can still write late, and only the fencing token prevents that.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:held").await?;
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// let held = guard.held();
+    /// let job = tokio::spawn(async move { held.is_valid() });
+    /// assert!(job.await.expect("no panic"));
+    ///
+    /// let held = guard.held();
+    /// guard.release().await.into_result()?;
+    /// assert!(!held.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_valid(&self) -> bool {
         self.shared.believes(&self.grant)
     }

@@ -447,9 +447,11 @@ mod tests {
     use holdline_core::{FencingToken, LeaseId, Mode};
 
     use super::*;
+    use crate::clock::ManualClock;
     use crate::grant::Granted;
+    use crate::memory::MemoryEngine;
     use crate::plan::Plan;
-    use crate::{ClientOptions, Keep, LockOptions, ManualClock, MemoryEngine};
+    use crate::{ClientOptions, Keep, LockOptions};
 
     #[test]
     fn nothing_is_due_before_the_first_check() {

@@ -20,6 +20,17 @@ impl Client {
     ///
     /// # Errors
     /// `Invalid` when the name is no lock name, `Unsupported` where the engine has no latches.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_latch").await?;
+    /// let ready = client.latch("services ready")?;
+    /// assert_eq!(ready.count().await?, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn latch(&self, name: impl AsRef<str>) -> Result<Latch, LockError> {
         let capabilities = self.capabilities();
         if !capabilities.latch {
@@ -62,6 +73,9 @@ pub struct Latch {
 }
 
 impl Latch {
+    /// The largest count.
+    pub const MAX_COUNT: u64 = holdline_core::latch::MAX_COUNT;
+
     /// Returns the name.
     pub fn name(&self) -> &LockName {
         &self.name
@@ -87,6 +101,18 @@ impl Latch {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer: it may have counted.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:count_down").await?;
+    /// let ready = client.latch("services ready")?;
+    /// ready.try_set(2).await?;
+    /// assert_eq!(ready.count_down(1).await?, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn count_down(&self, by: u64) -> Result<u64, LockError> {
         Ok(self.ask(LatchCommand::CountDown(by)).await?.count)
     }
@@ -111,6 +137,20 @@ impl Latch {
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:latch_wait").await?;
+    /// let ready = client.latch("services ready")?;
+    /// ready.try_set(1).await?;
+    /// let others = ready.clone();
+    /// tokio::spawn(async move { others.count_down(1).await });
+    /// ready.wait().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn wait(&self) -> Result<(), LockError> {
         self.wait_until(Moment::NEVER).await.map(drop)
     }
@@ -147,7 +187,7 @@ impl Latch {
 
     async fn ask(&self, command: LatchCommand) -> Result<LatchReply, LockError> {
         let operation = Operation::Latch { name: self.name.clone(), command };
-        match self.client.operate(&operation).await {
+        match self.client.admin().operate(&operation).await {
             Ok(OperationReply::Latch(reply)) => Ok(reply),
             Ok(other) => {
                 let message = format!("a latch was asked for, and the answer is {other:?}");

@@ -1,8 +1,14 @@
 //! Leases as plain data: detached from one process, attached by another.
+//!
+//! [`Guard::detach`] makes a [`Lease`], which can be stored or sent. [`Leases`] attaches, renews
+//! and releases it, in any process with a client of the same store. So a lock can outlive the
+//! process that acquired it: from one request to the next, or from one step of a pipeline to
+//! another.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use holdline_core::ShortLeaseId;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
     Certainty, ErrorKind, FencingToken, Hold, HolderFields, LeaseId, LockError, LockName,
@@ -21,9 +27,9 @@ use crate::release::{self, ReleaseOutcome};
 
 /// A lease as plain data: any process that has it can renew and release it.
 ///
-/// Get one from [`Guard::detach`]; use it with [`crate::Client::attach`], [`crate::Client::renew`]
-/// and [`crate::Client::release`]. It contains the proof of the grant, so protect it as a secret.
-/// It ends after its duration unless somebody renews it.
+/// Get one from [`Guard::detach`]; use it with [`Leases::attach`], [`Leases::renew`] and
+/// [`Leases::release`]. It contains the proof of the grant, so protect it as a secret. It ends
+/// after its duration unless somebody renews it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -37,7 +43,7 @@ use crate::release::{self, ReleaseOutcome};
 ///
 /// // Elsewhere, later:
 /// let lease: Lease = serde_json::from_str(&text)?;
-/// let guard = client.attach(&lease).await?;
+/// let guard = client.leases().attach(&lease).await?;
 /// assert_eq!(guard.fencing_token(), token);
 /// # guard.release().await.into_result()?;
 /// # Ok(())
@@ -102,6 +108,138 @@ impl Lease {
     /// Returns the identity of the store that has the grant.
     pub fn engine(&self) -> &str {
         &self.engine
+    }
+}
+
+/// The calls for leases that no guard of this process holds. It borrows the client, and is made for
+/// one call.
+///
+/// Get it from [`Client::leases`](crate::Client::leases).
+///
+/// # Examples
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let client = holdline::Client::connect("memory:leases").await?;
+/// let lease = client.mutex("upload")?.lock().await?.detach().await?;
+/// // The lease now ends after its duration, unless a program that has it renews it.
+/// let left = client.leases().renew(&lease).await?;
+/// assert!(left <= lease.lease_duration());
+/// client.leases().release(&lease).await?.into_result()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy)]
+pub struct Leases<'a> {
+    core: &'a Arc<Core>,
+}
+
+impl<'a> Leases<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>) -> Leases<'a> {
+        Leases { core }
+    }
+
+    /// Draws a fresh lease id, for [`LockOptions::with_lease_id`].
+    pub fn draw_id(self) -> LeaseId {
+        self.core.shared.entropy.lease_id()
+    }
+
+    /// Attaches a detached lease: it is renewed now, and in the background from then on.
+    ///
+    /// A process that has the [`Lease`] counts as its holder. So only one may attach it: if two do,
+    /// both guards are valid.
+    ///
+    /// # Errors
+    /// - `Lost`: the store no longer knows it. Nothing is held.
+    /// - `Invalid`: it was granted by another store.
+    /// - `Unavailable` and others: if [`LockError::certainty`] is `NotApplied`, the lease is
+    ///   unchanged. Otherwise it may have been renewed once, and belong to this process: with the
+    ///   engine `local:` it then ends with the process. Attach it again, or release it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the lease to end after its duration. The request may be carried
+    /// out, as after an error of unknown certainty.
+    pub async fn attach(self, lease: &Lease) -> Result<Guard, LockError> {
+        attach(self.core, lease).await
+    }
+
+    /// Renews a detached lease for its whole duration, and returns for how long it is valid.
+    ///
+    /// # Errors
+    /// As [`Leases::attach`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the lease may have been renewed.
+    pub async fn renew(self, lease: &Lease) -> Result<Duration, LockError> {
+        renew(self.core, lease).await
+    }
+
+    /// Releases a detached lease.
+    ///
+    /// # Errors
+    /// `Invalid` if the lease does not belong to this engine. If the store does not answer, the
+    /// outcome is unconfirmed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer only: the janitor continues the release.
+    pub async fn release(self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
+        release_lease(self.core, lease).await
+    }
+
+    /// Renews a detached lease by its id, and returns for how long it is valid.
+    ///
+    /// # Errors
+    /// As [`Leases::attach`].
+    ///
+    /// # Cancel safety
+    /// As [`Leases::renew`].
+    pub async fn renew_by_id(
+        self,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease_duration: Duration,
+    ) -> Result<Duration, LockError> {
+        by_id::renew(self.core, name, lease_id, lease_duration).await
+    }
+
+    /// Releases a lease by its id. If the answer is lost, the store refuses the id for at least 30
+    /// s.
+    ///
+    /// # Errors
+    /// As [`Leases::release`].
+    ///
+    /// # Cancel safety
+    /// As [`Leases::release`].
+    pub async fn release_by_id(
+        self,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        by_id::release(self.core, name, lease_id).await
+    }
+
+    /// Releases a lease id for good: the store refuses it for at least 30 s, even to a request that
+    /// is still on its way. For ids of [`LockOptions::with_kept_lease_id`], under which
+    /// several requests may have been sent.
+    ///
+    /// # Errors
+    /// As [`Leases::release`].
+    ///
+    /// # Cancel safety
+    /// As [`Leases::release`].
+    pub async fn give_up_by_id(
+        self,
+        name: &LockName,
+        lease_id: LeaseId,
+    ) -> Result<ReleaseOutcome, LockError> {
+        by_id::give_up(self.core, name, lease_id).await
+    }
+}
+
+impl std::fmt::Debug for Leases<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let capabilities = self.core.shared.engine.capabilities();
+        f.debug_struct("Leases").field("identity", &capabilities.identity).finish_non_exhaustive()
     }
 }
 
@@ -231,7 +369,7 @@ async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Dura
 }
 
 /// Attaches a lease: it is renewed now, and in the background from then on.
-pub(crate) async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
+async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     core.open()?;
     check_store(core, lease)?;
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
@@ -263,13 +401,13 @@ fn check_store(core: &Core, lease: &Lease) -> Result<(), LockError> {
 }
 
 /// Renews a detached lease for its whole duration; returns for how long it is valid.
-pub(crate) async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, LockError> {
+async fn renew(core: &Arc<Core>, lease: &Lease) -> Result<Duration, LockError> {
     check_store(core, lease)?;
     by_id::renew(core, &lease.name, lease.lease_id, lease.lease_duration).await
 }
 
 /// Releases a lease.
-pub(crate) async fn release(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
+async fn release_lease(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
     check_store(core, lease)?;
     by_id::release(core, &lease.name, lease.lease_id).await
 }
@@ -284,7 +422,7 @@ fn line_of(core: &Core, lease: &Lease, hold: Hold) -> RenewRequest {
 }
 
 /// Detached leases by name and lease id.
-pub(crate) mod by_id {
+mod by_id {
     use super::*;
 
     /// Renews a detached lease; returns for how long it is valid.

@@ -18,10 +18,23 @@
 //!
 //! # Where to start
 //! [`Client`] connects; [`Mutex`], [`RwLock`] and [`Semaphore`] describe locks; [`Election`] is a
-//! lock whose holder leads; a [`Guard`] is a held lock; [`LockOptions`] sets leases and waits;
-//! [`blocking`] is the same without async. How it works: `registry` (the schedule), `keeper`
-//! (renewal), `queue` (heartbeat), `janitor` (release of what was abandoned), `acquire` (one
-//! attempt), `own_waiters` (hand-offs within this client).
+//! lock whose holder leads; a [`Guard`] is a held lock; [`LockOptions`] sets leases and waits.
+//!
+//! The root has what a program with locks names. The rest is in modules:
+//!
+//! | module | for |
+//! |---|---|
+//! | [`blocking`] | the same locks without async |
+//! | [`once`], [`election`], [`lease`] | what belongs to [`Once`], [`Election`] and [`Lease`] |
+//! | [`fence`] | resources that refuse a stale holder |
+//! | [`observer`], `metrics` | events and metrics of locks |
+//! | [`admin`], [`audit`], [`watch`], [`health`] | operators: who holds what, commands, the audit trail, checks |
+//! | [`memory`], `local`, `redis`, `redlock`, `postgres`, `mysql`, `etcd`, `zookeeper`, `http` | options of one engine, and what its store has besides |
+//! | [`engine`], [`clock`] | programs that bring their own engine or clock, and tests |
+//!
+//! How it works inside: `registry` (the schedule), `keeper` (renewal), `queue` (heartbeat),
+//! `janitor` (release of what was abandoned), `acquire` (one attempt), `own_waiters` (hand-offs
+//! within this client).
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
@@ -30,35 +43,45 @@ compile_error!(
 );
 
 mod acquire;
+pub mod admin;
 mod all;
 mod any_of;
-mod audit;
+pub mod audit;
 pub mod blocking;
 mod class;
 mod client;
 mod client_options;
-mod clock;
+pub mod clock;
 mod core;
 mod counting_semaphore;
-mod election;
+pub mod election;
+pub mod engine;
 mod engines;
 mod entropy;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod fence;
 mod grant;
 mod guard;
+pub mod health;
 mod held;
+#[cfg(feature = "http")]
+pub mod http;
 mod janitor;
 mod keeper;
 mod latch;
-mod lease;
+pub mod lease;
 mod leftovers;
+#[cfg(feature = "local")]
+pub mod local;
+pub mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod observer;
-mod once;
+pub mod observer;
+pub mod once;
 mod options;
 mod own_waiters;
 mod owner;
@@ -72,6 +95,8 @@ mod queue;
 #[cfg(doctest)]
 mod readme;
 #[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(feature = "redis")]
 pub mod redlock;
 mod registry;
 mod release;
@@ -82,50 +107,31 @@ mod spans;
 mod url;
 pub mod watch;
 mod worker;
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper;
 
 pub use all::{Guards, lock_all, lock_all_with};
 pub use any_of::AnyOf;
-pub use audit::AuditFile;
-pub use class::{Class, MAX_CLASSES};
-pub use client::{Client, ShutdownReport, URL_VARIABLE};
+pub use client::{Client, ShutdownReport};
 pub use client_options::ClientOptions;
-pub use clock::{ManualClock, SystemClock};
 pub use counting_semaphore::CountingSemaphore;
-pub use election::{Election, Leader, Leaders, Leadership, MAX_VALUE_BYTES};
-pub use engines::checkup;
+#[doc(inline)]
+pub use election::{Election, Leadership};
 pub use grant::RiskReason;
 pub use guard::Guard;
 pub use held::Held;
-pub use holdline_core::counting::MAX_PERMITS;
-pub use holdline_core::latch::MAX_COUNT;
 pub use holdline_core::{
-    Anchor, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail,
-    Capabilities, Certainty, ClientId, Clock, ClockKind, Engine, Entropy, ErrorKind, Escaped,
-    FencingToken, FreezeView, GrantState, HealthFeed, Hold, HolderFields, HolderSummary,
-    HolderView, LeaseId, ListPage, ListRequest, LockError, LockName, LostReason, Mode, Moment,
-    NodeHealth, Operation, OperationReply, Operator, QuorumHealth, ShortLeaseId, Snapshot,
-    WaiterView,
+    Certainty, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason,
+    Mode,
 };
-#[cfg(feature = "etcd")]
-pub use holdline_etcd::{EtcdEngine, EtcdOptions};
-#[cfg(feature = "http")]
-pub use holdline_http::{HttpEngine, HttpOptions};
-#[cfg(feature = "local")]
-pub use holdline_local::{LocalEngine, LocalOptions, LocalReport};
-pub use holdline_memory::{MemoryEngine, MemoryOptions};
-#[cfg(feature = "mysql")]
-pub use holdline_mysql::{MysqlEngine, MysqlOptions};
-#[cfg(feature = "postgres")]
-pub use holdline_postgres::{PostgresEngine, PostgresOptions};
-#[cfg(feature = "redis")]
-pub use holdline_redis::{RedisEngine, RedisOptions};
-#[cfg(feature = "zookeeper")]
-pub use holdline_zookeeper::{Family as ZooKeeperFamily, ZooKeeperEngine, ZooKeeperOptions};
 pub use latch::Latch;
-pub use lease::{DetachError, Lease};
+#[doc(inline)]
+pub use lease::Lease;
 pub use mutex::{Mutex, Ran};
-pub use observer::{HoldEnd, Observer, Subject};
-pub use once::{Begun, Once, OnceOptions, OnceOutcome, OnceRun, Slot, Taken};
+#[doc(inline)]
+pub use observer::Observer;
+#[doc(inline)]
+pub use once::Once;
 pub use options::{Keep, LockOptions, OnLost};
 pub use owner::Owner;
 pub use release::ReleaseOutcome;

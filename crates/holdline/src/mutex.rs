@@ -1,6 +1,7 @@
 //! Exclusive locks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{LockError, LockName};
 
@@ -72,8 +73,57 @@ impl Mutex {
     ///
     /// # Fairness
     /// If the engine is fair: in the order in which contenders queued.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:lock").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let guard = mutex.lock().await?;
+    /// println!("held with fencing token {}", guard.fencing_token());
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.plan, Wait::of(&self.core, &self.plan)).await
+    }
+
+    /// Waits until this process holds the lock or `limit` has passed: as [`Mutex::lock`], with the
+    /// wait limit of this call in place of that of the options.
+    ///
+    /// A request that is in flight at the limit may take one more second.
+    ///
+    /// # Errors
+    /// - `TimedOut`, with the certainty `NotApplied`: somebody else held it until the limit.
+    ///   Nothing is left in the store.
+    /// - all others as [`Mutex::lock`]: [`LockError::certainty`] says whether a grant may linger.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`].
+    ///
+    /// # Fairness
+    /// As [`Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:lock_within").await?;
+    /// use std::time::Duration;
+    ///
+    /// let mutex = client.mutex("orders/17")?;
+    /// let guard = mutex.lock_within(Duration::from_secs(5)).await?;
+    ///
+    /// let late = mutex.lock_within(Duration::from_millis(50)).await;
+    /// assert!(late.is_err_and(|error| error.is_contended()));
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.plan, Wait::within(&self.core, limit)).await
     }
 
     /// Acquires the lock if it is free, and never waits for a holder.
@@ -85,19 +135,23 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:try_lock").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// match mutex.try_lock().await {
+    ///     Ok(guard) => guard.release().await.into_result()?,
+    ///     Err(error) if error.is_contended() => println!("somebody else has it: {error}"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn try_lock(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.plan, Wait::Try).await
-    }
-
-    /// As [`Mutex::lock`], with a future that borrows nothing.
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`].
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`].
-    pub async fn lock_owned(self) -> Result<Guard, LockError> {
-        self.lock().await
     }
 
     /// Acquires the lock for an owner, who can acquire it again while holding it. The guards share
@@ -109,6 +163,25 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// As [`Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:lock_as").await?;
+    /// use holdline::{Owner, ReleaseOutcome};
+    ///
+    /// let mutex = client.mutex("orders/17")?;
+    /// let owner = Owner::new();
+    /// let outer = mutex.lock_as(&owner).await?;
+    /// // A function that is called meanwhile, and locks the same name for the same owner.
+    /// let inner = mutex.lock_as(&owner).await?;
+    /// assert_eq!(inner.fencing_token(), outer.fencing_token());
+    /// assert!(matches!(inner.release().await, ReleaseOutcome::Nested { depth: 1 }));
+    /// outer.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn lock_as(&self, owner: &Owner) -> Result<Guard, LockError> {
         let wait = Wait::of(&self.core, &self.plan);
         owner::acquire_as(&self.core, &self.plan, owner, wait).await
@@ -134,6 +207,19 @@ impl Mutex {
     ///
     /// # Cancel safety
     /// Dropping the future drops the body and releases the lock in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:mutex_run").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let ran = mutex.run(async |held| format!("written with {}", held.fencing_token())).await?;
+    /// assert!(ran.outcome().is_released());
+    /// println!("{}", ran.into_output());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<T>(&self, body: impl AsyncFnOnce(Held) -> T) -> Result<Ran<T>, LockError> {
         let guard = self.lock().await?;
         let held = guard.held();

@@ -3,7 +3,7 @@
 pub use holdline_mysql::{MysqlEngine, MysqlOptions, RowLock, RowLockError, RowWait, mysql_async};
 use mysql_async::{Conn, Row, Transaction};
 
-use crate::ClockKind;
+use crate::clock::ClockKind;
 use crate::engines::clock;
 
 /// Locks rows, runs `body` in the same transaction, and commits what it did.

@@ -1,4 +1,8 @@
 //! Observers, which receive the events of a client's locks.
+//!
+//! Implement [`Observer`] for metrics, logs or progress lines of your own, and pass it to
+//! [`ClientOptions::with_observer`](crate::ClientOptions::with_observer). A [`Subject`] says which
+//! lock an event is about; its [`Class`] stands for many names in metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +12,7 @@ use holdline_core::{
     QuorumHealth, ShortLeaseId,
 };
 
-use crate::class::Class;
+pub use crate::class::{Class, MAX_CLASSES};
 use crate::fence::Refusal;
 use crate::plan::Plan;
 use crate::release::ReleaseOutcome;
@@ -99,7 +103,8 @@ pub(crate) fn lost_reason(reason: &LostReason) -> &'static str {
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicUsize, Ordering};
 /// use std::time::Duration;
-/// use holdline::{Client, ClientOptions, FencingToken, Observer, Subject};
+/// use holdline::observer::Subject;
+/// use holdline::{Client, ClientOptions, FencingToken, Observer};
 ///
 /// #[derive(Default)]
 /// struct Count(AtomicUsize);
@@ -173,7 +178,7 @@ pub trait Observer: Send + Sync + 'static {
     /// The attempt was cancelled after this time: its future was dropped before it had ended.
     fn cancelled(&self, subject: Subject<'_>, waited: Duration) {}
 
-    /// A detached lease was attached ([`Client::attach`](crate::Client::attach)).
+    /// A detached lease was attached ([`Leases::attach`](crate::lease::Leases::attach)).
     fn attached(&self, subject: Subject<'_>, token: FencingToken) {}
 
     /// The hold is over for this process: reported once for each `acquired` and `attached`,

@@ -127,9 +127,10 @@ impl LockOptions {
     ///
     /// Without it, that is as the engine does it. An engine that is always fair accepts it, and it
     /// changes nothing; one that cannot order its grants refuses it when the lock is built
-    /// ([`Capabilities::fair`](crate::Capabilities),
-    /// [`Capabilities::fair_on_request`](crate::Capabilities)). In Redis with `dialect=redisson` a
-    /// mutex with it is an `RFairLock`, and one without it never passes the queue.
+    /// ([`Capabilities::fair`](crate::engine::Capabilities),
+    /// [`Capabilities::fair_on_request`](crate::engine::Capabilities)). In Redis with
+    /// `dialect=redisson` a mutex with it is an `RFairLock`, and one without it never passes the
+    /// queue.
     #[must_use]
     pub fn with_fair(mut self, fair: bool) -> LockOptions {
         self.waiting.fair = fair;
@@ -196,8 +197,8 @@ impl LockOptions {
     }
 
     /// Sets the value that observers of an [`Election`](crate::Election) see while this lock is
-    /// held, at most [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES) bytes. `campaign` sets it by
-    /// itself.
+    /// held, at most [`MAX_VALUE_BYTES`](crate::election::MAX_VALUE_BYTES) bytes. `campaign` sets
+    /// it by itself.
     #[must_use]
     pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
         self.about.value = value.into();
@@ -208,7 +209,7 @@ impl LockOptions {
     /// `invoice:4711`. Without it the client's rule
     /// ([`ClientOptions::with_class_rule`](crate::ClientOptions::with_class_rule)) gives one, or it
     /// is `default`. A lease that is attached has the rule's. A client distinguishes
-    /// [`MAX_CLASSES`](crate::MAX_CLASSES) classes; all later ones are `other`.
+    /// [`MAX_CLASSES`](crate::observer::MAX_CLASSES) classes; all later ones are `other`.
     #[must_use]
     pub fn with_class(mut self, class: impl Into<String>) -> LockOptions {
         self.about.class = Some(class.into());
@@ -218,8 +219,8 @@ impl LockOptions {
     /// Sets the lease id of the one attempt that is made with these options, so that a caller that
     /// lost the answer can repeat it. Draw it at random, and use it for one attempt only: anybody
     /// who knows it can release the grant. An engine that accepts no id twice
-    /// ([`Capabilities::repeat`](crate::Capabilities)) makes one attempt under it, which does not
-    /// wait: for a held name it returns `Busy`.
+    /// ([`Capabilities::repeat`](crate::engine::Capabilities)) makes one attempt under it, which
+    /// does not wait: for a held name it returns `Busy`.
     #[must_use]
     pub fn with_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
         self.lease_id = Some(ChosenId { id: lease_id, kept: false });
@@ -231,7 +232,8 @@ impl LockOptions {
     ///
     /// An attempt that ends without a grant, a future that is dropped, and a guard that is dropped
     /// release nothing. A place in the queue lapses within seconds, a grant with its lease.
-    /// [`crate::Guard::release`] and [`crate::Client::release_by_id`] end both at once.
+    /// [`Guard::release`](crate::Guard::release) and
+    /// [`Leases::release_by_id`](crate::lease::Leases::release_by_id) end both at once.
     #[must_use]
     pub fn with_kept_lease_id(mut self, lease_id: LeaseId) -> LockOptions {
         self.lease_id = Some(ChosenId { id: lease_id, kept: true });

@@ -23,8 +23,9 @@ pub use holdline_postgres::{
 };
 use tokio_postgres::{Client, Row, Transaction};
 
+use crate::LockError;
+use crate::clock::ClockKind;
 use crate::engines::clock;
-use crate::{ClockKind, LockError};
 
 /// Makes an [`AdvisoryPool`], with the machine's clock. No connection is made yet.
 ///

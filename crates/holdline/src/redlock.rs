@@ -19,8 +19,9 @@ pub use holdline_redis::{
     VouchedServer,
 };
 
+use crate::LockError;
+use crate::clock::ClockKind;
 use crate::engines::clock;
-use crate::{ClockKind, LockError};
 
 /// Returns an operator's interface to the set at a URL, with the machine's clock. It connects
 /// later.

@@ -1,6 +1,7 @@
 //! Locks that many may read or one may write.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{LockError, LockName};
 
@@ -56,8 +57,51 @@ impl RwLock {
     ///
     /// # Fairness
     /// If the engine is fair, a waiting writer blocks later readers, so no writer starves.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:read").await?;
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let one = catalogue.read().await?;
+    /// let other = catalogue.read().await?;
+    /// assert!(one.is_valid() && other.is_valid());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.shared, Wait::of(&self.core, &self.shared)).await
+    }
+
+    /// As [`RwLock::read`], with the wait limit of this call in place of that of the options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Fairness
+    /// As [`RwLock::read`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:read_within").await?;
+    /// use std::time::Duration;
+    ///
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let writer = catalogue.write().await?;
+    /// let late = catalogue.read_within(Duration::from_millis(50)).await;
+    /// assert!(late.is_err_and(|error| error.is_contended()));
+    /// writer.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn read_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.shared, Wait::within(&self.core, limit)).await
     }
 
     /// Acquires the lock shared if that is possible at once.
@@ -78,8 +122,46 @@ impl RwLock {
     ///
     /// # Cancel safety
     /// As [`crate::Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:write").await?;
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let writer = catalogue.write().await?;
+    /// assert!(catalogue.try_read().await.is_err_and(|error| error.is_contended()));
+    /// writer.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn write(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.exclusive, Wait::of(&self.core, &self.exclusive)).await
+    }
+
+    /// As [`RwLock::write`], with the wait limit of this call in place of that of the options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:write_within").await?;
+    /// use std::time::Duration;
+    ///
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let writer = catalogue.write_within(Duration::from_secs(5)).await?;
+    /// writer.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn write_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.exclusive, Wait::within(&self.core, limit)).await
     }
 
     /// Acquires the lock exclusively if it is free.

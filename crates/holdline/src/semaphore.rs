@@ -1,6 +1,7 @@
 //! Permits: at most n at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline_core::{LockError, LockName, Mode};
 
@@ -69,8 +70,48 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`crate::Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:acquire").await?;
+    /// let licences = client.semaphore("licences", 3)?;
+    /// let permit = licences.acquire().await?;
+    /// // … at most three of these run at a time, in all processes …
+    /// permit.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire(&self) -> Result<Guard, LockError> {
         acquire::acquire(&self.core, &self.single, Wait::of(&self.core, &self.single)).await
+    }
+
+    /// As [`Semaphore::acquire`], with the wait limit of this call in place of that of the options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`] and [`Semaphore::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:acquire_within").await?;
+    /// use std::time::Duration;
+    ///
+    /// let licences = client.semaphore("licences", 1)?;
+    /// let permit = licences.acquire_within(Duration::from_secs(5)).await?;
+    /// let late = licences.acquire_within(Duration::from_millis(50)).await;
+    /// assert!(late.is_err_and(|error| error.is_contended()));
+    /// permit.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        acquire::acquire(&self.core, &self.single, Wait::within(&self.core, limit)).await
     }
 
     /// Waits for `count` permits at once or until the wait limit has passed.
@@ -80,9 +121,39 @@ impl Semaphore {
     ///
     /// # Cancel safety
     /// As [`crate::Mutex::lock`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:acquire_many").await?;
+    /// let memory = client.semaphore("gigabytes", 16)?;
+    /// let large_job = memory.acquire_many(12).await?;
+    /// assert!(memory.try_acquire_many(5).await.is_err_and(|error| error.is_contended()));
+    /// large_job.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn acquire_many(&self, count: u32) -> Result<Guard, LockError> {
         let plan = self.plan(count)?;
         acquire::acquire(&self.core, &plan, Wait::of(&self.core, &plan)).await
+    }
+
+    /// As [`Semaphore::acquire_many`], with the wait limit of this call in place of that of the
+    /// options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`] and [`Semaphore::acquire_many`].
+    ///
+    /// # Cancel safety
+    /// As [`crate::Mutex::lock`].
+    pub async fn acquire_many_within(
+        &self,
+        count: u32,
+        limit: Duration,
+    ) -> Result<Guard, LockError> {
+        let plan = self.plan(count)?;
+        acquire::acquire(&self.core, &plan, Wait::within(&self.core, limit)).await
     }
 
     /// Acquires one permit if one is free and nobody waits.

@@ -6,7 +6,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use holdline::{AuditFile, Client};
+use holdline::Client;
+use holdline::audit::AuditFile;
 use holdline_core::{Engine, LeaseId, LockName};
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -84,7 +85,7 @@ impl App {
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
         let app = |store: String, client: Client, others| {
             metrics.store(&store);
-            let epoch = client.draw_lease_id().short().to_string();
+            let epoch = client.leases().draw_id().short().to_string();
             App(Arc::new(Inner {
                 store,
                 access: access.clone(),
@@ -112,7 +113,7 @@ impl App {
 
     /// Returns the engine of the store.
     pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
-        self.client.engine()
+        self.client.admin().engine()
     }
 
     /// Reports that a lease is lost, unless its end is known.
@@ -131,7 +132,7 @@ impl App {
 
     /// Draws an id that nobody can guess.
     pub(crate) fn draw_id(&self) -> LeaseId {
-        self.client.draw_lease_id()
+        self.client.leases().draw_id()
     }
 }
 

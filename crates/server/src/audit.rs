@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use holdline::AuditFile;
+use holdline::audit::AuditFile;
 use holdline_core::audit::MAX_PAGE;
 use holdline_core::{
     AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail, Certainty,
@@ -39,7 +39,7 @@ impl App {
     ) -> Result<OperationReply, LockError> {
         let (app, operator) = (self.clone(), identity.operator());
         let carried_out = tokio::spawn(async move {
-            let reply = app.client.operate(&operation).await;
+            let reply = app.client.admin().operate(&operation).await;
             if let Some(record) = operation.audit_record(&operator, &reply)
                 && !app.record(record).await
             {
@@ -58,7 +58,7 @@ impl App {
     async fn record(&self, record: AuditRecord) -> bool {
         let trail = self.client.capabilities().audit;
         if trail == AuditTrail::Store {
-            match self.client.append_audit(record.clone()).await {
+            match self.client.admin().append_audit(record.clone()).await {
                 Ok(()) => return true,
                 Err(error) => tracing::warn!(%error, ?record, "the store has not kept a record"),
             }
@@ -93,7 +93,7 @@ impl App {
             identity.covers(name.map_or("", |name| name.as_str())) && wanted(entry)
         };
         let request = AuditRequest { limit: request.limit(), ..*request };
-        Ok(self.client.audit(&request, may_see).await?)
+        Ok(self.client.admin().audit(&request, may_see).await?)
     }
 }
 

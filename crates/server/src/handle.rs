@@ -129,7 +129,7 @@ impl StoreHandle {
     /// Dropping the future loses the answer.
     pub async fn inspect(&self, identity: &Identity, name: &LockName) -> Result<Snapshot, Problem> {
         identity.may_on(Right::View, name.as_str())?;
-        Ok(self.0.client.inspect(name).await?)
+        Ok(self.0.client.admin().inspect(name).await?)
     }
 
     /// Returns records of the audit trail that `wanted` accepts, about names that somebody may

@@ -68,7 +68,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Pro
 }
 
 async fn is_ready(app: &App, name: &LockName) -> bool {
-    let answer = timeout(ANSWER, app.client.inspect(name)).await;
+    let answer = timeout(ANSWER, app.client.admin().inspect(name)).await;
     app.metrics.store_up(&app.store, matches!(answer, Ok(Ok(_))));
     match answer {
         Ok(Ok(_)) => true,

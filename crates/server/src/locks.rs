@@ -126,7 +126,7 @@ pub(crate) async fn renew(
 ) -> Result<Json<RenewedBody>, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let lease = body.lease_duration_ms.map_or(DEFAULT_LEASE, Duration::from_millis);
-    match app.client.renew_by_id(&name, id, lease).await {
+    match app.client.leases().renew_by_id(&name, id, lease).await {
         Ok(valid_for) => Ok(Json(RenewedBody { valid_for_ms: millis(valid_for) })),
         Err(error) => {
             let problem = Problem::from(error);
@@ -172,7 +172,7 @@ pub(crate) async fn release_by_id(
     id: LeaseId,
 ) -> Result<(), Problem> {
     // A request under the id may still be on its way, through a proxy or another server.
-    match app.client.give_up_by_id(name, id).await? {
+    match app.client.leases().give_up_by_id(name, id).await? {
         ReleaseOutcome::Released { confirmed: true, .. } | ReleaseOutcome::Nested { .. } => {
             app.released(name, id, identity);
             Ok(())
@@ -198,7 +198,7 @@ pub(crate) async fn inspect(
     Name(name): Name,
 ) -> Result<Json<LockBody>, Problem> {
     identity.may_on(Right::View, name.as_str())?;
-    Ok(Json(LockBody::of(&app.client.inspect(&name).await?)))
+    Ok(Json(LockBody::of(&app.client.admin().inspect(&name).await?)))
 }
 
 /// Which locks to list.
@@ -241,7 +241,7 @@ pub(crate) async fn list(
         return Err(Problem::invalid("limit", format!("must be from 1 to {MOST_NAMES}")));
     }
     let request = ListRequest { prefix: parameters.prefix, after, limit };
-    let page = app.client.list(&request).await?;
+    let page = app.client.admin().list(&request).await?;
     Ok(Json(PageBody {
         locks: page.names.iter().map(LockBody::of).collect(),
         cursor: page.after.map(|name| name.as_str().to_owned()),

@@ -93,7 +93,7 @@ impl From<LockError> for ServerError {
 ///
 /// let client = Client::connect("memory:served").await?;
 /// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
-/// let server = Server::bind(client.engine().clone(), &config).await?;
+/// let server = Server::bind(client.admin().engine().clone(), &config).await?;
 /// println!("serves http://{}", server.address());
 /// server.run(async { /* until it is to stop */ }).await;
 /// # Ok(())

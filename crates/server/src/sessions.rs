@@ -312,7 +312,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         session.last_heartbeat = Instant::now();
         (session.duration, session.leases.clone())
     })?;
-    let client = app.client.id();
+    let client = app.client.admin().client_id();
     let line = |(name, lease_id): &(LockName, LeaseId)| RenewRequest {
         name: name.clone(),
         lease_id: *lease_id,

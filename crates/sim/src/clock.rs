@@ -76,7 +76,7 @@ fn micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use holdline::ManualClock;
+    use holdline::clock::ManualClock;
 
     #[test]
     fn a_clock_is_ahead_or_fast_or_both() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_core::{Clock, Moment};
 use parking_lot::Mutex;
 

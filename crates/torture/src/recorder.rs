@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use holdline::{Guard, Observer, Subject, SystemClock};
+use holdline::clock::SystemClock;
+use holdline::observer::Subject;
+use holdline::{Guard, Observer};
 use holdline_core::{
     Clock, ClockKind, FencingToken, HolderSummary, LockName, Mode, Moment, ShortLeaseId,
 };

@@ -93,7 +93,7 @@ fn broken(capabilities: &Capabilities, error: &std::io::Error) -> LockError {
 
 fn stage(plan: &Plan, client: &Client) -> std::io::Result<Arc<Stage>> {
     // Nobody else's names, and none of an earlier run.
-    let run = client.draw_lease_id().short();
+    let run = client.leases().draw_id().short();
     let names: Result<Vec<LockName>, _> =
         (0..NAMES).map(|name| LockName::new(format!("torture/{run}/{name}"))).collect();
     let names = names.map_err(std::io::Error::other)?;
@@ -187,7 +187,7 @@ async fn orphans(client: &Client, stage: &Stage, limit: Duration) -> Vec<String>
     let mut left = Vec::new();
     for name in &stage.names {
         loop {
-            let shown = tokio::time::timeout(limit, client.inspect(name)).await;
+            let shown = tokio::time::timeout(limit, client.admin().inspect(name)).await;
             let what = match &shown {
                 Ok(Ok(it)) if (it.holder_count, it.queue_length) == (0, 0) => break,
                 Ok(Ok(it)) => {

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use holdline::SystemClock;
+use holdline::clock::SystemClock;
 use holdline_core::{Clock, ClockKind, FencingToken, LockName, Moment};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Notify;

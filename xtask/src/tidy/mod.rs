@@ -18,6 +18,7 @@ mod marks;
 mod messages;
 mod module_heads;
 mod one_constant;
+mod public_face;
 mod pure_core;
 mod reached;
 mod rust_version;
@@ -66,7 +67,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 23] = [
+const RULES: [Rule; 24] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -91,6 +92,11 @@ const RULES: [Rule; 23] = [
         name: "shapes",
         asks: "the contract has at most nine methods without bodies, options at most eight fields",
         findings: shapes::findings,
+    },
+    Rule {
+        name: "public-face",
+        asks: "the root of the library has at most 45 names, `Client` at most 25 methods",
+        findings: public_face::findings,
     },
     Rule {
         name: "width",

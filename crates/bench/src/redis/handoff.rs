@@ -192,7 +192,7 @@ async fn our_wake_ups(world: &World) -> Result<f64, Failure> {
             Ok::<_, Failure>(end)
         };
         let release = async {
-            while holder.inspect(lock.name()).await?.queue_length == 0 {}
+            while holder.admin().inspect(lock.name()).await?.queue_length == 0 {}
             let start = Instant::now();
             let _ = guard.release().await;
             Ok::<_, Failure>(start)

@@ -111,7 +111,7 @@ pub(crate) fn worker(words: &[&str]) -> Result<(), Failure> {
                 let config = ServerConfig::from_toml(&limits)?;
                 let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
                 let client = Client::connect(store).await?;
-                let server = Server::bind(client.engine().clone(), &config).await?;
+                let server = Server::bind(client.admin().engine().clone(), &config).await?;
                 let server = holdline_dashboard::mount(server, &BTreeMap::new());
                 println!("{}", server.address());
                 server.run(stopped).await;

@@ -309,7 +309,7 @@ impl Session {
 
     /// Draws a random number, to spread the requests of many processes over time.
     pub(crate) fn random(&self) -> u32 {
-        let id = self.client.draw_lease_id();
+        let id = self.client.leases().draw_id();
         id.as_bytes()[..4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
     }
 
@@ -334,7 +334,7 @@ impl Session {
 
     /// Waits for a short time until the engine has sent everything that it still owes the store.
     pub(crate) async fn flush(&self) {
-        self.client.engine().flush().await;
+        self.client.admin().engine().flush().await;
     }
 
     /// Waits until the janitor has removed what was given up, or until [`CLOSE_LIMIT`].

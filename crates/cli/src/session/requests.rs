@@ -19,12 +19,12 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 impl Session {
     /// Returns the holders and the queue of a name.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        self.client.inspect(name).await.map_err(unchanged)
+        self.client.admin().inspect(name).await.map_err(unchanged)
     }
 
     /// Lists names.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.client.list(request).await.map_err(unchanged)
+        self.client.admin().list(request).await.map_err(unchanged)
     }
 
     /// Sends one renewal for a lease id. `Purpose::Wait`, and keeping a live grant, change nothing.
@@ -34,10 +34,14 @@ impl Session {
         lease_id: LeaseId,
         purpose: Purpose,
     ) -> Result<RenewReply, LockError> {
-        let request =
-            RenewRequest { name: name.clone(), lease_id, client: self.client.id(), purpose };
+        let request = RenewRequest {
+            name: name.clone(),
+            lease_id,
+            client: self.client.admin().client_id(),
+            purpose,
+        };
         let batch = [request];
-        let renewal = self.client.engine().renew(&batch);
+        let renewal = self.client.admin().engine().renew(&batch);
         let answer = tokio::time::timeout(ANSWER_LIMIT, renewal).await;
         answer.ok().and_then(|replies| replies.into_iter().next()).unwrap_or_else(|| {
             let message = format!("no answer within {ANSWER_LIMIT:?}");
@@ -51,7 +55,7 @@ impl Session {
         operation: &Operation,
         messages: &dyn Messages,
     ) -> Result<OperationReply, LockError> {
-        let reply = self.client.operate(operation).await;
+        let reply = self.client.admin().operate(operation).await;
         if let Some(record) = operation.audit_record(&record::operator(), &reply) {
             self.record(record, messages).await;
         }
@@ -64,7 +68,7 @@ impl Session {
             AuditTrail::Server => {}
             AuditTrail::None => record::in_file(&record, &self.address.url, messages),
             AuditTrail::Store => {
-                if let Err(error) = self.client.append_audit(record.clone()).await {
+                if let Err(error) = self.client.admin().append_audit(record.clone()).await {
                     let why = format!(" in the audit trail: {error}");
                     messages.warn(&record::not_recorded(&record, why));
                     record::in_file(&record, &self.address.url, messages);
@@ -79,7 +83,7 @@ impl Session {
         request: &AuditRequest,
         wanted: impl Fn(&AuditEntry) -> bool,
     ) -> Result<AuditPage, LockError> {
-        self.client.audit(request, wanted).await.map_err(unchanged)
+        self.client.admin().audit(request, wanted).await.map_err(unchanged)
     }
 
     /// Releases a lease by its id.
@@ -92,7 +96,7 @@ impl Session {
         name: &LockName,
         lease_id: LeaseId,
     ) -> Result<ReleaseOutcome, LockError> {
-        let outcome = self.client.release_by_id(name, lease_id).await?;
+        let outcome = self.client.leases().release_by_id(name, lease_id).await?;
         let ReleaseOutcome::Released { confirmed: false, failure, .. } = outcome else {
             return Ok(outcome);
         };

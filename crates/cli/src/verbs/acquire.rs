@@ -145,7 +145,7 @@ async fn deliver(
         format!("lease_id={lease_id} fencing_token={token} valid_until_ms={valid_until_ms}\n")
     };
     if let Err(failure) = console.deliver(&text) {
-        let _ = session.client().release(&lease).await?;
+        let _ = session.client().leases().release(&lease).await?;
         return Err(failure);
     }
     Ok(Exit::Success)

@@ -25,7 +25,7 @@ pub(crate) struct DoctorArgs {
 
 /// Checks the health of the engine.
 pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
-    let checkup = holdline::checkup(&address.url).await.map_err(url_failure)?;
+    let checkup = holdline::health::checkup(&address.url).await.map_err(url_failure)?;
     let url = holdline::redact_url(&address.url);
     if console.is_json() {
         console.object(&json!({

@@ -50,7 +50,7 @@ fn count(text: &str) -> Result<u64, String> {
     if text.starts_with('-') {
         return Err("must not be negative".into());
     }
-    let most = holdline::MAX_COUNT;
+    let most = holdline::Latch::MAX_COUNT;
     let count = text.parse::<u64>().ok().filter(|count| (1..=most).contains(count));
     count.ok_or_else(|| format!("must be a whole number from 1 to {most}"))
 }

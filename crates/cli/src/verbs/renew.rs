@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
         Some(lease) => lease,
         None => own_length(name, lease_id, session, console).await?,
     };
-    let left = session.client().renew_by_id(name, lease_id, lease).await?;
+    let left = session.client().leases().renew_by_id(name, lease_id, lease).await?;
     let valid_until_ms = unix_millis(left);
     if console.is_json() {
         console.object(&json!({ "name": name, "valid_until_ms": valid_until_ms }))?;

@@ -107,7 +107,7 @@ async fn open(url: &str, console: &Console) -> Result<Arc<dyn Engine>, Failure> 
         console.warn("memory: the locks end with this server; use it for tests only");
     }
     let client = holdline::Client::connect(url).await.map_err(url_failure)?;
-    Ok(client.engine().clone())
+    Ok(client.admin().engine().clone())
 }
 
 fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Failure> {

@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use holdline::{Observer, QuorumHealth, Subject};
+use holdline::Observer;
+use holdline::health::QuorumHealth;
+use holdline::observer::Subject;
 use holdline_core::snapshot::coarse;
 use holdline_core::{HolderSummary, LockError, LockName};
 use tokio::time::{Instant, MissedTickBehavior};

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use holdline::admin::Operation;
 use holdline::fence::{Fenced as _, FencedCell, Proof, Rules};
-use holdline::{Client, ClientOptions, FencingToken, LockOptions, Operation};
+use holdline::{Client, ClientOptions, FencingToken, LockOptions};
 use holdline_services::{Prometheus, promtool};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde_json::Value;
@@ -75,7 +76,8 @@ async fn work(client: &Client) {
         LockOptions::default().with_class("order").with_lease_duration(Duration::from_millis(500));
     let mutex = client.mutex_with("order/1", &options).expect("fits");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiting = mutex.clone();
+    let waiter = tokio::spawn(async move { waiting.lock().await });
     tokio::time::sleep(Duration::from_secs(1)).await; // event: renewals, and somebody waits
     let _ = first.release().await;
     let second = waiter.await.expect("no panic").expect("handed over");
@@ -85,7 +87,7 @@ async fn work(client: &Client) {
         reason: "a test".to_owned(),
         now: true,
     };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     second.lost().await;
     let rules = Rules::default().with_observer(holdline::metrics::fence_observer());
     let cell = FencedCell::new(0).with_rules(rules);

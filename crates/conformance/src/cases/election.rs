@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdline::{Client, ClientOptions, Election, Leader, LockOptions};
+use holdline::election::Leader;
+use holdline::{Client, ClientOptions, Election, LockOptions};
 use holdline_core::{Clock, LockName};
 
 use crate::bench::{Bench, SOON};

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use holdline::{Begun, Client, LockOptions, Once, OnceOptions, Slot};
+use holdline::once::{Begun, OnceOptions, Slot};
+use holdline::{Client, LockOptions, Once};
 use holdline_core::{LockName, Moment};
 
 use super::election::client;

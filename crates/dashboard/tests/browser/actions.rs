@@ -101,7 +101,9 @@ async fn without_the_right_there_is_no_form_and_a_forged_one_is_refused() {
     screen.await_text("operate");
     screen.until("document.title.includes('Holdline') && !document.querySelector('nav')");
     let name = LockName::new("deploy").expect("a name");
-    assert!(ground.client.inspect(&name).await.expect("a store").is_held() && guard.is_valid());
+    assert!(
+        ground.client.admin().inspect(&name).await.expect("a store").is_held() && guard.is_valid()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,7 @@
 //! Text from outside is shown, does nothing, and breaks no page.
 
-use holdline::{HolderFields, LockOptions};
+use holdline::LockOptions;
+use holdline::admin::HolderFields;
 
 use crate::ground::Ground;
 use crate::screen::Screen;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::{HolderFields, LockName, LockOptions, Operation};
+use holdline::admin::{HolderFields, Operation};
+use holdline::{LockName, LockOptions};
 use holdline_services::{RedisConfig, RedisServer};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -96,7 +97,7 @@ impl Scene {
             duration: Duration::from_secs(3_600),
             reason: "no deploys during the sale".to_owned(),
         };
-        ground.client.operate(&freeze).await.expect("frozen");
+        ground.client.admin().operate(&freeze).await.expect("frozen");
         Scene { ground, _programs: programs, _servers: servers }
     }
 }
@@ -104,7 +105,7 @@ impl Scene {
 impl Ground {
     async fn is_free(&self, name: &str) -> bool {
         let name = LockName::new(name).expect("a name");
-        !self.client.inspect(&name).await.expect("a store").is_held()
+        !self.client.admin().inspect(&name).await.expect("a store").is_held()
     }
 
     /// Readers of one name, and permits of another.

@@ -45,7 +45,7 @@ async fn a_name_is_freed_at_once_only_when_that_was_asked() {
     let done = ground.post("/dashboard/lock/revoke", "", &form).await;
     assert_eq!(done.header("location"), Some("/dashboard/lock?name=deploy&done=revoked"));
     let name = LockName::new("deploy").expect("a name");
-    assert!(!ground.client.inspect(&name).await.expect("a store").is_held());
+    assert!(!ground.client.admin().inspect(&name).await.expect("a store").is_held());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn a_form_of_another_page_changes_nothing() {
         let response = ground.post("/dashboard/lock/freeze", headers, &form).await;
         assert_eq!(response.status, status, "{headers}{form:.80}: {response:?}");
         let name = LockName::new("deploy").expect("a name");
-        let lock = ground.client.inspect(&name).await.expect("a store");
+        let lock = ground.client.admin().inspect(&name).await.expect("a store");
         assert!(lock.freeze.is_none(), "{form:.80}");
     }
     let ours = "Origin: http://localhost\r\n";

@@ -1,6 +1,6 @@
 //! The page Audit: what operators did by forms, by the API and elsewhere.
 
-use holdline::{AuditRecord, Operator};
+use holdline::audit::{AuditRecord, Operator};
 
 use crate::ground::Ground;
 
@@ -17,7 +17,7 @@ async fn an_action_by_a_form_is_recorded_once_and_shown_escaped() {
     assert_eq!(ground.post("/dashboard/lock/freeze", "", &form).await.status, 303);
     let elsewhere = Operator { who: "ann\u{202e}".into(), from: "db1 (pid 7)".into() };
     let record = AuditRecord::new("fence_bump", &elsewhere);
-    ground.client.append_audit(record).await.expect("appended");
+    ground.client.admin().append_audit(record).await.expect("appended");
     let page = ground.get("/dashboard/audit").await.body;
     for shows in [
         "127.0.0.1",
@@ -46,7 +46,7 @@ async fn many_records_are_paged_to_older_ones() {
     for number in 0..101 {
         let operator = Operator { who: format!("user-{number:03}"), from: String::new() };
         let record = AuditRecord::new("fence_bump", &operator);
-        ground.client.append_audit(record).await.expect("appended");
+        ground.client.admin().append_audit(record).await.expect("appended");
     }
     let page = ground.get("/dashboard/audit").await.body;
     assert!(page.contains("user-100") && page.contains("user-001") && !page.contains("user-000"));
@@ -69,10 +69,10 @@ async fn the_page_is_for_those_who_may_operate_on_their_names() {
     for name in ["ci/a", "prod"] {
         let record = AuditRecord::new("unfreeze", &Operator::default());
         let name = Some(holdline::LockName::new(name).expect("good"));
-        ground.client.append_audit(AuditRecord { name, ..record }).await.expect("appended");
+        ground.client.admin().append_audit(AuditRecord { name, ..record }).await.expect("appended");
     }
     let record = AuditRecord::new("fence_bump", &Operator::default());
-    ground.client.append_audit(record).await.expect("appended");
+    ground.client.admin().append_audit(record).await.expect("appended");
     let page = ground.get_with("/dashboard/audit", good).await.body;
     assert!(page.contains("ci/a"), "{page}");
     assert!(!page.contains("prod") && !page.contains("fence_bump"), "{page}");

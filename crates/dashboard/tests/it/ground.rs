@@ -112,9 +112,10 @@ impl Ground {
     ) -> Ground {
         let config = ServerConfig::from_toml(config).expect("a good configuration");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
+        let named =
+            |(name, client): (&str, Client)| (name.to_owned(), client.admin().engine().clone());
         let others = others.into_iter().map(named).collect();
-        let server = Server::bind_stores(client.engine().clone(), others, &config).await;
+        let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = holdline_dashboard::mount(server.expect("listens"), urls);
         let address = server.address();
         let (stop, stopped) = oneshot::channel();

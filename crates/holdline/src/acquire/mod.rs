@@ -63,12 +63,15 @@ impl Wait {
     /// Returns the wait of a plan, starting now.
     pub(crate) fn of(core: &Core, plan: &Plan) -> Wait {
         match plan.wait {
-            Some(wait) => {
-                let since = core.shared.clock.now();
-                Wait::Limited { since, until: since.after(wait) }
-            }
+            Some(limit) => Wait::within(core, limit),
             None => Wait::Forever,
         }
+    }
+
+    /// Returns a wait of this limit, starting now.
+    pub(crate) fn within(core: &Core, limit: Duration) -> Wait {
+        let since = core.shared.clock.now();
+        Wait::Limited { since, until: since.after(limit) }
     }
 
     /// Returns the start of the wait of an attempt whose first request was sent at `sent`.

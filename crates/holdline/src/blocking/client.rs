@@ -3,21 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{
-    AuditEntry, AuditPage, AuditRecord, AuditRequest, Engine, LeaseId, ListPage, ListRequest,
-    LockError, LockName, Operation, OperationReply, Snapshot,
-};
+use holdline_core::{Engine, LockError};
 
-use super::guard::{Guard, Guards};
+use super::admin::{Admin, Leases};
+use super::guard::Guards;
 use super::layers::{AnyOf, CountingSemaphore, Election, Latch, Once};
 use super::locks::{Mutex, RwLock, Semaphore};
 use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
-use crate::lease::Lease;
 use crate::once::{OnceOptions, Slot};
 use crate::options::LockOptions;
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
 
 /// As [`crate::Client`], without async. Its background work has a thread of its own.
 #[derive(Clone, Debug)]
@@ -232,109 +228,14 @@ impl Client {
         block_on(self.0.lock_all_with(names, options)).map(Guards)
     }
 
-    /// As [`crate::Client::attach`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::attach`].
-    pub fn attach(&self, lease: &Lease) -> Result<Guard, LockError> {
-        block_on(self.0.attach(lease)).map(Guard)
+    /// As [`crate::Client::admin`].
+    pub fn admin(&self) -> Admin<'_> {
+        Admin(self.0.admin())
     }
 
-    /// As [`crate::Client::renew`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::renew`].
-    pub fn renew(&self, lease: &Lease) -> Result<Duration, LockError> {
-        block_on(self.0.renew(lease))
-    }
-
-    /// As [`crate::Client::release`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::release`].
-    pub fn release(&self, lease: &Lease) -> Result<ReleaseOutcome, LockError> {
-        block_on(self.0.release(lease))
-    }
-
-    /// As [`crate::Client::renew_by_id`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::renew_by_id`].
-    pub fn renew_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-        lease_duration: Duration,
-    ) -> Result<Duration, LockError> {
-        block_on(self.0.renew_by_id(name, lease_id, lease_duration))
-    }
-
-    /// As [`crate::Client::release_by_id`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::release_by_id`].
-    pub fn release_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Result<ReleaseOutcome, LockError> {
-        block_on(self.0.release_by_id(name, lease_id))
-    }
-
-    /// As [`crate::Client::give_up_by_id`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::give_up_by_id`].
-    pub fn give_up_by_id(
-        &self,
-        name: &LockName,
-        lease_id: LeaseId,
-    ) -> Result<ReleaseOutcome, LockError> {
-        block_on(self.0.give_up_by_id(name, lease_id))
-    }
-
-    /// As [`crate::Client::inspect`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::inspect`].
-    pub fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        block_on(self.0.inspect(name))
-    }
-
-    /// As [`crate::Client::list`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::list`].
-    pub fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        block_on(self.0.list(request))
-    }
-
-    /// As [`crate::Client::operate`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::operate`].
-    pub fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        block_on(self.0.operate(operation))
-    }
-
-    /// As [`crate::Client::append_audit`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::append_audit`].
-    pub fn append_audit(&self, record: AuditRecord) -> Result<(), LockError> {
-        block_on(self.0.append_audit(record))
-    }
-
-    /// As [`crate::Client::audit`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::audit`].
-    pub fn audit(
-        &self,
-        request: &AuditRequest,
-        wanted: impl Fn(&AuditEntry) -> bool,
-    ) -> Result<AuditPage, LockError> {
-        block_on(self.0.audit(request, wanted))
+    /// As [`crate::Client::leases`].
+    pub fn leases(&self) -> Leases<'_> {
+        Leases(self.0.leases())
     }
 
     /// As [`crate::Client::shutdown`].

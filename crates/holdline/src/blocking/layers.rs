@@ -29,6 +29,18 @@ impl Election {
         block_on(self.0.campaign(value)).map(Leadership)
     }
 
+    /// As [`crate::Election::campaign_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Election::campaign_within`].
+    pub fn campaign_within(
+        &self,
+        value: impl Into<String>,
+        limit: Duration,
+    ) -> Result<Leadership, LockError> {
+        block_on(self.0.campaign_within(value, limit)).map(Leadership)
+    }
+
     /// As [`crate::Election::leader`].
     ///
     /// # Errors
@@ -121,48 +133,48 @@ impl Once {
     }
 }
 
-/// As [`crate::Begun`], without async.
+/// As [`crate::once::Begun`], without async.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Begun {
-    /// As [`crate::Begun::Run`].
+    /// As [`crate::once::Begun::Run`].
     Run(OnceRun),
-    /// As [`crate::Begun::AlreadyRan`].
+    /// As [`crate::once::Begun::AlreadyRan`].
     AlreadyRan(Taken),
-    /// As [`crate::Begun::RunningElsewhere`].
+    /// As [`crate::once::Begun::RunningElsewhere`].
     RunningElsewhere(Taken),
 }
 
-/// As [`crate::OnceRun`], without async.
+/// As [`crate::once::OnceRun`], without async.
 #[derive(Debug)]
 #[must_use = "a slot that is dropped is free again"]
-pub struct OnceRun(Box<crate::OnceRun>);
+pub struct OnceRun(Box<crate::once::OnceRun>);
 
 impl OnceRun {
-    /// As [`crate::OnceRun::guard`], as a handle.
+    /// As [`crate::once::OnceRun::guard`], as a handle.
     pub fn held(&self) -> Held {
         self.0.guard().held()
     }
 
-    /// As [`crate::OnceRun::slot_start`].
+    /// As [`crate::once::OnceRun::slot_start`].
     pub fn slot_start(&self) -> SystemTime {
         self.0.slot_start()
     }
 
-    /// As [`crate::OnceRun::finish`].
+    /// As [`crate::once::OnceRun::finish`].
     ///
     /// # Errors
-    /// As [`crate::OnceRun::finish`].
+    /// As [`crate::once::OnceRun::finish`].
     pub fn finish(self) -> Result<(), LockError> {
         block_on(self.0.finish())
     }
 
-    /// As [`crate::OnceRun::give_back`].
+    /// As [`crate::once::OnceRun::give_back`].
     pub fn give_back(self) -> Option<ReleaseOutcome> {
         block_on(self.0.give_back())
     }
 
-    /// As [`crate::OnceRun::fail`].
+    /// As [`crate::once::OnceRun::fail`].
     pub fn fail(self) -> bool {
         block_on(self.0.fail())
     }
@@ -184,6 +196,14 @@ impl AnyOf {
     /// As [`crate::AnyOf::lock`].
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.0.lock()).map(Guard)
+    }
+
+    /// As [`crate::AnyOf::lock_within`].
+    ///
+    /// # Errors
+    /// As [`crate::AnyOf::lock_within`].
+    pub fn lock_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.lock_within(limit)).map(Guard)
     }
 
     /// As [`crate::AnyOf::try_lock`].

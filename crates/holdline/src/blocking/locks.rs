@@ -1,5 +1,7 @@
 //! The locks without async.
 
+use std::time::Duration;
+
 use holdline_core::{LockError, LockName};
 
 use super::guard::Guard;
@@ -25,6 +27,14 @@ impl Mutex {
     /// As [`crate::Mutex::lock`].
     pub fn lock(&self) -> Result<Guard, LockError> {
         block_on(self.0.lock()).map(Guard)
+    }
+
+    /// As [`crate::Mutex::lock_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`].
+    pub fn lock_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.lock_within(limit)).map(Guard)
     }
 
     /// As [`crate::Mutex::try_lock`].
@@ -83,6 +93,14 @@ impl RwLock {
         block_on(self.0.read()).map(Guard)
     }
 
+    /// As [`crate::RwLock::read_within`].
+    ///
+    /// # Errors
+    /// As [`crate::RwLock::read_within`].
+    pub fn read_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.read_within(limit)).map(Guard)
+    }
+
     /// As [`crate::RwLock::try_read`].
     ///
     /// # Errors
@@ -97,6 +115,14 @@ impl RwLock {
     /// As [`crate::RwLock::write`].
     pub fn write(&self) -> Result<Guard, LockError> {
         block_on(self.0.write()).map(Guard)
+    }
+
+    /// As [`crate::RwLock::write_within`].
+    ///
+    /// # Errors
+    /// As [`crate::RwLock::write_within`].
+    pub fn write_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.write_within(limit)).map(Guard)
     }
 
     /// As [`crate::RwLock::try_write`].
@@ -131,12 +157,28 @@ impl Semaphore {
         block_on(self.0.acquire()).map(Guard)
     }
 
+    /// As [`crate::Semaphore::acquire_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Semaphore::acquire_within`].
+    pub fn acquire_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.acquire_within(limit)).map(Guard)
+    }
+
     /// As [`crate::Semaphore::acquire_many`].
     ///
     /// # Errors
     /// As [`crate::Semaphore::acquire_many`].
     pub fn acquire_many(&self, count: u32) -> Result<Guard, LockError> {
         block_on(self.0.acquire_many(count)).map(Guard)
+    }
+
+    /// As [`crate::Semaphore::acquire_many_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Semaphore::acquire_many_within`].
+    pub fn acquire_many_within(&self, count: u32, limit: Duration) -> Result<Guard, LockError> {
+        block_on(self.0.acquire_many_within(count, limit)).map(Guard)
     }
 
     /// As [`crate::Semaphore::try_acquire`].

@@ -22,11 +22,13 @@
 //! # }
 //! ```
 
+mod admin;
 mod client;
 mod guard;
 mod layers;
 mod locks;
 
+pub use admin::{Admin, Leases};
 pub use client::Client;
 pub use guard::{Guard, Guards};
 pub use layers::{AnyOf, Begun, CountingSemaphore, Election, Latch, Leadership, Once, OnceRun};

@@ -21,7 +21,9 @@ use super::sleepers::{Sleep, Sleepers};
 /// # async fn main() -> Result<(), holdline::LockError> {
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use holdline::{Client, ClientOptions, ManualClock, MemoryEngine, MemoryOptions};
+/// use holdline::clock::ManualClock;
+/// use holdline::memory::{MemoryEngine, MemoryOptions};
+/// use holdline::{Client, ClientOptions};
 ///
 /// let clock = ManualClock::new();
 /// let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &MemoryOptions::default());

@@ -19,7 +19,7 @@ use super::driver::Driver;
 /// does Windows' performance counter. Timers fire within a second of a resume there.
 ///
 /// ```
-/// use holdline::{Clock, ClockKind, SystemClock};
+/// use holdline::clock::{Clock, ClockKind, SystemClock};
 ///
 /// let clock = SystemClock::new(ClockKind::Boottime).expect("the machine gives a timer");
 /// assert!(clock.now() <= clock.now());

@@ -97,6 +97,21 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// If the future is dropped, observers see the new value or the one before.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:proclaim").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("starting").await?;
+    /// leadership.proclaim("http://10.0.0.7:8080").await?;
+    /// let leader = election.leader().await?.expect("somebody leads");
+    /// assert_eq!(leader.value(), "http://10.0.0.7:8080");
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn proclaim(&self, value: impl Into<String>) -> Result<(), LockError> {
         let Election { client, options, proclaimed, .. } = &self.election;
         let options = options.clone().with_wait(VALUE_WAIT).with_value(value);
@@ -128,6 +143,19 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// Dropping the future drops the inner one. The leadership stays.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:leadership_run").await?;
+    /// let leadership = client.election("scheduler")?.campaign("node 1").await?;
+    /// let started = leadership.run(async { "all jobs are started" }).await?;
+    /// println!("{started}");
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<F: Future>(&self, body: F) -> Result<F::Output, LockError> {
         self.guard.run(body).await
     }
@@ -137,6 +165,18 @@ impl Leadership {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer only: the release continues in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:resign").await?;
+    /// let election = client.election("scheduler")?;
+    /// election.campaign("node 1").await?.resign().await.into_result()?;
+    /// assert!(election.leader().await?.is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn resign(self) -> ReleaseOutcome {
         let outcome = self.guard.release().await;
         // After the name: nobody waits for this one.

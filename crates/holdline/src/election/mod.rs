@@ -1,12 +1,16 @@
 //! Elections: a lock whose holder leads, with a value that observers see.
 //!
+//! [`Client::election`] describes an [`Election`]. A candidate [campaigns](Election::campaign), and
+//! has a [`Leadership`] from then on. All others see the [`Leader`] and its value: once by
+//! [`Election::leader`], or one after the other by [`Election::observe`].
+//!
 //! Invariant L1: the term of a leadership is the fencing token of its grant. So terms grow, and a
 //! resource that checks tokens rejects a deposed leader.
 //! Invariant L2: a leadership is valid exactly while its lease is: on a loss, `lost` resolves
 //! before the store can grant the name to another candidate.
 //! Invariant L3: observers never see an older term after a newer one, nor one term twice.
-//! Read next: [`leadership`], what a leader has; [`observe`], what the others see; [`value`], where
-//! the value is stored.
+//! Read next: `leadership`, what a leader has; `observe`, what the others see; `value`, where the
+//! value is stored.
 
 mod leader;
 mod leadership;
@@ -17,6 +21,8 @@ pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::Leaders;
 pub use value::MAX_VALUE_BYTES;
+
+use std::time::Duration;
 
 use holdline_core::{GrantState, LockError, LockName, Mode, Snapshot};
 
@@ -107,8 +113,58 @@ impl Election {
     ///
     /// # Fairness
     /// Where the engine is fair, candidates lead in the order in which they queued.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:campaign").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("http://10.0.0.7:8080").await?;
+    /// println!("leads in term {}", leadership.term());
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, LockError> {
-        let options = self.options.clone().with_value(value);
+        self.lead(self.options.clone().with_value(value)).await
+    }
+
+    /// As [`Election::campaign`], with the wait limit of this call in place of that of the options.
+    ///
+    /// # Errors
+    /// As [`crate::Mutex::lock_within`] and [`Election::campaign`].
+    ///
+    /// # Cancel safety
+    /// As [`Election::campaign`].
+    ///
+    /// # Fairness
+    /// As [`Election::campaign`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:campaign_within").await?;
+    /// use std::time::Duration;
+    ///
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("node 1").await?;
+    /// let late = election.campaign_within("node 2", Duration::from_millis(50)).await;
+    /// assert!(late.is_err_and(|error| error.is_contended()));
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn campaign_within(
+        &self,
+        value: impl Into<String>,
+        limit: Duration,
+    ) -> Result<Leadership, LockError> {
+        self.lead(self.options.clone().with_value(value).with_wait(limit)).await
+    }
+
+    async fn lead(&self, options: LockOptions) -> Result<Leadership, LockError> {
         let guard = self.client.mutex_with(self.name.as_str(), &options)?.lock().await?;
         Ok(Leadership::new(self, guard))
     }
@@ -122,6 +178,20 @@ impl Election {
     ///
     /// # Cancel safety
     /// Dropping the future loses the answer.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:leader").await?;
+    /// let election = client.election("scheduler")?;
+    /// match election.leader().await? {
+    ///     Some(leader) => println!("{} leads in term {}", leader.value(), leader.term()),
+    ///     None => println!("nobody leads"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
         match self.look().await? {
             Some(leader) => self.with_proclaimed(leader).await.map(Some),
@@ -154,7 +224,7 @@ impl Election {
 
     /// Returns who leads now, with the value of its campaign.
     async fn look(&self) -> Result<Option<Leader>, LockError> {
-        let snapshot = self.client.inspect(&self.name).await?;
+        let snapshot = self.client.admin().inspect(&self.name).await?;
         Ok(leader_of(&snapshot))
     }
 

@@ -96,7 +96,7 @@ impl Proclaimed {
     ) -> Result<Option<String>, LockError> {
         let mut found: Option<(u64, String)> = None;
         for name in std::iter::repeat_n(&self.names, LOOKS).flatten() {
-            let snapshot = client.inspect(name).await?;
+            let snapshot = client.admin().inspect(name).await?;
             for holder in &snapshot.holders {
                 let stored = stored(holder.summary.metadata.fields(), term);
                 found = found.max(stored);

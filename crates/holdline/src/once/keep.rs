@@ -93,7 +93,7 @@ impl OnceRun {
             Some(LostReason::RanOut) => return Ok(()),
             Some(reason) => return lost(reason),
         }
-        let snapshot = self.once.client.inspect(&self.once.name).await?;
+        let snapshot = self.once.client.admin().inspect(&self.once.name).await?;
         let id = guard.lease_id().short();
         let held = snapshot.holders.iter().find(|holder| holder.summary.lease_id == id);
         match held.map(|holder| &holder.state) {
@@ -154,7 +154,7 @@ impl OnceRun {
         let (freeze, operation) = self.freeze();
         // If this future is dropped from here on, the freeze is lifted.
         let freeze = self.freeze.insert(freeze);
-        self.once.client.operate(&operation).await?;
+        self.once.client.admin().operate(&operation).await?;
         freeze.is_confirmed = true;
         Ok(())
     }
@@ -169,7 +169,7 @@ impl OnceRun {
         loop {
             let kept = if self.once.is_frozen_for(self.span) {
                 let (_, operation) = self.freeze();
-                match self.once.client.operate(&operation).await {
+                match self.once.client.admin().operate(&operation).await {
                     // The freeze takes the name as the lease goes.
                     Ok(_) => return lost_before(guard.release().await, shared),
                     Err(error) => Err((guard, error)),

@@ -1,5 +1,9 @@
 //! A job once per slot: the lock is held while the job runs, and kept until the slot is over.
 //!
+//! [`Client::once`] describes such a job: a name and a [`Slot`]. [`Once::run`] returns a
+//! [`OnceOutcome`]; [`Once::begin`] is for jobs that are no future. [`OnceOptions`] sets what
+//! happens when the job fails, and by how much clocks may differ.
+//!
 //! A mutex alone does not give this: a short job has released it before a machine whose clock is
 //! late starts the same job.
 //! Invariant O2: a start belongs to the slot that contains its time of day plus the maximum skew,
@@ -45,6 +49,21 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::once_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_once").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockError;
+    /// use holdline::once::Slot;
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// report.run(async |_| Ok::<_, LockError>("written")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn once(&self, name: impl AsRef<str>, slot: Slot) -> Result<Once, LockError> {
         self.once_with(name, slot, OnceOptions::default())
     }
@@ -81,7 +100,8 @@ impl Client {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), holdline::LockError> {
 /// use std::time::Duration;
-/// use holdline::{Client, LockError, OnceOutcome, Slot};
+/// use holdline::once::{OnceOutcome, Slot};
+/// use holdline::{Client, LockError};
 ///
 /// let client = Client::connect("memory:once").await?;
 /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
@@ -170,6 +190,25 @@ impl Once {
     /// # Cancel safety
     /// Dropping the future drops the job and frees the slot in the background; where the job runs
     /// at most once, the slot stays taken.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:once_run").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockError;
+    /// use holdline::once::{OnceOutcome, Slot};
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// match report.run(async |_| Ok::<_, LockError>("written")).await? {
+    ///     OnceOutcome::Ran(result) => println!("{result}"),
+    ///     OnceOutcome::AlreadyRan(taken) => println!("another machine did it: {taken:?}"),
+    ///     outcome => println!("{outcome:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run<T, E>(
         &self,
         mut job: impl AsyncFnMut(Held) -> Result<T, E>,
@@ -205,6 +244,23 @@ impl Once {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the slot to others.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:once_begin").await?;
+    /// use std::time::Duration;
+    /// use holdline::once::{Begun, Slot};
+    ///
+    /// let report = client.once("report", Slot::every(Duration::from_secs(900)))?;
+    /// if let Begun::Run(run) = report.begin().await? {
+    ///     // … start a process, and wait for its end …
+    ///     run.finish().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn begin(&self) -> Result<Begun, LockError> {
         let shared = self.shared();
         let since = shared.clock.now();
@@ -221,7 +277,7 @@ impl Once {
                 Err(error) if matches!(error.kind(), ErrorKind::Busy { .. }) => error,
                 Err(error) => return Err(error),
             };
-            let snapshot = self.client.inspect(&self.name).await?;
+            let snapshot = self.client.admin().inspect(&self.name).await?;
             let is_over = shared.clock.now() >= limit;
             let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
             let pause = match self.verdict(&snapshot, span)? {

@@ -28,7 +28,7 @@ pub(super) async fn read(
     let clock = client.clock();
     if let Some(name) = pattern.exact() {
         let asked = clock.now();
-        let snapshot = client.inspect(name).await?;
+        let snapshot = client.admin().inspect(name).await?;
         let names = if is_of_interest(&snapshot) {
             BTreeMap::from([(name.clone(), WatchedName::new(snapshot, asked, clock.now()))])
         } else {
@@ -41,7 +41,7 @@ pub(super) async fn read(
     let mut request = ListRequest { prefix: pattern.prefix().to_owned(), after: None, limit: PAGE };
     loop {
         let asked = clock.now();
-        let page = client.list(&request).await?;
+        let page = client.admin().list(&request).await?;
         let answered = clock.now();
         for snapshot in page.names {
             let here = snapshot.holders.len() + snapshot.queue.len();

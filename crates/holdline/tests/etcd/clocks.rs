@@ -23,7 +23,7 @@ async fn wall_clocks_of_the_members_that_are_stepped_end_no_lease_and_lengthen_n
         assert_eq!(soon("the loss", short.lost()).await, LostReason::RanOut);
         let next = soon("the next one", next).await.expect("no panic");
         assert!(next.fencing_token() > short.fencing_token());
-        let shown = soon("a look", one.inspect(&name)).await.expect("shown");
+        let shown = soon("a look", one.admin().inspect(&name)).await.expect("shown");
         assert_eq!((shown.holder_count, long.is_valid()), (1, true), "{steps:?}");
         renewed(&long, 1).await;
         let_go(next).await;

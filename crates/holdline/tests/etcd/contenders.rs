@@ -5,9 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use holdline::{
-    Client, ErrorKind, Guard, ListRequest, LockError, LockName, LockOptions, ReleaseOutcome,
-};
+use holdline::admin::ListRequest;
+use holdline::{Client, ErrorKind, Guard, LockError, LockName, LockOptions, ReleaseOutcome};
 use tokio::task::JoinHandle;
 
 /// What must happen happens within this time, on any machine.
@@ -64,7 +63,7 @@ pub(crate) async fn renewed(guard: &Guard, times: usize) {
 pub(crate) async fn queued(client: &Client, name: &str, count: usize) {
     let name = LockName::new(name).expect("a good name");
     until("they are queued", async || {
-        let shown = client.inspect(&name).await;
+        let shown = client.admin().inspect(&name).await;
         shown.is_ok_and(|shown| shown.queue_length == count)
     })
     .await;
@@ -129,7 +128,7 @@ pub(crate) async fn all_are_locks_of_their_own(client: &Client, names: &[&str]) 
     let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert_eq!(tokens.len(), names.len(), "no two of them are one lock");
     let request = ListRequest { limit: 1_000, ..ListRequest::default() };
-    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
+    let listed = soon("a list", client.admin().list(&request)).await.expect("an answer").names;
     let listed: BTreeSet<String> =
         listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
     assert_eq!(listed, names.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");

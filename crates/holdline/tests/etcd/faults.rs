@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline::admin::Operation;
+use holdline::{ErrorKind, FencingToken, LostReason};
 use holdline_services::{EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer};
 
 use crate::support::{
@@ -129,7 +130,7 @@ async fn a_wait_without_a_majority_goes_on_until_its_limit_or_the_majority() {
     assert!(matches!(refused.kind(), ErrorKind::NoQuorum { .. }), "{refused:?}");
     assert!(began.elapsed() >= wait, "{:?}: {refused}", began.elapsed());
     let patient = client.mutex_with("a", &patient()).expect("a good lock");
-    let waiting = tokio::spawn(async move { patient.lock_owned().await });
+    let waiting = tokio::spawn(async move { patient.lock().await });
     cluster.relaunch(0);
     cluster.relaunch(1);
     cluster.await_ready(0);
@@ -200,7 +201,7 @@ async fn a_deleted_key_and_a_revoked_grant_are_noticed() {
     let held = take(&client, "a", &patient()).await;
     let (name, token) = (held.name().clone(), held.fencing_token());
     let revoke = Operation::Revoke { name, token, reason: "why".into(), now: true };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Revoked("why".into()));
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > token);

@@ -1,7 +1,8 @@
 //! An old copy of the store that is put back: what it knows no more, and what it gives twice.
 
+use holdline::admin::Operation;
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-use holdline::{ErrorKind, FencingToken, LostReason, Operation};
+use holdline::{ErrorKind, FencingToken, LostReason};
 use holdline_core::{Finding, Health};
 use holdline_services::{EtcdConfig, EtcdServer};
 
@@ -38,7 +39,7 @@ async fn after_a_restored_old_copy_holders_lose_and_the_resource_refuses_old_tok
     assert_eq!(ill(&server.url()).await, before, "doctor cannot see that it is old");
     // The remedy of other engines is unsupported here, and the error names the one that works.
     let raise = Operation::RaiseFence { to: held.fencing_token() };
-    let refused = soon("an answer", one.operate(&raise)).await.expect_err("not here");
+    let refused = soon("an answer", one.admin().operate(&raise)).await.expect_err("not here");
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused:?}");
     assert!(refused.to_string().contains("--bump-revision"), "{refused}");
     // By whatever is written the revisions grow beyond those that were given once.
@@ -53,7 +54,7 @@ async fn after_a_restored_old_copy_holders_lose_and_the_resource_refuses_old_tok
 
 /// What doctor finds ill.
 async fn ill(url: &str) -> Vec<&'static str> {
-    let found = holdline::checkup(url).await.expect("looked at");
+    let found = holdline::health::checkup(url).await.expect("looked at");
     let ill = found.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
 }

@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use holdline::fence::FenceError;
-use holdline::{Client, LockName, OnceOutcome, Slot};
+use holdline::once::{OnceOutcome, Slot};
+use holdline::{Client, LockName};
 use holdline_services::{PostgresConfig, PostgresServer, RedisConfig, RedisServer};
 use tower::ServiceExt;
 
@@ -41,7 +42,7 @@ async fn redis() -> (RedisServer, [Client; 2]) {
 
 async fn is_held(client: &Client, name: &str) -> bool {
     let name = LockName::new(name).expect("a name");
-    client.inspect(&name).await.expect("an answer").holder_count > 0
+    client.admin().inspect(&name).await.expect("an answer").holder_count > 0
 }
 
 #[tokio::test]
@@ -52,7 +53,7 @@ async fn redis_mutex_waits_and_releases() {
     // Nobody else releases here, so it is in the queue when it is pending and the queue has one.
     let queued = async {
         let name = LockName::new("nightly-report").expect("a name");
-        while holder.inspect(&name).await.expect("an answer").queue_length == 0 {}
+        while holder.admin().inspect(&name).await.expect("an answer").queue_length == 0 {}
     };
     tokio::select! {
         ended = &mut report => panic!("it held what another holds: {ended:?}"),
@@ -158,7 +159,7 @@ async fn semaphore_pool_makes_three_calls_at_a_time() {
     let name = LockName::new("payments-api").expect("a name");
     let all_are_there = async {
         loop {
-            let seen = clients[0].inspect(&name).await.expect("an answer");
+            let seen = clients[0].admin().inspect(&name).await.expect("an answer");
             if seen.holder_count + seen.queue_length == 12 {
                 go.send(true).expect("somebody waits");
                 return Ok(());

@@ -90,7 +90,7 @@ async fn otlp_exports_a_wait_that_links_to_the_span_of_the_holder() {
     };
     let queued = async {
         let name = LockName::new("nightly-report").expect("a name");
-        while first.inspect(&name).await.expect("an answer").queue_length == 0 {}
+        while first.admin().inspect(&name).await.expect("an answer").queue_length == 0 {}
         end.send(()).expect("the holder waits for it");
     };
     let (held, waited, ()) = tokio::join!(holds, waits, queued);

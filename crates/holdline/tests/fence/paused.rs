@@ -128,7 +128,7 @@ async fn hold(locks: &str) -> (Client, Guard) {
     let options =
         LockOptions::default().with_lease_duration(Duration::from_secs(3)).with_wait(LONG);
     let mutex = client.mutex_with(NAME, &options).expect("a good lock");
-    let guard = mutex.lock_owned().await.expect("the lock");
+    let guard = mutex.lock().await.expect("the lock");
     (client, guard)
 }
 

@@ -5,10 +5,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use holdline::{
-    AnyOf, Client, Clock, ErrorKind, LockOptions, ManualClock, MemoryEngine, MemoryOptions,
-    ReleaseOutcome,
-};
+use holdline::clock::{Clock, ManualClock};
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::{AnyOf, Client, ErrorKind, LockOptions, ReleaseOutcome};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -203,7 +202,7 @@ async fn bad_input_is_refused_before_anything_is_asked() {
         let error = client.any_of(bad).expect_err("refused");
         assert!(matches!(error.kind(), ErrorKind::Invalid { field: "names", .. }), "{error}");
     }
-    let id = LockOptions::default().with_lease_id(client.draw_lease_id());
+    let id = LockOptions::default().with_lease_id(client.leases().draw_id());
     assert!(client.any_of_with(["a"], &id).is_err());
     for bad in [0, 4] {
         let error = any_of(&client).lock_many(bad).await.expect_err("refused");
@@ -257,13 +256,13 @@ async fn the_loss_of_one_of_several_clients_leases_is_reported() {
     let (alpha, beta) = (client(alpha, &clock, 1), client(beta, &clock, 2));
     let all = holdline::lock_all([(&alpha, "a"), (&beta, "a")]).await.expect("free");
     let token = all.guards()[1].fencing_token();
-    let revoke = holdline::Operation::Revoke {
+    let revoke = holdline::admin::Operation::Revoke {
         name: crate::support::name("a"),
         token,
         reason: "moved".into(),
         now: true,
     };
-    beta.operate(&revoke).await.expect("revoked");
+    beta.admin().operate(&revoke).await.expect("revoked");
     let lost = std::pin::pin!(all.lost());
     let mut lost = lost;
     for _ in 0..100 {

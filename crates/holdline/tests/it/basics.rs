@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdline::{ErrorKind, Keep, LockOptions, Mode, ReleaseOutcome};
 
-use crate::support::{client, engine, look, pass, settle};
+use crate::support::{client, engine, locked, look, pass, settle};
 
 #[tokio::test]
 async fn lock_and_release() {
@@ -37,7 +37,7 @@ async fn a_waiter_gets_the_name_when_it_is_released() {
     let client = client(engine, &clock, 2);
     let mutex = client.mutex("a").expect("good name");
     let guard = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiter = tokio::spawn(locked(mutex.clone()));
     settle().await;
     assert_eq!(look(&client, "a").await.queue_length, 1);
     let token = guard.fencing_token();

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use holdline::audit::{AuditEntry, AuditRecord, AuditRequest, Operator};
 use holdline::blocking::{Begun, Client};
-use holdline::{
-    AuditEntry, AuditRecord, AuditRequest, LockOptions, OnceOptions, OnceOutcome, Operator, Slot,
-};
+use holdline::once::{OnceOptions, OnceOutcome, Slot};
+use holdline::{ErrorKind, LockOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -33,6 +33,30 @@ fn the_next_candidate_leads_when_the_leader_resigns() {
     let seen = leaders.next().expect("one").expect("an answer");
     assert_eq!((seen.term(), seen.value()), (next.term(), "two:80"));
     assert!(next.resign().is_released());
+}
+
+#[test]
+fn a_call_waits_as_long_as_its_own_limit_says() {
+    let limit = Duration::from_millis(20);
+    let client = client("within");
+    let held = client.mutex("a").expect("a name").lock_within(LIMIT).expect("free");
+    let rwlock = client.rwlock("a").expect("a name");
+    let permits = client.semaphore("permits", 1).expect("a name");
+    let permit = permits.acquire_within(LIMIT).expect("free");
+    let devices = client.any_of(["a"]).expect("names");
+    for end in [
+        client.mutex("a").expect("a name").lock_within(limit).map(drop),
+        rwlock.read_within(limit).map(drop),
+        rwlock.write_within(limit).map(drop),
+        permits.acquire_within(limit).map(drop),
+        permits.acquire_many_within(1, limit).map(drop),
+        devices.lock_within(limit).map(drop),
+        client.election("a").expect("a name").campaign_within("v", limit).map(drop),
+    ] {
+        let error = end.expect_err("held throughout");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    }
+    assert!(held.release().is_released() && permit.release().is_released());
 }
 
 #[test]
@@ -67,13 +91,13 @@ fn a_job_whose_lease_is_lost_meanwhile_is_not_said_to_have_run_once() {
     let (client, slot) = (client("once-lost"), Slot::every(Duration::from_secs(365 * 24 * 3600)));
     let report = client.once("report", slot).expect("a slot");
     let outcome = report.run(|held| {
-        let revoke = holdline::Operation::Revoke {
+        let revoke = holdline::admin::Operation::Revoke {
             name: held.name().clone(),
             token: held.fencing_token(),
             reason: "a test".to_owned(),
             now: true,
         };
-        client.operate(&revoke).expect("revoked");
+        client.admin().operate(&revoke).expect("revoked");
         Ok::<_, ()>(())
     });
     assert!(matches!(outcome, Ok(OnceOutcome::Unmarked { .. })), "{outcome:?}");
@@ -116,14 +140,14 @@ fn operators_actions_are_recorded_and_read() {
     let client = client("audit");
     let operator = Operator { who: "ann".to_owned(), from: "a test".to_owned() };
     for action in ["freeze", "unfreeze", "freeze"] {
-        client.append_audit(AuditRecord::new(action, &operator)).expect("a trail");
+        client.admin().append_audit(AuditRecord::new(action, &operator)).expect("a trail");
     }
     let request = AuditRequest { limit: 1, ..AuditRequest::default() };
     let is_freeze = |entry: &AuditEntry| entry.record.action == "freeze";
-    let newest = client.audit(&request, is_freeze).expect("a trail");
+    let newest = client.admin().audit(&request, is_freeze).expect("a trail");
     assert_eq!((newest.entries.len(), newest.entries[0].record.who.as_str()), (1, "ann"));
     let older = AuditRequest { before: newest.before, ..AuditRequest::default() };
-    let older = client.audit(&older, is_freeze).expect("a trail");
+    let older = client.admin().audit(&older, is_freeze).expect("a trail");
     assert_eq!((older.entries.len(), older.before), (1, None));
     assert!(older.entries[0].id < newest.entries[0].id);
 }

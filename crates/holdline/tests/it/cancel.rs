@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, Clock, Guard, Held, ListRequest, LockError, LockOptions, ManualClock, Owner,
-};
+use holdline::admin::ListRequest;
+use holdline::clock::{Clock, ManualClock};
+use holdline::{Client, Guard, Held, LockError, LockOptions, Owner};
 use holdline_services::cut;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{drive, engine, look, options, settle};
+use crate::support::{drive, engine, locked, look, options, settle};
 
 async fn is_clean(client: &Client, clock: &ManualClock) {
     let shut = client.clone();
@@ -22,7 +22,7 @@ async fn is_clean(client: &Client, clock: &ManualClock) {
     assert!(report.is_clean(), "{report:?}");
     settle().await;
     let request = ListRequest { limit: 100, ..ListRequest::default() };
-    let left = client.list(&request).await.expect("memory answers").names;
+    let left = client.admin().list(&request).await.expect("memory answers").names;
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
@@ -35,7 +35,7 @@ async fn cut_once(polls: usize, at_release: bool, same: bool) -> bool {
     let other = Client::with_options(Arc::new(faulty.clone()), options(&clock, 2)).expect("made");
     let mutex = client.mutex("a").expect("good name");
     let holder = if same { &client } else { &other }.mutex("a").expect("good name");
-    let first = drive(&clock, holder.lock_owned()).await.expect("free");
+    let first = drive(&clock, locked(holder)).await.expect("free");
     let freed = async {
         settle().await;
         let _ = first.release().await;
@@ -171,7 +171,7 @@ async fn end(world: &World, random: &mut StdRng, client: &Client, guard: Guard) 
         }
         2 => {
             if let Some(Ok(lease)) = world.cut(random, guard.detach()).await {
-                let _ = client.release(&lease).await.expect("a good lease");
+                let _ = client.leases().release(&lease).await.expect("a good lease");
             }
         }
         3 => {

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use holdline::blocking;
-use holdline::{Client, ClientOptions, Clock, Guard, LockOptions, MemoryEngine, Observer, Subject};
+use holdline::clock::Clock;
+use holdline::memory::MemoryEngine;
+use holdline::observer::Subject;
+use holdline::{Client, ClientOptions, Guard, LockOptions, Observer};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::faulty::{Call, Faulty};
-use crate::support::{drive, eventually, name, pass};
+use crate::support::{drive, eventually, locked, name, pass};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().expect("a runtime without timers and I/O")
@@ -31,7 +34,7 @@ impl Watcher {
     }
 
     fn is_held(&self) -> bool {
-        let seen = self.0.inspect(&name("a")).expect("memory answers");
+        let seen = self.0.admin().inspect(&name("a")).expect("memory answers");
         seen.is_held() || seen.queue_length > 0
     }
 
@@ -190,7 +193,7 @@ fn a_future_dropped_outside_any_runtime_leaves_the_queue() {
     let mut waiting = Box::pin(mutex.lock());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
-    let queued = || watcher.0.inspect(&name("a")).expect("memory answers").queue_length;
+    let queued = || watcher.0.admin().inspect(&name("a")).expect("memory answers").queue_length;
     assert_eq!(queued(), 1);
     drop(waiting);
     eventually("the queue is empty", || queued() == 0);
@@ -204,13 +207,13 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
     let client = crate::support::client(faulty.clone(), &clock, 1);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let mut leaked = Box::pin(mutex.clone().lock_owned());
+    let mut leaked = Box::pin(locked(mutex.clone()));
     for _ in 0..10 {
         let polled = select(&mut leaked, Box::pin(tokio::task::yield_now())).await;
         assert!(matches!(polled, Either::Right(_)), "it waits");
     }
     std::mem::forget(leaked);
-    let waiter = tokio::spawn(mutex.lock_owned());
+    let waiter = tokio::spawn(locked(mutex));
     crate::support::settle().await;
     let _ = first.release().await;
     let freed = clock.now();
@@ -226,9 +229,10 @@ async fn a_leaked_future_costs_the_others_one_claim_window() {
 
 #[test]
 fn one_lock_from_many_threads_without_async() {
-    let engine: Arc<dyn holdline::Engine> = {
-        let clock = holdline::SystemClock::new(holdline::ClockKind::Monotonic).expect("a timer");
-        let options = holdline::MemoryOptions::default();
+    let engine: Arc<dyn holdline::engine::Engine> = {
+        let clock = holdline::clock::SystemClock::new(holdline::clock::ClockKind::Monotonic)
+            .expect("a timer");
+        let options = holdline::memory::MemoryOptions::default();
         Arc::new(MemoryEngine::new("threads", Arc::new(clock), &options))
     };
     let inside = AtomicUsize::new(0);

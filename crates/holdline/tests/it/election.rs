@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, StreamExt};
+use holdline::admin::{ListRequest, Operation};
+use holdline::clock::{Clock, ManualClock};
+use holdline::election::{Leader, Leaders, MAX_VALUE_BYTES};
+use holdline::engine::Capabilities;
 use holdline::{
-    Capabilities, Certainty, Client, Clock, Election, ErrorKind, Keep, Leader, Leaders, LeaseId,
-    ListRequest, LockError, LockOptions, LostReason, MAX_VALUE_BYTES, ManualClock, Operation,
+    Certainty, Client, Election, ErrorKind, Keep, LeaseId, LockError, LockOptions, LostReason,
 };
 
 use crate::faulty::{Fate, Faulty};
@@ -65,7 +68,7 @@ async fn observers_see_each_leader_once_and_the_value_that_it_proclaims() {
     assert!(!waits.is_finished());
     waits.abort();
     let _ = second.resign().await;
-    let rest = watcher.list(&ListRequest::default()).await.expect("listed").names;
+    let rest = watcher.admin().list(&ListRequest::default()).await.expect("listed").names;
     assert!(rest.is_empty(), "nothing is left: {rest:?}");
 }
 
@@ -110,7 +113,7 @@ async fn a_dead_leader_leaves_no_value_and_blocks_none() {
     // Its value lock outlives its grant, as that of a leader that died between two renewals.
     let token = first.term();
     let revoke = Operation::Revoke { name: name("e"), token, reason: "dead".into(), now: true };
-    two.operate(&revoke).await.expect("carried out");
+    two.admin().operate(&revoke).await.expect("carried out");
     let second = election(&two).campaign("two").await.expect("nobody leads");
     assert_eq!(look(&one, "e:proclaimed-0").await.holder_count, 1, "it is still there");
     let leader = || async { election(&one).leader().await.expect("answered").expect("leads") };
@@ -212,7 +215,7 @@ async fn bad_input_is_refused_before_anything_is_asked() {
     assert!(client.election("n".repeat(499)).is_ok());
     let options = LockOptions::default().with_lease_id(LeaseId::from_bytes([7; 16]));
     assert_eq!(invalid(client.election_with("e", &options)).0, "lease_id");
-    let names = client.list(&ListRequest::default()).await.expect("listed").names;
+    let names = client.admin().list(&ListRequest::default()).await.expect("listed").names;
     assert!(names.is_empty(), "{names:?}");
 
     let lacks: [fn(&mut Capabilities); 2] = [|has| has.fencing = false, |has| has.metadata = false];

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Capabilities, Certainty, Clock, Engine, ErrorKind, LeaseId, ListPage, ListRequest, LockError,
-    LockName, ManualClock, MemoryEngine, Operation, OperationReply, Snapshot,
-};
+use holdline::admin::{ListPage, ListRequest, Operation, OperationReply, Snapshot};
+use holdline::clock::{Clock, ManualClock};
+use holdline::engine::{Capabilities, Engine};
+use holdline::memory::MemoryEngine;
+use holdline::{Certainty, ErrorKind, LeaseId, LockError, LockName};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Hint, Hints, Purpose, ReleaseReply, ReleaseRequest,
     RenewReply, RenewRequest,

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use holdline::admin::Operation;
+use holdline::clock::{Clock, ManualClock, Moment};
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::observer::Subject;
 use holdline::{
-    Client, ClientOptions, Clock, ErrorKind, Keep, LockOptions, LostReason, ManualClock,
-    MemoryEngine, MemoryOptions, Moment, Observer, Operation, Owner, ReleaseOutcome, RiskReason,
-    Subject,
+    Client, ClientOptions, ErrorKind, Keep, LockOptions, LostReason, Observer, Owner,
+    ReleaseOutcome, RiskReason,
 };
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, name, options, pass, settle, soon};
+use crate::support::{client, drive, engine, locked, look, name, options, pass, settle, soon};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -63,7 +66,7 @@ async fn a_slow_store_shortens_the_validity_and_costs_no_lease() {
     let client = client(faulty, &clock, 21);
     let start = clock.now();
     let mutex = client.mutex("a").expect("good");
-    let guard = drive(&clock, mutex.lock_owned()).await.expect("free");
+    let guard = drive(&clock, locked(mutex)).await.expect("free");
     assert_eq!(start.until(clock.now()), 4 * S, "two seconds each way");
     assert!(guard.valid_until() <= start.after(30 * S), "counted from before the request left");
     pass(&clock, 120 * S).await;
@@ -163,7 +166,7 @@ async fn a_deleted_lease_and_a_flushed_store_are_noticed_at_the_next_renewal() {
     let client = client(faulty.clone(), &clock, 5);
     let one = client.mutex("one").expect("good").lock().await.expect("free");
     let two = client.mutex("two").expect("good").lock().await.expect("free");
-    let outcome = client.release_by_id(&name("one"), one.lease_id()).await;
+    let outcome = client.leases().release_by_id(&name("one"), one.lease_id()).await;
     assert!(outcome.expect("known").is_released());
     pass(&clock, 10 * S).await;
     assert_eq!(one.lost().await, LostReason::Missing);
@@ -197,7 +200,7 @@ async fn revoke_politely(keep: Keep) {
         reason: "maintenance".into(),
         now: false,
     };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     settle().await;
     assert!(cancelled.is_cancelled() && guard.is_valid());
     assert!(guard.valid_until() <= until, "a hint never extends");
@@ -219,7 +222,7 @@ async fn a_forced_revoke_is_noticed_by_the_watch() {
         pass(&clock, 2 * S).await;
         let (token, reason) = (guard.fencing_token(), "gone".to_owned());
         let revoke = Operation::Revoke { name: name("a"), token, reason, now: true };
-        client.operate(&revoke).await.expect("done");
+        client.admin().operate(&revoke).await.expect("done");
         settle().await;
         assert!(!guard.is_valid(), "{keep:?}");
         assert_eq!(guard.lost().await, LostReason::Revoked("gone".into()));
@@ -355,7 +358,7 @@ async fn an_engine_that_hangs_blocks_nobody() {
     let start = clock.now();
     let options = LockOptions::default().with_fail_in_outage(true);
     let mutex = client.mutex_with("a", &options).expect("good");
-    let error = drive(&clock, mutex.clone().lock_owned()).await.expect_err("no answer");
+    let error = drive(&clock, locked(mutex.clone())).await.expect_err("no answer");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), holdline::Certainty::Unknown);
     assert!(start.until(clock.now()) < 60 * S);

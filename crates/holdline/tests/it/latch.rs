@@ -70,8 +70,8 @@ async fn a_wait_can_have_a_limit() {
     assert!(open);
 }
 
-fn clock_seconds(clock: &holdline::ManualClock) -> u64 {
-    holdline::Clock::now(clock).as_nanos() / 1_000_000_000
+fn clock_seconds(clock: &holdline::clock::ManualClock) -> u64 {
+    holdline::clock::Clock::now(clock).as_nanos() / 1_000_000_000
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline::{Client, Clock, Held, LockError, LockOptions, ManualClock, Moment, ReleaseOutcome};
+use holdline::clock::{Clock, ManualClock, Moment};
+use holdline::{Client, Held, LockError, LockOptions, ReleaseOutcome};
 use parking_lot::Mutex;
 
 use crate::faulty::{Call, Fate, Faulty};

@@ -5,12 +5,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, Keep, LockOptions, LostReason, Moment, Operation, ReleaseOutcome, RiskReason, blocking,
-};
+use holdline::admin::Operation;
+use holdline::clock::Moment;
+use holdline::{Client, Keep, LockOptions, LostReason, ReleaseOutcome, RiskReason, blocking};
 use rustix::fd::AsFd;
 
-use crate::support::{eventually, name, soon};
+use crate::support::{eventually, locked, name, soon};
 
 /// A directory of its own, removed at the end.
 struct Scratch(PathBuf);
@@ -64,7 +64,7 @@ async fn a_fixed_lease_notices_a_revoke_right_after_its_grant() {
     let scratch = Scratch::new();
     let client = Client::connect(&scratch.url()).await.expect("opens");
     // Others wait here already, so hints are read and given to those who watch, and nobody else.
-    let _others = client.engine().watch(&name("b"), client.draw_lease_id());
+    let _others = client.admin().engine().watch(&name("b"), client.leases().draw_id());
     let fixed = LockOptions::default().with_keep(Keep::Fixed);
     let guard = client.mutex_with("a", &fixed).expect("fits").lock().await.expect("free");
     let revoke = Operation::Revoke {
@@ -73,7 +73,7 @@ async fn a_fixed_lease_notices_a_revoke_right_after_its_grant() {
         reason: "maintenance".into(),
         now: false,
     };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     let at_risk = tokio::time::timeout(Duration::from_secs(15), guard.at_risk()).await;
     let risk = at_risk.expect("long before it runs out");
     assert!(matches!(&risk, RiskReason::Revoked(reason) if reason == "maintenance"), "{risk:?}");
@@ -86,8 +86,8 @@ async fn two_clients_hand_a_name_over() {
     let two = Client::connect(&scratch.url()).await.expect("opens");
     assert_eq!(one.capabilities().identity, two.capabilities().identity);
     let first = one.mutex("a").expect("good").lock().await.expect("free");
-    let waiter = tokio::spawn(two.mutex("a").expect("good").lock_owned());
-    let queued = || async { one.inspect(&name("a")).await.expect("answers").queue_length };
+    let waiter = tokio::spawn(locked(two.mutex("a").expect("good")));
+    let queued = || async { one.admin().inspect(&name("a")).await.expect("answers").queue_length };
     soon(async {
         while queued().await == 0 {
             tokio::task::yield_now().await;
@@ -101,7 +101,7 @@ async fn two_clients_hand_a_name_over() {
     drop(second);
     let report = two.shutdown(Duration::from_secs(10)).await;
     assert!(report.is_clean(), "{report:?}");
-    assert!(!one.inspect(&name("a")).await.expect("answers").is_held());
+    assert!(!one.admin().inspect(&name("a")).await.expect("answers").is_held());
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_live_grant_has_an_anchor_to_inherit_and_ends_with_its_guard() {
     let anchor = anchor.as_fd().try_clone_to_owned().expect("a descriptor");
     let mut child =
         Command::new("sleep").arg("60").stdin(Stdio::from(anchor)).spawn().expect("runs");
-    let held = || client.inspect(&name("a")).expect("answers").is_held();
+    let held = || client.admin().inspect(&name("a")).expect("answers").is_held();
     assert!(held());
     let outcome = guard.release();
     assert!(outcome.is_released() && !held(), "its guard ends it all the same");
@@ -139,7 +139,7 @@ fn dropped_guards_and_attempts_leave_nothing() {
     }
     drop(first);
     eventually("nobody holds or waits", || {
-        let seen = client.inspect(&name("a")).expect("answers");
+        let seen = client.admin().inspect(&name("a")).expect("answers");
         !seen.is_held() && seen.queue_length == 0
     });
     assert!(client.shutdown(Duration::from_secs(10)).is_clean());

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use holdline::admin::Operation;
 use holdline::fence::{Fenced, FencedCell, Proof, Rules};
-use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions, Operation};
+use holdline::{Client, ClientOptions, FencingToken, Keep, LockOptions};
 
 use crate::faulty::{Fate, Faulty};
 use crate::recorder::Recorded;
-use crate::support::{engine, name, options, pass, settle};
+use crate::support::{engine, locked, name, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -20,7 +21,7 @@ fn with_recorder(test: impl AsyncFnOnce(Recorded)) {
     metrics::with_local_recorder(&recorded, || runtime.block_on(test));
 }
 
-fn measured(clock: &holdline::ManualClock, seed: u64) -> ClientOptions {
+fn measured(clock: &holdline::clock::ManualClock, seed: u64) -> ClientOptions {
     options(clock, seed).with_metrics()
 }
 
@@ -38,8 +39,8 @@ fn every_attempt_and_every_hold_is_counted_once() {
         let guard = mutex.lock().await.expect("free");
         mutex.try_lock().await.expect_err("held");
         let limited = lock("invoice:7", class.clone().with_wait(S)).expect("fits");
-        let limited = tokio::spawn(limited.lock_owned());
-        let cancelled = tokio::spawn(mutex.clone().lock_owned());
+        let limited = tokio::spawn(locked(limited));
+        let cancelled = tokio::spawn(locked(mutex.clone()));
         settle().await;
         let labels = "engine=memory,class=invoice:{id}";
         assert_eq!(seen.values(&format!("holdline_waiting {labels}")), [2.0], "{seen:?}");
@@ -54,7 +55,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
         drop(mutex.lock().await.expect("free"));
         settle().await;
         let lease = mutex.lock().await.expect("free").detach().await.expect("detached");
-        let attached = client.attach(&lease).await.expect("ours");
+        let attached = client.leases().attach(&lease).await.expect("ours");
         let _ = attached.release().await;
         let fixed = class.clone().with_keep(Keep::Fixed).with_lease_duration(S);
         let lost = lock("invoice:8", fixed).expect("fits").lock().await.expect("free");
@@ -64,7 +65,7 @@ fn every_attempt_and_every_hold_is_counted_once() {
         let token = late.fencing_token();
         let revoke =
             Operation::Revoke { name: name("invoice:7"), token, reason: "x".into(), now: true };
-        client.operate(&revoke).await.expect("carried out");
+        client.admin().operate(&revoke).await.expect("carried out");
         // The loss is found by the release.
         assert!(late.release().await.is_lost());
 

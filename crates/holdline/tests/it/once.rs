@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdline::{
-    Begun, Certainty, Client, Clock, ErrorKind, HolderFields, LockError, LockOptions, ManualClock,
-    MemoryEngine, Once, OnceOptions, OnceOutcome, Slot,
-};
+use holdline::admin::HolderFields;
+use holdline::clock::{Clock, ManualClock};
+use holdline::memory::MemoryEngine;
+use holdline::once::{Begun, OnceOptions, OnceOutcome, Slot};
+use holdline::{Certainty, Client, ErrorKind, LockError, LockOptions, Once};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -494,8 +495,8 @@ async fn a_freeze_whose_lifting_fails_is_lifted_later() {
     let operator = machine(&inner, &clock, 3);
     let name = crate::support::name("report");
     let (reason, duration) = ("we move".to_owned(), 60 * S);
-    let freeze = holdline::Operation::Freeze { name, duration, reason };
-    operator.operate(&freeze).await.expect("frozen");
+    let freeze = holdline::admin::Operation::Freeze { name, duration, reason };
+    operator.admin().operate(&freeze).await.expect("frozen");
     let _ = begun.give_back().await;
     assert_eq!(look(&operator, "report").await.freeze.expect("frozen").reason, "we move");
 }
@@ -513,8 +514,8 @@ async fn a_job_whose_lease_was_lost_is_not_marked() {
             };
             let token = begun.guard().fencing_token();
             let (name, reason) = (crate::support::name("report"), "we move".to_owned());
-            let revoke = holdline::Operation::Revoke { name, token, reason, now: true };
-            here.operate(&revoke).await.expect("revoked");
+            let revoke = holdline::admin::Operation::Revoke { name, token, reason, now: true };
+            here.admin().operate(&revoke).await.expect("revoked");
             settle().await;
             let error = begun.finish().await.expect_err("lost");
             assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");

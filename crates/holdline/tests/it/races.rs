@@ -5,21 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, Clock, ErrorKind, Guard, Keep, LockOptions, LostReason, MemoryEngine, MemoryOptions,
-    Observer, Operation, RiskReason, Subject,
-};
+use holdline::admin::Operation;
+use holdline::clock::Clock;
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::observer::Subject;
+use holdline::{Client, ErrorKind, Guard, Keep, LockOptions, LostReason, Observer, RiskReason};
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, name, options, pass, settle};
+use crate::support::{client, drive, engine, locked, look, name, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
 async fn revoke(client: &Client, guard: &Guard, now: bool) {
     let (name, token) = (guard.name().clone(), guard.fencing_token());
     let revoke = Operation::Revoke { name, token, reason: "maintenance".into(), now };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
 }
 
 #[tokio::test]
@@ -158,10 +159,10 @@ async fn a_lease_of_another_store_is_neither_renewed_nor_released() {
         assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease", .. }), "{error}");
         assert_eq!(error.name().map(|name| name.as_str()), Some("a"));
     };
-    invalid(elsewhere.attach(&lease).await.expect_err("another store"));
-    invalid(elsewhere.renew(&lease).await.expect_err("another store"));
-    invalid(elsewhere.release(&lease).await.expect_err("another store"));
-    assert!(here.release(&lease).await.expect("its own").is_released());
+    invalid(elsewhere.leases().attach(&lease).await.expect_err("another store"));
+    invalid(elsewhere.leases().renew(&lease).await.expect_err("another store"));
+    invalid(elsewhere.leases().release(&lease).await.expect_err("another store"));
+    assert!(here.leases().release(&lease).await.expect("its own").is_released());
 }
 
 #[tokio::test]
@@ -271,7 +272,7 @@ async fn an_id_of_which_one_request_is_late_is_given_up_for_good() {
     });
     let options = LockOptions::default().with_wait(20 * S);
     let mutex = client.mutex_with("a", &options).expect("fits");
-    let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+    let error = drive(&clock, locked(mutex)).await.expect_err("held throughout");
     assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
     let outcome = drive(&clock, async move { held.release().await }).await;
     assert!(outcome.is_released());
@@ -308,7 +309,7 @@ async fn a_grant_whose_answer_took_longer_than_its_lease_is_no_guard() {
     let options = options(&clock, 15).with_answer_within(60 * S);
     let client = Client::with_options(Arc::new(faulty), options).expect("made");
     let mutex = client.mutex("a").expect("good");
-    let error = drive(&clock, mutex.lock_owned()).await.expect_err("it had run out");
+    let error = drive(&clock, locked(mutex)).await.expect_err("it had run out");
     assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
     assert_eq!(error.certainty(), holdline::Certainty::Unknown);
 }
@@ -338,8 +339,8 @@ async fn a_lease_id_of_the_caller_is_exchanged_for_no_other() {
     let faulty = Faulty::new(inner);
     let client = client(faulty.clone(), &clock, 17);
     let _held = client.mutex("a").expect("good").lock().await.expect("free");
-    let options = LockOptions::default().with_lease_id(client.draw_lease_id());
-    let waiting = client.mutex_with("a", &options).expect("fits").lock_owned();
+    let options = LockOptions::default().with_lease_id(client.leases().draw_id());
+    let waiting = locked(client.mutex_with("a", &options).expect("fits"));
     let waiting = tokio::spawn(waiting);
     pass(&clock, S).await;
     // The store forgets everything, the place in the queue too.
@@ -356,7 +357,7 @@ async fn a_watch_that_ended_is_opened_again() {
     let client = client(faulty.clone(), &clock, 18);
     faulty.line.ending.store(true, Ordering::Relaxed);
     let guard = client.mutex("a").expect("good").lock().await.expect("free");
-    let waiting = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    let waiting = tokio::spawn(locked(client.mutex("a").expect("good")));
     pass(&clock, 3 * S).await;
     faulty.line.ending.store(false, Ordering::Relaxed);
     // A heartbeat for the waiter, an interval for the holder.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use holdline::{Clock, Keep, LockOptions, LostReason, ReleaseOutcome};
+use holdline::clock::Clock;
+use holdline::{Keep, LockOptions, LostReason, ReleaseOutcome};
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, settle};
+use crate::support::{client, drive, engine, locked, look, settle};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -134,7 +135,7 @@ async fn no_lease_above_thirty_seconds_exists_before_its_guard() {
             _ => Fate::Good,
         });
         let options = LockOptions::default().with_lease_duration(3_600 * S).with_keep(keep);
-        let attempt = client.mutex_with("a", &options).expect("fits").lock_owned();
+        let attempt = locked(client.mutex_with("a", &options).expect("fits"));
         let attempt = tokio::spawn(attempt);
         for _ in 0..100 {
             tokio::task::yield_now().await;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use holdline::{Client, ErrorKind, LockOptions, ManualClock};
+use holdline::clock::ManualClock;
+use holdline::{Client, ErrorKind, LockOptions};
 use holdline_core::RenewReply;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, pass, settle};
+use crate::support::{client, drive, engine, locked, look, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -26,12 +27,12 @@ async fn kept_at_a_store_that_answers_after(answer: Duration) {
     // Each client has met its store before: it knows how long an answer takes.
     for (number, (_, client)) in far.iter().enumerate() {
         let own = client.mutex(format!("own {number}")).expect("good");
-        let guard = drive(&clock, own.lock_owned()).await.expect("free");
+        let guard = drive(&clock, locked(own)).await.expect("free");
         let _ = drive(&clock, guard.release()).await;
     }
     let mut waiters = Vec::new();
     for (_, client) in &far {
-        waiters.push(tokio::spawn(client.mutex("a").expect("good").lock_owned()));
+        waiters.push(tokio::spawn(locked(client.mutex("a").expect("good"))));
         pass(&clock, S).await;
     }
     pass(&clock, 30 * S).await;
@@ -78,7 +79,7 @@ async fn a_claim_that_was_not_applied_is_repeated_under_the_same_id() {
     let first = near.mutex("a").expect("good").lock().await.expect("free");
     let faulty = Faulty::new(inner);
     let far = client(faulty.clone(), &clock, 2);
-    let waiter = tokio::spawn(far.mutex("a").expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(far.mutex("a").expect("good")));
     pass(&clock, S).await;
     faulty.line.judge(|call, number| match (call, number) {
         (Call::Claim, 0..3) => Fate::Unavailable,
@@ -101,7 +102,7 @@ async fn failed_heartbeats_cost_no_position_that_the_store_keeps() {
     let first = near.mutex("a").expect("good").lock().await.expect("free");
     let faulty = Faulty::new(inner);
     let far = client(faulty.clone(), &clock, 2);
-    let waiter = tokio::spawn(far.mutex("a").expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(far.mutex("a").expect("good")));
     pass(&clock, S / 2).await;
     faulty.line.judge(|call, _| if call == Call::Beat { Fate::ReplyUnknown } else { Fate::Good });
     pass(&clock, 20 * S).await;
@@ -121,8 +122,8 @@ async fn an_attempt_with_the_callers_id_leaves_the_queue_when_it_is_cancelled() 
     let near = client(inner, &clock, 1);
     let first = near.mutex("a").expect("good").lock().await.expect("free");
     let far = client(faulty.clone(), &clock, 2);
-    let options = LockOptions::default().with_lease_id(far.draw_lease_id());
-    let waiter = tokio::spawn(far.mutex_with("a", &options).expect("fits").lock_owned());
+    let options = LockOptions::default().with_lease_id(far.leases().draw_id());
+    let waiter = tokio::spawn(locked(far.mutex_with("a", &options).expect("fits")));
     pass(&clock, S / 2).await;
     assert_eq!(look(&near, "a").await.queue_length, 1);
     *faulty.line.nonsense.lock() = Some(RenewReply::Unknown);

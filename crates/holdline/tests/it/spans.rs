@@ -11,10 +11,11 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-use holdline::{Keep, LockOptions, Operation};
+use holdline::admin::Operation;
+use holdline::{Keep, LockOptions};
 
 use crate::callsites::decided;
-use crate::support::{client, engine, name, pass, settle};
+use crate::support::{client, engine, locked, name, pass, settle};
 
 /// One span: its fields, and whether it has ended.
 #[derive(Clone, Debug, Default)]
@@ -139,7 +140,7 @@ async fn a_wait_and_a_hold_have_spans_and_the_wait_knows_the_holder() {
     let options = LockOptions::default().with_traceparent(trace).with_class("letter");
     let mutex = client.mutex_with("a", &options).expect("fits");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.lock_owned());
+    let waiter = tokio::spawn(locked(mutex));
     settle().await;
     let (id, token) = (first.lease_id(), first.fencing_token());
     let _ = first.release().await;
@@ -181,8 +182,8 @@ async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
     let plain = lock(LockOptions::default());
     let guard = plain.lock().await.expect("free");
     plain.try_lock().await.expect_err("held");
-    let limited = tokio::spawn(lock(LockOptions::default().with_wait(second)).lock_owned());
-    let cancelled = tokio::spawn(plain.clone().lock_owned());
+    let limited = tokio::spawn(locked(lock(LockOptions::default().with_wait(second))));
+    let cancelled = tokio::spawn(locked(plain.clone()));
     settle().await;
     pass(&clock, 2 * second).await;
     limited.await.expect("no panic").expect_err("out of time");
@@ -192,11 +193,11 @@ async fn each_end_of_a_wait_and_of_a_hold_is_its_outcome() {
     drop(plain.lock().await.expect("free"));
     settle().await;
     let lease = plain.lock().await.expect("free").detach().await.expect("detached");
-    let _ = client.attach(&lease).await.expect("ours").release().await;
+    let _ = client.leases().attach(&lease).await.expect("ours").release().await;
     let lost = plain.lock().await.expect("free");
     let (token, reason) = (lost.fencing_token(), "x".to_owned());
     let revoke = Operation::Revoke { name: name("a"), token, reason, now: true };
-    client.operate(&revoke).await.expect("carried out");
+    client.admin().operate(&revoke).await.expect("carried out");
     assert!(lost.release().await.is_lost());
     let fixed = LockOptions::default().with_keep(Keep::Fixed).with_lease_duration(second);
     let ran_out = lock(fixed).lock().await.expect("free");
@@ -231,7 +232,7 @@ async fn both_spans_are_children_of_the_span_that_asks() {
     let held = mutex.lock().await.expect("free");
     let job = tracing::info_span!("job");
     let id = job.id().expect("it is on").into_u64();
-    let waiting = tracing::Instrument::instrument(mutex.lock_owned(), job);
+    let waiting = tracing::Instrument::instrument(locked(mutex), job);
     let waiter = tokio::spawn(waiting);
     settle().await;
     let _ = held.release().await;

@@ -4,10 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{
-    Client, ClientOptions, Clock, Engine, Entropy, LockName, ManualClock, MemoryEngine,
-    MemoryOptions, Snapshot,
-};
+use holdline::admin::Snapshot;
+use holdline::clock::{Clock, ManualClock};
+use holdline::engine::{Engine, Entropy};
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::{Client, ClientOptions, Guard, LockError, LockName, Mutex};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -47,7 +48,12 @@ pub(crate) fn name(text: &str) -> LockName {
 }
 
 pub(crate) async fn look(client: &Client, text: &str) -> Snapshot {
-    client.inspect(&name(text)).await.expect("memory answers")
+    client.admin().inspect(&name(text)).await.expect("memory answers")
+}
+
+/// Locks, in a future that borrows nothing and so can be a task of its own.
+pub(crate) async fn locked(mutex: Mutex) -> Result<Guard, LockError> {
+    mutex.lock().await
 }
 
 /// Lets the other tasks of a current-thread runtime do all they can.

@@ -217,20 +217,20 @@ async fn a_lease_goes_from_one_process_to_another() {
     let lease = guard.detach().await.expect("memory can");
     assert!(!held.is_valid(), "the giver must not believe any longer");
     pass(&clock, 20 * S).await;
-    assert!(taker.renew(&lease).await.expect("still there") > 29 * S);
+    assert!(taker.leases().renew(&lease).await.expect("still there") > 29 * S);
     pass(&clock, 20 * S).await;
-    let taken = taker.attach(&lease).await.expect("still there");
+    let taken = taker.leases().attach(&lease).await.expect("still there");
     assert_eq!(taken.fencing_token(), token);
     pass(&clock, 120 * S).await;
     assert!(taken.is_valid(), "it is kept from now on");
     let lease = taken.detach().await.expect("again");
-    assert!(giver.release(&lease).await.expect("known").is_released());
-    let gone = taker.attach(&lease).await.expect_err("released");
+    assert!(giver.leases().release(&lease).await.expect("known").is_released());
+    let gone = taker.leases().attach(&lease).await.expect_err("released");
     assert!(matches!(gone.kind(), ErrorKind::Lost { reason: LostReason::Missing }), "{gone}");
-    let outcome = giver.release(&lease).await.expect("asked");
+    let outcome = giver.leases().release(&lease).await.expect("asked");
     assert_eq!(outcome, ReleaseOutcome::Lost { reason: LostReason::Missing });
     let elsewhere = holdline::Client::connect("memory:elsewhere").await.expect("made");
-    let error = elsewhere.attach(&lease).await.expect_err("another store");
+    let error = elsewhere.leases().attach(&lease).await.expect_err("another store");
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "lease", .. }), "{error}");
 }
 
@@ -291,7 +291,7 @@ fn the_environment_names_the_engine() {
         let output = std::process::Command::new(std::env::current_exe().expect("a path"))
             .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
             .env("HOLDLINE_TEST_CHILD", "1")
-            .env(holdline::URL_VARIABLE, url)
+            .env(holdline::Client::URL_VARIABLE, url)
             .output()
             .expect("runs");
         let printed = String::from_utf8_lossy(&output.stdout);

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline::{
-    Certainty, Clock, ErrorKind, Guard, LockError, LockOptions, MemoryEngine, MemoryOptions,
-    Observer, Subject,
-};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use holdline::clock::Clock;
+use holdline::memory::{MemoryEngine, MemoryOptions};
+use holdline::observer::Subject;
+use holdline::{Certainty, ErrorKind, Guard, LockError, LockOptions, Observer};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use crate::faulty::{Call, Fate, Faulty};
-use crate::support::{client, drive, engine, look, name, options, pass, settle};
+use crate::support::{client, drive, engine, locked, look, name, options, pass, settle};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -85,7 +87,7 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     faulty.line.deaf.store(true, Ordering::Relaxed);
     let (holder, client) = (client(faulty.clone(), &clock, 1), client(faulty, &clock, 2));
     let first = holder.mutex("a").expect("good").lock().await.expect("free");
-    let waiter = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(client.mutex("a").expect("good")));
     settle().await;
     // Between two heartbeats, so that the next one comes within the claim window.
     pass(&clock, Duration::from_millis(500)).await;
@@ -110,7 +112,7 @@ async fn a_release_wakes_the_next_waiter_of_its_own_client() {
         let first = mutex(&ours).lock().await.expect("free");
         let mut waiters = Vec::new();
         for client in [&ours, &other, &ours] {
-            waiters.push(tokio::spawn(mutex(client).lock_owned()));
+            waiters.push(tokio::spawn(locked(mutex(client))));
             settle().await;
         }
         let end = async |guard: holdline::Guard| match dropped {
@@ -138,7 +140,7 @@ async fn a_release_wakes_the_next_waiter_of_its_own_client() {
 async fn queue(mutex: &holdline::Mutex, count: usize) -> Vec<JoinHandle<Result<Guard, LockError>>> {
     let mut waiters = Vec::new();
     for _ in 0..count {
-        waiters.push(tokio::spawn(mutex.clone().lock_owned()));
+        waiters.push(tokio::spawn(locked(mutex.clone())));
         settle().await;
     }
     waiters
@@ -194,7 +196,7 @@ async fn the_head_looks_when_the_lease_of_a_dead_holder_ends() {
     let dead = holder.mutex_with("a", &options).expect("fits").lock().await.expect("free");
     let start = clock.now();
     let mutex = waiter.mutex("a").expect("good");
-    let guard = drive(&clock, mutex.lock_owned()).await.expect("free in the end");
+    let guard = drive(&clock, locked(mutex)).await.expect("free in the end");
     let waited = start.until(clock.now());
     assert!(waited >= lease && waited < lease + Duration::from_millis(50), "{waited:?}");
     let _ = guard.release().await;
@@ -211,7 +213,7 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
         let options = LockOptions::default().with_wait(wait);
         let mutex = client.mutex_with("a", &options).expect("fits");
         let start = clock.now();
-        let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+        let error = drive(&clock, locked(mutex)).await.expect_err("held throughout");
         assert_eq!(start.until(clock.now()), wait);
         let ErrorKind::TimedOut { waited, holder: Some(holder) } = error.kind() else {
             panic!("{error}");
@@ -223,6 +225,68 @@ async fn the_wait_limit_ends_a_wait_and_leaves_nothing() {
         assert_eq!(look(&client, "a").await.queue_length, 0);
     }
     let _ = first.release().await;
+}
+
+/// The limit of a call replaces that of the options, be it longer or shorter.
+#[tokio::test]
+async fn the_wait_limit_of_one_call_replaces_that_of_the_options() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 5);
+    let first = client.mutex("a").expect("good").lock().await.expect("free");
+    for limit in [None, Some(S), Some(60 * S)] {
+        let options = limit
+            .map_or_else(LockOptions::default, |limit| LockOptions::default().with_wait(limit));
+        let mutex = client.mutex_with("a", &options).expect("fits");
+        let rwlock = client.rwlock_with("a", &options).expect("fits");
+        let any_of = client.any_of_with(["a"], &options).expect("fits");
+        let election = client.election_with("a", &options).expect("fits");
+        let (reads, writes) = (rwlock.clone(), rwlock);
+        let ends: [(&str, BoxFuture<'static, Result<(), LockError>>); 5] = [
+            ("lock", async move { mutex.lock_within(3 * S).await.map(drop) }.boxed()),
+            ("read", async move { reads.read_within(3 * S).await.map(drop) }.boxed()),
+            ("write", async move { writes.write_within(3 * S).await.map(drop) }.boxed()),
+            ("any of", async move { any_of.lock_within(3 * S).await.map(drop) }.boxed()),
+            (
+                "campaign",
+                async move { election.campaign_within("v", 3 * S).await.map(drop) }.boxed(),
+            ),
+        ];
+        for (call, end) in ends {
+            let start = clock.now();
+            let error = drive(&clock, end).await.expect_err("held throughout");
+            let ErrorKind::TimedOut { waited, .. } = error.kind() else {
+                panic!("{call}: {error}")
+            };
+            assert_eq!((*waited, start.until(clock.now())), (3 * S, 3 * S), "{call}");
+            assert_eq!(error.certainty(), Certainty::NotApplied, "{call}");
+            assert_eq!(look(&client, "a").await.queue_length, 0, "{call}");
+        }
+    }
+    let mutex = client.mutex("a").expect("good");
+    let waiter = tokio::spawn(async move { mutex.lock_within(60 * S).await });
+    pass(&clock, S).await;
+    let _ = first.release().await;
+    let second = drive(&clock, async { waiter.await.expect("no panic") }).await;
+    let _ = second.expect("within the limit").release().await;
+}
+
+#[tokio::test]
+async fn the_wait_limit_of_one_call_counts_for_permits_too() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 5);
+    let permits = client.semaphore("a", 3).expect("good");
+    let two = permits.acquire_many_within(2, S).await.expect("free");
+    let waiting = permits.clone();
+    let many = drive(&clock, async move { waiting.acquire_many_within(2, 3 * S).await.map(drop) });
+    let error = many.await.expect_err("one is left");
+    let ErrorKind::TimedOut { waited, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(*waited, 3 * S);
+    let third = permits.acquire_within(S).await.expect("one is left");
+    let one = drive(&clock, async move { permits.acquire_within(S).await.map(drop) });
+    let error = one.await.expect_err("none is left");
+    assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    assert_eq!(look(&client, "a").await.queue_length, 0);
+    drop((two, third));
 }
 
 /// The second name is asked for when half of the limit has passed, the first one's end waited for.
@@ -300,7 +364,7 @@ async fn a_waiter_that_the_store_lost_queues_again_under_another_id() {
     let client = holdline::Client::with_options(Arc::new(faulty.clone()), options).expect("made");
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiter = tokio::spawn(locked(mutex.clone()));
     settle().await;
     let old = faulty.line.acquired.lock().last().expect("asked").0;
     let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
@@ -326,14 +390,14 @@ async fn a_kept_id_that_the_store_lost_is_asked_anew_unless_the_caller_gave_it_u
         let faulty = Faulty::new(inner);
         let client = client(faulty.clone(), &clock, 15);
         let held = client.mutex("a").expect("good").lock().await.expect("free");
-        let id = client.draw_lease_id();
+        let id = client.leases().draw_id();
         let kept = LockOptions::default().with_kept_lease_id(id);
         let mutex = client.mutex_with("a", &kept).expect("good");
-        let waiter = tokio::spawn(mutex.lock_owned());
+        let waiter = tokio::spawn(locked(mutex));
         settle().await;
         if gave_up {
             let client = client.clone();
-            let given_up = async move { client.give_up_by_id(&name("a"), id).await };
+            let given_up = async move { client.leases().give_up_by_id(&name("a"), id).await };
             let _ = drive(&clock, given_up).await.expect("answered");
         } else {
             let fresh = MemoryEngine::new("t", Arc::new(clock.clone()), &MemoryOptions::default());
@@ -359,7 +423,7 @@ async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let first = holder.mutex("a").expect("good").lock().await.expect("free");
     let waiting = client(faulty.clone(), &clock, 8);
     let options = LockOptions::default().with_fail_in_outage(true);
-    let waiter = tokio::spawn(waiting.mutex_with("a", &options).expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(waiting.mutex_with("a", &options).expect("good")));
     settle().await;
     faulty.line.judge(|call, _| match call {
         Call::Beat | Call::Claim | Call::Acquire => Fate::Unavailable,
@@ -382,7 +446,7 @@ async fn a_wait_over_an_outage_lasts_until_its_limit_and_reports_the_outage() {
     let options = LockOptions::default().with_wait(10 * S);
     let mutex = client.mutex_with("a", &options).expect("good");
     let began = clock.now();
-    let error = drive(&clock, mutex.lock_owned()).await.expect_err("nobody answers");
+    let error = drive(&clock, locked(mutex)).await.expect_err("nobody answers");
     assert!(matches!(error.kind(), ErrorKind::NoQuorum { .. }), "{error}");
     assert_eq!(error.certainty(), Certainty::Unknown);
     assert!(faulty.line.count(Call::Acquire) > 9 && began.until(clock.now()) >= 10 * S);
@@ -401,18 +465,18 @@ async fn a_first_request_waits_through_a_restart_and_a_limit_ends_a_longer_one()
         let began = clock.now();
         let limited = LockOptions::default().with_wait(10 * S);
         let limited = client.mutex_with("b", &limited).expect("good");
-        let error = drive(&clock, limited.lock_owned()).await.expect_err("the store is away");
+        let error = drive(&clock, locked(limited)).await.expect_err("the store is away");
         let waited = began.until(clock.now());
         assert!(error.is_transient() && (10 * S..12 * S).contains(&waited), "{waited:?}: {error}");
         let hasty = LockOptions::default().with_fail_in_outage(true);
         let hasty = client.mutex_with("c", &hasty).expect("good");
         let began = clock.now();
         if fate == Fate::Unavailable {
-            drive(&clock, hasty.lock_owned()).await.expect_err("the store is away");
+            drive(&clock, locked(hasty)).await.expect_err("the store is away");
             assert_eq!(began.until(clock.now()), Duration::ZERO);
         }
         let mutex = client.mutex("a").expect("good");
-        let guard = drive(&clock, mutex.lock_owned()).await.expect("the store is back");
+        let guard = drive(&clock, locked(mutex)).await.expect("the store is back");
         assert!(clock.now() >= away_until);
         assert!(guard.release().await.is_released());
     }
@@ -430,7 +494,7 @@ async fn an_outage_with_two_different_errors_ends_no_wait() {
         _ => Fate::Good,
     });
     let mutex = client.mutex("a").expect("good");
-    let _ = drive(&clock, mutex.lock_owned()).await.expect("free").release().await;
+    let _ = drive(&clock, locked(mutex)).await.expect("free").release().await;
 }
 
 #[tokio::test]
@@ -447,7 +511,7 @@ async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_a
         (Call::Claim, 0) => Fate::NoQuorum,
         _ => Fate::Good,
     });
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiter = tokio::spawn(locked(mutex.clone()));
     pass(&clock, 2 * S).await;
     let seen = events.0.lock().clone();
     let queued = "queued Some(0) behind true";
@@ -465,7 +529,7 @@ async fn an_engine_without_a_queue_is_asked_again_under_new_ids() {
     let client = client(faulty.clone(), &clock, 9);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiter = tokio::spawn(locked(mutex.clone()));
     pass(&clock, 5 * S).await;
     let _ = first.release().await;
     let freed = clock.now();
@@ -490,7 +554,7 @@ async fn without_a_queue_a_hint_is_followed_by_a_request_at_once() {
             (client(faulty.clone(), &clock, 14), client(faulty.clone(), &clock, 15));
         let first = others.mutex("a").expect("good").lock().await.expect("free");
         faulty.line.nagging.store(true, Ordering::Relaxed);
-        let waiter = tokio::spawn(ours.mutex("a").expect("good").lock_owned());
+        let waiter = tokio::spawn(locked(ours.mutex("a").expect("good")));
         settle().await;
         // Only where votes are counted does a pause keep contenders apart.
         let asked = faulty.line.count(Call::Acquire);
@@ -542,12 +606,12 @@ async fn a_wait_that_timed_out_in_the_local_queue_names_the_holder() {
     let (inner, clock) = engine();
     let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 12);
     let holder = client.mutex("a").expect("good").lock().await.expect("free");
-    let waiter = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    let waiter = tokio::spawn(locked(client.mutex("a").expect("good")));
     settle().await;
     for wait in [Duration::ZERO, S / 2, 3 * S] {
         let options = LockOptions::default().with_wait(wait);
         let mutex = client.mutex_with("a", &options).expect("fits");
-        let error = drive(&clock, mutex.lock_owned()).await.expect_err("held throughout");
+        let error = drive(&clock, locked(mutex)).await.expect_err("held throughout");
         let ErrorKind::TimedOut { waited, holder } = error.kind() else { panic!("{error}") };
         assert_eq!(*waited, wait);
         assert!(holder.is_some(), "{error}");
@@ -563,9 +627,9 @@ async fn a_guard_that_outlives_its_lease_blocks_no_waiter() {
     let client = client(Faulty::new(inner).with_capabilities(|can| can.queue = false), &clock, 13);
     let first = client.mutex("a").expect("good").lock().await.expect("free");
     let options = LockOptions::default().with_lease_duration(2 * S).with_max_hold(2 * S);
-    let second = tokio::spawn(client.mutex_with("a", &options).expect("fits").lock_owned());
+    let second = tokio::spawn(locked(client.mutex_with("a", &options).expect("fits")));
     settle().await;
-    let third = tokio::spawn(client.mutex("a").expect("good").lock_owned());
+    let third = tokio::spawn(locked(client.mutex("a").expect("good")));
     settle().await;
     let _ = first.release().await;
     let second = drive(&clock, async { second.await.expect("no panic") }).await.expect("free");
@@ -616,12 +680,12 @@ async fn a_request_that_arrives_after_it_was_given_up_is_refused() {
         let options = LockOptions::default().with_fail_in_outage(true);
         let mutex = client.mutex_with("a", &options).expect("good");
         if dropped {
-            let attempt = tokio::spawn(mutex.lock_owned());
+            let attempt = tokio::spawn(locked(mutex));
             settle().await;
             attempt.abort();
             settle().await;
         } else {
-            drive(&clock, mutex.lock_owned()).await.expect_err("no answer");
+            drive(&clock, locked(mutex)).await.expect_err("no answer");
         }
         let said = faulty.deliver();
         let refused = |reply: &Result<_, holdline::LockError>| {
@@ -634,13 +698,13 @@ async fn a_request_that_arrives_after_it_was_given_up_is_refused() {
 
 #[tokio::test]
 async fn too_many_waiters_is_an_error_of_its_own() {
-    let clock = holdline::ManualClock::new();
+    let clock = holdline::clock::ManualClock::new();
     let few = MemoryOptions::default().with_max_waiters(1);
     let engine = MemoryEngine::new("test", Arc::new(clock.clone()), &few);
     let client = client(engine, &clock, 11);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
-    let waiter = tokio::spawn(mutex.clone().lock_owned());
+    let waiter = tokio::spawn(locked(mutex.clone()));
     settle().await;
     let error = mutex.lock().await.expect_err("full");
     assert!(matches!(error.kind(), ErrorKind::TooManyWaiters { limit: 1 }), "{error}");
@@ -653,7 +717,7 @@ async fn too_many_waiters_is_an_error_of_its_own() {
 async fn a_lease_id_of_the_caller_makes_an_attempt_safe_to_repeat() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 12);
-    let id = client.draw_lease_id();
+    let id = client.leases().draw_id();
     let options = LockOptions::default().with_keep(holdline::Keep::Detached).with_lease_id(id);
     let mutex = client.mutex_with("a", &options).expect("fits");
     let first = mutex.try_lock().await.expect("free");

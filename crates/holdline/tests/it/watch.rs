@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use holdline::admin::Operation;
+use holdline::clock::ManualClock;
 use holdline::watch::{
     Change, Coverage, EndedWhen, LockEvent, NamePattern, Round, StoreWatch, WatchOptions,
 };
-use holdline::{Client, ErrorKind, LockOptions, ManualClock, Operation};
+use holdline::{Client, ErrorKind, LockOptions};
 
 use crate::support::{client, drive, engine, name, pass, settle};
 
@@ -93,16 +95,20 @@ async fn operators_are_seen_and_only_the_names_of_the_pattern() {
         reason: "rollback".to_owned(),
         now: true,
     };
-    client.operate(&revoke).await.expect("revoked");
+    client.admin().operate(&revoke).await.expect("revoked");
     let freeze = Operation::Freeze {
         name: name("deploy/us"),
         duration: 60 * S,
         reason: "moving".to_owned(),
     };
-    client.operate(&freeze).await.expect("frozen");
+    client.admin().operate(&freeze).await.expect("frozen");
     let (seen, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("deploy/eu", "ended", false), ("deploy/us", "frozen", false)]);
-    client.operate(&Operation::Unfreeze { name: name("deploy/us") }).await.expect("unfrozen");
+    client
+        .admin()
+        .operate(&Operation::Unfreeze { name: name("deploy/us") })
+        .await
+        .expect("unfrozen");
     let (_, round) = next(&clock, seen).await;
     assert_eq!(words(&round), [("deploy/us", "unfrozen", false)]);
 }
@@ -130,7 +136,7 @@ async fn what_is_beyond_the_bound_is_left_out_and_that_is_reported() {
 async fn rounds_keep_their_pause_and_hurry_when_asked() {
     let (engine, clock) = engine();
     let client = client(engine, &clock, 1);
-    let seconds = || holdline::Clock::now(&clock).as_nanos() / 1_000_000_000;
+    let seconds = || holdline::clock::Clock::now(&clock).as_nanos() / 1_000_000_000;
     let (seen, _) = next(&clock, watch(&client, "*", WatchOptions::default())).await;
     assert_eq!(seconds(), 0, "the first round is due at once");
     let (mut seen, _) = next(&clock, seen).await;

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline::{
-    Client, ClientOptions, Clock, ClockKind, ErrorKind, Keep, LockName, LockOptions, LostReason,
-    Moment, Operation, SystemClock,
-};
+use holdline::admin::Operation;
+use holdline::clock::{Clock, ClockKind, Moment, SystemClock};
+use holdline::{Client, ClientOptions, ErrorKind, Keep, LockName, LockOptions, LostReason};
 use holdline_services::{RedisConfig, RedisServer};
 use tokio::sync::Notify;
 
@@ -126,7 +125,7 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
     assert!(stuck > Some(3_500_000), "{stuck:?}");
     let name = LockName::new("a").expect("a good name");
     let revoke = Operation::Revoke { name, token, reason: "its holder is gone".into(), now: true };
-    soon("an answer", other.operate(&revoke)).await.expect("revoked");
+    soon("an answer", other.admin().operate(&revoke)).await.expect("revoked");
     let next = take(&other, "a", &patient()).await;
     assert!(next.fencing_token() > token, "tokens are counted on while the clock is behind");
     let_go(next).await;

@@ -47,7 +47,7 @@ struct Crowd {
 impl Crowd {
     async fn wait(self: Arc<Self>) {
         let mutex = self.client.mutex_with("a", &self.options).expect("a good lock");
-        let guard = mutex.lock_owned().await.expect("the lock");
+        let guard = mutex.lock().await.expect("the lock");
         self.referee.granted(&guard);
         self.order.lock().push(guard.lease_id().to_hex());
         let_go(guard).await;

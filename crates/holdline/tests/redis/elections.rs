@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use holdline::{Client, Clock, Election, LockOptions, SystemClock};
+use holdline::clock::{Clock, SystemClock};
+use holdline::{Client, Election, LockOptions};
 use holdline_core::ClockKind;
 use holdline_services::{Fault, FaultProxy, Frames};
 use rustix::process::Signal;

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use holdline::{
-    Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, Snapshot, blocking,
-};
+use holdline::admin::Snapshot;
+use holdline::{Client, ClientOptions, Keep, LockName, LostReason, ReleaseOutcome, blocking};
 use holdline_services::cut;
 
 use crate::support::{
@@ -133,18 +132,18 @@ async fn releasing_a_foreign_lease_changes_nothing() {
     let release = |client: &Client, id| {
         let (client, name) = (client.clone(), name.clone());
         async move {
-            let outcome = client.release_by_id(&name, id).await;
+            let outcome = client.leases().release_by_id(&name, id).await;
             outcome.expect("an answer")
         }
     };
     let look = || async {
-        let shown: Snapshot = holder.inspect(&name).await.expect("an answer");
+        let shown: Snapshot = holder.admin().inspect(&name).await.expect("an answer");
         (shown.holders.iter().map(|one| one.summary.token).collect::<Vec<_>>(), shown.queue_length)
     };
     // A lease id that nobody was given.
     let guard = take(&holder, "a", &patient()).await;
     let before = look().await;
-    assert_eq!(release(&other, other.draw_lease_id()).await, missing);
+    assert_eq!(release(&other, other.leases().draw_id()).await, missing);
     assert_eq!(look().await, before);
     renewed(&guard).await;
     // A second release.

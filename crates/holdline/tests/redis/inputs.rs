@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{Client, ErrorKind, ListRequest, LockError, LockOptions};
+use holdline::admin::ListRequest;
+use holdline::{Client, ErrorKind, LockError, LockOptions};
 use holdline_services::RedisServer;
 
 use crate::support::{
@@ -73,7 +74,7 @@ pub(crate) async fn names_are_refused_or_locks_of_their_own(client: &Client, ser
     let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert_eq!(tokens.len(), good.len(), "no two of them are one lock");
     let request = ListRequest { limit: 1_000, ..ListRequest::default() };
-    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
+    let listed = soon("a list", client.admin().list(&request)).await.expect("an answer").names;
     let listed: BTreeSet<String> =
         listed.iter().map(|shown| shown.name.as_str().to_owned()).collect();
     assert_eq!(listed, good.iter().map(|name| (*name).to_owned()).collect(), "byte for byte");

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use holdline::admin::Operation;
 use holdline::{
     Certainty, Client, ErrorKind, FencingToken, Guard, Keep, LockError, LockName, LostReason,
-    Operation,
 };
 use holdline_services::{Fault, FaultProxy, Frames, RedisConfig, RedisServer};
 
@@ -293,7 +293,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
     let restored = token(take(&client, "a", &patient()).await).await;
     assert!(later > before && restored > later);
     let raise = Operation::RaiseFence { to: raised };
-    soon("an answer", client.operate(&raise)).await.expect("raised");
+    soon("an answer", client.admin().operate(&raise)).await.expect("raised");
     let high = token(take(&client, "a", &patient()).await).await;
     assert!(high > raised.get());
     server.kill();
@@ -301,7 +301,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
     let fallen = token(take(&client, "a", &patient()).await).await;
     assert!(fallen < high, "why the operator must raise it again");
     let raise = Operation::RaiseFence { to: FencingToken::new(high).expect("a token") };
-    soon("an answer", client.operate(&raise)).await.expect("raised");
+    soon("an answer", client.admin().operate(&raise)).await.expect("raised");
     assert!(token(take(&client, "a", &patient()).await).await > high);
     clean(&server, &[&client]).await;
 }
@@ -320,7 +320,7 @@ async fn a_grant_freed_by_an_operator_is_lost_and_the_next_token_is_larger() {
         reason: "maintenance".to_owned(),
         now: true,
     };
-    soon("an answer", other.operate(&revoke)).await.expect("revoked");
+    soon("an answer", other.admin().operate(&revoke)).await.expect("revoked");
     let next = soon("the next", waiter).await.expect("no panic");
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(lost(&guard).await, LostReason::Revoked("maintenance".to_owned()));

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use holdline::{Client, Guards, LockName, Operation, ReleaseOutcome};
+use holdline::admin::Operation;
+use holdline::{Client, Guards, LockName, ReleaseOutcome};
 use holdline_services::{PostgresConfig, PostgresServer, RedisServer};
 
 use crate::support::{client, client_at, let_go, patient, server, soon, take};
@@ -29,7 +30,7 @@ impl Two {
 
 async fn stands(client: &Client, name: &str) -> (usize, usize) {
     let name = LockName::new(name).expect("a good name");
-    let snapshot = soon("a look", client.inspect(&name)).await.expect("an answer");
+    let snapshot = soon("a look", client.admin().inspect(&name)).await.expect("an answer");
     (snapshot.holder_count, snapshot.queue_length)
 }
 
@@ -85,10 +86,11 @@ async fn a_lease_of_two_engines_that_is_lost_is_reported_and_the_other_stays_unt
         let names = [(redis, "a"), (postgres, "a")];
         let both = soon("both", holdline::lock_all_with(names, &patient())).await.expect("free");
         let name = LockName::new("a").expect("a good name");
-        let snapshot = soon("a look", clients[lost].inspect(&name)).await.expect("an answer");
+        let snapshot =
+            soon("a look", clients[lost].admin().inspect(&name)).await.expect("an answer");
         let token = snapshot.holders[0].summary.token.expect("a token");
         let revoke = Operation::Revoke { name, token, reason: "moved".into(), now: true };
-        soon("revoked", clients[lost].operate(&revoke)).await.expect("revoked");
+        soon("revoked", clients[lost].admin().operate(&revoke)).await.expect("revoked");
         soon("the loss", both.lost()).await;
         assert!(!both.is_valid());
         assert_eq!(both.guards().iter().filter(|guard| guard.is_valid()).count(), 1);

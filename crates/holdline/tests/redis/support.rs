@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use holdline::fence::{Fenced, FencedCell, Proof};
+use holdline::observer::Subject;
 use holdline::{
     Client, ClientOptions, Guard, Held, LockError, LockName, LockOptions, Observer, ReleaseOutcome,
-    Subject,
 };
 use holdline_services::{RedisConfig, RedisServer, Reply};
 use parking_lot::Mutex;
@@ -144,7 +144,7 @@ pub(crate) async fn try_take(
 pub(crate) async fn reached(client: &Client) {
     let name = LockName::new("reached").expect("a good name");
     let asked = async {
-        while client.inspect(&name).await.is_err() {
+        while client.admin().inspect(&name).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await; // event: asked until answered
         }
     };

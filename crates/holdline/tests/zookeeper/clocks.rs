@@ -21,7 +21,7 @@ async fn a_wall_clock_of_the_server_that_is_stepped_ends_no_lease_and_lengthens_
         assert_eq!(soon("the loss", short.lost()).await, LostReason::RanOut);
         let next = soon("the next one", next).await.expect("no panic");
         assert!(next.fencing_token() > short.fencing_token());
-        let shown = soon("a look", one.inspect(&name)).await.expect("shown");
+        let shown = soon("a look", one.admin().inspect(&name)).await.expect("shown");
         assert_eq!((shown.holder_count, long.is_valid()), (1, true), "{ahead}");
         renewed(&long, 1).await;
         let_go(next).await;

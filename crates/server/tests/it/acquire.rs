@@ -207,7 +207,14 @@ async fn a_grant_whose_answer_was_lost_is_found_by_its_key() {
     let mut connection = ground.open().await;
     connection.send(&request("POST", "/v1/locks/a", &with_key(), "")).await;
     // The answer is on its way and nobody reads it: the server is gone.
-    while !ground.client.inspect(&"a".parse().expect("a name")).await.expect("memory").is_held() {
+    while !ground
+        .client
+        .admin()
+        .inspect(&"a".parse().expect("a name"))
+        .await
+        .expect("memory")
+        .is_held()
+    {
         tokio::task::yield_now().await;
     }
     ground.cut();

@@ -78,9 +78,10 @@ impl Ground {
     pub(crate) async fn of(client: Client, others: Vec<(&str, Client)>, config: &str) -> Ground {
         let config = ServerConfig::from_toml(config).expect("a good configuration");
         let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let named = |(name, client): (&str, Client)| (name.to_owned(), client.engine().clone());
+        let named =
+            |(name, client): (&str, Client)| (name.to_owned(), client.admin().engine().clone());
         let others = others.into_iter().map(named).collect();
-        let server = Server::bind_stores(client.engine().clone(), others, &config).await;
+        let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = server.expect("listens");
         let (address, reloader) = (server.address(), server.reloader());
         let (stop, stopped) = oneshot::channel();
@@ -161,7 +162,7 @@ impl Ground {
     pub(crate) async fn until_waiting(&self, name: &str, count: usize) {
         let name = holdline::LockName::new(name).expect("a good name");
         let waits = async {
-            while self.client.inspect(&name).await.expect("a store").queue_length != count {
+            while self.client.admin().inspect(&name).await.expect("a store").queue_length != count {
                 tokio::time::sleep(Duration::from_millis(5)).await; // event: can only be looked at
             }
         };

@@ -121,7 +121,7 @@ async fn a_name_is_exact_whatever_is_in_it() {
         let lease = ground.acquire(path, "").await;
         assert_eq!(lease["name"], name);
         let exact = holdline::LockName::new(name).expect("a good name");
-        assert!(ground.client.inspect(&exact).await.expect("memory").is_held(), "{name}");
+        assert!(ground.client.admin().inspect(&exact).await.expect("memory").is_held(), "{name}");
     }
 }
 

@@ -131,7 +131,9 @@ async fn an_engine_uses_the_store_of_its_path() {
     for path in ["", "/stores/eu", "/stores/us/"] {
         let engine = engine(path).await.expect("connects");
         identities.insert(holdline_core::Engine::capabilities(&engine).identity.clone());
-        let client = Client::new(std::sync::Arc::new(engine)).expect("a client");
+        let client =
+            Client::with_options(std::sync::Arc::new(engine), holdline::ClientOptions::default())
+                .expect("a client");
         let guard = client.mutex("a").expect("a good name").try_lock().await.expect("free");
         let path = format!("{}/v1/locks/a", path.trim_end_matches('/'));
         assert_eq!(ground.ask("POST", &path, "").await.status, 423, "{path}");
@@ -143,7 +145,7 @@ async fn an_engine_uses_the_store_of_its_path() {
 
 #[tokio::test]
 async fn names_that_cannot_be_paths_are_refused() {
-    let engine = async || store().await.engine().clone();
+    let engine = async || store().await.admin().engine().clone();
     let config = ServerConfig::default().with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
     for name in ["", "default", "a/b", "A", "{a}", "a.b", &"n".repeat(33)] {
         let others = vec![(name.to_owned(), engine().await)];

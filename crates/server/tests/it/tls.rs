@@ -30,7 +30,8 @@ impl Drop for Files {
 async fn serve(config: &str) -> SocketAddr {
     let config = ServerConfig::from_toml(config).expect("good");
     let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-    let server = Server::bind(store().await.engine().clone(), &config).await.expect("listens");
+    let server =
+        Server::bind(store().await.admin().engine().clone(), &config).await.expect("listens");
     let address = server.address();
     tokio::spawn(server.run(std::future::pending()));
     address

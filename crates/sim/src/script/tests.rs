@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 
 use crate::{FakeRedis, RedisOptions, Reply};
 

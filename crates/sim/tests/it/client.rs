@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{Clock, ManualClock};
+use holdline::clock::{Clock, ManualClock};
 use holdline_sim::{Memory, RedisHost, RedisOptions, RedisStream, Reply, World};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ProtocolVersion, RedisConnectionInfo, RedisResult, Value};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_sim::{ConnectionId, FakeRedis, Protocol, RedisOptions, Reply, ReplyDecoder};
 
 use crate::generator::{self as g, Generator, SeededRng};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_sim::{ConnectionId, FakeRedis, RedisOptions, Reply};
 
 pub(crate) struct TestServer {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_conformance::{
     BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Scale, Time, run,
 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{ClockKind, SystemClock};
+use holdline::clock::{ClockKind, SystemClock};
 use holdline_redis::{QuorumAdmin, QuorumOptions};
 use holdline_services::{
     ClusterConfig, EtcdCluster, EtcdConfig, MariaDbConfig, MariaDbServer, PostgresConfig,

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
-use holdline::{Client, ShortLeaseId};
+use holdline::Client;
+use holdline::lease::ShortLeaseId;
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Escaped, HolderFields, HolderView, ListRequest, LockError, LockName, Mode, Snapshot,
@@ -51,7 +52,7 @@ impl Blockers {
         client: &Client,
         own: impl Fn(ShortLeaseId) -> Option<String>,
     ) -> Result<Blockers, LockError> {
-        let inspections = targets.needs.keys().map(|name| client.inspect(name));
+        let inspections = targets.needs.keys().map(|name| client.admin().inspect(name));
         let snapshots = try_join_all(inspections).await?;
         let mut blockers = Blockers::default();
         for (snapshot, need) in snapshots.iter().zip(targets.needs.values()) {
@@ -70,7 +71,7 @@ impl Blockers {
         let mut blockers = Blockers::default();
         let mut request = ListRequest { prefix, after: None, limit: 1_000 };
         for _ in 0..MAX_PAGES {
-            let page = client.list(&request).await?;
+            let page = client.admin().list(&request).await?;
             for snapshot in &page.names {
                 // Each target is held exclusively, and the directories above it shared.
                 blockers.add(snapshot, |mode| mode == Mode::Exclusive, &own);

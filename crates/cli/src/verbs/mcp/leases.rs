@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdline::{Client, Guard, LockOptions, ReleaseOutcome, ShortLeaseId};
+use holdline::lease::ShortLeaseId;
+use holdline::{Client, Guard, LockOptions, ReleaseOutcome};
 use holdline_core::{LockError, LockName, Mode};
 use tokio::time::Instant;
 

@@ -272,7 +272,7 @@ impl State {
                 object["free"] = free.into();
                 return Ok(object);
             }
-            let random = self.client.draw_lease_id().as_bytes()[0];
+            let random = self.client.leases().draw_id().as_bytes()[0];
             let pause = pause.next_pause(u32::from(random) << 24).max(LOOK_PAUSE.0);
             tokio::time::sleep(left.min(pause)).await;
         }

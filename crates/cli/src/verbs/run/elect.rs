@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::{Args, ValueHint};
-use holdline::{Leader, MAX_VALUE_BYTES};
+use holdline::election::{Leader, MAX_VALUE_BYTES};
 use holdline_core::LockName;
 use rustix::process::Signal;
 use serde_json::{Value, json};

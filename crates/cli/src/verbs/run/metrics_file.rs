@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueHint};
-use holdline::{NodeHealth, QuorumHealth};
+use holdline::health::{NodeHealth, QuorumHealth};
 use holdline_core::Escaped;
 
 use super::report::Report;

@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use holdline::{Guard, QuorumHealth};
+use holdline::Guard;
+use holdline::health::QuorumHealth;
 use holdline_core::{Escaped, LockName, LostReason, Mode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, Stat, fstat, stat};

@@ -6,10 +6,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::Args;
-use holdline::{
-    Begun, ErrorKind, HolderFields, LockError, LockOptions, LostReason, Once, OnceOptions, OnceRun,
-    Slot, Taken,
-};
+use holdline::admin::HolderFields;
+use holdline::once::{Begun, OnceOptions, OnceRun, Slot, Taken};
+use holdline::{ErrorKind, LockError, LockOptions, LostReason, Once};
 use holdline_core::snapshot::coarse;
 use holdline_core::{Escaped, HolderSummary};
 use serde_json::{Value, json};

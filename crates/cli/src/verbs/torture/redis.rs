@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use holdline::{Clock, ClockKind, RedisOptions, SystemClock};
+use holdline::clock::{Clock, ClockKind, SystemClock};
+use holdline::redis::RedisOptions;
 use holdline_core::{Certainty, ErrorKind, LockError};
 use holdline_torture::endpoints::{Endpoint, Endpoints};
 use holdline_torture::{Fault, Injection, Nemesis};

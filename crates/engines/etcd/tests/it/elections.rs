@@ -43,11 +43,15 @@ impl Theirs {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn candidates_of_etcdctl_and_holdline_wait_for_each_other_in_one_queue() {
     let server = EtcdServer::start(EtcdConfig::default());
-    let client = Client::new(Arc::new(engine(&server.url()).await)).expect("a client");
+    let client = Client::with_options(
+        Arc::new(engine(&server.url()).await),
+        holdline::ClientOptions::default(),
+    )
+    .expect("a client");
     let options = LockOptions::default().with_lease_duration(Duration::from_secs(30));
     let election = client.election_with("e", &options).expect("a good name");
     let queue_length = async |length: usize| {
-        let snapshot = client.inspect(election.name()).await.expect("an answer");
+        let snapshot = client.admin().inspect(election.name()).await.expect("an answer");
         snapshot.queue_length == length
     };
     let mut leaders = election.observe();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fork::{Fork, fork, waitpid};
-use holdline::{ClockKind, SystemClock};
+use holdline::clock::{ClockKind, SystemClock};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use holdline_postgres::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, PostgresOptions};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use holdline::{ClockKind, SystemClock};
+use holdline::clock::{ClockKind, SystemClock};
 use holdline_conformance::clock::{MachineClock, ManualClock};
 use holdline_conformance::factory::ManualTime;
 use holdline_core::{Certainty, Clock, ErrorKind};

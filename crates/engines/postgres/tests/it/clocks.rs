@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use holdline::{ErrorKind, Keep, LockName, LostReason, Operation};
+use holdline::admin::Operation;
+use holdline::{ErrorKind, Keep, LockName, LostReason};
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::people::{
@@ -36,7 +37,7 @@ async fn a_server_clock_set_back_keeps_exclusion_and_operators_can_free_the_name
     server.clock().step_back(2 * HOUR);
     let name = LockName::new("a").expect("a good name");
     let revoke = Operation::Revoke { name, token, reason: "its holder is gone".into(), now: true };
-    soon("an answer", other.operate(&revoke)).await.expect("revoked");
+    soon("an answer", other.admin().operate(&revoke)).await.expect("revoked");
     let next = take(&other, "a", &waiting_renewals()).await;
     assert!(next.fencing_token() > token, "tokens are counted on while the clock is behind");
     release(next).await;

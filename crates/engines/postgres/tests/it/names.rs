@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use holdline::{ErrorKind, ListRequest};
+use holdline::ErrorKind;
+use holdline::admin::ListRequest;
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::people::{clean, client, release, soon, take, waiting_renewals};
@@ -59,7 +60,7 @@ async fn every_name_is_refused_or_its_own_lock() {
     let tokens: BTreeSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
     assert_eq!(tokens.len(), good.len(), "no two of them are one lock");
     let request = ListRequest { limit: 1_000, ..ListRequest::default() };
-    let listed = soon("a list", client.list(&request)).await.expect("an answer").names;
+    let listed = soon("a list", client.admin().list(&request)).await.expect("an answer").names;
     let listed: BTreeSet<&str> = listed.iter().map(|shown| shown.name.as_str()).collect();
     assert_eq!(listed, good.into_iter().collect(), "byte for byte");
     let rows = server.sql("select count(*) from holdline.heads where holders is not null");

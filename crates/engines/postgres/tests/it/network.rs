@@ -39,7 +39,7 @@ async fn lost_packets_cost_time_and_no_lease() {
                 while held < 3 {
                     let mutex = client.mutex_with("a", &waiting_renewals()).expect("a good lock");
                     // A command may meet its limit; then it is asked for anew.
-                    let Ok(guard) = soon("an end", mutex.lock_owned()).await else { continue };
+                    let Ok(guard) = soon("an end", mutex.lock()).await else { continue };
                     referee.granted(&guard);
                     let _ = soon("a release", guard.release()).await;
                     held += 1;

@@ -15,7 +15,11 @@ use crate::support::{LIMIT, connect, eventually};
 pub(crate) async fn client_at(url: &str) -> Client {
     let joint = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{joint}command_timeout_ms=5000&connect_timeout_ms=10000");
-    Client::new(Arc::new(connect(&url).await.expect("connected"))).expect("a client")
+    Client::with_options(
+        Arc::new(connect(&url).await.expect("connected")),
+        holdline::ClientOptions::default(),
+    )
+    .expect("a client")
 }
 
 pub(crate) async fn client(server: &PostgresServer) -> Client {
@@ -41,7 +45,7 @@ pub(crate) fn waiting_renewals() -> LockOptions {
 /// Takes a name.
 pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> Guard {
     let mutex = client.mutex_with(name, options).expect("a good lock");
-    soon("the lock", mutex.lock_owned()).await.expect("the lock")
+    soon("the lock", mutex.lock()).await.expect("the lock")
 }
 
 /// Takes a name in a task, and returns when it is queued.
@@ -78,7 +82,7 @@ pub(crate) async fn renewed(guard: &Guard) {
 /// Waits until the server answers a client again.
 pub(crate) async fn reached(client: &Client) {
     let name = LockName::new("reached").expect("a good name");
-    soon("an answer", async { while client.inspect(&name).await.is_err() {} }).await;
+    soon("an answer", async { while client.admin().inspect(&name).await.is_err() {} }).await;
 }
 
 /// Waits until nobody holds and nobody waits.

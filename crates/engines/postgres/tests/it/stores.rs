@@ -119,7 +119,10 @@ async fn a_hand_off_costs_as_many_statements_among_sixty_four_as_among_two() {
             let all = || calls(&server, "release") + calls(&server, "release_alone");
             let before = all();
             let (acquires, releases) = (calls(&server, "acquire"), calls(&server, "release"));
-            let client = holdline::Client::new(std::sync::Arc::new(engine(&server).await));
+            let client = holdline::Client::with_options(
+                std::sync::Arc::new(engine(&server).await),
+                holdline::ClientOptions::default(),
+            );
             let client = client.expect("a client");
             let contenders = (0..waiters).map(|_| {
                 let client = client.clone();

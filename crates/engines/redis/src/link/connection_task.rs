@@ -274,7 +274,7 @@ impl Drop for ConnectionTask {
 
 #[cfg(test)]
 mod tests {
-    use holdline::ManualClock;
+    use holdline::clock::ManualClock;
     use parking_lot::Mutex;
     use tokio::io::AsyncWriteExt;
 

@@ -52,7 +52,8 @@ impl Ours {
 
     /// Our side with an existing engine.
     pub(crate) fn of(engine: Arc<dyn Engine>) -> Result<Ours, String> {
-        let client = Client::new(engine.clone()).map_err(message_of)?;
+        let client = Client::with_options(engine.clone(), holdline::ClientOptions::default())
+            .map_err(message_of)?;
         Ok(Ours { engine, client })
     }
 

@@ -54,7 +54,10 @@ async fn two_hundred_waiters_are_served_while_connections_break() {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         let engine = engine(&server).await;
-        clients.push(Client::new(Arc::new(engine)).expect("a client"));
+        clients.push(
+            Client::with_options(Arc::new(engine), holdline::ClientOptions::default())
+                .expect("a client"),
+        );
     }
     let seen = Arc::new(Observations::default());
     let first = clients[0].mutex("crowd").expect("a good name").lock().await.expect("free");

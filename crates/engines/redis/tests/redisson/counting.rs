@@ -198,7 +198,8 @@ async fn an_acquire_whose_answer_is_lost_says_that_it_may_have_taken_permits() {
     let server = RedisServer::start(RedisConfig::default());
     let proxy = FaultProxy::start(server.address());
     let engine = connect(&format!("redis://{}", proxy.address()), "").await.expect("connected");
-    let client = Client::new(Arc::new(engine)).expect("a client");
+    let client = Client::with_options(Arc::new(engine), holdline::ClientOptions::default())
+        .expect("a client");
     let semaphore = client.counting_semaphore("slots").expect("this dialect has them");
     assert!(semaphore.try_set_permits(3).await.expect("set"));
     proxy.inject(Frames::replies().containing("acquire").nth(1), Fault::SwallowThenReset);
@@ -214,7 +215,10 @@ async fn other_engines_refuse_a_counting_semaphore() {
     let server = RedisServer::start(RedisConfig::default());
     let options = RedisOptions::from_url(&server.url()).expect("a good URL");
     let native = RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
-    for client in [Client::connect("memory:counting").await, Client::new(Arc::new(native))] {
+    for client in [
+        Client::connect("memory:counting").await,
+        Client::with_options(Arc::new(native), holdline::ClientOptions::default()),
+    ] {
         let client = client.expect("a client");
         let error = client.counting_semaphore("slots").expect_err("refused");
         assert!(error.to_string().contains("dialect=redisson"), "{error}");

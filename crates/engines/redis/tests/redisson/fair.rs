@@ -316,7 +316,8 @@ async fn the_option_is_refused_where_grants_have_no_order() {
     let url = format!("{}?dialect=plain", server.url());
     let of_plain = RedisOptions::from_url(&url).expect("a good URL");
     let plain = PlainEngine::connect(&of_plain, Arc::new(MachineClock)).await.expect("connected");
-    let plain = Client::new(Arc::new(plain)).expect("a client");
+    let plain = Client::with_options(Arc::new(plain), holdline::ClientOptions::default())
+        .expect("a client");
     let error = plain.mutex_with("a", &options).expect_err("refused");
     assert!(error.to_string().contains("the option `fair`"), "{error}");
     let redisson = client(&server).await;
@@ -326,7 +327,10 @@ async fn the_option_is_refused_where_grants_have_no_order() {
     // A store that is always fair accepts it.
     let options_of_native = RedisOptions::from_url(&server.url()).expect("a good URL");
     let native = RedisEngine::connect(&options_of_native, Arc::new(MachineClock)).await;
-    let native = Client::new(Arc::new(native.expect("connected")));
+    let native = Client::with_options(
+        Arc::new(native.expect("connected")),
+        holdline::ClientOptions::default(),
+    );
     for client in [native, Client::connect("memory:fair").await] {
         let client = client.expect("a client");
         let guard = client.mutex_with("b", &options).expect("fair").lock().await.expect("free");

@@ -69,7 +69,10 @@ async fn a_server_that_answers_late_costs_neither_a_lease_nor_a_place() {
     let server = RedisServer::start(RedisConfig::default());
     let proxy = FaultProxy::start(server.address());
     let slow = connect(&format!("redis://{}", proxy.address()), "").await.expect("connected");
-    let (slow, quick) = (Client::new(Arc::new(slow)).expect("a client"), client(&server).await);
+    let (slow, quick) = (
+        Client::with_options(Arc::new(slow), holdline::ClientOptions::default()).expect("a client"),
+        client(&server).await,
+    );
     proxy.inject(Frames::replies(), Fault::Delay(LATE));
     let renewed_often = fair().with_renew_interval(Duration::from_secs(1));
     let held = slow.mutex_with("a", &renewed_often).expect("fair").lock().await.expect("free");

@@ -10,7 +10,8 @@ use crate::support::{PATIENCE, behind, engine};
 
 async fn client(server: &RedisServer) -> Client {
     let engine = engine(server, "").await;
-    Client::new(Arc::new(engine)).expect("a good engine")
+    Client::with_options(Arc::new(engine), holdline::ClientOptions::default())
+        .expect("a good engine")
 }
 
 /// Waits until somebody is subscribed to a channel.

@@ -32,7 +32,8 @@ pub(crate) async fn connect(url: &str, parameters: &str) -> Result<RedissonEngin
 
 /// A client of the library with an engine of its own.
 pub(crate) async fn client(server: &RedisServer) -> Client {
-    Client::new(Arc::new(engine(server, "").await)).expect("a client")
+    Client::with_options(Arc::new(engine(server, "").await), holdline::ClientOptions::default())
+        .expect("a client")
 }
 
 /// A request under a fresh id, which does not queue.

@@ -104,7 +104,11 @@ async fn a_family_that_would_not_see_the_lock_is_refused(server: &ZooKeeper, pee
 }
 
 async fn an_observer_sees_a_candidate_of_a_leader_selector(server: &ZooKeeper, peer: &mut Peer) {
-    let client = Client::new(Arc::new(engine(&server.url()).await)).expect("a client");
+    let client = Client::with_options(
+        Arc::new(engine(&server.url()).await),
+        holdline::ClientOptions::default(),
+    )
+    .expect("a client");
     let election = client.election("seen").expect("a good name");
     peer.ask("selector theirs /holdline/seen").await;
     peer.expect("held theirs").await;

@@ -125,7 +125,8 @@ async fn redis_cli_reshards_and_nobody_loses_a_lock_or_a_position() {
         slots.iter().for_each(|slot| is_served_by(&cluster, *slot, to));
         for guard in &held {
             renewed(guard).await;
-            let shown = soon("an answer", keeper.inspect(guard.name())).await.expect("shown");
+            let shown =
+                soon("an answer", keeper.admin().inspect(guard.name())).await.expect("shown");
             let tokens: Vec<_> = shown.holders.iter().map(|holder| holder.summary.token).collect();
             assert_eq!(tokens, [Some(guard.fencing_token())], "{shown:?}");
             assert_eq!(shown.queue_length, 1, "{shown:?}");

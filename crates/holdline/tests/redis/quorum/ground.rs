@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{
-    Certainty, Client, ClockKind, ErrorKind, Guard, LockError, LockOptions, LostReason, Operation,
-    SystemClock,
-};
+use holdline::admin::Operation;
+use holdline::clock::{ClockKind, SystemClock};
+use holdline::{Certainty, Client, ErrorKind, Guard, LockError, LockOptions, LostReason};
 use holdline_redis::{NodeState, QuorumAdmin, QuorumOptions, QuorumStatus};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer, Reply};
 
@@ -296,5 +295,5 @@ pub(crate) async fn revoke_now(client: &Client, guard: &Guard) {
         reason: "maintenance".to_owned(),
         now: true,
     };
-    soon("an answer", client.operate(&revoke)).await.expect("revoked");
+    soon("an answer", client.admin().operate(&revoke)).await.expect("revoked");
 }

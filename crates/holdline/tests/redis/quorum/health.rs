@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use holdline::{Client, ClientOptions, Observer, QuorumHealth};
+use holdline::health::QuorumHealth;
+use holdline::{Client, ClientOptions, Observer};
 
 use super::ground::{Nodes, SHORT};
 use crate::recorder::Recorded;

@@ -108,7 +108,7 @@ async fn a_holder_stopped_shorter_than_its_lease_keeps_it() {
     until("renewals are missing", || left() < Some(12_000)).await;
     holder.0.signal(Signal::CONT);
     until("it is renewed again", || left() > Some(15_000)).await;
-    let shown = client.inspect(&holdline::LockName::new("a").expect("a good name")).await;
+    let shown = client.admin().inspect(&holdline::LockName::new("a").expect("a good name")).await;
     let shown = shown.expect("an answer");
     assert_eq!(shown.holders[0].summary.token, Some(token));
     assert!(holder.believes());
@@ -214,12 +214,12 @@ async fn releasing_a_foreign_lease_changes_nothing() {
     let name = holdline::LockName::new("a").expect("a good name");
     let missing = ReleaseOutcome::Lost { reason: LostReason::Missing };
     let release = async |client: &Client, id| {
-        let outcome = client.release_by_id(&name, id).await;
+        let outcome = client.leases().release_by_id(&name, id).await;
         outcome.expect("an answer")
     };
     let guard = take(&holder, "a", &patient()).await;
     nodes.held_on(&guard, 5).await;
-    assert_eq!(release(&other, other.draw_lease_id()).await, missing);
+    assert_eq!(release(&other, other.leases().draw_id()).await, missing);
     assert_eq!(nodes.with(&guard), 5);
     let id = guard.lease_id();
     let_go(guard).await;

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_core::{Clock, Moment};
 
 /// A clock with another rate than the common time.

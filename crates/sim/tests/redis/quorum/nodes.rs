@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_core::Clock;
 use holdline_core::quorum::{Configuration, NodeId};
 use holdline_sim::{ConnectionId, RedisHost, RedisOptions, Reply, Snapshot};

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{Client, ClientOptions, ManualClock};
+use holdline::clock::ManualClock;
+use holdline::{Client, ClientOptions};
 use holdline_core::{Clock, Engine, HolderFields, Moment};
 use holdline_redis::{Environment, QuorumEngine, QuorumOptions};
 use parking_lot::Mutex;
@@ -484,10 +485,10 @@ fn start(mut with: ProcessStart) -> Boxed {
             .with_holder(HolderFields::default())
             .with_spawner(move |work| own.spawn(process, work));
         let client = Client::with_options(Arc::new(observed), options).expect("good options");
-        let id = format!("{:016x}", client.id().as_u64());
+        let id = format!("{:016x}", client.admin().client_id().as_u64());
         with.recorder.lock().clients.insert(id, process);
         if with.bug == Some(Bug::ValidityFromReply) {
-            client.plant_validity_from_reply();
+            client.admin().plant_validity_from_reply();
         }
         let wants = with.stress.is_none_or(|stress| stress.reach.wants(process, CLIENTS as u64));
         if !wants {

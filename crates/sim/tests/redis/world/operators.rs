@@ -60,7 +60,7 @@ impl World {
         self.tasks.spawner().spawn(
             process,
             Box::pin(async move {
-                let reply = client.operate(&operation).await;
+                let reply = client.admin().operate(&operation).await;
                 let said = match reply {
                     Ok(reply) => format!("{reply:?}"),
                     Err(error) => format!("{:?}", error.certainty()),

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{Client, ClientOptions, ManualClock};
+use holdline::clock::ManualClock;
+use holdline::{Client, ClientOptions};
 use holdline_core::{Clock, Engine, HolderFields, Moment};
 use holdline_redis::{RedisEngine, RedisOptions};
 use holdline_sim::{Memory, RedisHost};
@@ -176,7 +177,7 @@ impl World {
             .with_spawner(move |work| own.spawn(process, work));
         let client = Client::with_options(engine, options).expect("good options");
         if self.bug == Some(Bug::ValidityFromReply) {
-            client.plant_validity_from_reply();
+            client.admin().plant_validity_from_reply();
         }
         self.slots[slot] = ProcessSlot { process, alive: true, client: Some(client.clone()) };
         let life = ProcessState {
@@ -188,7 +189,7 @@ impl World {
         let mut recorder = self.recorder.lock();
         recorder.note(self.clock.now(), &format!("{process} begins"));
         recorder.lives.insert(process, life);
-        recorder.clients.insert(format!("{:016x}", client.id().as_u64()), process);
+        recorder.clients.insert(format!("{:016x}", client.admin().client_id().as_u64()), process);
         drop(recorder);
         for _ in 0..ACTORS {
             let actor = Actor {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::link::Value;
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 
 use std::pin::Pin;
 use std::sync::atomic::AtomicUsize;

@@ -21,7 +21,7 @@ impl ConnectionObserver for Counted {
 
 fn connection(id: u64, counted: &Arc<Counted>) -> Arc<Connection> {
     let callbacks = ConnectionCallbacks { observer: counted.clone(), reset: Arc::default() };
-    let clock = Arc::new(holdline::ManualClock::new());
+    let clock = Arc::new(holdline::clock::ManualClock::new());
     Arc::new(Connection::new(id, ServerFacts::default(), clock, callbacks, None))
 }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
-use holdline::SystemClock;
+use holdline::clock::SystemClock;
 use holdline_core::{Certainty, Clock, ClockKind, ErrorKind, LockError};
 use holdline_services::{Flavour, RedisConfig, RedisServer, Reply};
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::environment::{Environment, Stream as Bytes, Task, TaskSpawner};
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_core::Moment;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

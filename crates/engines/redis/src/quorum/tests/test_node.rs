@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::ManualClock;
+use holdline::clock::ManualClock;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{Configuration, NodeCommand, NodeId, VoteRefusal, WriteBackReply};

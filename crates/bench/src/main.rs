@@ -70,8 +70,8 @@ fn main() -> ExitCode {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 peers [STORE...] | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
-                redis-own-thread | redis-scripts | redisson | redlock | sentinel | server | dashboard | \
-                server-crowd[=WAITERSxSTREAMS] | top";
+                redis-own-thread | redis-scripts | redisson | redlock | sentinel | server | \
+                dashboard | server-crowd[=WAITERSxSTREAMS] | top";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

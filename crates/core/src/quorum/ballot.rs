@@ -85,8 +85,8 @@ pub struct Ballot {
     drift_ppm: u32,
     write_backs: Vec<WriteBack>,
     /// The token that is written back, once there was a majority of votes.
-    target: Option<FencingToken>,
-    outcome: BallotOutcome,
+    pub(super) target: Option<FencingToken>,
+    pub(super) outcome: BallotOutcome,
 }
 
 impl Ballot {
@@ -179,11 +179,6 @@ impl Ballot {
         entries.filter(move |(_, entry)| may_have(entry)).map(|(node, _)| node)
     }
 
-    /// Returns the outcome of the last decision.
-    pub fn outcome(&self) -> BallotOutcome {
-        self.outcome
-    }
-
     /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
         let waits = |entry: &VoteEntry| match entry {
@@ -193,11 +188,6 @@ impl Ballot {
         };
         let entries = self.entries.iter().enumerate();
         entries.filter(move |(_, entry)| waits(entry)).map(|(node, _)| node)
-    }
-
-    /// Returns the token to prove, once there was a majority of votes.
-    pub fn target(&self) -> Option<FencingToken> {
-        self.target
     }
 
     /// Returns the largest token in the answers.

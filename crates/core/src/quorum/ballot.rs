@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::quorum::majority;
 use crate::quorum::register::{Vote, WriteBackReply};
+use crate::quorum::{end_of_majority, majority};
 use crate::token::FencingToken;
 use crate::validity;
 
@@ -218,7 +218,7 @@ impl Ballot {
             return BallotOutcome::Pending;
         }
         let target = self.choose_target(waiting, needed);
-        if let Some(valid_until) = self.proven(target, needed).filter(|until| *until > now) {
+        if let Some(valid_until) = self.proven(target).filter(|until| *until > now) {
             return BallotOutcome::Won { token: target, valid_until };
         }
         self.write_back(target);
@@ -256,11 +256,9 @@ impl Ballot {
     }
 
     /// Returns until when the lease is valid, if a majority has reported exactly this number.
-    fn proven(&self, target: FencingToken, needed: usize) -> Option<Moment> {
+    fn proven(&self, target: FencingToken) -> Option<Moment> {
         let exact = self.grants().filter(|held| held.last == target);
-        let mut ends: Vec<Moment> = exact.map(|held| held.until).collect();
-        ends.sort_unstable_by(|one, other| other.cmp(one));
-        ends.get(needed - 1).copied()
+        end_of_majority(exact.map(|held| held.until), self.entries.len())
     }
 
     fn write_back(&mut self, token: FencingToken) {

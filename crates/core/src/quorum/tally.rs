@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::quorum::majority;
+use crate::quorum::{end_of_majority, majority};
 use crate::validity;
 
 /// The outcome of a renewal so far.
@@ -118,26 +118,23 @@ impl Tally {
     }
 
     fn evaluate(&self, now: Moment) -> RenewalOutcome {
-        let needed = majority(self.entries.len());
-        let mut ends: Vec<Moment> = self
-            .entries
-            .iter()
-            .filter_map(|entry| match entry {
-                RenewalEntry::Kept { until } if *until > now => Some(*until),
-                _ => None,
-            })
-            .collect();
-        if ends.len() >= needed {
-            ends.sort_unstable_by(|one, other| other.cmp(one));
-            return RenewalOutcome::Renewed { valid_until: ends[needed - 1] };
+        let nodes = self.entries.len();
+        let needed = majority(nodes);
+        let kept = self.entries.iter().filter_map(|entry| match entry {
+            RenewalEntry::Kept { until } if *until > now => Some(*until),
+            _ => None,
+        });
+        if let Some(valid_until) = end_of_majority(kept.clone(), nodes) {
+            return RenewalOutcome::Renewed { valid_until };
         }
         let gone =
             self.entries.iter().filter(|entry| matches!(entry, RenewalEntry::Gone { .. })).count();
-        let (waiting, spare) = (self.awaited().count(), self.entries.len() - needed);
+        let waiting = self.awaited().count();
+        let spare = nodes - needed;
         if gone > spare {
             return RenewalOutcome::Lost;
         }
-        let may_yet = ends.len() + waiting >= needed || gone + waiting > spare;
+        let may_yet = kept.count() + waiting >= needed || gone + waiting > spare;
         if may_yet { RenewalOutcome::Pending } else { RenewalOutcome::Unknown }
     }
 }

@@ -1,9 +1,8 @@
 //! A repeated request under a lease id that was granted before.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdline_core::quorum::{SKEW, majority, proven};
+use holdline_core::quorum::{SKEW, end_of_majority, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
@@ -56,9 +55,7 @@ pub(super) async fn acquire_known(
         }
         if let Some(token) = proven(&tokens, nodes) {
             let same = lefts.into_iter().filter(|(last, _)| *last == token);
-            let mut lefts: Vec<Duration> = same.map(|(_, left)| left).collect();
-            lefts.sort_unstable_by(|one, other| other.cmp(one));
-            let left = Some(lefts[needed - 1]);
+            let left = end_of_majority(same.map(|(_, left)| left), nodes);
             return Ok(AcquireReply::Granted { token, left, anchor: None });
         }
     }

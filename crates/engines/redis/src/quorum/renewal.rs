@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{RenewalOutcome, Tally, majority};
+use holdline_core::quorum::{RenewalOutcome, Tally, end_of_majority};
 use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
 use super::ENGINE;
@@ -241,8 +241,7 @@ impl<'a> LeaseRenewal<'a> {
         }
         match self.tally.decide(set.clock.now()) {
             RenewalOutcome::Renewed { .. } if self.request.purpose == Purpose::Wait => {
-                self.kept.sort_unstable_by(|one, other| other.cmp(one));
-                let claim_within = self.kept.get(majority(outcomes.len()) - 1).copied();
+                let claim_within = end_of_majority(self.kept, outcomes.len());
                 Ok(RenewReply::Handed { claim_within })
             }
             RenewalOutcome::Renewed { valid_until } => {
@@ -252,10 +251,8 @@ impl<'a> LeaseRenewal<'a> {
             RenewalOutcome::Lost => Ok(match self.revoked {
                 Some(reason) => {
                     // A majority keeps it until the first of its nodes ends it.
-                    self.left.sort_unstable_by(|one, other| other.cmp(one));
-                    let needed = majority(outcomes.len());
-                    let left = self.left.get(needed - 1).copied().unwrap_or_default();
-                    RenewReply::Revoked { reason, left: Some(left) }
+                    let left = end_of_majority(self.left, outcomes.len());
+                    RenewReply::Revoked { reason, left: Some(left.unwrap_or_default()) }
                 }
                 None => RenewReply::Unknown,
             }),

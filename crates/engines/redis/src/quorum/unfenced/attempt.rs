@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{Ballot, BallotOutcome, NoVote, Vote, majority};
+use holdline_core::quorum::{Ballot, BallotOutcome, NoVote, Vote, end_of_majority, majority};
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, LockError, Moment,
 };
@@ -231,14 +231,12 @@ pub(in crate::quorum) async fn acquire_known(
             Err(error) => outcomes[node] = NodeOutcome::Failed(error),
         }
     }
-    let needed = majority(nodes);
-    lefts.sort_unstable_by(|one, other| other.cmp(one));
-    match lefts.get(needed - 1) {
+    match end_of_majority(lefts, nodes) {
         Some(left) => {
-            let left = Some((*left).min(request.hold.duration().unwrap_or(*left)));
+            let left = Some(left.min(request.hold.duration().unwrap_or(left)));
             Ok(AcquireReply::Granted { token: NO_TOKEN, left, anchor: None })
         }
-        None if others > nodes - needed => Ok(AcquireReply::Unknown),
+        None if others > nodes - majority(nodes) => Ok(AcquireReply::Unknown),
         None => Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown)),
     }
 }

@@ -82,7 +82,6 @@ pub(super) struct HeldVote {
 pub struct Ballot {
     entries: Vec<VoteEntry>,
     lease: Duration,
-    drift_ppm: u32,
     write_backs: Vec<WriteBack>,
     /// The token that is written back, once there was a majority of votes.
     pub(super) target: Option<FencingToken>,
@@ -90,12 +89,12 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    /// Creates an attempt for a lease over `nodes` nodes. None of them has been asked yet.
-    pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Ballot {
+    /// Creates an attempt for a lease over `nodes` nodes. None of them has been asked yet. The
+    /// caller subtracts the drift of the clocks.
+    pub fn new(nodes: usize, lease: Duration) -> Ballot {
         Ballot {
             entries: vec![VoteEntry::Denied(NoVote::Skipped); nodes],
             lease,
-            drift_ppm,
             write_backs: Vec::new(),
             target: None,
             outcome: BallotOutcome::Pending,
@@ -111,7 +110,7 @@ impl Ballot {
 
     /// Records a node's vote. Call [`Ballot::decide`] when all answers that arrived are recorded.
     pub fn voted(&mut self, node: usize, vote: Vote) {
-        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        let lease = validity::validity_time(self.lease, 0);
         let Some(entry) = self.entries.get_mut(node) else { return };
         let VoteEntry::Pending { sent } = *entry else { return };
         *entry = match vote {

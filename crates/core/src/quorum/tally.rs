@@ -41,19 +41,15 @@ enum RenewalEntry {
 pub struct Tally {
     entries: Vec<RenewalEntry>,
     lease: Duration,
-    drift_ppm: u32,
     outcome: RenewalOutcome,
 }
 
 impl Tally {
-    /// Creates a renewal over `nodes` nodes. None of them has been asked yet.
-    pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Tally {
-        Tally {
-            entries: vec![RenewalEntry::Skipped; nodes],
-            lease,
-            drift_ppm,
-            outcome: RenewalOutcome::Pending,
-        }
+    /// Creates a renewal over `nodes` nodes. None of them has been asked yet. The caller subtracts
+    /// the drift of the clocks.
+    pub fn new(nodes: usize, lease: Duration) -> Tally {
+        let entries = vec![RenewalEntry::Skipped; nodes];
+        Tally { entries, lease, outcome: RenewalOutcome::Pending }
     }
 
     /// Records that a node is asked. `sent` is the clock as read before the request is sent.
@@ -65,7 +61,7 @@ impl Tally {
 
     /// Records that a node has renewed the lease.
     pub fn kept(&mut self, node: usize) {
-        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        let lease = validity::validity_time(self.lease, 0);
         if let Some(entry) = self.entries.get_mut(node)
             && let RenewalEntry::Pending { sent } = *entry
         {

@@ -298,7 +298,7 @@ impl Model for Small {
         match action {
             Action::Begin { proposed } => {
                 let nodes = world.nodes.len();
-                let mut ballot = Ballot::new(nodes, Duration::from_secs(10), 0);
+                let mut ballot = Ballot::new(nodes, Duration::from_secs(10));
                 let attempt = world.attempts.len();
                 for node in 0..nodes {
                     ballot.asked(node, Moment::ORIGIN);

@@ -74,7 +74,7 @@ pub(super) async fn acquire(
         set,
         request,
         // The returned time counts from the start of the call; the caller subtracts the drift.
-        ballot: Ballot::new(nodes, lease, 0),
+        ballot: Ballot::new(nodes, lease),
         view,
         began,
         outcomes: vec![NodeOutcome::Open; nodes],

@@ -187,7 +187,7 @@ impl<'a> LeaseRenewal<'a> {
         LeaseRenewal {
             request,
             lease,
-            tally: Tally::new(nodes, lease, 0),
+            tally: Tally::new(nodes, lease),
             revoked: None,
             left: Vec::new(),
             kept: Vec::new(),

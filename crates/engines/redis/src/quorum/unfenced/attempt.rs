@@ -57,7 +57,7 @@ pub(in crate::quorum) async fn acquire(
         unfenced,
         request,
         // The returned time counts from the start of the call; the caller subtracts the drift.
-        ballot: Ballot::new(nodes, lease, 0),
+        ballot: Ballot::new(nodes, lease),
         began,
         lease,
         outcomes: vec![NodeOutcome::Open; nodes],

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::quorum::register::{Vote, WriteBackReply};
-use crate::quorum::{end_of_majority, majority};
+use crate::quorum::{end_of_majority, majority, nodes_where};
 use crate::token::FencingToken;
 use crate::validity;
 
@@ -173,20 +173,16 @@ impl Ballot {
     /// Returns the nodes where the lease id must be undone if the attempt is lost: all that may
     /// have granted the name.
     pub fn to_undo(&self) -> impl Iterator<Item = usize> {
-        let may_have = |entry: &VoteEntry| !matches!(entry, VoteEntry::Denied(_));
-        let entries = self.entries.iter().enumerate();
-        entries.filter(move |(_, entry)| may_have(entry)).map(|(node, _)| node)
+        nodes_where(&self.entries, |entry| !matches!(entry, VoteEntry::Denied(_)))
     }
 
     /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let waits = |entry: &VoteEntry| match entry {
+        nodes_where(&self.entries, |entry| match entry {
             VoteEntry::Pending { .. } => true,
             VoteEntry::Granted(held) => held.writing,
             VoteEntry::Unknown | VoteEntry::Denied(_) => false,
-        };
-        let entries = self.entries.iter().enumerate();
-        entries.filter(move |(_, entry)| waits(entry)).map(|(node, _)| node)
+        })
     }
 
     /// Returns the largest token in the answers.

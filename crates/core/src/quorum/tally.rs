@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::quorum::{end_of_majority, majority};
+use crate::quorum::{end_of_majority, majority, nodes_where};
 use crate::validity;
 
 /// The outcome of a renewal so far.
@@ -93,10 +93,7 @@ impl Tally {
 
     /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let entries = self.entries.iter().enumerate();
-        entries
-            .filter(|(_, entry)| matches!(entry, RenewalEntry::Pending { .. }))
-            .map(|(node, _)| node)
+        nodes_where(&self.entries, |entry| matches!(entry, RenewalEntry::Pending { .. }))
     }
 
     /// Returns whether a majority keeps the lease. Only then may it be healed on other nodes.
@@ -108,9 +105,8 @@ impl Tally {
     /// renewal succeeded.
     pub fn to_heal(&self) -> impl Iterator<Item = usize> {
         let good = self.is_good();
-        let entries = self.entries.iter().enumerate();
-        let free = move |entry: &RenewalEntry| good && *entry == RenewalEntry::Gone { free: true };
-        entries.filter(move |(_, entry)| free(entry)).map(|(node, _)| node)
+        let free = RenewalEntry::Gone { free: true };
+        nodes_where(&self.entries, move |entry| good && *entry == free)
     }
 
     fn evaluate(&self, now: Moment) -> RenewalOutcome {

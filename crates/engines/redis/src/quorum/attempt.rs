@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::quorum::{
-    Ballot, BallotOutcome, NoVote, SKEW, Vote, WriteBack, WriteBackReply, majority,
+    Ballot, BallotOutcome, NoVote, Vote, WriteBack, WriteBackReply, majority,
 };
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, LostReason, Moment,
@@ -110,15 +110,8 @@ impl Attempt<'_> {
             let sent_on = self.sent_on[node].clone();
             in_flight.push(node, async move {
                 let call = || {
-                    requests::acquire(
-                        &set.context,
-                        proof,
-                        request,
-                        proposed,
-                        SKEW,
-                        AcquireKind::First,
-                    )
-                    .within(deadline)
+                    requests::acquire(&set.context, proof, request, proposed, AcquireKind::First)
+                        .within(deadline)
                 };
                 let link = set.members[node].link();
                 let reply = link.call_recorded(proof.marker(), call, &sent_on).await;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_core::quorum::{SKEW, end_of_majority, majority, proven};
+use holdline_core::quorum::{end_of_majority, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
@@ -26,7 +26,7 @@ pub(super) async fn acquire_known(
         let Eligibility::Votes(proof) = node_state else { continue };
         in_flight.push(node, async move {
             let call = || {
-                requests::acquire(&set.context, proof, request, 0, SKEW, AcquireKind::Known)
+                requests::acquire(&set.context, proof, request, 0, AcquireKind::Known)
                     .within(deadline)
             };
             let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;

@@ -228,7 +228,7 @@ impl TestNode {
         proposed: u64,
         asked: AcquireKind,
     ) -> Result<VoteReply, Refused> {
-        let call = requests::acquire(&self.context, proof, request, proposed, SKEW, asked);
+        let call = requests::acquire(&self.context, proof, request, proposed, asked);
         Ok(replies::voted(&self.call(call).await?, proof)?)
     }
 

@@ -16,17 +16,16 @@ use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, LostReason, Moment,
 };
 
-use super::ENGINE;
 use super::busy::{BusyNode, busy_reply};
 use super::known::acquire_known;
 use super::membership::{Eligibility, MembershipView};
 use super::not_voting::NotVoting;
 use super::outcome::NodeOutcome;
-use super::renewal::foreign;
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
 use super::set::NodeSet;
 use super::undo::{self, Progress, Undo};
+use super::{ENGINE, foreign, not_applied};
 use crate::in_flight::InFlight;
 use crate::link::SentOn;
 
@@ -239,8 +238,7 @@ impl Attempt<'_> {
         let nodes: Vec<(usize, Progress)> =
             self.ballot.to_undo().map(|node| (node, self.progress(node))).collect();
         undo::undo_attempt(self.set, undo, nodes).await;
-        // Grants of a minority are no lock, and the undo removes what is left of them.
-        let certainty = Certainty::NotApplied;
+        // Nothing is applied: grants of a minority are no lock, and the undo removes what is left.
         if let Some(revoked) = self.ended {
             return Err(ended_error(revoked));
         }
@@ -257,10 +255,10 @@ impl Attempt<'_> {
             _ => None,
         });
         if let Some(end) = quarantine_end(quarantined, needed, self.busy.len() + granted) {
-            let kind = ErrorKind::Quarantined { left: self.set.clock.now().until(end) };
-            return Err(LockError::new(ENGINE, kind, certainty));
+            let left = self.set.clock.now().until(end);
+            return Err(not_applied(ErrorKind::Quarantined { left }));
         }
-        let error = self.set.no_quorum(&self.outcomes).with_certainty(certainty);
+        let error = self.set.no_quorum(&self.outcomes);
         if self.outdated {
             // So the next attempt uses the current membership.
             self.set.refresh(&self.view, self.set.node_deadline(lease)).await;
@@ -301,11 +299,10 @@ fn quarantine_end(
 
 /// Makes the error for a lease id that was undone or revoked.
 pub(super) fn ended_error(revoked: Option<String>) -> LockError {
-    let kind = match revoked {
+    not_applied(match revoked {
         Some(reason) => ErrorKind::Lost { reason: LostReason::Revoked(reason) },
         None => ErrorKind::Cancelled,
-    };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
+    })
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use holdline_core::{
     OperationReply, ShortLeaseId, Snapshot,
 };
 
+use super::foreign;
 use super::membership::{Eligibility, MembershipView};
 use super::outcome::NodeOutcome;
-use super::renewal::foreign;
 use super::replies;
 use super::requests;
 use super::set::NodeSet;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{NodeCommand, NodeId, NodeReport};
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 
 use super::requests;
 use super::undo::UndoQueue;
-use super::{ENGINE, replies};
+use super::{refused, replies};
 use crate::link::Link;
 use crate::native::RequestContext;
 use crate::options::RedisOptions;
@@ -377,9 +377,4 @@ pub(super) fn same_run(observed: &[Observed]) -> Option<(usize, usize)> {
 /// Rounds a duration down to what is sent to a node.
 fn whole_micros(duration: Duration) -> Duration {
     duration.saturating_sub(Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000)))
-}
-
-fn refused(message: &str) -> LockError {
-    let kind = ErrorKind::Refused { message: message.to_owned() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
 }

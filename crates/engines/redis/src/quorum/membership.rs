@@ -5,14 +5,14 @@ use std::sync::Arc;
 use holdline_core::quorum::{
     Configuration, MemberState, MembershipPlan, NodeReport, SetStatus, Stamp, VoteRefusal, majority,
 };
-use holdline_core::{Certainty, ErrorKind, LockError, Moment};
+use holdline_core::{ErrorKind, LockError, Moment};
 
-use super::ENGINE;
 use super::member::{Member, Observed, same_run};
 use super::not_voting::{NotVoting, QuarantineReason, RELIST};
 use super::outcome::NodeOutcome;
 use super::requests::EpochProof;
-use super::set::{NodeSet, misconfigured};
+use super::set::NodeSet;
+use super::{not_applied, refused};
 
 /// The membership as this client last saw it.
 #[derive(Debug)]
@@ -91,8 +91,7 @@ impl NodeSet {
                 Ok(configuration)
             }
             SetStatus::Uninitialised { silent } if silent.is_empty() => {
-                let kind = ErrorKind::NotInitialised;
-                Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
+                Err(not_applied(ErrorKind::NotInitialised))
             }
             SetStatus::Uninitialised { .. } => Err(self.no_quorum(&[])),
             SetStatus::Foreign { sets } => {
@@ -106,7 +105,7 @@ impl NodeSet {
                 let nodes = nodes.join(", ");
                 let first = sets[0].map(|stamp| stamp.set);
                 let is_one_set = sets.iter().all(|one| one.map(|stamp| stamp.set) == first);
-                Err(misconfigured(match is_one_set {
+                Err(refused(match is_one_set {
                     true => format!(
                         "two operators have changed this set in ways that contradict each other: \
                          {nodes}; name the servers on whose change a majority agrees",
@@ -124,13 +123,13 @@ impl NodeSet {
                     self.both_lists(configuration),
                     unknown.collect::<Vec<_>>().join(", "),
                 );
-                Err(misconfigured(message))
+                Err(refused(message))
             }
             SetStatus::WrongSize { nodes } => {
                 let listed = self.members.len();
                 let message =
                     format!("the set has {nodes} servers, and {listed} are named: name all");
-                Err(misconfigured(message))
+                Err(refused(message))
             }
             SetStatus::Duplicate { places: (one, other) } => Err(self.duplicate(*one, *other)),
         }
@@ -241,6 +240,6 @@ impl NodeSet {
 
     fn duplicate(&self, one: usize, other: usize) -> LockError {
         let [one, other] = [one, other].map(|at| self.members[at].address());
-        misconfigured(format!("{one} and {other} are one server: name each once"))
+        refused(format!("{one} and {other} are one server: name each once"))
     }
 }

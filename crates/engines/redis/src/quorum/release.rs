@@ -7,8 +7,8 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::quorum::majority;
 use holdline_core::{Certainty, ErrorKind, LockError, ReleaseReply, ReleaseRequest};
 
+use super::foreign;
 use super::outcome::NodeOutcome;
-use super::renewal::foreign;
 use super::set::NodeSet;
 use super::undo::{Undo, finish_in_background, queue_undo};
 use crate::in_flight::InFlight;

@@ -12,8 +12,8 @@ use std::time::Duration;
 use holdline_core::quorum::{RenewalOutcome, Tally, end_of_majority};
 use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
-use super::ENGINE;
 use super::attempt::check_lease;
+use super::foreign;
 use super::healing::{self, Healing, RenewalInFlight};
 use super::membership::MembershipView;
 use super::outcome::NodeOutcome;
@@ -264,9 +264,4 @@ impl<'a> LeaseRenewal<'a> {
             }
         }
     }
-}
-
-/// Makes the error for foreign data, which was left as it is: nothing was applied.
-pub(super) fn foreign(error: &LockError) -> LockError {
-    LockError::new(ENGINE, error.kind().clone(), Certainty::NotApplied)
 }

@@ -13,9 +13,10 @@ use holdline_core::quorum::{
 };
 use serde::Serialize;
 
-use super::admin::{Goal, QuorumAdmin, refused};
+use super::admin::{Goal, QuorumAdmin};
 use super::member::Observed;
 use super::node_status::{NodeState, QuorumStatus};
+use super::refused;
 use crate::in_flight::InFlight;
 
 /// A slot that goes from one server to another.

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::quorum::{DesiredConfiguration, majority};
-use holdline_core::{Certainty, Clock, ErrorKind, HealthFeed, LockError, Moment};
+use holdline_core::{Clock, ErrorKind, HealthFeed, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::ENGINE;
 use super::healing::{RenewalsInFlight, Tokens};
 use super::member::{Member, Observed};
 use super::membership::MembershipView;
@@ -29,6 +28,7 @@ use super::options::QuorumOptions;
 use super::outcome::{self, NodeOutcome};
 use super::undo::BackgroundUndos;
 use super::unfenced::Unfenced;
+use super::{not_applied, refused};
 use crate::native::RequestContext;
 
 /// The smallest round trip that is assumed.
@@ -278,22 +278,17 @@ impl NodeSet {
             failure.is_some_and(|failure| matches!(failure.kind(), ErrorKind::Refused { .. }))
         };
         // Waiting does not help if so many refuse that no majority is left.
-        let refused = self.members.iter().filter(refuses).count();
-        if refused > nodes.len() - majority(nodes.len()) {
-            let message = format!("no majority lets us in: {}", nodes.join("; "));
-            return misconfigured(message);
+        let refusing = self.members.iter().filter(refuses).count();
+        if refusing > nodes.len() - majority(nodes.len()) {
+            return refused(format!("no majority lets us in: {}", nodes.join("; ")));
         }
-        LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, Certainty::NotApplied)
+        not_applied(ErrorKind::NoQuorum { nodes })
     }
 }
 
 fn is_not_initialised(view: &CurrentView) -> bool {
     let Some(Err(error)) = view else { return false };
     matches!(error.kind(), ErrorKind::NotInitialised)
-}
-
-pub(super) fn misconfigured(message: String) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
 }
 
 impl Drop for NodeSet {

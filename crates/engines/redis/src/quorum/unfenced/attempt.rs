@@ -12,12 +12,11 @@ use holdline_core::{
 use super::Unfenced;
 use super::commands::{Commands, NodeVote};
 use crate::in_flight::InFlight;
-use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::outcome::NodeOutcome;
-use crate::quorum::renewal::foreign;
 use crate::quorum::set::NodeSet;
 use crate::quorum::undo::{self, Progress, Undo};
+use crate::quorum::{foreign, not_applied};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
 const NO_TOKEN: FencingToken = FencingToken::MIN;
@@ -48,7 +47,7 @@ pub(in crate::quorum) async fn acquire(
 ) -> Result<AcquireReply, LockError> {
     let began = set.clock.now();
     if unfenced.given_up.has(request.lease_id, || began) {
-        return Err(cancelled());
+        return Err(not_applied(ErrorKind::Cancelled));
     }
     let lease = request.hold.duration().unwrap_or_default();
     let nodes = set.members.len();
@@ -163,7 +162,7 @@ impl Attempt<'_> {
         {
             return Err(error);
         }
-        Err(set.no_quorum(&self.outcomes).with_certainty(Certainty::NotApplied))
+        Err(set.no_quorum(&self.outcomes))
     }
 
     /// Asks the busy nodes for the holder; also returns foreign data that is no lock.
@@ -198,10 +197,6 @@ impl Attempt<'_> {
     }
 }
 
-fn cancelled() -> LockError {
-    LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied)
-}
-
 /// Repeats a request under an id that was granted before: returns the time left.
 pub(in crate::quorum) async fn acquire_known(
     set: &Arc<NodeSet>,
@@ -209,7 +204,7 @@ pub(in crate::quorum) async fn acquire_known(
     request: &AcquireRequest,
 ) -> Result<AcquireReply, LockError> {
     if unfenced.given_up.has(request.lease_id, || set.clock.now()) {
-        return Err(cancelled());
+        return Err(not_applied(ErrorKind::Cancelled));
     }
     let nodes = set.members.len();
     let sought = (&request.name, request.lease_id);

@@ -227,7 +227,7 @@ impl QuorumAdmin {
     }
 
     async fn carry_out(&self, plan: &MembershipPlan) {
-        if !self.set.carry_out(plan).await {
+        if !self.set.carry_out(&plan.steps).await {
             self.set.clock.sleep_until(self.set.clock.now().after(PAUSE)).await;
         }
     }

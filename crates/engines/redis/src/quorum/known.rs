@@ -33,8 +33,7 @@ pub(super) async fn acquire_known(
             reply.and_then(|reply| replies::voted(&reply, proof))
         });
     }
-    let not_asked = view.reasons(set.clock.now());
-    let mut outcomes: Vec<_> = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
+    let mut outcomes = view.outcomes(set.clock.now());
     let (mut tokens, mut lefts, mut unknown, mut reason) = (Vec::new(), Vec::new(), 0, None);
     let (nodes, needed) = (outcomes.len(), majority(outcomes.len()));
     while let Some((node, answer)) = in_flight.next().await {

@@ -45,13 +45,13 @@ impl MembershipView {
         before.nodes.iter().zip(&self.nodes).any(|(before, now)| votes(now) && !votes(before))
     }
 
-    /// Returns the reason why each node is not asked; `None` for the nodes that are.
-    pub(super) fn reasons(&self, now: Moment) -> Vec<Option<String>> {
-        let reason = |node: &Eligibility| match node {
-            Eligibility::Votes(_) => None,
-            Eligibility::NotVoting(why) => Some(why.describe(now)),
+    /// Returns the outcomes of a request before its first answer: why some nodes are not asked.
+    pub(super) fn outcomes(&self, now: Moment) -> Vec<NodeOutcome> {
+        let outcome = |node: &Eligibility| match node {
+            Eligibility::Votes(_) => NodeOutcome::Open,
+            Eligibility::NotVoting(why) => NodeOutcome::NotAsked(why.describe(now)),
         };
-        self.nodes.iter().map(reason).collect()
+        self.nodes.iter().map(outcome).collect()
     }
 
     /// Returns the nodes' clock now, in microseconds.

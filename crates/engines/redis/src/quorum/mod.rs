@@ -47,13 +47,13 @@ mod tests;
 mod undo;
 mod unfenced;
 
+use holdline_core::{Certainty, ErrorKind, LockError};
+
 pub use admin::{QuorumAdmin, VouchedServer};
 pub use engine::QuorumEngine;
 pub use node_status::{NodeState, NodeStatus, QuorumStatus};
 pub use options::QuorumOptions;
 pub use replace::Replacement;
-
-use holdline_core::{Certainty, ErrorKind, LockError};
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redlock";

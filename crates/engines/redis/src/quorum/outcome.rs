@@ -37,11 +37,6 @@ pub(super) enum NodeOutcome {
 }
 
 impl NodeOutcome {
-    /// Makes the outcome of a node that was not asked, if there is a reason.
-    pub(super) fn not_asked(reason: Option<String>) -> NodeOutcome {
-        reason.map_or(NodeOutcome::Open, NodeOutcome::NotAsked)
-    }
-
     /// Returns whether the node granted the name.
     pub(super) fn is_granted(&self) -> bool {
         matches!(self, NodeOutcome::Granted)

@@ -108,6 +108,12 @@ pub struct NodeReport {
 }
 
 impl NodeReport {
+    /// Returns the rest of the quarantine, less what the reading client has measured.
+    pub fn quarantine_left(&self) -> Option<Duration> {
+        let (left, _) = self.quarantine?;
+        Some(left.saturating_sub(self.measured))
+    }
+
     /// Returns whether the node's tenure is over under this configuration, which the node may not
     /// have received yet (N6).
     pub fn is_evicted(&self, current: &Configuration) -> bool {

@@ -104,6 +104,12 @@ impl Observation {
         NodeReport { measured: measured.unwrap_or_default(), ..self.report.clone() }
     }
 
+    /// Returns how far its clock is ahead of the `median` at a moment of ours, in microseconds.
+    pub(super) fn clock_offset_us(&self, now: Moment, median: u64) -> Option<i64> {
+        let offset = i128::from(self.time_us_at(now)) - i128::from(median);
+        i64::try_from(offset).ok()
+    }
+
     /// Returns its clock at a moment of ours, in microseconds.
     pub(super) fn time_us_at(&self, now: Moment) -> u64 {
         let since = self.at.until(now) + self.round_trip / 2;
@@ -177,15 +183,11 @@ impl Member {
                     current.waits_until = current.waits_until.min(earlier);
                 }
                 let mut last_member = self.last_member.lock();
-                if current
-                    .report
-                    .configuration
-                    .as_ref()
-                    .is_some_and(|one| one.has(current.report.id))
-                {
-                    *last_member = Some(current.report.id);
+                let report = &mut current.report;
+                if report.configuration.as_ref().is_some_and(|one| one.has(report.id)) {
+                    *last_member = Some(report.id);
                 }
-                current.report.last_seen_id = *last_member;
+                report.last_seen_id = *last_member;
                 Observed { last: Some(current.clone()), current: Some(current), failure: None }
             }
             Err(failure) => {

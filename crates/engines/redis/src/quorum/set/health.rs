@@ -18,22 +18,15 @@ impl NodeSet {
         let node = |(at, (member, observed)): (usize, (&Member, &Observed))| {
             let current = observed.current.as_ref();
             let eligibility = view.as_ref().map(|view| &view.nodes[at]);
-            let left = |report: holdline_core::quorum::NodeReport| {
-                let (left, _) = report.quarantine?;
-                Some(left.saturating_sub(report.measured))
-            };
             NodeHealth {
                 address: member.address().to_owned(),
                 up: current.is_some(),
                 // One that is silent may vote again, and does not now.
                 votes: current.is_some() && matches!(eligibility, Some(Eligibility::Votes(_))),
                 quarantine: current
-                    .and_then(|current| left(current.with_measured_time(now)))
+                    .and_then(|current| current.with_measured_time(now).quarantine_left())
                     .unwrap_or(Duration::ZERO),
-                clock_drift_us: current.and_then(|current| {
-                    let ahead = i128::from(current.time_us_at(now)) - i128::from(median);
-                    i64::try_from(ahead).ok()
-                }),
+                clock_drift_us: current.and_then(|current| current.clock_offset_us(now, median)),
             }
         };
         let nodes: Vec<NodeHealth> =

@@ -229,12 +229,7 @@ impl Attempt<'_> {
 
     /// Undoes the grants, and returns why the attempt failed.
     async fn lost(self, lease: Duration) -> Result<AcquireReply, LockError> {
-        let undo = Arc::new(Undo {
-            name: self.request.name.clone(),
-            lease_id: self.request.lease_id,
-            lease,
-            deadline: self.set.node_deadline(lease),
-        });
+        let undo = Undo::new(self.set, &self.request.name, self.request.lease_id, lease);
         let nodes: Vec<(usize, Progress)> =
             self.ballot.to_undo().map(|node| (node, self.progress(node))).collect();
         undo::undo_attempt(self.set, undo, nodes).await;

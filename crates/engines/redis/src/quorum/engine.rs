@@ -191,7 +191,7 @@ impl Verbs for QuorumEngine {
     /// Hints of a revocation to a holder, of a release to a contender.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         if let Some(unfenced) = &self.0.set.unfenced {
-            return match unfenced.channel(name) {
+            return match unfenced.commands.channel(name) {
                 Some(channel) => {
                     Box::pin(ReleaseHints::of_channel(&self.0.set, channel.as_bytes()))
                 }

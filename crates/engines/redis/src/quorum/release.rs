@@ -19,12 +19,7 @@ pub(super) async fn release(
     request: &ReleaseRequest,
 ) -> Result<ReleaseReply, LockError> {
     let lease = request.ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
-    let undo = Arc::new(Undo {
-        name: request.name.clone(),
-        lease_id: request.lease_id,
-        lease,
-        deadline: set.node_deadline(lease),
-    });
+    let undo = Undo::new(set, &request.name, request.lease_id, lease);
     // A request that heals the lease may still arrive: then the id needs a tombstone.
     let for_good = request.ending.for_good || set.renewals_in_flight.contains(request.lease_id);
     let nodes = set.members.len();

@@ -128,12 +128,7 @@ impl Attempt<'_> {
     /// Undoes the grants, and returns why the attempt failed.
     async fn lost(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
-        let undo = Arc::new(Undo {
-            name: request.name.clone(),
-            lease_id: request.lease_id,
-            lease,
-            deadline: set.node_deadline(lease),
-        });
+        let undo = Undo::new(set, &request.name, request.lease_id, lease);
         let progress = |node: usize| match self.outcomes[node].is_granted() {
             true => Progress::Answered,
             false => Progress::MayArrive,

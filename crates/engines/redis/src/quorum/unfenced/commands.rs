@@ -19,7 +19,7 @@ use crate::redisson::NodeRequests;
 
 /// The commands of one kind of lock.
 #[derive(Debug)]
-pub(super) enum Commands {
+pub(in crate::quorum) enum Commands {
     /// Those of libraries that use `SET key value NX PX`.
     Plain { context: RequestContext, reader: ValueReader },
     /// The scripts for an `RLock` of Redisson's.
@@ -65,7 +65,7 @@ impl Commands {
     }
 
     /// Returns the channel on which the nodes publish a release, if they do.
-    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
+    pub(in crate::quorum) fn channel(&self, name: &LockName) -> Option<String> {
         match self {
             Commands::Plain { .. } => None,
             Commands::Redisson(requests) => Some(requests.channel(name)),
@@ -83,7 +83,7 @@ impl Commands {
     }
 
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
-    pub(super) async fn free(
+    pub(in crate::quorum) async fn free(
         &self,
         link: &Link,
         undo: &Undo,

@@ -70,7 +70,7 @@ pub(in crate::quorum) async fn acquire(
 impl Attempt<'_> {
     async fn run(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
-        let (deadline, command) = (set.node_deadline(lease), unfenced.commands.acquire(request));
+        let deadline = set.node_deadline(lease);
         let mut in_flight = InFlight::with_capacity(set.members.len());
         for (node, member) in set.members.iter().enumerate() {
             if !set.answers(node) {
@@ -78,7 +78,7 @@ impl Attempt<'_> {
                 continue;
             }
             self.ballot.asked(node, set.clock.now());
-            in_flight.push(node, command.send(member.link(), deadline));
+            in_flight.push(node, unfenced.commands.acquire(member.link(), request, deadline));
         }
         loop {
             match self.ballot.decide(set.clock.now()) {
@@ -103,14 +103,14 @@ impl Attempt<'_> {
                 self.busy.push(node);
                 self.ballot.voted(node, Vote::Busy);
             }
-            Ok(NodeVote::Foreign(error)) => {
-                self.outcomes[node] = NodeOutcome::Failed(error.clone());
-                self.foreign.get_or_insert(error);
-                self.ballot.voted(node, Vote::Busy);
-            }
             Ok(NodeVote::Granted) => {
                 self.outcomes[node] = NodeOutcome::Granted;
                 self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
+                self.outcomes[node] = NodeOutcome::Failed(error.clone());
+                self.foreign.get_or_insert(error);
+                self.ballot.voted(node, Vote::Busy);
             }
             Err(error) => {
                 self.outcomes[node] = NodeOutcome::Failed(error.clone());

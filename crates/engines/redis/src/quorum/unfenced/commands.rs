@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, ErrorKind, HolderSummary, LeaseId, LockError, LockName,
-    ReleaseReply, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, ReleaseReply,
+    RenewReply, RenewRequest, Snapshot,
 };
 
-use crate::args::Args;
 use crate::error::protocol;
 use crate::link::{Link, Value};
 use crate::native;
@@ -26,19 +25,11 @@ pub(in crate::quorum) enum Commands {
     Redisson(NodeRequests),
 }
 
-/// An acquire, as all nodes receive it.
-pub(super) enum AcquireCommand<'a> {
-    Plain(Args, &'a AcquireRequest),
-    Redisson(&'a NodeRequests, &'a AcquireRequest),
-}
-
 /// The answer of a node to an acquire.
 pub(super) enum NodeVote {
     Granted,
     /// Another client holds the name.
     Busy,
-    /// Something else is under the name.
-    Foreign(LockError),
 }
 
 /// The holder of a name on one node.
@@ -72,13 +63,32 @@ impl Commands {
         }
     }
 
-    /// Makes the command that acquires a name.
-    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> AcquireCommand<'a> {
+    /// Acquires a name on one node.
+    ///
+    /// # Errors
+    /// `Foreign`: something else is under the name.
+    pub(super) async fn acquire(
+        &self,
+        link: &Link,
+        request: &AcquireRequest,
+        deadline: Duration,
+    ) -> Result<NodeVote, LockError> {
         match self {
             Commands::Plain { context, .. } => {
-                AcquireCommand::Plain(context.set_nx(request), request)
+                let affinity = Some(*request.lease_id.as_bytes());
+                match link.send(&context.set_nx(request), affinity, deadline).await? {
+                    Value::Nil => Ok(NodeVote::Busy),
+                    reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
+                    _ => Err(protocol("the reply to SET is neither OK nor nil")),
+                }
             }
-            Commands::Redisson(requests) => AcquireCommand::Redisson(requests, request),
+            Commands::Redisson(requests) => {
+                match requests.acquire(link, request, deadline).await? {
+                    AcquireReply::Granted { .. } => Ok(NodeVote::Granted),
+                    AcquireReply::Busy { .. } => Ok(NodeVote::Busy),
+                    _ => Err(protocol("a node of a quorum has no queue")),
+                }
+            }
         }
     }
 
@@ -169,37 +179,6 @@ impl Commands {
                 reader.inspected(&link.call(|| context.inspect(name)).await?, name)
             }
             Commands::Redisson(requests) => requests.inspect(link, name).await,
-        }
-    }
-}
-
-impl AcquireCommand<'_> {
-    /// Sends it to a node.
-    pub(super) async fn send(
-        &self,
-        link: &Link,
-        deadline: Duration,
-    ) -> Result<NodeVote, LockError> {
-        match self {
-            AcquireCommand::Plain(args, request) => {
-                let affinity = Some(*request.lease_id.as_bytes());
-                match link.send(args, affinity, deadline).await? {
-                    Value::Nil => Ok(NodeVote::Busy),
-                    reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
-                    _ => Err(protocol("the reply to SET is neither OK nor nil")),
-                }
-            }
-            AcquireCommand::Redisson(requests, request) => {
-                match requests.acquire(link, request, deadline).await {
-                    Ok(AcquireReply::Granted { .. }) => Ok(NodeVote::Granted),
-                    Ok(AcquireReply::Busy { .. }) => Ok(NodeVote::Busy),
-                    Ok(_) => Err(protocol("a node of a quorum has no queue")),
-                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
-                        Ok(NodeVote::Foreign(error))
-                    }
-                    Err(error) => Err(error),
-                }
-            }
         }
     }
 }

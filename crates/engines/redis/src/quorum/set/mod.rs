@@ -144,20 +144,14 @@ impl NodeSet {
     /// The reason why the set cannot be used. No request was sent.
     pub(super) async fn view(self: &Arc<NodeSet>) -> Result<Arc<MembershipView>, LockError> {
         self.start_maintenance();
-        let mut limit = None;
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let view = self.state.lock().view.clone();
-            if let Some(view) = view {
-                return view;
-            }
-            let end = *limit.get_or_insert_with(|| self.clock.now().after(FIRST_VIEW_TIMEOUT));
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = self.clock.sleep_until(end) => return Err(self.no_quorum(&[])),
-            }
+        let view = || self.state.lock().view.clone();
+        if let Some(view) = view() {
+            return view;
+        }
+        let end = self.clock.now().after(FIRST_VIEW_TIMEOUT);
+        match self.round_that(view, end).await {
+            Some(view) => view,
+            None => Err(self.no_quorum(&[])),
         }
     }
 
@@ -177,16 +171,21 @@ impl NodeSet {
             state.rounds >= rounds_needed || agreed.is_some_and(|now| stamp(now) != stamp(known))
         };
         self.wake_maintenance();
+        self.round_that(|| is_done().then_some(()), end).await;
+    }
+
+    /// Waits for a round with this result; `None` if there is none until `end`.
+    async fn round_that<T>(&self, result: impl Fn() -> Option<T>, end: Moment) -> Option<T> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if is_done() {
-                return;
+            if let Some(result) = result() {
+                return Some(result);
             }
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = self.clock.sleep_until(end) => return,
+                () = self.clock.sleep_until(end) => return None,
             }
         }
     }

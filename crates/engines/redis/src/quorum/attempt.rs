@@ -133,7 +133,7 @@ impl Attempt<'_> {
                 BallotOutcome::Pending => {}
             }
             for WriteBack { node, token } in self.ballot.take_write_backs() {
-                let Eligibility::Votes(proof) = &self.view.nodes[node] else { continue };
+                let Ok(proof) = &self.view.nodes[node] else { continue };
                 let proof = proof.clone();
                 in_flight.push(node, async move {
                     let (name, id) = (&request.name, request.lease_id);
@@ -246,7 +246,7 @@ impl Attempt<'_> {
             return Err(foreign(&error));
         }
         let quarantined = self.view.nodes.iter().filter_map(|node_state| match node_state {
-            Eligibility::NotVoting(NotVoting::Quarantined { until, .. }) => Some(*until),
+            Err(NotVoting::Quarantined { until, .. }) => Some(*until),
             _ => None,
         });
         if let Some(end) = quarantine_end(quarantined, needed, self.busy.len() + granted) {

@@ -10,7 +10,7 @@ use holdline_core::{
 };
 
 use super::foreign;
-use super::membership::{Eligibility, MembershipView};
+use super::membership::MembershipView;
 use super::outcome::NodeOutcome;
 use super::replies;
 use super::requests;
@@ -38,7 +38,7 @@ async fn ask_all(
     let mut in_flight = InFlight::with_capacity(set.members.len());
     let make = &make;
     for (node, eligibility) in view.nodes.iter().enumerate() {
-        let Eligibility::Votes(proof) = eligibility else { continue };
+        let Ok(proof) = eligibility else { continue };
         let marker = Some(proof.marker());
         let member = &set.members[node];
         in_flight

@@ -6,7 +6,6 @@ use holdline_core::quorum::{end_of_majority, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
-use super::membership::Eligibility;
 use super::outcome::NodeOutcome;
 use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
@@ -23,7 +22,7 @@ pub(super) async fn acquire_known(
     let deadline = set.node_deadline(request.hold.duration().unwrap_or_default());
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, node_state) in view.nodes.iter().enumerate() {
-        let Eligibility::Votes(proof) = node_state else { continue };
+        let Ok(proof) = node_state else { continue };
         in_flight.push(node, async move {
             let call = || {
                 requests::acquire(&set.context, proof, request, 0, AcquireKind::Known)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdline_core::quorum::{
-    Configuration, MemberState, MembershipPlan, NodeReport, SetStatus, Stamp, VoteRefusal, majority,
+    Configuration, MemberState, MembershipPlan, SetStatus, Stamp, VoteRefusal, majority,
 };
 use holdline_core::{ErrorKind, LockError, Moment};
 
@@ -23,33 +23,27 @@ pub(super) struct MembershipView {
     pub(super) clock: (Moment, u64),
 }
 
-/// Whether a node votes.
-#[derive(Clone, Debug)]
-pub(super) enum Eligibility {
-    /// It votes for a request with this proof.
-    Votes(Arc<EpochProof>),
-    /// It does not.
-    NotVoting(NotVoting),
-}
+/// Whether a node votes: the proof that a request for its vote must have, or why it does not.
+pub(super) type Eligibility = Result<Arc<EpochProof>, NotVoting>;
 
 impl MembershipView {
     /// Returns whether a majority votes.
     pub(super) fn has_majority(&self) -> bool {
-        let votes = self.nodes.iter().filter(|node| matches!(node, Eligibility::Votes(_))).count();
+        let votes = self.nodes.iter().filter(|node| node.is_ok()).count();
         votes >= majority(self.nodes.len())
     }
 
     /// Returns whether a node votes that did not before.
     pub(super) fn has_new_voter(&self, before: &MembershipView) -> bool {
-        let votes = |node: &Eligibility| matches!(node, Eligibility::Votes(_));
-        before.nodes.iter().zip(&self.nodes).any(|(before, now)| votes(now) && !votes(before))
+        let mut nodes = before.nodes.iter().zip(&self.nodes);
+        nodes.any(|(before, now)| before.is_err() && now.is_ok())
     }
 
     /// Returns the outcomes of a request before its first answer: why some nodes are not asked.
     pub(super) fn outcomes(&self, now: Moment) -> Vec<NodeOutcome> {
         let outcome = |node: &Eligibility| match node {
-            Eligibility::Votes(_) => NodeOutcome::Open,
-            Eligibility::NotVoting(why) => NodeOutcome::NotAsked(why.describe(now)),
+            Ok(_) => NodeOutcome::Open,
+            Err(why) => NodeOutcome::NotAsked(why.describe(now)),
         };
         self.nodes.iter().map(outcome).collect()
     }
@@ -148,28 +142,30 @@ impl NodeSet {
         let Some(current) = observed.current.as_ref().or(observed.last.as_ref()) else {
             let failure = observed.failure.as_ref().map(|failure| failure.kind().to_string());
             let why = failure.unwrap_or_else(|| "was not asked yet".to_owned());
-            return Eligibility::NotVoting(NotVoting::NoAnswer(why));
+            return Err(NotVoting::NoAnswer(why));
         };
         let report = &current.report;
         let belongs = report.configuration.as_ref().map(Configuration::stamp);
         if let (Some(other), Some(own)) = (belongs, configuration.map(Configuration::set))
             && other.set != own
         {
-            return Eligibility::NotVoting(NotVoting::OtherSet { own, other: other.set });
+            return Err(NotVoting::OtherSet { own, other: other.set });
         }
         if let Some(configuration) = configuration.filter(|_| plan.mislisted.contains(&at)) {
-            return Eligibility::NotVoting(self.without_slot(configuration, at, report));
+            if self.is_of_a_member(configuration, at) {
+                let is_blank = report.state == MemberState::Blank;
+                return Err(NotVoting::Unconfirmed { is_blank });
+            }
+            return Err(NotVoting::NoSlot { lists: self.both_lists(configuration) });
         }
         if configuration.is_some_and(|one| report.is_evicted(one)) {
-            return Eligibility::NotVoting(NotVoting::Replaced);
+            return Err(NotVoting::Replaced);
         }
         let stamp = configuration.map(Configuration::stamp);
         let is_member = configuration.is_some_and(|one| one.has(report.id));
-        Eligibility::NotVoting(match (report.state, report.quarantine) {
+        Err(match (report.state, report.quarantine) {
             (MemberState::Voting, _) => match stamp.filter(|_| is_member && belongs == stamp) {
-                Some(stamp) => {
-                    return Eligibility::Votes(Arc::new(EpochProof::new(&current.marker, stamp)));
-                }
+                Some(stamp) => return Ok(Arc::new(EpochProof::new(&current.marker, stamp))),
                 None => NotVoting::OtherConfiguration,
             },
             (MemberState::Recovering, Some((_, by_time))) => {
@@ -195,12 +191,8 @@ impl NodeSet {
         node: usize,
         eligibility: &'v Eligibility,
     ) -> Result<&'v Arc<EpochProof>, NodeOutcome> {
-        let proof = match eligibility {
-            Eligibility::Votes(proof) => proof,
-            Eligibility::NotVoting(why) => {
-                return Err(NodeOutcome::NotAsked(why.describe(self.clock.now())));
-            }
-        };
+        let not_asked = |why: &NotVoting| NodeOutcome::NotAsked(why.describe(self.clock.now()));
+        let proof = eligibility.as_ref().map_err(not_asked)?;
         let member = &self.members[node];
         match member.is_connected(proof.marker()) {
             Ok(true) => Ok(proof),
@@ -216,19 +208,6 @@ impl NodeSet {
     fn is_of_a_member(&self, configuration: &Configuration, at: usize) -> bool {
         let address = self.members[at].address();
         configuration.slots().iter().any(|slot| slot.address == address)
-    }
-
-    /// Describes a node that needs a slot and gets none.
-    fn without_slot(
-        &self,
-        configuration: &Configuration,
-        at: usize,
-        report: &NodeReport,
-    ) -> NotVoting {
-        if self.is_of_a_member(configuration, at) {
-            return NotVoting::Unconfirmed { is_blank: report.state == MemberState::Blank };
-        }
-        NotVoting::NoSlot { lists: self.both_lists(configuration) }
     }
 
     /// Describes the servers of the set, and those of the list.

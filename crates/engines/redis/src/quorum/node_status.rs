@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::admin::QuorumAdmin;
 use super::member::Observed;
-use super::membership::Eligibility;
 use super::not_voting::NotVoting;
 
 /// The state of a set.
@@ -135,10 +134,7 @@ impl QuorumAdmin {
             .zip(&reports)
             .enumerate()
             .map(|(at, (observed, report))| {
-                let why = match self.set.eligibility(&plan, configuration, at, observed) {
-                    Eligibility::Votes(_) => None,
-                    Eligibility::NotVoting(why) => Some(why),
-                };
+                let why = self.set.eligibility(&plan, configuration, at, observed).err();
                 let silent = observed.current.is_none().then(|| no_answer(observed));
                 let listed = report.as_ref().and_then(|report| wrong_list(&plan.status, report));
                 let why = silent.or(listed).or(why);

@@ -20,7 +20,7 @@ use super::busy::{BusyNode, busy_reply};
 use super::known::acquire_known;
 use super::membership::{Eligibility, MembershipView};
 use super::not_voting::NotVoting;
-use super::outcome::NodeOutcome;
+use super::outcome::{self, NodeOutcome};
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
 use super::set::NodeSet;
@@ -237,7 +237,8 @@ impl Attempt<'_> {
         if let Some(revoked) = self.ended {
             return Err(ended_error(revoked));
         }
-        let (needed, granted) = (majority(self.outcomes.len()), self.granted());
+        let needed = majority(self.outcomes.len());
+        let granted = outcome::granted(&self.outcomes);
         let open = self.ballot.awaited().count();
         if !self.busy.is_empty() && self.busy.len() + granted + open >= needed {
             return Ok(busy_reply(self.set, self.busy, granted, open).await);
@@ -272,10 +273,6 @@ impl Attempt<'_> {
             true => Progress::Answered,
             false => Progress::Sent(self.sent_on[node].clone()),
         }
-    }
-
-    fn granted(&self) -> usize {
-        self.outcomes.iter().filter(|outcome| outcome.is_granted()).count()
     }
 }
 

@@ -44,11 +44,7 @@ async fn ask_all(
         in_flight
             .push(node, async move { member.link().call_of(marker, || make(&set.context)).await });
     }
-    let mut answers = Vec::with_capacity(set.members.len());
-    while let Some(answer) = in_flight.next().await {
-        answers.push(answer);
-    }
-    answers
+    in_flight.all().await
 }
 
 async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) -> NameReports {

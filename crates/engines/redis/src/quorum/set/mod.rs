@@ -255,7 +255,7 @@ impl NodeSet {
 
     /// Makes the error that too few nodes answered, with the outcome of each.
     pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome]) -> LockError {
-        let late = !outcomes.is_empty() && outcome::is_late(outcomes);
+        let late = outcome::is_late(outcomes);
         let describe = |(at, member): (usize, &Member)| {
             let reason = outcomes.get(at).and_then(|outcome| outcome.describe(late));
             let observed = || match member.observed() {

@@ -13,7 +13,7 @@ use super::Unfenced;
 use super::commands::{Commands, NodeVote};
 use crate::in_flight::InFlight;
 use crate::quorum::busy::{BusyNode, busy_reply};
-use crate::quorum::outcome::NodeOutcome;
+use crate::quorum::outcome::{self, NodeOutcome};
 use crate::quorum::set::NodeSet;
 use crate::quorum::undo::{self, Progress, Undo};
 use crate::quorum::{foreign, not_applied};
@@ -139,7 +139,7 @@ impl Attempt<'_> {
             unfenced.give_up(set, &undo);
         }
         let total = self.outcomes.len();
-        let granted = self.outcomes.iter().filter(|outcome| outcome.is_granted()).count();
+        let granted = outcome::granted(&self.outcomes);
         let (needed, awaited) = (majority(total), self.ballot.awaited().count());
         let undoing = undo::undo_attempt(set, undo, nodes);
         // If several clients hold minorities, it does not matter who they are.

@@ -73,11 +73,7 @@ impl Unfenced {
                 in_flight.push(node, ask(&self.commands, set.members[node].link()));
             }
         }
-        let mut answers = Vec::with_capacity(set.members.len());
-        while let Some(answer) = in_flight.next().await {
-            answers.push(answer);
-        }
-        answers
+        in_flight.all().await
     }
 }
 

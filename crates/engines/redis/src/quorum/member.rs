@@ -205,12 +205,11 @@ impl Member {
         clock: &dyn Clock,
         read_only: bool,
     ) -> Result<Observation, LockError> {
-        let limit = if self.link.last_facts().is_none() {
-            FIRST_CONNECTION_TIMEOUT
-        } else {
-            context.deadline
-        };
-        let facts = self.link.ready_within(limit.max(context.deadline)).await?;
+        let mut limit = context.deadline;
+        if self.link.last_facts().is_none() {
+            limit = limit.max(FIRST_CONNECTION_TIMEOUT);
+        }
+        let facts = self.link.ready_within(limit).await?;
         let Some(marker) = facts.run_id.as_deref().map(Arc::<str>::from) else {
             let message =
                 "the user may not ask which run of the server this is: its ACL lacks +info";

@@ -127,8 +127,8 @@ impl QuorumAdmin {
             SetStatus::Agreed(one) | SetStatus::Mislisted(one) => Some(one),
             _ => None,
         };
-        let problem = self.set.membership(&plan, &observed).err();
-        let problem = problem.map(|error| error.kind().to_string());
+        let error = self.set.membership(&plan, &observed).err();
+        let problem = error.map(|error| error.kind().to_string());
         let nodes: Vec<NodeStatus> = observed
             .iter()
             .zip(&reports)

@@ -72,7 +72,7 @@ pub(super) async fn renew(
         let proof = match set.proof_for(node, eligibility) {
             Ok(proof) => proof,
             Err(why) => {
-                batch.outcomes[node] = why;
+                batch.skipped(node, why);
                 continue;
             }
         };
@@ -131,8 +131,8 @@ impl<'a> RenewalBatch<'a> {
     }
 
     /// Records why a node is not asked.
-    pub(super) fn skipped(&mut self, node: usize, why: String) {
-        self.outcomes[node] = NodeOutcome::NotAsked(why);
+    pub(super) fn skipped(&mut self, node: usize, why: NodeOutcome) {
+        self.outcomes[node] = why;
     }
 
     /// Collects answers until every renewal is decided.
@@ -146,29 +146,28 @@ impl<'a> RenewalBatch<'a> {
 
     fn is_open(&mut self) -> bool {
         let now = self.set.clock.now();
+        let mut is_open = false;
         // Evaluates all of them, so that each decision is made now.
-        let open = |renewal: &mut LeaseRenewal<'_>| {
-            renewal.error.is_none() && renewal.tally.decide(now) == RenewalOutcome::Pending
-        };
-        self.renewals.iter_mut().filter_map(|renewal| open(renewal).then_some(())).count() > 0
+        for renewal in self.renewals.iter_mut().filter(|renewal| renewal.error.is_none()) {
+            is_open |= renewal.tally.decide(now) == RenewalOutcome::Pending;
+        }
+        is_open
     }
 
     fn note(&mut self, node: usize, answer: BatchReply) {
         let sent = self.renewals.iter_mut().filter(|renewal| renewal.error.is_none());
-        match answer {
+        self.outcomes[node] = match answer {
             Ok(Ok(replies)) => {
                 sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply));
+                return;
             }
             Ok(Err(why)) => {
-                self.outcomes[node] = NodeOutcome::Refused(why);
                 self.set.wake_maintenance();
-                sent.for_each(|renewal| renewal.tally.unanswered(node));
+                NodeOutcome::Refused(why)
             }
-            Err(error) => {
-                self.outcomes[node] = NodeOutcome::Failed(error);
-                sent.for_each(|renewal| renewal.tally.unanswered(node));
-            }
-        }
+            Err(error) => NodeOutcome::Failed(error),
+        };
+        sent.for_each(|renewal| renewal.tally.unanswered(node));
     }
 
     pub(super) fn replies(self) -> Vec<Result<RenewReply, LockError>> {

@@ -10,7 +10,7 @@ use holdline_core::{
 };
 
 use super::Unfenced;
-use super::commands::{Commands, NodeVote};
+use super::commands::Commands;
 use crate::in_flight::InFlight;
 use crate::quorum::busy::{BusyNode, busy_reply};
 use crate::quorum::outcome::{self, NodeOutcome};
@@ -96,14 +96,14 @@ impl Attempt<'_> {
         self.lost().await
     }
 
-    fn note(&mut self, node: usize, answer: Result<NodeVote, LockError>) {
+    fn note(&mut self, node: usize, answer: Result<bool, LockError>) {
         match answer {
-            Ok(NodeVote::Busy) => {
+            Ok(false) => {
                 self.outcomes[node] = NodeOutcome::Busy(None);
                 self.busy.push(node);
                 self.ballot.voted(node, Vote::Busy);
             }
-            Ok(NodeVote::Granted) => {
+            Ok(true) => {
                 self.outcomes[node] = NodeOutcome::Granted;
                 self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
             }
@@ -144,11 +144,11 @@ impl Attempt<'_> {
         let undoing = undo::undo_attempt(set, undo, nodes);
         // If several clients hold minorities, it does not matter who they are.
         let inspecting = self.inspect_busy(granted == 0 || self.busy.len() >= needed);
-        let ((), (busy, run_info)) = tokio::join!(undoing, inspecting);
+        let ((), (busy, foreign_data)) = tokio::join!(undoing, inspecting);
         if !busy.is_empty() && busy.len() + granted + awaited >= needed {
             return Ok(busy_reply(set, busy, granted, awaited).await);
         }
-        if let Some(error) = run_info.or(self.foreign) {
+        if let Some(error) = foreign_data.or(self.foreign) {
             return Err(foreign(&error));
         }
         // `Refused` where waiting does not help.
@@ -162,9 +162,8 @@ impl Attempt<'_> {
 
     /// Asks the busy nodes for the holder; also returns foreign data that is no lock.
     async fn inspect_busy(&self, needed: bool) -> (Vec<BusyNode>, Option<LockError>) {
-        let nobody = || BusyNode { holder: None, left: None };
         if !needed {
-            return (self.busy.iter().map(|_| nobody()).collect(), None);
+            return (self.busy.iter().map(|_| BusyNode::default()).collect(), None);
         }
         let (unfenced, sought) = (self.unfenced, (&self.request.name, self.request.lease_id));
         let nodes = self.busy.iter().copied();
@@ -172,23 +171,24 @@ impl Attempt<'_> {
         let answers = unfenced.ask_all(self.set, nodes, ask).await;
         // Nodes that do not answer any more reported the name as held.
         let unanswered = self.busy.len() - answers.len();
-        let (mut busy, mut run_info): (Vec<BusyNode>, _) =
-            ((0..unanswered).map(|_| nobody()).collect(), None);
+        let mut busy: Vec<BusyNode> = (0..unanswered).map(|_| BusyNode::default()).collect();
+        let mut foreign = None;
         for (_, answer) in answers {
             match answer {
                 Ok(Some(held)) => {
-                    busy.push(BusyNode { holder: Some(Box::new(held.summary)), left: held.left });
+                    let left = held.summary.left;
+                    busy.push(BusyNode { holder: Some(Box::new(held.summary)), left });
                 }
                 // The name was freed in between.
                 Ok(None) => busy.push(BusyNode { holder: None, left: Some(Duration::ZERO) }),
                 Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
-                    run_info = Some(error);
+                    foreign = Some(error);
                 }
                 // Another client held it a moment ago.
-                Err(_) => busy.push(nobody()),
+                Err(_) => busy.push(BusyNode::default()),
             }
         }
-        (busy, run_info)
+        (busy, foreign)
     }
 }
 
@@ -212,7 +212,7 @@ pub(in crate::quorum) async fn acquire_known(
         match answer {
             Ok(Some(held)) if held.is_ours => {
                 outcomes[node] = NodeOutcome::Granted;
-                lefts.push(held.left.unwrap_or_default());
+                lefts.push(held.summary.left.unwrap_or_default());
             }
             Ok(_) => {
                 outcomes[node] = NodeOutcome::NotHeld;

@@ -25,18 +25,10 @@ pub(in crate::quorum) enum Commands {
     Redisson(NodeRequests),
 }
 
-/// The answer of a node to an acquire.
-pub(super) enum NodeVote {
-    Granted,
-    /// Another client holds the name.
-    Busy,
-}
-
 /// The holder of a name on one node.
 pub(super) struct NodeHolder {
     /// It holds under the lease id that was asked for.
     pub(super) is_ours: bool,
-    pub(super) left: Option<Duration>,
     pub(super) summary: HolderSummary,
 }
 
@@ -63,7 +55,7 @@ impl Commands {
         }
     }
 
-    /// Acquires a name on one node.
+    /// Acquires a name on one node; returns `false` if another client holds it.
     ///
     /// # Errors
     /// `Foreign`: something else is under the name.
@@ -72,20 +64,20 @@ impl Commands {
         link: &Link,
         request: &AcquireRequest,
         deadline: Duration,
-    ) -> Result<NodeVote, LockError> {
+    ) -> Result<bool, LockError> {
         match self {
             Commands::Plain { context, .. } => {
                 let affinity = Some(*request.lease_id.as_bytes());
                 match link.send(&context.set_nx(request), affinity, deadline).await? {
-                    Value::Nil => Ok(NodeVote::Busy),
-                    reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
+                    Value::Nil => Ok(false),
+                    reply if reply.as_text() == Some("OK") => Ok(true),
                     _ => Err(protocol("the reply to SET is neither OK nor nil")),
                 }
             }
             Commands::Redisson(requests) => {
                 match requests.acquire(link, request, deadline).await? {
-                    AcquireReply::Granted { .. } => Ok(NodeVote::Granted),
-                    AcquireReply::Busy { .. } => Ok(NodeVote::Busy),
+                    AcquireReply::Granted { .. } => Ok(true),
+                    AcquireReply::Busy { .. } => Ok(false),
                     _ => Err(protocol("a node of a quorum has no queue")),
                 }
             }
@@ -151,17 +143,13 @@ impl Commands {
             Commands::Plain { context, reader } => {
                 let held = reader.parse_state(&link.call(|| context.inspect(name)).await?)?;
                 let lease = context.format.write(lease_id);
-                Ok(held.map(|held| NodeHolder {
-                    is_ours: held.is(&lease),
-                    left: held.left,
-                    summary: held.summary(),
-                }))
+                Ok(held
+                    .map(|held| NodeHolder { is_ours: held.is(&lease), summary: held.summary() }))
             }
             Commands::Redisson(requests) => {
                 let held = requests.holder(link, name).await?;
                 Ok(held.map(|held| NodeHolder {
                     is_ours: held.lease_id == Some(lease_id),
-                    left: held.summary.left,
                     summary: held.summary,
                 }))
             }

@@ -16,6 +16,7 @@ use super::replies;
 use super::requests;
 use super::set::NodeSet;
 use super::unfenced;
+use crate::error::protocol;
 use crate::in_flight::InFlight;
 use crate::link::{Call, Value};
 use crate::native::RequestContext;
@@ -53,13 +54,9 @@ async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) ->
     let mut reports = NameReports::new(set.members.len());
     reports.outcomes = view.outcomes(set.clock.now());
     for (node, answer) in answers {
-        let snapshot =
-            answer.and_then(|reply| replies::inspected(&reply, &names)).and_then(|mut all| {
-                all.pop().unwrap_or_else(|| {
-                    Err(crate::error::protocol("a name is missing in the reply"))
-                })
-            });
-        reports.add(node, snapshot);
+        let missing = || Err(protocol("a name is missing in the reply"));
+        let all = answer.and_then(|reply| replies::inspected(&reply, &names));
+        reports.add(node, all.and_then(|mut all| all.pop().unwrap_or_else(missing)));
     }
     reports
 }

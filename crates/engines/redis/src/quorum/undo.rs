@@ -380,13 +380,12 @@ pub(super) fn finish_in_background(
     if in_flight.is_empty() {
         return;
     }
-    let (set, undo, counted) = (set.clone(), undo.clone(), BackgroundUndo::new(set));
-    let link = set.members[0].link().clone();
-    link.spawn(Box::pin(async move {
-        let _counted = counted;
+    let counted = BackgroundUndo::new(set);
+    let undo = undo.clone();
+    set.members[0].link().spawn(Box::pin(async move {
         while let Some((node, answer)) = in_flight.next().await {
             if answer.is_err() {
-                queue_undo(&set, &undo, [node]);
+                queue_undo(&counted.0, &undo, [node]);
             }
         }
     }));

@@ -186,10 +186,6 @@ impl Planner<'_> {
         self.seen().filter_map(|(_, report)| report.configuration.as_ref())
     }
 
-    fn all_answer(&self) -> bool {
-        self.reports.iter().all(Option::is_some)
-    }
-
     fn duplicate(&self) -> Option<(usize, usize)> {
         let mut seen = self.seen();
         seen.find_map(|(at, report)| {

@@ -25,7 +25,8 @@ impl Planner<'_> {
         }
         let (changes, mislisted) = self.slot_changes(&current);
         // At least one slot has no node that answers, and gets none: nothing can be agreed on.
-        if !mislisted.is_empty() && self.all_answer() && !self.majority_has_data(&current) {
+        let all_answer = self.reports.iter().all(Option::is_some);
+        if !mislisted.is_empty() && all_answer && !self.majority_has_data(&current) {
             let status = SetStatus::Mislisted(current);
             return MembershipPlan { mislisted, ..MembershipPlan::none(status) };
         }

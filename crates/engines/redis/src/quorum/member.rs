@@ -37,7 +37,8 @@ pub(super) struct Member {
     /// The id of the member that was last seen here.
     last_member: Mutex<Option<NodeId>>,
     measurer: Mutex<Measurer>,
-    undo_queue: UndoQueue,
+    /// The undos that it has yet to receive.
+    pub(super) undo_queue: UndoQueue,
 }
 
 /// Which client measures the quarantine, as far as this one knows.
@@ -67,10 +68,6 @@ pub(super) struct Observed {
     /// Why the last request failed.
     pub(super) failure: Option<LockError>,
 }
-
-/// The connection leads to another run of the server than the handshake.
-#[derive(Debug)]
-pub(super) struct OtherRun;
 
 /// A report of a node, as this client received it.
 #[derive(Clone, Debug)]
@@ -134,23 +131,8 @@ impl Member {
         &self.address
     }
 
-    /// The undos that it has yet to receive.
-    pub(super) fn undo_queue(&self) -> &UndoQueue {
-        &self.undo_queue
-    }
-
     pub(super) fn link(&self) -> &Link {
         &self.link
-    }
-
-    /// Returns whether a connection to this run of the server answers in time; `Err` if it leads to
-    /// another run.
-    pub(super) fn is_connected(&self, marker: &str) -> Result<bool, OtherRun> {
-        match self.link.healthy_facts() {
-            Some(facts) if facts.run_id.as_deref() == Some(marker) => Ok(true),
-            Some(_) => Err(OtherRun),
-            None => Ok(false),
-        }
     }
 
     /// Describes why it has no connection that answers in time.
@@ -218,10 +200,7 @@ impl Member {
         let server = self.check_server(context, read_only).await?;
         let run = Run { marker: marker.to_string(), replica_until: server.replica_until };
         let (sent, fresh) = (clock.now(), self.fresh_id());
-        let call = || match read_only {
-            true => requests::inspect_node(context, &run, fresh),
-            false => requests::handshake(context, &run, fresh),
-        };
+        let call = || requests::handshake(context, &run, fresh, read_only);
         let unknown = self.link.unknown_scripts();
         let reply = self.link.call_of(Some(&marker), call).await?;
         let handshake = replies::handshake(&reply)?;

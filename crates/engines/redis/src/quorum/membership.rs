@@ -194,13 +194,14 @@ impl NodeSet {
         let not_asked = |why: &NotVoting| NodeOutcome::NotAsked(why.describe(self.clock.now()));
         let proof = eligibility.as_ref().map_err(not_asked)?;
         let member = &self.members[node];
-        match member.is_connected(proof.marker()) {
-            Ok(true) => Ok(proof),
-            Ok(false) => Err(NodeOutcome::NotAsked(member.failure_text())),
-            Err(_) => {
+        match member.link().healthy_facts() {
+            Some(facts) if facts.run_id.as_deref() == Some(proof.marker()) => Ok(proof),
+            // The connection leads to another run of the server than the handshake.
+            Some(_) => {
                 self.wake_maintenance();
                 Err(NodeOutcome::Refused(VoteRefusal::Marker))
             }
+            None => Err(NodeOutcome::NotAsked(member.failure_text())),
         }
     }
 

@@ -35,17 +35,14 @@ impl EpochProof {
 }
 
 /// Sends a node what its server says of its run, and asks for its report. A node that has lost its
-/// data takes the id `fresh`.
-pub(crate) fn handshake(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
-    node_handshake(context, run, fresh, "-")
-}
-
-/// Asks for the report that a handshake would return, and changes nothing.
-pub(crate) fn inspect_node(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
-    node_handshake(context, run, fresh, "l")
-}
-
-fn node_handshake(context: &RequestContext, run: &Run, fresh: NodeId, mode: &str) -> Call {
+/// data takes the id `fresh`. `read_only`: it answers the same report, and changes nothing.
+pub(crate) fn handshake(
+    context: &RequestContext,
+    run: &Run,
+    fresh: NodeId,
+    read_only: bool,
+) -> Call {
+    let mode = if read_only { "l" } else { "-" };
     let replica_until = run.replica_until.as_deref().unwrap_or_default();
     let arguments = Args::from([run.marker.as_str(), &fresh.to_string(), replica_until, mode]);
     about_node(context, &HANDSHAKE, arguments)

@@ -81,7 +81,7 @@ pub(super) async fn flush(set: &Arc<NodeSet>) {
         () = set.report_waits() => {}
         () = set.clock.sleep_until(end) => return,
     }
-    let is_done = |node: usize| set.members[node].undo_queue().is_empty() || !set.answers(node);
+    let is_done = |node: usize| set.members[node].undo_queue.is_empty() || !set.answers(node);
     let is_over = || {
         let tasks = set.background_undos.tasks.load(Ordering::Acquire);
         tasks == 0 && set.renewals_in_flight.is_empty() && (0..set.members.len()).all(is_done)
@@ -287,7 +287,7 @@ pub(super) fn queue_undo(
 ) {
     let end = set.clock.now().after(undo.remember_for());
     for node in nodes {
-        if set.members[node].undo_queue().add(end, undo.clone()) {
+        if set.members[node].undo_queue.add(end, undo.clone()) {
             let weak = Arc::downgrade(set);
             set.members[node].link().spawn(Box::pin(retry_undos(weak, node)));
         }
@@ -301,7 +301,7 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
     let mut failures = 0;
     loop {
         let Some(here) = set.upgrade() else { return };
-        let undo_queue = here.members[node].undo_queue();
+        let undo_queue = &here.members[node].undo_queue;
         let Some(undo) = undo_queue.first(here.clock.now()) else { return };
         if here.answers(node) {
             if retry_undo(&here, node, &undo).await {

@@ -1,5 +1,6 @@
 //! Which nodes of a set vote, and under which configuration, by their last reports.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdline_core::quorum::{
@@ -97,17 +98,17 @@ impl NodeSet {
                 };
                 let nodes: Vec<String> = sets.iter().enumerate().map(describe).collect();
                 let nodes = nodes.join(", ");
-                let first = sets[0].map(|stamp| stamp.set);
-                let is_one_set = sets.iter().all(|one| one.map(|stamp| stamp.set) == first);
-                Err(refused(match is_one_set {
-                    true => format!(
+                let known: BTreeSet<_> =
+                    sets.iter().map(|one| one.map(|stamp| stamp.set)).collect();
+                let message = if known.len() == 1 {
+                    format!(
                         "two operators have changed this set in ways that contradict each other: \
                          {nodes}; name the servers on whose change a majority agrees",
-                    ),
-                    false => format!(
-                        "these servers are not one set: {nodes}; name the servers of one set",
-                    ),
-                }))
+                    )
+                } else {
+                    format!("these servers are not one set: {nodes}; name the servers of one set")
+                };
+                Err(refused(message))
             }
             SetStatus::Mislisted(configuration) => {
                 let unknown = plan.mislisted.iter().map(|at| self.members[*at].address());

@@ -147,6 +147,7 @@ impl Verbs for QuorumEngine {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let set = &self.0.set;
+        set.context.layout.check(&request.name)?;
         match (&set.unfenced, request.known) {
             (Some(unfenced), true) => unfenced::acquire_known(set, unfenced, request).await,
             (Some(unfenced), false) => unfenced::acquire(set, unfenced, request).await,
@@ -178,6 +179,7 @@ impl Verbs for QuorumEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.set.context.layout.check(name)?;
         inspect::inspect(&self.0.set, name).await
     }
 

@@ -13,12 +13,13 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use holdline_core::{
-    ErrorKind, GrantState, HolderView, LeaseTerms, LockError, LostReason, Moment, Purpose,
+    ErrorKind, Expiry, GrantState, HolderView, LeaseTerms, LockError, LostReason, Moment, Purpose,
     RenewReply, RenewRequest, renewal,
 };
 
 use crate::core::Shared;
 use crate::grant::Grant;
+use crate::janitor;
 use crate::observer::HoldEnd;
 use crate::registry::{Entry, KeptLease, Key, Registry, Stage};
 
@@ -174,6 +175,19 @@ pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
         );
         shared.observe(|observer| observer.lost(grant.subject(), &reason));
         shared.observe_end(grant, || HoldEnd::Lost(reason.clone()));
+        free_in_session(shared, grant, &reason);
+    }
+}
+
+/// Releases a lost lease whose session goes on, for as long as the client holds anything else. A
+/// store with leases ends it by itself.
+fn free_in_session(shared: &Shared, grant: &Grant, reason: &LostReason) {
+    let in_session = shared.engine.capabilities().expiry == Expiry::Session;
+    if in_session && janitor::may_linger(reason) && !grant.plan.keeps_id {
+        let (plan, for_good) = (&grant.plan, grant.unsettled);
+        let mut pending = janitor::pending_release(shared, plan, grant.lease_id, for_good);
+        pending.was_held = true;
+        janitor::hand_over(shared, None, pending);
     }
 }
 

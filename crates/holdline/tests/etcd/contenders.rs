@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use holdline::admin::ListRequest;
-use holdline::{Client, ErrorKind, Guard, LockError, LockName, LockOptions, ReleaseOutcome};
+use holdline::{Client, ErrorKind, Guard, Keep, LockError, LockName, LockOptions, ReleaseOutcome};
 use tokio::task::JoinHandle;
 
 /// What must happen happens within this time, on any machine.
@@ -43,6 +43,22 @@ pub(crate) async fn take(client: &Client, name: &str, options: &LockOptions) -> 
 pub(crate) fn taking(client: &Client, name: &'static str) -> JoinHandle<Guard> {
     let client = client.clone();
     tokio::spawn(async move { take(&client, name, &patient()).await })
+}
+
+/// The guards that are lost still exist, as in a task that hangs, and the session goes on with
+/// another lock.
+pub(crate) async fn lost_guards_free_the_name(one: &Client, other: &Client) {
+    let _kept = take(one, "kept", &lease(10)).await;
+    let fixed = lease(10).with_keep(Keep::Fixed);
+    let limited = lease(10).with_max_hold(Duration::from_secs(2));
+    for (name, options) in [("fixed", fixed), ("limited", limited)] {
+        let hangs = take(one, name, &options).await;
+        let token = hangs.fencing_token();
+        soon("the loss", hangs.lost()).await;
+        let next = take(other, name, &lease(10).with_wait(LONG)).await;
+        assert!(next.fencing_token() > token);
+        let_go(next).await;
+    }
 }
 
 /// Releases, until the cluster has confirmed it.

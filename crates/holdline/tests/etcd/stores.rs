@@ -6,6 +6,7 @@ use holdline::{ErrorKind, FencingToken, LostReason};
 use holdline_core::{Finding, Health};
 use holdline_services::{EtcdConfig, EtcdServer};
 
+use crate::contenders::lost_guards_free_the_name;
 use crate::support::{client, let_go, patient, queued, soon, take, taking};
 
 /// Tokens repeat then, as long as nobody raises the revision: the resource is what refuses them.
@@ -57,4 +58,11 @@ async fn ill(url: &str) -> Vec<&'static str> {
     let found = holdline::health::checkup(url).await.expect("looked at");
     let ill = found.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_guard_that_still_exists_frees_the_name() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let (one, other) = (client(&server.url()).await, client(&server.url()).await);
+    lost_guards_free_the_name(&one, &other).await;
 }

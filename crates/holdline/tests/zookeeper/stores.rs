@@ -6,6 +6,7 @@ use holdline::{ErrorKind, FencingToken, LostReason};
 use holdline_core::{Finding, Health};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 
+use crate::contenders::lost_guards_free_the_name;
 use crate::support::{LONG, client, lease, let_go, patient, queued, soon, take};
 
 /// Tokens repeat then, until the servers have counted on: the resource is what refuses them.
@@ -55,4 +56,11 @@ async fn ill(url: &str) -> Vec<&'static str> {
     let found = holdline::health::checkup(url).await.expect("looked at");
     let ill = found.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_guard_that_still_exists_frees_the_name() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let (one, other) = (client(&server.url()).await, client(&server.url()).await);
+    lost_guards_free_the_name(&one, &other).await;
 }

@@ -13,7 +13,8 @@ use holdline_core::{
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
-    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_used,
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
+    sweep,
 };
 use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 
@@ -360,19 +361,13 @@ impl Inner {
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
-        if !self.state.is_sweep_due() {
+        if !is_sweep_due() {
             return;
         }
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
-            let sweep = async |after: Option<Vec<u8>>| {
-                let after = after.unwrap_or_default();
-                let most = Value::Number(requests::count(SWEPT_AT_ONCE).into());
-                let call = inner.names().call("sweep", &[Value::Bytes(&after), most]);
-                let answer = inner.link.ask(&call).await?;
-                Ok(only(&answer)?.maybe::<&[u8]>("after_name")?.map(<[u8]>::to_vec))
-            };
-            inner.state.sweep(sweep).await;
+            let most = Value::Number(requests::count(SWEPT_AT_ONCE).into());
+            sweep(inner.link.ask(&inner.names().call("sweep", &[most]))).await;
         }));
     }
 }

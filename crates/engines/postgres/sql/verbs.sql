@@ -656,26 +656,47 @@ returns setof bytea language sql security definer set search_path = @schema@, pg
     order by t.name limit most
 $$;
 
+-- Where the sweep of the next client continues: a process that takes one lock never sweeps twice.
+create table if not exists @schema@.sweep_place (
+    only_row boolean primary key default true check (only_row),
+    -- The last name that was looked at; null at the end.
+    place bytea
+);
+insert into @schema@.sweep_place (place) values (null) on conflict do nothing;
+
 -- Looks at some rows after `after` and removes the empty ones that were not used for a minute. Returns
--- where to go on; null at the end.
+-- where to go on; null at the end. Without `after` it continues where the last such call of any client
+-- ended, and does nothing while another one runs. It waits for no row.
 create or replace function @schema@.sweep_1(after bytea, most int)
 returns bytea language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint := @schema@.now_1();
     old bigint := now - 60000000;
-    page bytea[] := array(
+    is_shared boolean := after is null;
+    page bytea[];
+    unused bytea[];
+begin
+    if is_shared then
+        select t.place into after from @schema@.sweep_place t for update skip locked;
+        if not found then
+            return null;
+        end if;
+    end if;
+    page := array(
         select t.name from @schema@.heads t where after is null or t.name > after
         order by t.name limit most
     );
-begin
-    perform @schema@.refresh_1(array(
+    unused := array(
         select t.name from @schema@.heads t where t.name = any (page) and t.used < old
-    ), now);
-    delete from @schema@.heads t where t.name = any (array(
-        select u.name from @schema@.heads u
-        where u.name = any (page) and u.used < old and u.holders is null and u.queued = 0
-            and u.freeze_until is null and u.tombstones is null and u.revoked is null
         for update skip locked
-    ));
-    return case when cardinality(page) = most then page[most] end;
+    );
+    perform @schema@.refresh_1(unused, now);
+    delete from @schema@.heads t where t.name = any (unused) and t.used < old
+        and t.holders is null and t.queued = 0 and t.freeze_until is null
+        and t.tombstones is null and t.revoked is null;
+    after := case when cardinality(page) = most then page[most] end;
+    if is_shared then
+        update @schema@.sweep_place t set place = after;
+    end if;
+    return after;
 end $$;

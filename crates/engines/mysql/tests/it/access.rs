@@ -215,7 +215,7 @@ async fn an_account_that_may_not_create_procedures_is_refused_until_they_exist()
     server.sql(
         "create user poor@'%' identified by 'x'; \
          grant select, insert, update, delete, execute on locks.* to poor@'%'; \
-         drop procedure holdline_acquire_6",
+         drop procedure holdline_acquire_7",
     );
     let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
     let error = poor.try_acquire(&request("a")).await.expect_err("refused");

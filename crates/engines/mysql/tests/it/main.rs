@@ -15,6 +15,7 @@ mod row_losses;
 mod rows;
 mod stores;
 mod support;
+mod sweeps;
 mod tables;
 mod turns;
 mod wakes;

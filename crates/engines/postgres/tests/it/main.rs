@@ -21,5 +21,6 @@ mod rows;
 mod schema;
 mod stores;
 mod support;
+mod sweeps;
 mod trust;
 mod turns;

@@ -9,6 +9,7 @@ mod clocks;
 mod connections;
 mod crashes;
 mod crowds;
+mod encodings;
 mod inputs;
 mod messages;
 mod names;

@@ -492,6 +492,10 @@ begin
     declare t bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
+    if duration not between 0 and @max_freeze@ then
+        signal sqlstate '22003' set
+            message_text = 'a freeze lasts at most @max_freeze@ microseconds';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
@@ -533,12 +537,16 @@ begin
 end
 $$
 
--- Makes all later tokens larger than `up_to`.
+-- Makes all later tokens larger than `up_to`, which leaves enough of them.
 create procedure @p@raise_@r@(in up_to bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
+    if up_to > @largest_fence@ then
+        signal sqlstate '22003' set
+            message_text = 'the fence may be raised to @largest_fence@ at most';
+    end if;
     start transaction;
     update @p@about set floor = greatest(floor, up_to) where only_row = 1;
     commit;

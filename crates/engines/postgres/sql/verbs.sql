@@ -526,10 +526,17 @@ end $$;
 create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
-    was @schema@.heads := @schema@.take_1(n);
-    now bigint := @schema@.now_1();
-    h @schema@.heads := @schema@.settle_1(was, now);
+    was @schema@.heads;
+    now bigint;
+    h @schema@.heads;
 begin
+    if duration not between 0 and @max_freeze@ then
+        raise exception using errcode = 'numeric_value_out_of_range',
+            message = 'a freeze lasts at most @max_freeze@ microseconds';
+    end if;
+    was := @schema@.take_1(n);
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
     h.freeze_until := now + duration;
     h.freeze_reason := why;
     perform @schema@.save_1(@schema@.hand_over_1(h, now), was, now);
@@ -557,7 +564,8 @@ begin
     return was_frozen;
 end $$;
 
--- Makes all later tokens larger than `floor`. The `alter sequence`, which changes nothing, locks the
+-- Makes all later tokens larger than `floor`, which leaves enough of them. A role needs a grant for this
+-- function (`draw.sql`). The `alter sequence`, which changes nothing, locks the
 -- sequence, so that no token is drawn meanwhile.
 create or replace function @schema@.raise_1(floor bigint)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
@@ -565,6 +573,10 @@ declare
     last bigint;
     drawn boolean;
 begin
+    if floor > @largest_fence@ then
+        raise exception using errcode = 'numeric_value_out_of_range',
+            message = 'the fence may be raised to @largest_fence@ at most';
+    end if;
     alter sequence @schema@.fence no cycle;
     select f.last_value, f.is_called into last, drawn from @schema@.fence f;
     -- An unused sequence returns its `last_value` first.

@@ -18,4 +18,5 @@ mod support;
 mod sweeps;
 mod tables;
 mod turns;
+mod versions;
 mod wakes;

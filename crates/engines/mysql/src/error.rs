@@ -91,6 +91,11 @@ pub(crate) fn is_store_gone(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if GONE.contains(&words.code))
 }
 
+/// Returns whether the server refused the statement because another session has a lock.
+pub(crate) fn is_locked(failed: &Failed) -> bool {
+    matches!(failed, Failed::Server(words) if words.code == LOCK_WAIT)
+}
+
 /// Returns whether the statement may have left its transaction open.
 pub(crate) fn is_stopped(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if STOPPED.contains(&words.code))

@@ -92,12 +92,14 @@ pub fn tokens(last: Result<i64, LockError>, store: &str) -> Finding {
          clients name another `{store}` together, whose tokens begin at 1, and remove the marks \
          of the guarded resources"
     );
-    match left {
-        ..FEW_TOKENS => finding.fail(fix),
-        // No fence can be raised here any more.
-        ..=FENCE_HEADROOM => finding.warn(fix),
-        _ => finding,
+    if left < FEW_TOKENS {
+        return finding.fail(fix);
     }
+    // At this number no fence can be raised any more.
+    if left <= FENCE_HEADROOM {
+        return finding.warn(fix);
+    }
+    finding
 }
 
 fn micros_now() -> i128 {

@@ -20,9 +20,9 @@ pub(crate) enum FastStatement {
 pub(super) type Prepared = OnceCell<[u32; 2]>;
 
 impl Link {
-    /// Executes a statement, and returns its number. `None` if it changed no row, if another session
-    /// has locked the row, or if a pooler is in between: there the next statement may go to another
-    /// session.
+    /// Executes a statement, and returns its number. `None` if it changed no row, if another
+    /// session has locked the row, or if a pooler is in between: there the next statement may go to
+    /// another session.
     ///
     /// # Cancel safety
     /// As [`Link::ask`].

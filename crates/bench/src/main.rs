@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         ["sentinel"] => redis::sentinel(),
         ["redisson"] => redisson::section(),
         ["redlock"] => redlock::section(),
+        ["redis-own-thread"] => redis::own_thread(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         ["server"] => server::section(),
@@ -69,8 +70,8 @@ fn main() -> ExitCode {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 peers [STORE...] | \
                 postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
-                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
-                server-crowd[=WAITERSxSTREAMS] | top";
+                redis-own-thread | redis-scripts | redisson | redlock | sentinel | server | \
+                dashboard | server-crowd[=WAITERSxSTREAMS] | top";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -1,6 +1,5 @@
 //! The settings that engines of several servers have in common: servers, credentials, limits.
 
-use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -10,10 +9,11 @@ use crate::secret::Secret;
 use crate::url::{Reader, Server};
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
-const PARAMETERS: [&str; 6] = [
+const PARAMETERS: [&str; 7] = [
     "command_timeout_ms",
     "connect_timeout_ms",
     "max_waiters",
+    "password_command",
     "password_env",
     "password_file",
     "user",
@@ -77,8 +77,9 @@ impl ClusterSettings {
             return Ok(());
         }
         match key {
-            "password_env" => self.password = Secret::from_variable(url.engine, value)?,
-            "password_file" => self.password = Secret::from_file(url.engine, Path::new(value))?,
+            "password_command" | "password_env" | "password_file" => {
+                self.password = Secret::from_parameter(url.engine, key, value)?;
+            }
             "user" => self.user = Some(value.to_owned()),
             unknown => {
                 let mut known = [own, &PARAMETERS].concat();
@@ -95,24 +96,25 @@ impl ClusterSettings {
     /// `Invalid` names the setting and its limits.
     pub fn validate(&self, engine: &'static str) -> Result<(), LockError> {
         self.limits.validate(engine, SHORTEST_TIMEOUT)?;
-        let message = match (&self.user, self.password.expose()) {
-            (Some(_), None) => {
+        let message = match (&self.user, self.password.is_set()) {
+            (Some(_), false) => {
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code"
             }
-            (None, Some(_)) => "is missing: the servers accept no password alone",
+            (None, true) => "is missing: the servers accept no password alone",
             _ => return Ok(()),
         };
         Err(LockError::invalid(engine, "user", message))
     }
 
-    /// Returns user and password; `None` without a user.
-    pub fn credentials(&self) -> Option<(&str, &str)> {
-        Some((self.user.as_deref()?, self.password.expose()?))
+    /// Returns user and password for a new connection; `None` without a user. The password is read
+    /// again, see [`Secret::read`].
+    pub async fn credentials(&self) -> Option<(String, String)> {
+        Some((self.user.clone()?, self.password.read().await?))
     }
 
     /// Returns whether a password would be sent to another machine in clear text without TLS.
     pub fn needs_tls(&self) -> bool {
-        self.password.expose().is_some() && !self.members.iter().all(Server::is_here)
+        self.password.is_set() && !self.members.iter().all(Server::is_here)
     }
 }
 
@@ -150,11 +152,12 @@ mod tests {
         let mut settings = ClusterSettings::new(URL);
         let (rest, parameters) =
             settings.read(URL, "ann:pw@a,b?max_waiters=9&x=y").expect("a good URL");
-        assert_eq!((rest, settings.credentials()), ("a,b", Some(("ann", "pw"))));
+        assert_eq!((rest, settings.user.as_deref()), ("a,b", Some("ann")));
+        assert_eq!(settings.password.last().as_deref(), Some("pw"));
         let mut set = |(key, value): &(String, String)| settings.set(URL, &["own"], key, value);
         assert!(set(&parameters[0]).is_ok());
         let error = set(&parameters[1]).expect_err("unknown").to_string();
-        assert!(error.contains("max_waiters, own, password_env"), "{error}");
+        assert!(error.contains("max_waiters, own, password_command, password_env"), "{error}");
         assert_eq!(settings.limits.max_waiters, 9);
         assert!(settings.validate("test").is_ok() && !format!("{settings:?}").contains("pw"));
         assert!(!settings.needs_tls(), "the only member is this machine");

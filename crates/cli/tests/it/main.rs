@@ -4,6 +4,8 @@
 mod alerts;
 mod any_of;
 mod audit;
+#[cfg(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "redis"))]
+mod changed_passwords;
 mod child;
 mod clock;
 #[cfg(all(feature = "postgres", feature = "redis", feature = "server"))]

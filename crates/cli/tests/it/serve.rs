@@ -7,6 +7,7 @@ mod watching;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use rustix::process::Signal;
@@ -228,6 +229,18 @@ fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
     assert_eq!(good.code, 0, "{good:?}");
     let bad = world.run(&["--url", &server.1, "run", "a", "--", "true"]);
     assert!(bad.code == 77 && bad.stderr.contains("token_file"), "{bad:?}");
+    // The token changes while a job runs: the client reads the file again.
+    let job = ["--url", &with, "run", "b", "--lease", "3s", "--grace", "300ms", "--"];
+    let mut holder = world.start(&[&job[..], &["sh", "-c", "echo up; read line"]].concat());
+    assert_eq!(holder.line(), "up");
+    // `printf n3xt | sha256sum`
+    config("49ecf4cb726cc63120eac2b075fcc2adb8c623d8b97ff612b46bae39620d5154");
+    std::fs::write(world.path("token"), "n3xt\n").expect("written");
+    server.0.signal(Signal::HUP);
+    assert!(server.0.said().contains("was read again"));
+    std::thread::sleep(Duration::from_secs(4)); // event: a lease that is not renewed has ended
+    holder.let_go();
+    assert_eq!(holder.code(), 0, "{}", holder.rest());
     config(&"0".repeat(64));
     server.0.signal(Signal::HUP);
     assert!(server.0.said().contains("was read again"));

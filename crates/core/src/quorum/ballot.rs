@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::quorum::majority;
 use crate::quorum::register::{Vote, WriteBackReply};
+use crate::quorum::{end_of_majority, majority, nodes_where};
 use crate::token::FencingToken;
 use crate::validity;
 
@@ -82,20 +82,19 @@ pub(super) struct HeldVote {
 pub struct Ballot {
     entries: Vec<VoteEntry>,
     lease: Duration,
-    drift_ppm: u32,
     write_backs: Vec<WriteBack>,
     /// The token that is written back, once there was a majority of votes.
-    target: Option<FencingToken>,
-    outcome: BallotOutcome,
+    pub(super) target: Option<FencingToken>,
+    pub(super) outcome: BallotOutcome,
 }
 
 impl Ballot {
-    /// Creates an attempt for a lease over `nodes` nodes. None of them has been asked yet.
-    pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Ballot {
+    /// Creates an attempt for a lease over `nodes` nodes. None of them has been asked yet. The
+    /// caller subtracts the drift of the clocks.
+    pub fn new(nodes: usize, lease: Duration) -> Ballot {
         Ballot {
             entries: vec![VoteEntry::Denied(NoVote::Skipped); nodes],
             lease,
-            drift_ppm,
             write_backs: Vec::new(),
             target: None,
             outcome: BallotOutcome::Pending,
@@ -111,7 +110,7 @@ impl Ballot {
 
     /// Records a node's vote. Call [`Ballot::decide`] when all answers that arrived are recorded.
     pub fn voted(&mut self, node: usize, vote: Vote) {
-        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        let lease = validity::validity_time(self.lease, 0);
         let Some(entry) = self.entries.get_mut(node) else { return };
         let VoteEntry::Pending { sent } = *entry else { return };
         *entry = match vote {
@@ -174,30 +173,16 @@ impl Ballot {
     /// Returns the nodes where the lease id must be undone if the attempt is lost: all that may
     /// have granted the name.
     pub fn to_undo(&self) -> impl Iterator<Item = usize> {
-        let may_have = |entry: &VoteEntry| !matches!(entry, VoteEntry::Denied(_));
-        let entries = self.entries.iter().enumerate();
-        entries.filter(move |(_, entry)| may_have(entry)).map(|(node, _)| node)
-    }
-
-    /// Returns the outcome of the last decision.
-    pub fn outcome(&self) -> BallotOutcome {
-        self.outcome
+        nodes_where(&self.entries, |entry| !matches!(entry, VoteEntry::Denied(_)))
     }
 
     /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let waits = |entry: &VoteEntry| match entry {
+        nodes_where(&self.entries, |entry| match entry {
             VoteEntry::Pending { .. } => true,
             VoteEntry::Granted(held) => held.writing,
             VoteEntry::Unknown | VoteEntry::Denied(_) => false,
-        };
-        let entries = self.entries.iter().enumerate();
-        entries.filter(move |(_, entry)| waits(entry)).map(|(node, _)| node)
-    }
-
-    /// Returns the token to prove, once there was a majority of votes.
-    pub fn target(&self) -> Option<FencingToken> {
-        self.target
+        })
     }
 
     /// Returns the largest token in the answers.
@@ -228,7 +213,7 @@ impl Ballot {
             return BallotOutcome::Pending;
         }
         let target = self.choose_target(waiting, needed);
-        if let Some(valid_until) = self.proven(target, needed).filter(|until| *until > now) {
+        if let Some(valid_until) = self.proven(target).filter(|until| *until > now) {
             return BallotOutcome::Won { token: target, valid_until };
         }
         self.write_back(target);
@@ -266,11 +251,9 @@ impl Ballot {
     }
 
     /// Returns until when the lease is valid, if a majority has reported exactly this number.
-    fn proven(&self, target: FencingToken, needed: usize) -> Option<Moment> {
+    fn proven(&self, target: FencingToken) -> Option<Moment> {
         let exact = self.grants().filter(|held| held.last == target);
-        let mut ends: Vec<Moment> = exact.map(|held| held.until).collect();
-        ends.sort_unstable_by(|one, other| other.cmp(one));
-        ends.get(needed - 1).copied()
+        end_of_majority(exact.map(|held| held.until), self.entries.len())
     }
 
     fn write_back(&mut self, token: FencingToken) {

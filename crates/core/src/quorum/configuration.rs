@@ -91,15 +91,6 @@ impl NodeId {
     }
 }
 
-impl SetId {
-    /// Returns the first eight digits, for people.
-    pub fn short(self) -> String {
-        let mut text = self.to_string();
-        text.truncate(8);
-        text
-    }
-}
-
 impl Configuration {
     /// Makes the initial configuration of these nodes. It depends on the nodes and the longest
     /// lease alone, so all clients make the same.
@@ -239,6 +230,15 @@ fn digest(bytes: impl Iterator<Item = u8>) -> u64 {
 
 macro_rules! written_in_hex {
     ($type:ident) => {
+        impl $type {
+            /// Returns the first eight digits, for people.
+            pub fn short(self) -> String {
+                let mut text = self.to_string();
+                text.truncate(8);
+                text
+            }
+        }
+
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:032x}", self.0)

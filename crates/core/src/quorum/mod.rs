@@ -67,6 +67,20 @@ pub const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
+/// Returns the indices of the nodes whose entries fulfil a condition.
+fn nodes_where<T>(entries: &[T], condition: impl Fn(&T) -> bool) -> impl Iterator<Item = usize> {
+    let entries = entries.iter().enumerate();
+    entries.filter(move |(_, entry)| condition(entry)).map(|(node, _)| node)
+}
+
+/// Returns when a majority of `nodes` ends, if each of these nodes ends then: the earliest end of
+/// the majority with the latest ends. Returns `None` if these are no majority.
+pub fn end_of_majority<T: Ord>(ends: impl IntoIterator<Item = T>, nodes: usize) -> Option<T> {
+    let mut ends: Vec<T> = ends.into_iter().collect();
+    ends.sort_unstable();
+    ends.into_iter().nth_back(majority(nodes) - 1)
+}
+
 /// Returns the token that a majority of `nodes` has on record; each node reports at most one.
 /// Returns `None` where no token has a majority, however few of the nodes were asked.
 pub fn proven(tokens: &[FencingToken], nodes: usize) -> Option<FencingToken> {

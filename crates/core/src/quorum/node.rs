@@ -108,6 +108,12 @@ pub struct NodeReport {
 }
 
 impl NodeReport {
+    /// Returns the rest of the quarantine, less what the reading client has measured.
+    pub fn quarantine_left(&self) -> Option<Duration> {
+        let (left, _) = self.quarantine?;
+        Some(left.saturating_sub(self.measured))
+    }
+
     /// Returns whether the node's tenure is over under this configuration, which the node may not
     /// have received yet (N6).
     pub fn is_evicted(&self, current: &Configuration) -> bool {
@@ -294,11 +300,6 @@ impl QuorumNode {
         self.raise(floor);
     }
 
-    /// Raises the floor above every token granted until now, as far as clocks can show.
-    fn raise_floor_by_time(&mut self, now: u64) {
-        self.raise_floor(now.saturating_add(micros(SKEW)));
-    }
-
     /// Applies a command, at `now` by the node's own clock. Returns `false` if the command does not
     /// match the node's state; nothing has changed then.
     pub fn apply(&mut self, marker: &str, command: NodeCommand, now: u64) -> bool {
@@ -347,7 +348,8 @@ impl QuorumNode {
             return true;
         }
         if begun.by_time {
-            self.raise_floor_by_time(now);
+            // Above every token granted until now, as far as clocks can show.
+            self.raise_floor(now.saturating_add(micros(SKEW)));
         }
         self.state = MemberState::Voting;
         self.quarantine = None;

@@ -112,17 +112,16 @@ impl NameRegister {
     /// Returns the token in the record of this holder, healed or not. A process that was not
     /// granted the lease heals it with the token that a majority of records has.
     pub fn recorded(&self, lease_id: LeaseId) -> Option<FencingToken> {
-        self.healed_or_last().filter(|_| self.holder == Some(lease_id))
+        if self.holder != Some(lease_id) {
+            return None;
+        }
+        self.healed.or_else(|| FencingToken::new(self.last).ok())
     }
 
     /// Returns what this node can prove to a lease id that asks again: the counter, while it holds
     /// the name; nothing, if the name was only healed.
     pub fn evidence(&self, lease_id: LeaseId) -> Option<FencingToken> {
         self.recorded(lease_id).filter(|_| self.healed.is_none())
-    }
-
-    fn healed_or_last(&self) -> Option<FencingToken> {
-        self.healed.or_else(|| FencingToken::new(self.last).ok())
     }
 
     /// Returns the lease id that holds the name here.

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::quorum::majority;
+use crate::quorum::{end_of_majority, majority, nodes_where};
 use crate::validity;
 
 /// The outcome of a renewal so far.
@@ -41,19 +41,15 @@ enum RenewalEntry {
 pub struct Tally {
     entries: Vec<RenewalEntry>,
     lease: Duration,
-    drift_ppm: u32,
     outcome: RenewalOutcome,
 }
 
 impl Tally {
-    /// Creates a renewal over `nodes` nodes. None of them has been asked yet.
-    pub fn new(nodes: usize, lease: Duration, drift_ppm: u32) -> Tally {
-        Tally {
-            entries: vec![RenewalEntry::Skipped; nodes],
-            lease,
-            drift_ppm,
-            outcome: RenewalOutcome::Pending,
-        }
+    /// Creates a renewal over `nodes` nodes. None of them has been asked yet. The caller subtracts
+    /// the drift of the clocks.
+    pub fn new(nodes: usize, lease: Duration) -> Tally {
+        let entries = vec![RenewalEntry::Skipped; nodes];
+        Tally { entries, lease, outcome: RenewalOutcome::Pending }
     }
 
     /// Records that a node is asked. `sent` is the clock as read before the request is sent.
@@ -65,7 +61,7 @@ impl Tally {
 
     /// Records that a node has renewed the lease.
     pub fn kept(&mut self, node: usize) {
-        let lease = validity::validity_time(self.lease, self.drift_ppm);
+        let lease = validity::validity_time(self.lease, 0);
         if let Some(entry) = self.entries.get_mut(node)
             && let RenewalEntry::Pending { sent } = *entry
         {
@@ -97,10 +93,7 @@ impl Tally {
 
     /// Returns the nodes whose answer is pending.
     pub fn awaited(&self) -> impl Iterator<Item = usize> {
-        let entries = self.entries.iter().enumerate();
-        entries
-            .filter(|(_, entry)| matches!(entry, RenewalEntry::Pending { .. }))
-            .map(|(node, _)| node)
+        nodes_where(&self.entries, |entry| matches!(entry, RenewalEntry::Pending { .. }))
     }
 
     /// Returns whether a majority keeps the lease. Only then may it be healed on other nodes.
@@ -112,32 +105,28 @@ impl Tally {
     /// renewal succeeded.
     pub fn to_heal(&self) -> impl Iterator<Item = usize> {
         let good = self.is_good();
-        let entries = self.entries.iter().enumerate();
-        let free = move |entry: &RenewalEntry| good && *entry == RenewalEntry::Gone { free: true };
-        entries.filter(move |(_, entry)| free(entry)).map(|(node, _)| node)
+        let free = RenewalEntry::Gone { free: true };
+        nodes_where(&self.entries, move |entry| good && *entry == free)
     }
 
     fn evaluate(&self, now: Moment) -> RenewalOutcome {
-        let needed = majority(self.entries.len());
-        let mut ends: Vec<Moment> = self
-            .entries
-            .iter()
-            .filter_map(|entry| match entry {
-                RenewalEntry::Kept { until } if *until > now => Some(*until),
-                _ => None,
-            })
-            .collect();
-        if ends.len() >= needed {
-            ends.sort_unstable_by(|one, other| other.cmp(one));
-            return RenewalOutcome::Renewed { valid_until: ends[needed - 1] };
+        let nodes = self.entries.len();
+        let needed = majority(nodes);
+        let kept = self.entries.iter().filter_map(|entry| match entry {
+            RenewalEntry::Kept { until } if *until > now => Some(*until),
+            _ => None,
+        });
+        if let Some(valid_until) = end_of_majority(kept.clone(), nodes) {
+            return RenewalOutcome::Renewed { valid_until };
         }
         let gone =
             self.entries.iter().filter(|entry| matches!(entry, RenewalEntry::Gone { .. })).count();
-        let (waiting, spare) = (self.awaited().count(), self.entries.len() - needed);
+        let waiting = self.awaited().count();
+        let spare = nodes - needed;
         if gone > spare {
             return RenewalOutcome::Lost;
         }
-        let may_yet = ends.len() + waiting >= needed || gone + waiting > spare;
+        let may_yet = kept.count() + waiting >= needed || gone + waiting > spare;
         if may_yet { RenewalOutcome::Pending } else { RenewalOutcome::Unknown }
     }
 }

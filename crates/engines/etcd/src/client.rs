@@ -68,7 +68,7 @@ pub(crate) struct Client(Arc<Inner>);
 
 struct Inner {
     members: Vec<(Server, Endpoint)>,
-    user: Option<(String, String)>,
+    options: EtcdOptions,
     connect_timeout: Duration,
     deadline: Duration,
     /// The runtime of the connection has ended.
@@ -96,28 +96,22 @@ struct Connection {
 impl Client {
     /// Makes a client that has no connection yet.
     pub(crate) fn new(options: &EtcdOptions) -> Result<Client, LockError> {
-        let tls = options.tls_config()?;
+        // An error in a file is reported at once.
+        let scheme = if options.tls_config()?.is_some() { "https" } else { "http" };
         let mut members = Vec::new();
         for member in &options.cluster.members {
-            let scheme = if tls.is_some() { "https" } else { "http" };
             let bad = |error: tonic::transport::Error| {
                 LockError::invalid(crate::error::ENGINE, "url", format!("{member}: {error}"))
             };
-            let mut endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
+            let endpoint = Endpoint::from_shared(format!("{scheme}://{member}"))
                 .map_err(bad)?
                 .http2_keep_alive_interval(PING_EVERY)
                 .keep_alive_timeout(PROBE);
-            if let Some(tls) = &tls {
-                endpoint = endpoint.tls_config(tls.clone()).map_err(bad)?;
-            }
             members.push((member.clone(), endpoint));
         }
         Ok(Client(Arc::new(Inner {
             members,
-            user: options
-                .cluster
-                .credentials()
-                .map(|(user, password)| (user.to_owned(), password.to_owned())),
+            options: options.clone(),
             connect_timeout: options.connect_timeout(),
             deadline: options.command_timeout(),
             stale: AtomicBool::new(false),
@@ -239,7 +233,9 @@ impl Client {
                 }
             };
             match why {
-                RequestError::Unauthenticated(_) if self.0.user.is_some() && !refused_token => {
+                RequestError::Unauthenticated(_)
+                    if self.0.options.cluster.user.is_some() && !refused_token =>
+                {
                     refused_token = true;
                     self.forget(connection.number, 0);
                 }
@@ -425,10 +421,17 @@ impl Client {
     async fn connect(&self, place: usize) -> Result<Connection, RequestError> {
         let cannot = |why: String| RequestError::Elsewhere(unavailable(why, Certainty::NotApplied));
         let (member, endpoint) = &self.0.members[place];
-        let connected = transport::connect(endpoint, member).await;
+        // Files are read for each connection, so that a renewed certificate is used.
+        let tls = self.0.options.tls_config().map_err(|error| cannot(error.to_string()))?;
+        let endpoint = match tls {
+            Some(tls) => endpoint.clone().tls_config(tls),
+            None => Ok(endpoint.clone()),
+        };
+        let endpoint = endpoint.map_err(|error| cannot(deepest(&error)))?;
+        let connected = transport::connect(&endpoint, member).await;
         let channel = connected.map_err(|error| cannot(deepest(&error)))?;
         let mut connection = Connection { number: 0, channel, token: None };
-        let Some((name, password)) = self.0.user.clone() else {
+        let Some((name, password)) = self.0.options.cluster.credentials().await else {
             return ask_status(&connection).await.map(|()| connection);
         };
         let path = "/etcdserverpb.Auth/Authenticate";

@@ -169,7 +169,8 @@ mod tests {
         let members: Vec<String> =
             options.cluster.members.iter().map(ToString::to_string).collect();
         assert_eq!(members, ["a:2379", "b:7", "[::1]:9"]);
-        assert_eq!(options.cluster.credentials(), Some(("ann", "p@ss")));
+        assert_eq!(options.cluster.user.as_deref(), Some("ann"));
+        assert_eq!(options.cluster.password.last().as_deref(), Some("p@ss"));
         assert_eq!((options.prefix(), options.command_timeout().as_millis()), ("locks/", 500));
         assert!(options.exposes_password() && !format!("{options:?}").contains("p@ss"));
         let empty = EtcdOptions::from_url("etcd://").expect("good");

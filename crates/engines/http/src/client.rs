@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
+use holdline_net::secret::Secret;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request};
+use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use serde::Serialize;
@@ -22,23 +23,13 @@ pub(crate) struct Client {
     /// What precedes the paths of the API.
     base: String,
     host: HeaderValue,
-    authorization: Option<HeaderValue>,
+    token: Secret,
     limit: Duration,
 }
 
 impl Client {
     pub(crate) fn new(options: &HttpOptions) -> Result<Client, LockError> {
         options.validate()?;
-        let authorization = options.token.expose().map(|token| {
-            let value = HeaderValue::try_from(format!("Bearer {token}"));
-            value.map(|mut value| {
-                value.set_sensitive(true);
-                value
-            })
-        });
-        let authorization = authorization.transpose().map_err(|_| {
-            LockError::invalid(ENGINE, "token", "has characters that no HTTP header can carry")
-        })?;
         let host = HeaderValue::try_from(options.host()).map_err(|_| {
             LockError::invalid(ENGINE, "url", "has a host that no HTTP header can carry")
         })?;
@@ -48,13 +39,13 @@ impl Client {
             limit: options.connect_timeout,
         };
         let (pool, base) = (Pool::new(target, IDLE), options.base.clone());
-        Ok(Client { pool, base, host, authorization, limit: options.command_timeout })
+        let (token, limit) = (options.token.clone(), options.command_timeout);
+        Ok(Client { pool, base, host, token, limit })
     }
 
     /// Asks without a body.
     pub(crate) async fn get<R: DeserializeOwned>(&self, path: &str) -> Result<R, LockError> {
-        let request = self.request(Method::GET, path, Bytes::new())?;
-        self.answered(request).await
+        self.answered(Method::GET, path, Bytes::new()).await
     }
 
     /// Asks with a body of JSON.
@@ -63,7 +54,7 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<R, LockError> {
-        self.answered(self.request(Method::POST, path, encoded(body)?)?).await
+        self.answered(Method::POST, path, encoded(body)?).await
     }
 
     /// Asks for a response that does not end; it must begin within the deadline.
@@ -72,13 +63,27 @@ impl Client {
         path: &str,
         body: &impl Serialize,
     ) -> Result<(Connection, Incoming), LockError> {
-        let request = self.request(Method::POST, path, encoded(body)?)?;
-        let begun = timeout(self.limit, self.pool.send(request)).await;
-        let (connection, response) = begun.unwrap_or_else(|_| Err(self.nothing()))?;
-        match response.status().is_success() {
-            true => Ok((connection, response.into_body())),
-            false => Err(of_status(response.status(), b"")),
+        let body = encoded(body)?;
+        let mut token = self.token.last();
+        loop {
+            let request = self.request(Method::POST, path, body.clone(), token.as_deref())?;
+            let begun = timeout(self.limit, self.pool.send(request)).await;
+            let (connection, response) = begun.unwrap_or_else(|_| Err(self.nothing()))?;
+            match response.status() {
+                status if status.is_success() => return Ok((connection, response.into_body())),
+                status if self.has_new_token(status, &mut token).await => {}
+                status => return Err(of_status(status, b"")),
+            }
         }
+    }
+
+    /// Returns whether the server refused a token in place of which there is another one now.
+    async fn has_new_token(&self, status: StatusCode, token: &mut Option<String>) -> bool {
+        if status != StatusCode::UNAUTHORIZED {
+            return false;
+        }
+        let before = std::mem::replace(token, self.token.read().await);
+        *token != before
     }
 
     fn request(
@@ -86,11 +91,17 @@ impl Client {
         method: Method,
         path: &str,
         body: Bytes,
+        token: Option<&str>,
     ) -> Result<Request<Full<Bytes>>, LockError> {
         let mut builder = Request::builder().method(method).uri(format!("{}{path}", self.base));
         builder = builder.header(HOST, &self.host);
-        if let Some(authorization) = &self.authorization {
-            builder = builder.header(AUTHORIZATION, authorization);
+        if let Some(token) = token {
+            let value = HeaderValue::try_from(format!("Bearer {token}"));
+            let mut value = value.map_err(|_| {
+                LockError::invalid(ENGINE, "token", "has characters that no HTTP header can carry")
+            })?;
+            value.set_sensitive(true);
+            builder = builder.header(AUTHORIZATION, value);
         }
         if !body.is_empty() {
             builder = builder.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -102,13 +113,21 @@ impl Client {
 
     async fn answered<R: DeserializeOwned>(
         &self,
-        request: Request<Full<Bytes>>,
+        method: Method,
+        path: &str,
+        body: Bytes,
     ) -> Result<R, LockError> {
-        let response = timeout(self.limit, self.pool.exchange(request)).await;
-        let response = response.unwrap_or_else(|_| Err(self.nothing()))?;
-        if !response.status().is_success() {
-            return Err(of_status(response.status(), response.body()));
-        }
+        let mut token = self.token.last();
+        let response = loop {
+            let request = self.request(method.clone(), path, body.clone(), token.as_deref())?;
+            let response = timeout(self.limit, self.pool.exchange(request)).await;
+            let response = response.unwrap_or_else(|_| Err(self.nothing()))?;
+            match response.status() {
+                status if status.is_success() => break response,
+                status if self.has_new_token(status, &mut token).await => {}
+                status => return Err(of_status(status, response.body())),
+            }
+        };
         serde_json::from_slice(response.body()).map_err(|error| {
             protocol(format!("the response is no answer: {error}"), Certainty::Unknown)
         })

@@ -1,10 +1,9 @@
 //! The settings of the engine, in code or in a URL.
 //!
 //! `http://host[:port][/path]` and `https://host[:port][/path]`, with the parameters
-//! `token_file`, `token_env`, `ca`, `cert`, `key`, `connect_timeout_ms` and `command_timeout_ms`.
-//! No token is ever shown: not by `Debug`, not in a message.
+//! `token_file`, `token_env`, `token_command`, `ca`, `cert`, `key`, `connect_timeout_ms` and
+//! `command_timeout_ms`. No token is ever shown: not by `Debug`, not in a message.
 
-use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -16,8 +15,16 @@ use crate::error::ENGINE;
 
 const TIMEOUTS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(10)..=Duration::from_secs(60);
-const PARAMETERS: [&str; 7] =
-    ["ca", "cert", "command_timeout_ms", "connect_timeout_ms", "key", "token_env", "token_file"];
+const PARAMETERS: [&str; 8] = [
+    "ca",
+    "cert",
+    "command_timeout_ms",
+    "connect_timeout_ms",
+    "key",
+    "token_command",
+    "token_env",
+    "token_file",
+];
 
 /// The settings of an HTTP engine.
 #[derive(Clone, Debug)]
@@ -76,8 +83,9 @@ impl HttpOptions {
 
     fn set(&mut self, reader: Reader, key: &str, value: &str) -> Result<(), LockError> {
         match (key, &mut self.tls) {
-            ("token_file", _) => self.token = Secret::from_file(ENGINE, Path::new(value))?,
-            ("token_env", _) => self.token = Secret::from_variable(ENGINE, value)?,
+            ("token_command" | "token_env" | "token_file", _) => {
+                self.token = Secret::from_parameter(ENGINE, key, value)?;
+            }
             ("connect_timeout_ms", _) => self.connect_timeout = reader.millis(key, value)?,
             ("command_timeout_ms", _) => self.command_timeout = reader.millis(key, value)?,
             ("ca" | "cert" | "key", Some(tls)) => tls.set(key, value),
@@ -117,7 +125,7 @@ impl HttpOptions {
             }
         }
         let printable = |token: &str| token.bytes().all(|byte| byte.is_ascii_graphic());
-        if self.token.expose().is_some_and(|token| !printable(token)) {
+        if self.token.last().is_some_and(|token| !printable(&token)) {
             let message = "has characters that no HTTP header can carry";
             return Err(LockError::invalid(ENGINE, "token", message));
         }
@@ -126,7 +134,7 @@ impl HttpOptions {
         {
             return Err(LockError::invalid(ENGINE, "cert", "needs `key`, and `key` needs `cert`"));
         }
-        if self.tls.is_none() && self.token.expose().is_some() && !self.server.is_here() {
+        if self.tls.is_none() && self.token.is_set() && !self.server.is_here() {
             let message = "would be sent to another machine in clear text: use `https://`";
             return Err(LockError::invalid(ENGINE, "token", message));
         }

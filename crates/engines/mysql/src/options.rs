@@ -4,7 +4,7 @@
 //! `?socket=`. No password is ever shown, neither by `Debug` nor in a message.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -25,13 +25,14 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_NAME: usize = 64;
 const URL: Reader = Reader { engine: ENGINE, port: 3306 };
 const DEFAULT_PREFIX: &str = "holdline_";
-const PARAMETERS: [&str; 11] = [
+const PARAMETERS: [&str; 12] = [
     "ca",
     "cert",
     "command_timeout_ms",
     "connect_timeout_ms",
     "key",
     "max_waiters",
+    "password_command",
     "password_env",
     "password_file",
     "prefix",
@@ -105,9 +106,8 @@ impl MysqlOptions {
         }
         match key {
             "ca" | "cert" | "key" => files.set(key, value),
-            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
-            "password_file" => {
-                self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
+            "password_command" | "password_env" | "password_file" => {
+                self.access.password = Secret::from_parameter(ENGINE, key, &value)?;
             }
             "prefix" => self.prefix = value,
             "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
@@ -185,7 +185,7 @@ impl MysqlOptions {
     pub(crate) fn exposes_password(&self) -> bool {
         match &self.access.address {
             Address::Tcp(server) if self.access.tls.is_none() => {
-                self.access.password.expose().is_some() && !server.is_here()
+                self.access.password.is_set() && !server.is_here()
             }
             _ => false,
         }

@@ -5,7 +5,7 @@
 //! shown, neither by `Debug` nor in a message.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -25,7 +25,7 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_NAME: usize = 63;
 const DEFAULT_SCHEMA: &str = "holdline";
 const URL: Reader = Reader { engine: ENGINE, port: 5432 };
-const PARAMETERS: [&str; 14] = [
+const PARAMETERS: [&str; 15] = [
     "application_name",
     "ca",
     "cert",
@@ -35,6 +35,7 @@ const PARAMETERS: [&str; 14] = [
     "host",
     "key",
     "max_waiters",
+    "password_command",
     "password_env",
     "password_file",
     "port",
@@ -113,9 +114,8 @@ impl PostgresOptions {
             "application_name" => self.application_name = value,
             "ca" | "cert" | "key" => files.set(key, value),
             "dbname" => self.access.database = value,
-            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
-            "password_file" => {
-                self.access.password = Secret::from_file(ENGINE, Path::new(&value))?;
+            "password_command" | "password_env" | "password_file" => {
+                self.access.password = Secret::from_parameter(ENGINE, key, &value)?;
             }
             "schema" => self.schema = value,
             "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
@@ -197,7 +197,7 @@ impl PostgresOptions {
             Address::Tcp { host, .. } if self.access.tls.is_none() => {
                 let parsed = host.parse::<std::net::IpAddr>();
                 let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());
-                self.access.password.expose().is_some() && !here
+                self.access.password.is_set() && !here
             }
             _ => false,
         }

@@ -35,6 +35,15 @@ impl<'a, T> InFlight<'a, T> {
         poll_fn(|context| self.poll(context)).await
     }
 
+    /// Waits for all requests. Returns their answers in the order in which they arrived.
+    pub(crate) async fn all(mut self) -> Vec<(usize, T)> {
+        let mut answers = Vec::with_capacity(self.running.len());
+        while let Some(answer) = self.next().await {
+            answers.push(answer);
+        }
+        answers
+    }
+
     /// Returns the next answer that has arrived; `None` if none has.
     pub(crate) fn next_ready(&mut self) -> Option<(usize, T)> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {

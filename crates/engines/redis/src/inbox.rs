@@ -42,6 +42,8 @@ struct Opened {
 const CONNECTING: u8 = 0;
 const SUBSCRIBED: u8 = 1;
 const ENDED: u8 = 2;
+/// The user may not subscribe.
+const REFUSED: u8 = 3;
 
 /// Whether the subscription is confirmed.
 #[derive(Debug, Default)]
@@ -65,7 +67,7 @@ impl InboxStatus {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the subscription is confirmed; false when its task has ended.
+    /// Waits until the subscription is confirmed; false when it is refused, or its task has ended.
     async fn wait(&self) -> bool {
         loop {
             let mut changed = pin!(self.changed.notified());
@@ -116,9 +118,8 @@ impl ProcessInbox {
         opened.as_ref().is_some_and(|open| open.status.is(SUBSCRIBED))
     }
 
-    /// Starts to subscribe, and waits for the confirmation; false when that takes too long. After
-    /// one timeout, as for a user who may not subscribe, it no longer waits, until a confirmation
-    /// has come.
+    /// Starts to subscribe, and waits for the confirmation; false when it is refused, or takes too
+    /// long. After one timeout it no longer waits, until a confirmation has come.
     pub(crate) async fn subscribed_within(&self, limit: Duration) -> bool {
         let status = self.status();
         if status.is(SUBSCRIBED) {
@@ -210,6 +211,7 @@ impl ProcessInbox {
                 match event {
                     Some(SubscriptionEvent::Message(_)) => {}
                     Some(SubscriptionEvent::Lost) => end_of_task.0.set(CONNECTING),
+                    Some(SubscriptionEvent::Refused) => end_of_task.0.set(REFUSED),
                     Some(SubscriptionEvent::Resubscribed) => {
                         end_of_task.0.set(SUBSCRIBED);
                         watches.notify_all();

@@ -11,9 +11,10 @@
 
 use std::borrow::Cow;
 
-use holdline_core::LockName;
+use holdline_core::{LockError, LockName};
 
 use crate::args::Args;
+use crate::error::ENGINE;
 use crate::options::RedisOptions;
 
 /// The suffixes: the version of the format, and what the key is for.
@@ -89,6 +90,17 @@ impl Layout {
 
     pub(crate) fn is_plain(&self) -> bool {
         self.shape == Shape::Plain
+    }
+
+    /// Checks that the lock key of a name is none of our other keys.
+    ///
+    /// # Errors
+    /// `Invalid`: it is one.
+    pub(crate) fn check(&self, name: &LockName) -> Result<(), LockError> {
+        match self.is_plain() {
+            true => check_foreign_key(name, &self.lock_key(name.as_str()), &self.prefix, &[]),
+            false => Ok(()),
+        }
     }
 
     /// Returns the counter's key. The scripts derive the channels from it, so its end is fixed.
@@ -227,6 +239,33 @@ impl Layout {
         pattern.push('*');
         pattern.into_bytes()
     }
+}
+
+/// Checks that the lock key of a name is no key that we use for something else. Only the dialects
+/// that insert names unchanged need it. `beginnings` follow the prefix in such keys.
+///
+/// # Errors
+/// `Invalid`: it is one. Nothing was sent.
+pub(crate) fn check_foreign_key(
+    name: &LockName,
+    key: &str,
+    prefix: &str,
+    beginnings: &[&str],
+) -> Result<(), LockError> {
+    let rest = key.strip_prefix(prefix);
+    let is_ours = rest.is_some_and(|rest| {
+        let whole = [COUNTER, NODE, MASTER_TERM].contains(&rest);
+        whole || beginnings.iter().any(|beginning| rest.starts_with(beginning))
+    });
+    if !is_ours && !key.starts_with(AUDIT) {
+        return Ok(());
+    }
+    let key = key.escape_debug();
+    let message = format!(
+        "the key of this name would be {key}, which Holdline uses for itself: choose another name, \
+         `key_template` or `prefix`",
+    );
+    Err(LockError::invalid(ENGINE, "name", message).with_name(name))
 }
 
 /// Escapes braces, which would end the hash tag, and the escape character itself.

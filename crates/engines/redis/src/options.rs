@@ -220,14 +220,14 @@ impl RedisOptions {
         match &self.access.address {
             Address::Service { .. } => {
                 let open = self.group.as_ref().is_some_and(SentinelGroup::is_open);
-                open && self.access.password.expose().is_some()
+                open && self.access.password.is_set()
             }
             Address::Tcp { host, tls: false, .. } => {
-                self.access.password.expose().is_some() && !is_near(host)
+                self.access.password.is_set() && !is_near(host)
             }
             Address::Cluster { seeds, tls: false } => {
                 let near = seeds.iter().all(|(host, _)| is_near(host));
-                self.access.password.expose().is_some() && !near
+                self.access.password.is_set() && !near
             }
             _ => false,
         }

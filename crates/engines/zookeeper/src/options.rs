@@ -163,8 +163,8 @@ impl ZooKeeperOptions {
     }
 
     /// Returns user and password in the syntax of the scheme `digest`.
-    pub(crate) fn digest(&self) -> Option<String> {
-        self.cluster.credentials().map(|(user, password)| format!("{user}:{password}"))
+    pub(crate) async fn digest(&self) -> Option<String> {
+        self.cluster.credentials().await.map(|(user, password)| format!("{user}:{password}"))
     }
 
     /// Returns whether every client may use the nodes of the locks.
@@ -186,7 +186,8 @@ mod tests {
         let options = ZooKeeperOptions::from_url(url).expect("good");
         assert_eq!(options.hosts(), "a:2181,b:2182,[::1]:2183");
         assert_eq!(options.chroot(), "/apps/locks");
-        assert_eq!(options.digest().as_deref(), Some("ann:s3:cret"));
+        assert_eq!(options.cluster.user.as_deref(), Some("ann"));
+        assert_eq!(options.cluster.password.last().as_deref(), Some("s3:cret"));
         assert_eq!((options.family(), options.is_open()), (Family::CuratorReadWrite, true));
         assert_eq!(options.command_timeout(), Duration::from_millis(900));
         assert_eq!(options.max_waiters(), 7);

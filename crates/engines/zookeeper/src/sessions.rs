@@ -263,7 +263,7 @@ fn check_process() -> Result<(), LockError> {
 async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, RequestError> {
     let mut connector =
         Client::connector().with_session_timeout(time).with_connection_timeout(silence(time));
-    if let Some(digest) = options.digest() {
+    if let Some(digest) = options.digest().await {
         connector = connector.with_auth("digest", digest.as_bytes());
     }
     Ok(connector.connect(&options.hosts()).await?)

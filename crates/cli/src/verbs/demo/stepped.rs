@@ -10,6 +10,7 @@ use std::time::Duration;
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
 use holdline_core::lease::DEFAULT_DRIFT_PPM;
 use holdline_core::quorum::{Ballot, BallotOutcome, NameRegister, NoVote};
+use holdline_core::validity::validity_time;
 use holdline_core::{FencingToken, LeaseId, Moment};
 use serde::Serialize;
 
@@ -134,7 +135,7 @@ fn acquire(
     proposed: u64,
     now: Moment,
 ) -> Result<Held, Failure> {
-    let mut ballot = Ballot::new(NODES, LEASE, DEFAULT_DRIFT_PPM);
+    let mut ballot = Ballot::new(NODES, validity_time(LEASE, DEFAULT_DRIFT_PPM));
     for (index, node) in nodes.iter_mut().enumerate() {
         ballot.asked(index, now);
         if !reaches.contains(&index) {

@@ -1,10 +1,8 @@
 //! How nodes that belong to no set become one: all accept the same proposal, then all are activated
 //! (M1).
 
-use std::collections::BTreeSet;
-
 use super::{MembershipPlan, Planner, SetStatus, stamp_of};
-use crate::quorum::configuration::{Configuration, MemberSlot, NodeId, Stamp};
+use crate::quorum::configuration::{Configuration, MemberSlot, NodeId};
 use crate::quorum::node::{MemberState, NodeCommand, NodeReport};
 
 impl Planner<'_> {
@@ -24,7 +22,7 @@ impl Planner<'_> {
             let unknown = one.slots().iter().filter(|slot| !known(slot)).count();
             one.slots().len() != self.reports.len() || unknown > silent
         };
-        self.seen().filter_map(|(_, report)| report.configuration.as_ref()).any(is_rival)
+        self.configurations().any(is_rival)
     }
 
     pub(super) fn initialise(&self) -> MembershipPlan {
@@ -38,17 +36,18 @@ impl Planner<'_> {
         let address = |at: usize| self.desired.addresses.get(at).map_or("", String::as_str);
         let nodes: Vec<(NodeId, &str)> =
             self.seen().map(|(at, report)| (report.id, address(at))).collect();
-        let proposed: Vec<&Configuration> =
-            self.seen().filter_map(|(_, report)| report.configuration.as_ref()).collect();
-        let stamps: BTreeSet<Stamp> = proposed.iter().map(|one| one.stamp()).collect();
-        let fits = |one: &Configuration| nodes.iter().all(|(id, _)| one.has(*id));
-        let wanted = match (stamps.len(), proposed.first()) {
-            (0, _) | (_, None) => Configuration::initial(&nodes, self.desired.max_lease),
-            (1, Some(one)) if fits(one) => (*one).clone(),
+        let proposed: Vec<&Configuration> = self.configurations().collect();
+        let fits = |one: &Configuration| {
+            let is_same = |other: &&Configuration| other.stamp() == one.stamp();
+            proposed.iter().all(is_same) && nodes.iter().all(|(id, _)| one.has(*id))
+        };
+        let wanted = match proposed.first() {
+            None => Configuration::initial(&nodes, self.desired.max_lease),
+            Some(one) if fits(one) => (*one).clone(),
             // Proposals that cannot be agreed on: a node lost its own, or two clients want
             // different leases. No client can have seen all nodes accept one, so a later one may
             // replace them.
-            (_, Some(one)) => {
+            Some(one) => {
                 let epoch = proposed.iter().map(|one| one.epoch()).max().unwrap_or(0);
                 let max_lease = proposed.iter().map(|one| one.max_lease()).max();
                 let max_lease = max_lease.unwrap_or(self.desired.max_lease);
@@ -57,12 +56,12 @@ impl Planner<'_> {
         };
         let stamp = wanted.stamp();
         let without_it = self.seen().filter(|(_, report)| stamp_of(report) != Some(stamp));
-        let steps: Vec<(usize, NodeCommand)> = without_it
-            .map(|(at, report)| {
-                let (from, configuration) = (stamp_of(report), wanted.clone());
-                (at, NodeCommand::Propose { from, configuration })
-            })
-            .collect();
+        let propose = |report: &NodeReport| NodeCommand::Propose {
+            from: stamp_of(report),
+            configuration: wanted.clone(),
+        };
+        let steps: Vec<(usize, NodeCommand)> =
+            without_it.map(|(at, report)| (at, propose(report))).collect();
         if steps.is_empty() { self.activate(&wanted) } else { steps }
     }
 

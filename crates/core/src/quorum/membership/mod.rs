@@ -181,8 +181,9 @@ impl Planner<'_> {
         self.reports.iter().enumerate().filter_map(|(at, report)| Some((at, report.as_ref()?)))
     }
 
-    fn all_answer(&self) -> bool {
-        self.reports.iter().all(Option::is_some)
+    /// Returns the configurations that the nodes have.
+    fn configurations(&self) -> impl Iterator<Item = &Configuration> {
+        self.seen().filter_map(|(_, report)| report.configuration.as_ref())
     }
 
     fn duplicate(&self) -> Option<(usize, usize)> {
@@ -224,10 +225,9 @@ impl Planner<'_> {
 
     /// Returns the configurations of the last epoch that is seen, each once.
     fn newest(&self) -> Vec<Configuration> {
-        let configured = || self.seen().filter_map(|(_, report)| report.configuration.as_ref());
-        let epoch = configured().map(Configuration::epoch).max().unwrap_or(0);
-        let mut newest: Vec<Configuration> =
-            configured().filter(|one| one.epoch() == epoch).cloned().collect();
+        let epoch = self.configurations().map(Configuration::epoch).max();
+        let newest = self.configurations().filter(|one| Some(one.epoch()) == epoch);
+        let mut newest: Vec<Configuration> = newest.cloned().collect();
         newest.sort_unstable_by_key(Configuration::stamp);
         newest.dedup_by_key(|one| one.stamp());
         newest

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::{MembershipPlan, Planner, SetStatus, stamp_of};
 use crate::quorum::configuration::Configuration;
-use crate::quorum::majority;
 use crate::quorum::node::{MemberState, NodeCommand, NodeReport};
 
 /// A measured time below this is reported only if it is all that is left of the quarantine.
@@ -26,7 +25,8 @@ impl Planner<'_> {
         }
         let (changes, mislisted) = self.slot_changes(&current);
         // At least one slot has no node that answers, and gets none: nothing can be agreed on.
-        if !mislisted.is_empty() && self.all_answer() && !self.majority_has_data(&current) {
+        let all_answer = self.reports.iter().all(Option::is_some);
+        if !mislisted.is_empty() && all_answer && !self.majority_has_data(&current) {
             let status = SetStatus::Mislisted(current);
             return MembershipPlan { mislisted, ..MembershipPlan::none(status) };
         }
@@ -52,12 +52,11 @@ impl Planner<'_> {
             Some(mine) => mine.epoch() < configuration.epoch(),
             None => configuration.has(report.id),
         });
-        older
-            .map(|(at, report)| {
-                let (from, configuration) = (stamp_of(report), configuration.clone());
-                (at, NodeCommand::Adopt { from, configuration })
-            })
-            .collect()
+        let adopt = |report: &NodeReport| NodeCommand::Adopt {
+            from: stamp_of(report),
+            configuration: configuration.clone(),
+        };
+        older.map(|(at, report)| (at, adopt(report))).collect()
     }
 
     /// Brings nodes to the agreed configuration, and recovering members back to voting.
@@ -67,16 +66,13 @@ impl Planner<'_> {
         steps.extend(self.activate(current));
         let has_it = |report: &NodeReport| stamp_of(report) == Some(stamp);
         let is_member = |report: &NodeReport| has_it(report) && current.has(report.id);
+        let with_data = |report: &NodeReport| is_member(report) && Planner::has_data(report);
         let seen = || self.seen().map(|(_, report)| report);
-        let with_data = |report: &&NodeReport| is_member(report) && Planner::has_data(report);
-        let agreed = seen().filter(with_data).count() >= majority(current.slots().len());
+        let agreed = self.is_majority(current, with_data);
         // Each slot's own node is seen, and all seen nodes have the configuration.
         let all = self.every_slot_is_known(current, &[]) && seen().all(has_it);
-        let floor = if agreed {
-            seen().filter(with_data).map(|report| report.largest).max().unwrap_or(0)
-        } else {
-            seen().map(|report| report.largest).max().unwrap_or(0)
-        };
+        let asked = seen().filter(|report| !agreed || with_data(report));
+        let floor = asked.map(|report| report.largest).max().unwrap_or(0);
         for (at, report) in self.seen() {
             if report.state != MemberState::Recovering || !is_member(report) {
                 continue;

@@ -20,7 +20,7 @@ fn at(ms: u64) -> Moment {
 
 /// A ballot whose nodes are asked a millisecond after each other.
 fn asked(nodes: usize) -> Ballot {
-    let mut ballot = Ballot::new(nodes, LEASE, 0);
+    let mut ballot = Ballot::new(nodes, LEASE);
     for (node, ms) in (0..nodes).zip(0..) {
         ballot.asked(node, at(ms));
     }
@@ -143,7 +143,7 @@ fn an_attempt_is_lost_as_soon_as_no_majority_is_possible() {
 
 #[test]
 fn skipped_nodes_do_not_vote_and_need_no_undo() {
-    let mut ballot = Ballot::new(3, LEASE, 0);
+    let mut ballot = Ballot::new(3, LEASE);
     ballot.asked(0, at(0));
     ballot.voted(0, granted(1));
     assert_eq!(ballot.decide(at(1)), BallotOutcome::Lost);
@@ -192,7 +192,7 @@ fn a_decision_is_final() {
 
 #[test]
 fn unsolicited_answers_change_nothing() {
-    let mut ballot = Ballot::new(3, LEASE, 0);
+    let mut ballot = Ballot::new(3, LEASE);
     let fresh = ballot.clone();
     ballot.voted(0, granted(7));
     ballot.voted(7, granted(7));

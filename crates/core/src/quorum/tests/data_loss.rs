@@ -380,7 +380,7 @@ impl Small {
     }
 
     fn begin(&self, world: &mut World, stamp: Stamp, id: usize, ahead: bool) {
-        let mut ballot = Ballot::new(self.nodes, Duration::from_secs(10), 0);
+        let mut ballot = Ballot::new(self.nodes, Duration::from_secs(10));
         (0..self.nodes).for_each(|node| ballot.asked(node, Moment::ORIGIN));
         let floor = world.attempts.iter().filter_map(|other| other.won).max().unwrap_or(0);
         let proposed = if ahead { world.clock + micros(SKEW) } else { 0 };
@@ -501,7 +501,7 @@ impl Small {
         let newest = world.places.iter().filter_map(|place| place.node.configuration.as_ref());
         let Some(newest) = newest.max_by_key(|one| one.epoch()) else { return };
         let stamp = newest.stamp();
-        let mut tally = Tally::new(self.nodes, Duration::from_secs(10), 0);
+        let mut tally = Tally::new(self.nodes, Duration::from_secs(10));
         let mut proof = BTreeSet::new();
         for at in (0..self.nodes).filter(|at| Some(*at) != silent) {
             tally.asked(at, Moment::ORIGIN);

@@ -185,7 +185,7 @@ impl Small {
             Packet::Written { attempt, node, last } => {
                 let mut last = last.map(token);
                 if self.planted == Some(Planted::HigherIsGoodEnough) {
-                    let target = world.attempts[attempt].ballot.target();
+                    let target = world.attempts[attempt].ballot.target;
                     last = last.and_then(|last| target.map(|target| last.min(target)));
                 }
                 let written = last.map_or(WriteBackReply::NotHeld, WriteBackReply::Counter);
@@ -198,7 +198,7 @@ impl Small {
     fn decide(&self, world: &mut World, number: usize) {
         let before = world.attempts[number].won;
         let attempt = &mut world.attempts[number];
-        let was_open = attempt.ballot.outcome() == BallotOutcome::Pending;
+        let was_open = attempt.ballot.outcome == BallotOutcome::Pending;
         let outcome = attempt.ballot.decide(Moment::ORIGIN);
         let commands = attempt.ballot.take_write_backs();
         let wrote = !commands.is_empty();
@@ -210,7 +210,7 @@ impl Small {
         let won = match (outcome, self.planted) {
             (BallotOutcome::Won { token, .. }, _) => Some(token.get()),
             (BallotOutcome::Pending, Some(Planted::NoWriteBack)) if wrote => {
-                world.attempts[number].ballot.target().map(|target| target.get())
+                world.attempts[number].ballot.target.map(|target| target.get())
             }
             (BallotOutcome::Pending | BallotOutcome::Lost, Some(Planted::TooFew)) => {
                 world.attempts[number].ballot.largest_token().map(|last| last.get())
@@ -281,7 +281,7 @@ impl Model for Small {
             }
         }
         for (attempt, of) in world.attempts.iter().enumerate() {
-            if world.silences > 0 && of.ballot.outcome() == BallotOutcome::Pending {
+            if world.silences > 0 && of.ballot.outcome == BallotOutcome::Pending {
                 let silent = of.ballot.awaited().map(|node| Action::Silence { attempt, node });
                 actions.extend(silent);
             }
@@ -298,7 +298,7 @@ impl Model for Small {
         match action {
             Action::Begin { proposed } => {
                 let nodes = world.nodes.len();
-                let mut ballot = Ballot::new(nodes, Duration::from_secs(10), 0);
+                let mut ballot = Ballot::new(nodes, Duration::from_secs(10));
                 let attempt = world.attempts.len();
                 for node in 0..nodes {
                     ballot.asked(node, Moment::ORIGIN);

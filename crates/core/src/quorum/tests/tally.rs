@@ -14,7 +14,7 @@ fn at(ms: u64) -> Moment {
 
 /// A renewal whose nodes are asked a millisecond after each other.
 fn asked(nodes: usize) -> Tally {
-    let mut tally = Tally::new(nodes, LEASE, 0);
+    let mut tally = Tally::new(nodes, LEASE);
     for (node, ms) in (0..nodes).zip(0..) {
         tally.asked(node, at(ms));
     }
@@ -66,7 +66,7 @@ fn a_lease_is_lost_only_when_no_majority_can_hold_it() {
 
 #[test]
 fn skipped_nodes_and_late_answers_keep_nothing() {
-    let mut tally = Tally::new(3, LEASE, 0);
+    let mut tally = Tally::new(3, LEASE);
     tally.asked(0, at(0));
     tally.kept(0);
     tally.kept(1);

@@ -138,7 +138,8 @@ async fn sign_in(
     private: bool,
     options: &MysqlOptions,
 ) -> Result<Opened, LockError> {
-    let password = options.password().expose();
+    let password = options.password().read().await;
+    let password = password.as_deref();
     let proof = initial.plugin.gen_data(password, &initial.nonce);
     let tls = options.tls().is_some();
     let response = HandshakeResponse::new(

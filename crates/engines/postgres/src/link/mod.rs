@@ -84,7 +84,7 @@ impl SqlServer for Database {
         let mut config = Config::new();
         config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
         config.application_name(options.application_name());
-        if let Some(password) = options.password().expose() {
+        if let Some(password) = options.password().read().await {
             config.password(password);
         }
         let connected = config.connect_raw(stream, NoTls).await;

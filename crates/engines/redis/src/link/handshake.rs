@@ -45,12 +45,14 @@ pub(super) async fn handshake(
     clock: &dyn Clock,
 ) -> Result<Established, HandshakeError> {
     let mut wire = Wire::new(dialled.stream);
+    let password = options.password().read().await;
+    let password = password.as_deref();
     if resp3 {
-        hello(&mut wire, options).await?;
+        hello(&mut wire, options, password).await?;
     }
     let sent = clock.now();
     let (db, name) = (options.db().to_string(), client_name(options));
-    let (commands, required) = commands(options, resp3, db.as_bytes(), name.as_bytes());
+    let (commands, required) = commands(options, (resp3, password), db.as_bytes(), name.as_bytes());
     let replies =
         wire.request(&commands).await.map_err(|error| connection_broke(error, options))?;
     let round_trip = sent.until(clock.now());
@@ -70,9 +72,13 @@ pub(super) async fn handshake(
 }
 
 /// Requests RESP3, and authenticates.
-async fn hello(wire: &mut Wire, options: &RedisOptions) -> Result<(), HandshakeError> {
+async fn hello(
+    wire: &mut Wire,
+    options: &RedisOptions,
+    password: Option<&str>,
+) -> Result<(), HandshakeError> {
     let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
-    if let Some(password) = options.password().expose() {
+    if let Some(password) = password {
         let user = options.user().unwrap_or("default");
         hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
     }
@@ -95,13 +101,13 @@ fn client_name(options: &RedisOptions) -> String {
 /// Returns the commands of the handshake, and how many at the start must succeed.
 fn commands<'a>(
     options: &'a RedisOptions,
-    resp3: bool,
+    (resp3, password): (bool, Option<&'a str>),
     db: &'a [u8],
     name: &'a [u8],
 ) -> (Vec<Vec<&'a [u8]>>, usize) {
     let mut commands = Vec::new();
     if !resp3 {
-        commands.extend(auth(options));
+        commands.extend(auth(options, password));
     }
     if options.db() != 0 {
         commands.push(vec![&b"SELECT"[..], db]);
@@ -117,8 +123,11 @@ fn commands<'a>(
 }
 
 /// Returns the `AUTH` command of RESP2, if there is a password.
-pub(super) fn auth(options: &RedisOptions) -> Option<Vec<&[u8]>> {
-    let password = options.password().expose()?;
+pub(super) fn auth<'a>(
+    options: &'a RedisOptions,
+    password: Option<&'a str>,
+) -> Option<Vec<&'a [u8]>> {
+    let password = password?;
     let user = options.user().map(str::as_bytes);
     Some([&b"AUTH"[..]].into_iter().chain(user).chain([password.as_bytes()]).collect())
 }

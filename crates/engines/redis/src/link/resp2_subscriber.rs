@@ -48,7 +48,8 @@ async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
     let options = target(shared).await?;
     let dialled = dial(&options, stage).await?;
     let mut wire = Wire::new(dialled.stream);
-    if let Some(args) = auth(&options) {
+    let password = options.password().read().await;
+    if let Some(args) = auth(&options, password.as_deref()) {
         let answers = wire.request(&[args]).await.map_err(|error| lock_error(&error))?;
         answers.into_iter().try_for_each(|answer| answer.map(drop).map_err(refusal))?;
     }

@@ -27,6 +27,8 @@ pub(crate) enum SubscriptionEvent {
     Resubscribed,
     /// The subscription is down; it is being restored.
     Lost,
+    /// The server does not let this user subscribe. It is asked again on the next connection.
+    Refused,
 }
 
 /// Receives the messages of a channel as they are read; it must not block.
@@ -63,6 +65,7 @@ struct Mailbox {
     messages: VecDeque<Vec<u8>>,
     missed: bool,
     lost: bool,
+    refused: bool,
     closed: bool,
     waker: Option<Waker>,
 }
@@ -81,6 +84,12 @@ impl Subscriber {
             }
         }
         drop(mailbox);
+        self.wake();
+    }
+
+    /// Notes that the server refuses the subscription.
+    fn refuse(&self) {
+        self.mailbox.lock().refused = true;
         self.wake();
     }
 
@@ -106,6 +115,9 @@ impl futures_core::Stream for Subscription {
         let mut mailbox = self.subscriber.mailbox.lock();
         if std::mem::take(&mut mailbox.lost) {
             return Poll::Ready(Some(SubscriptionEvent::Lost));
+        }
+        if std::mem::take(&mut mailbox.refused) {
+            return Poll::Ready(Some(SubscriptionEvent::Refused));
         }
         if std::mem::take(&mut mailbox.missed) {
             return Poll::Ready(Some(SubscriptionEvent::Resubscribed));
@@ -191,7 +203,11 @@ impl Subscriptions {
         let mut channels = self.channels(form);
         let entry = channels.entry(channel.clone()).or_default();
         // If the channel is subscribed already, the server confirms nothing more.
-        subscriber.mailbox.lock().missed = entry.on.is_some() && !entry.refused;
+        {
+            let mut mailbox = subscriber.mailbox.lock();
+            mailbox.missed = entry.on.is_some() && !entry.refused;
+            mailbox.refused = entry.on.is_some() && entry.refused;
+        }
         entry.subscribers.push(subscriber.clone());
         drop(channels);
         self.changed.notify_one();
@@ -247,6 +263,7 @@ impl Subscriptions {
                     channel.mark_lost();
                 }
                 (channel.on, channel.refused) = (Some(on), true);
+                channel.subscribers.iter().for_each(|subscriber| subscriber.refuse());
             }
         }
     }

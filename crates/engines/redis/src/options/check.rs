@@ -29,7 +29,7 @@ impl RedisOptions {
             }
         }
         self.validate_cluster()?;
-        if self.access.user.is_some() && self.access.password.expose().is_none() {
+        if self.access.user.is_some() && !self.access.password.is_set() {
             let message =
                 "needs a password: in the URL, by `password_file`, `password_env`, or in code";
             return Err(LockError::invalid(ENGINE, "user", message));

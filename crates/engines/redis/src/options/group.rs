@@ -4,7 +4,6 @@
 //! for TLS to the sentinels and to the servers.
 
 use std::fmt;
-use std::path::Path;
 use std::time::Duration;
 
 use holdline_core::LockError;
@@ -27,10 +26,11 @@ const LONGEST_MARGIN: Duration = Duration::from_secs(3_600);
 const EXAMPLE: &str = "`redis+sentinel://one,two:26380,three/SERVICE`";
 
 /// The parameters that such a URL takes besides those of one server.
-pub(super) const PARAMETERS: [&str; 6] = [
+pub(super) const PARAMETERS: [&str; 7] = [
     "max_lease_duration_ms",
     "old_master_ms",
     "replicas",
+    "sentinel_password_command",
     "sentinel_password_env",
     "sentinel_password_file",
     "sentinel_user",
@@ -158,9 +158,8 @@ impl SentinelGroup {
             "old_master_ms" => self.old_master = URL.millis(key, value)?,
             "replicas" => self.replicas = Replicas::parse(value)?,
             "sentinel_user" => self.user = Some(value.to_owned()),
-            "sentinel_password_env" => self.password = Secret::from_variable(ENGINE, value)?,
-            "sentinel_password_file" => {
-                self.password = Secret::from_file(ENGINE, Path::new(value))?;
+            "sentinel_password_command" | "sentinel_password_env" | "sentinel_password_file" => {
+                self.password = Secret::from_parameter(ENGINE, key, value)?;
             }
             _ => return Ok(false),
         }
@@ -176,7 +175,7 @@ impl SentinelGroup {
             let message = format!("must be at most an hour, not {:?}", self.old_master);
             return Err(LockError::invalid(ENGINE, "old_master", message));
         }
-        if self.user.is_some() && self.password.expose().is_none() {
+        if self.user.is_some() && !self.password.is_set() {
             let message = "needs `sentinel_password_file` or `sentinel_password_env`";
             return Err(LockError::invalid(ENGINE, "sentinel_user", message));
         }

@@ -1,7 +1,5 @@
 //! The parameters of a URL, one by one.
 
-use std::path::Path;
-
 use holdline_core::LockError;
 use holdline_net::secret::Secret;
 
@@ -9,7 +7,7 @@ use super::{Dialect, Publish, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
-const PARAMETERS: [&str; 19] = [
+const PARAMETERS: [&str; 20] = [
     "ca",
     "cert",
     "client_name",
@@ -22,6 +20,7 @@ const PARAMETERS: [&str; 19] = [
     "key_template",
     "lease_format",
     "max_waiters",
+    "password_command",
     "password_env",
     "password_file",
     "prefix",
@@ -84,8 +83,9 @@ impl RedisOptions {
                 self.access.resp3 = URL.one_of(key, &value, [("resp3", true), ("resp2", false)])?;
             }
             "user" => self.access.user = Some(value),
-            "password_env" => self.access.password = Secret::from_variable(ENGINE, &value)?,
-            "password_file" => self.access.password = Secret::from_file(ENGINE, Path::new(&value))?,
+            "password_command" | "password_env" | "password_file" => {
+                self.access.password = Secret::from_parameter(ENGINE, &key, &value)?;
+            }
             of_group if group::PARAMETERS.contains(&of_group) => {
                 let message = "is for servers that Sentinels monitor: write `redis+sentinel://`";
                 return Err(bad(format_args!("has `{of_group}`, which {message}")));

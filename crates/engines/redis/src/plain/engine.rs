@@ -112,6 +112,7 @@ impl Verbs for PlainEngine {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.context.keys.check(&request.name)?;
         match self.0.context.fencing {
             true => self.0.acquire(request).await,
             false => self.0.acquire_unfenced(request).await,
@@ -128,6 +129,7 @@ impl Verbs for PlainEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.context.keys.check(name)?;
         let reply = self.0.link.call(|| self.0.context.inspect(name)).await;
         self.0.reader.inspected(&reply?, name)
     }

@@ -7,13 +7,13 @@ use holdline_core::quorum::{
     Configuration, DesiredConfiguration, MemberState, MembershipPlan, NodeCommand, NodeId,
     NodeReport, SetStatus, vouchable,
 };
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Clock, ErrorKind, LockError};
 
-use super::ENGINE;
 use super::engine::context;
 use super::member::Observed;
 use super::node_status::QuorumStatus;
 use super::options::QuorumOptions;
+use super::refused;
 use super::replace::Replacement;
 use super::set::NodeSet;
 
@@ -227,7 +227,7 @@ impl QuorumAdmin {
     }
 
     async fn carry_out(&self, plan: &MembershipPlan) {
-        if !self.set.carry_out(plan).await {
+        if !self.set.carry_out(&plan.steps).await {
             self.set.clock.sleep_until(self.set.clock.now().after(PAUSE)).await;
         }
     }
@@ -253,8 +253,4 @@ fn proposed(plan: &MembershipPlan, observed: &[Observed]) -> Option<Duration> {
     let current = observed.iter().filter_map(|observed| observed.current.as_ref());
     let mut accepted = current.filter_map(|current| current.report.configuration.as_ref());
     wanted.next().or_else(|| accepted.next().map(Configuration::max_lease))
-}
-
-pub(super) fn refused(message: String) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
 }

@@ -10,23 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::quorum::{
-    Ballot, BallotOutcome, NoVote, SKEW, Vote, WriteBack, WriteBackReply, majority,
+    Ballot, BallotOutcome, NoVote, Vote, WriteBack, WriteBackReply, majority,
 };
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, LostReason, Moment,
 };
 
-use super::ENGINE;
 use super::busy::{BusyNode, busy_reply};
 use super::known::acquire_known;
 use super::membership::{Eligibility, MembershipView};
 use super::not_voting::NotVoting;
-use super::outcome::NodeOutcome;
-use super::renewal::foreign;
+use super::outcome::{self, NodeOutcome};
 use super::replies::{self, Admitted, VoteReply};
 use super::requests::{self, AcquireKind, EpochProof};
 use super::set::NodeSet;
 use super::undo::{self, Progress, Undo};
+use super::{ENGINE, foreign, not_applied};
 use crate::in_flight::InFlight;
 use crate::link::SentOn;
 
@@ -74,7 +73,7 @@ pub(super) async fn acquire(
         set,
         request,
         // The returned time counts from the start of the call; the caller subtracts the drift.
-        ballot: Ballot::new(nodes, lease, 0),
+        ballot: Ballot::new(nodes, lease),
         view,
         began,
         outcomes: vec![NodeOutcome::Open; nodes],
@@ -110,15 +109,8 @@ impl Attempt<'_> {
             let sent_on = self.sent_on[node].clone();
             in_flight.push(node, async move {
                 let call = || {
-                    requests::acquire(
-                        &set.context,
-                        proof,
-                        request,
-                        proposed,
-                        SKEW,
-                        AcquireKind::First,
-                    )
-                    .within(deadline)
+                    requests::acquire(&set.context, proof, request, proposed, AcquireKind::First)
+                        .within(deadline)
                 };
                 let link = set.members[node].link();
                 let reply = link.call_recorded(proof.marker(), call, &sent_on).await;
@@ -141,7 +133,7 @@ impl Attempt<'_> {
                 BallotOutcome::Pending => {}
             }
             for WriteBack { node, token } in self.ballot.take_write_backs() {
-                let Eligibility::Votes(proof) = &self.view.nodes[node] else { continue };
+                let Ok(proof) = &self.view.nodes[node] else { continue };
                 let proof = proof.clone();
                 in_flight.push(node, async move {
                     let (name, id) = (&request.name, request.lease_id);
@@ -237,21 +229,16 @@ impl Attempt<'_> {
 
     /// Undoes the grants, and returns why the attempt failed.
     async fn lost(self, lease: Duration) -> Result<AcquireReply, LockError> {
-        let undo = Arc::new(Undo {
-            name: self.request.name.clone(),
-            lease_id: self.request.lease_id,
-            lease,
-            deadline: self.set.node_deadline(lease),
-        });
+        let undo = Undo::new(self.set, &self.request.name, self.request.lease_id, lease);
         let nodes: Vec<(usize, Progress)> =
             self.ballot.to_undo().map(|node| (node, self.progress(node))).collect();
         undo::undo_attempt(self.set, undo, nodes).await;
-        // Grants of a minority are no lock, and the undo removes what is left of them.
-        let certainty = Certainty::NotApplied;
+        // Nothing is applied: grants of a minority are no lock, and the undo removes what is left.
         if let Some(revoked) = self.ended {
             return Err(ended_error(revoked));
         }
-        let (needed, granted) = (majority(self.outcomes.len()), self.granted());
+        let needed = majority(self.outcomes.len());
+        let granted = outcome::granted(&self.outcomes);
         let open = self.ballot.awaited().count();
         if !self.busy.is_empty() && self.busy.len() + granted + open >= needed {
             return Ok(busy_reply(self.set, self.busy, granted, open).await);
@@ -260,14 +247,14 @@ impl Attempt<'_> {
             return Err(foreign(&error));
         }
         let quarantined = self.view.nodes.iter().filter_map(|node_state| match node_state {
-            Eligibility::NotVoting(NotVoting::Quarantined { until, .. }) => Some(*until),
+            Err(NotVoting::Quarantined { until, .. }) => Some(*until),
             _ => None,
         });
         if let Some(end) = quarantine_end(quarantined, needed, self.busy.len() + granted) {
-            let kind = ErrorKind::Quarantined { left: self.set.clock.now().until(end) };
-            return Err(LockError::new(ENGINE, kind, certainty));
+            let left = self.set.clock.now().until(end);
+            return Err(not_applied(ErrorKind::Quarantined { left }));
         }
-        let error = self.set.no_quorum(&self.outcomes).with_certainty(certainty);
+        let error = self.set.no_quorum(&self.outcomes);
         if self.outdated {
             // So the next attempt uses the current membership.
             self.set.refresh(&self.view, self.set.node_deadline(lease)).await;
@@ -287,10 +274,6 @@ impl Attempt<'_> {
             false => Progress::Sent(self.sent_on[node].clone()),
         }
     }
-
-    fn granted(&self) -> usize {
-        self.outcomes.iter().filter(|outcome| outcome.is_granted()).count()
-    }
 }
 
 /// Returns when a majority votes again, if only nodes in quarantine are missing: those with the
@@ -308,11 +291,10 @@ fn quarantine_end(
 
 /// Makes the error for a lease id that was undone or revoked.
 pub(super) fn ended_error(revoked: Option<String>) -> LockError {
-    let kind = match revoked {
+    not_applied(match revoked {
         Some(reason) => ErrorKind::Lost { reason: LostReason::Revoked(reason) },
         None => ErrorKind::Cancelled,
-    };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
+    })
 }
 
 #[cfg(test)]

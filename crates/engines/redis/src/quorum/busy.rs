@@ -12,6 +12,7 @@ use super::set::NodeSet;
 const SPREAD_ROUNDS: u32 = 12;
 
 /// The holder of the name on a node, and how much of its lease is left.
+#[derive(Default)]
 pub(super) struct BusyNode {
     pub(super) holder: Option<Box<HolderSummary>>,
     /// `None` if the lease has no end.

@@ -30,7 +30,6 @@ pub struct QuorumEngine(Arc<Inner>);
 struct Inner {
     capabilities: Capabilities,
     set: Arc<NodeSet>,
-    watches: Arc<Watches>,
     /// On each node, the subscription that notifies holders of revocations.
     inboxes: Vec<ProcessInbox>,
 }
@@ -68,9 +67,7 @@ impl QuorumEngine {
         }
         Ok(QuorumEngine(Arc::new(inner)))
     }
-}
 
-impl QuorumEngine {
     /// Returns where it reports the state of its nodes: after each round in which it asks them,
     /// every 5 s, and more often while one of them is not well. Without fencing it reports nothing,
     /// since such nodes are asked nothing between requests.
@@ -150,6 +147,7 @@ impl Verbs for QuorumEngine {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let set = &self.0.set;
+        set.context.layout.check(&request.name)?;
         match (&set.unfenced, request.known) {
             (Some(unfenced), true) => unfenced::acquire_known(set, unfenced, request).await,
             (Some(unfenced), false) => unfenced::acquire(set, unfenced, request).await,
@@ -175,12 +173,13 @@ impl Verbs for QuorumEngine {
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        self.0.watches.forget(request.lease_id);
+        self.0.set.watches.forget(request.lease_id);
         self.0.set.tokens.ended(request.lease_id);
         release::release(&self.0.set, request).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.set.context.layout.check(name)?;
         inspect::inspect(&self.0.set, name).await
     }
 
@@ -190,22 +189,21 @@ impl Verbs for QuorumEngine {
 
     /// Hints of a revocation to a holder, of a release to a contender.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
-        if let Some(unfenced) = &self.0.set.unfenced {
-            return match unfenced.channel(name) {
-                Some(channel) => {
-                    Box::pin(ReleaseHints::of_channel(&self.0.set, channel.as_bytes()))
-                }
+        let set = &self.0.set;
+        if let Some(unfenced) = &set.unfenced {
+            return match unfenced.commands.channel(name) {
+                Some(channel) => Box::pin(ReleaseHints::of_channel(set, channel.as_bytes())),
                 None => Box::pin(NoHints),
             };
         }
-        if !self.0.watches.expects(lease_id) {
-            return Box::pin(ReleaseHints::open(&self.0.set, name));
+        if !set.watches.expects(lease_id) {
+            return Box::pin(ReleaseHints::open(set, name));
         }
-        let stream = Watches::open(&self.0.watches, lease_id);
+        let stream = Watches::open(&set.watches, lease_id);
         self.0.inboxes.iter().for_each(ProcessInbox::open);
         // A message before the subscription is lost, so the watcher must ask first (G4 of the
         // contract).
-        self.0.watches.notify(lease_id, Hint::CheckLease);
+        set.watches.notify(lease_id, Hint::CheckLease);
         Box::pin(stream)
     }
 
@@ -235,25 +233,19 @@ impl Inner {
     fn new(options: &QuorumOptions, clock: &Arc<dyn Clock>) -> Result<Inner, LockError> {
         options.validate()?;
         let set = NodeSet::new(options, context(options), clock.clone())?;
-        let watches = set.watches.clone();
         let channel = set.context.layout.inbox(&set.context.inbox);
         let inbox = |member: &Member| {
-            ProcessInbox::new(
-                member.link().clone(),
-                clock.clone(),
-                channel.clone(),
-                watches.clone(),
-            )
+            let link = member.link().clone();
+            ProcessInbox::new(link, clock.clone(), channel.clone(), set.watches.clone())
         };
         let inboxes = set.members.iter().map(inbox).collect();
-        let capabilities = capabilities(options);
-        Ok(Inner { capabilities, set, watches, inboxes })
+        Ok(Inner { capabilities: capabilities(options), set, inboxes })
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let reply = attempt::acquire(&self.set, request).await;
         if let Ok(AcquireReply::Granted { token, .. }) = &reply {
-            self.watches.expect(request.lease_id);
+            self.set.watches.expect(request.lease_id);
             self.set.tokens.granted(request.lease_id, *token);
         }
         reply

@@ -18,7 +18,7 @@ use holdline_core::quorum::proven;
 use holdline_core::{FencingToken, LeaseId, LockName, Purpose, RenewRequest};
 use parking_lot::Mutex;
 
-use super::membership::{Eligibility, MembershipView};
+use super::membership::MembershipView;
 use super::renewal::BatchReply;
 use super::replies::{self, HolderRecord, NodeRenewal};
 use super::requests::{self, EpochProof};
@@ -179,10 +179,8 @@ impl Healing {
 }
 
 fn proof_of(view: &MembershipView, node: usize) -> Option<(usize, Arc<EpochProof>)> {
-    match &view.nodes[node] {
-        Eligibility::Votes(proof) => Some((node, proof.clone())),
-        Eligibility::NotVoting(_) => None,
-    }
+    let proof = view.nodes[node].as_ref().ok()?;
+    Some((node, proof.clone()))
 }
 
 /// Heals leases in the background: first where they are known to be missing, then as the answers of

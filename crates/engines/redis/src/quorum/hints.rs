@@ -39,7 +39,7 @@ impl Stream for ReleaseHints {
                     Poll::Ready(Some(
                         SubscriptionEvent::Message(_) | SubscriptionEvent::Resubscribed,
                     )) => woken = true,
-                    Poll::Ready(Some(SubscriptionEvent::Lost)) => {}
+                    Poll::Ready(Some(SubscriptionEvent::Lost | SubscriptionEvent::Refused)) => {}
                     Poll::Ready(None) => return false,
                     Poll::Pending => return true,
                 }

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::majority;
+use holdline_core::quorum::{majority, proven};
 use holdline_core::{
     Certainty, ErrorKind, FencingToken, GrantState, HolderView, LockError, LockName,
     OperationReply, ShortLeaseId, Snapshot,
 };
 
-use super::membership::{Eligibility, MembershipView};
+use super::foreign;
+use super::membership::MembershipView;
 use super::outcome::NodeOutcome;
-use super::renewal::foreign;
 use super::replies;
 use super::requests;
 use super::set::NodeSet;
 use super::unfenced;
+use crate::error::protocol;
 use crate::in_flight::InFlight;
 use crate::link::{Call, Value};
 use crate::native::RequestContext;
@@ -38,33 +39,24 @@ async fn ask_all(
     let mut in_flight = InFlight::with_capacity(set.members.len());
     let make = &make;
     for (node, eligibility) in view.nodes.iter().enumerate() {
-        let Eligibility::Votes(proof) = eligibility else { continue };
+        let Ok(proof) = eligibility else { continue };
         let marker = Some(proof.marker());
         let member = &set.members[node];
         in_flight
             .push(node, async move { member.link().call_of(marker, || make(&set.context)).await });
     }
-    let mut answers = Vec::with_capacity(set.members.len());
-    while let Some(answer) = in_flight.next().await {
-        answers.push(answer);
-    }
-    answers
+    in_flight.all().await
 }
 
 async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) -> NameReports {
     let names = [name.clone()];
     let answers = ask_all(set, view, |context| requests::inspect(context, &names)).await;
     let mut reports = NameReports::new(set.members.len());
-    let not_asked = view.reasons(set.clock.now());
-    reports.outcomes = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
+    reports.outcomes = view.outcomes(set.clock.now());
     for (node, answer) in answers {
-        let snapshot =
-            answer.and_then(|reply| replies::inspected(&reply, &names)).and_then(|mut all| {
-                all.pop().unwrap_or_else(|| {
-                    Err(crate::error::protocol("a name is missing in the reply"))
-                })
-            });
-        reports.add(node, snapshot);
+        let missing = || Err(protocol("a name is missing in the reply"));
+        let all = answer.and_then(|reply| replies::inspected(&reply, &names));
+        reports.add(node, all.and_then(|mut all| all.pop().unwrap_or_else(missing)));
     }
     reports
 }
@@ -92,29 +84,26 @@ impl NameReports {
         let of = |id: ShortLeaseId| holders().filter(move |one| one.summary.lease_id == id);
         // A node without an answer may have the same holder: missing answers free no name.
         let unanswered = self.outcomes.len() - self.nodes.len();
+        let needed = majority(self.outcomes.len());
         let id = holders()
             .map(|one| one.summary.lease_id)
-            .find(|id| of(*id).count() + unanswered >= majority(self.outcomes.len()))?;
+            .find(|id| of(*id).count() + unanswered >= needed)?;
         // Not all nodes need have its token.
         let mut views: Vec<&HolderView> = of(id).collect();
         // Leases without an end come last.
         views.sort_by_key(|view| view.summary.left.unwrap_or(Duration::MAX));
-        let needed = majority(self.outcomes.len());
         let mut view = (*views.get(views.len().saturating_sub(needed))?).clone();
-        view.summary.token = recorded_token(&views, needed);
+        let tokens: Vec<FencingToken> =
+            views.iter().filter_map(|view| view.summary.token).collect();
+        // A node that voted late may have another one on record.
+        let proven = proven(&tokens, self.outcomes.len());
+        view.summary.token = proven.or_else(|| tokens.iter().copied().max());
         view.summary.held_for = views.iter().filter_map(|view| view.summary.held_for).max();
         if let Some(revoked) = views.iter().find(|view| view.state != GrantState::Held) {
             view.state = revoked.state.clone();
         }
         Some(view)
     }
-}
-
-/// Returns the token that a majority has on record; a node that voted late may have another.
-fn recorded_token(views: &[&HolderView], needed: usize) -> Option<FencingToken> {
-    let tokens = || views.iter().filter_map(|view| view.summary.token);
-    let times = |one: FencingToken| tokens().filter(move |token| *token == one).count();
-    tokens().find(|token| times(*token) >= needed).or_else(|| tokens().max())
 }
 
 /// Returns the state of a name.
@@ -177,8 +166,7 @@ fn decided(
     view: &MembershipView,
     answers: Vec<(usize, Result<Value, LockError>)>,
 ) -> Result<OperationReply, LockError> {
-    let not_asked = view.reasons(set.clock.now());
-    let mut outcomes: Vec<_> = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
+    let mut outcomes = view.outcomes(set.clock.now());
     let (mut done, mut nothing, mut reply) = (0, 0, None);
     for (node, answer) in answers {
         match answer.and_then(|answer| replies::operated(&answer)) {

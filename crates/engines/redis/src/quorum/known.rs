@@ -1,13 +1,11 @@
 //! A repeated request under a lease id that was granted before.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdline_core::quorum::{SKEW, majority, proven};
+use holdline_core::quorum::{end_of_majority, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
 use super::attempt::ended_error;
-use super::membership::Eligibility;
 use super::outcome::NodeOutcome;
 use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
@@ -24,18 +22,17 @@ pub(super) async fn acquire_known(
     let deadline = set.node_deadline(request.hold.duration().unwrap_or_default());
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, node_state) in view.nodes.iter().enumerate() {
-        let Eligibility::Votes(proof) = node_state else { continue };
+        let Ok(proof) = node_state else { continue };
         in_flight.push(node, async move {
             let call = || {
-                requests::acquire(&set.context, proof, request, 0, SKEW, AcquireKind::Known)
+                requests::acquire(&set.context, proof, request, 0, AcquireKind::Known)
                     .within(deadline)
             };
             let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;
             reply.and_then(|reply| replies::voted(&reply, proof))
         });
     }
-    let not_asked = view.reasons(set.clock.now());
-    let mut outcomes: Vec<_> = not_asked.into_iter().map(NodeOutcome::not_asked).collect();
+    let mut outcomes = view.outcomes(set.clock.now());
     let (mut tokens, mut lefts, mut unknown, mut reason) = (Vec::new(), Vec::new(), 0, None);
     let (nodes, needed) = (outcomes.len(), majority(outcomes.len()));
     while let Some((node, answer)) = in_flight.next().await {
@@ -56,9 +53,7 @@ pub(super) async fn acquire_known(
         }
         if let Some(token) = proven(&tokens, nodes) {
             let same = lefts.into_iter().filter(|(last, _)| *last == token);
-            let mut lefts: Vec<Duration> = same.map(|(_, left)| left).collect();
-            lefts.sort_unstable_by(|one, other| other.cmp(one));
-            let left = Some(lefts[needed - 1]);
+            let left = end_of_majority(same.map(|(_, left)| left), nodes);
             return Ok(AcquireReply::Granted { token, left, anchor: None });
         }
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{NodeCommand, NodeId, NodeReport};
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 
 use super::requests;
 use super::undo::UndoQueue;
-use super::{ENGINE, replies};
+use super::{refused, replies};
 use crate::link::Link;
 use crate::native::RequestContext;
 use crate::options::RedisOptions;
@@ -37,7 +37,8 @@ pub(super) struct Member {
     /// The id of the member that was last seen here.
     last_member: Mutex<Option<NodeId>>,
     measurer: Mutex<Measurer>,
-    undo_queue: UndoQueue,
+    /// The undos that it has yet to receive.
+    pub(super) undo_queue: UndoQueue,
 }
 
 /// Which client measures the quarantine, as far as this one knows.
@@ -67,10 +68,6 @@ pub(super) struct Observed {
     /// Why the last request failed.
     pub(super) failure: Option<LockError>,
 }
-
-/// The connection leads to another run of the server than the handshake.
-#[derive(Debug)]
-pub(super) struct OtherRun;
 
 /// A report of a node, as this client received it.
 #[derive(Clone, Debug)]
@@ -104,6 +101,12 @@ impl Observation {
         NodeReport { measured: measured.unwrap_or_default(), ..self.report.clone() }
     }
 
+    /// Returns how far its clock is ahead of the `median` at a moment of ours, in microseconds.
+    pub(super) fn clock_offset_us(&self, now: Moment, median: u64) -> Option<i64> {
+        let offset = i128::from(self.time_us_at(now)) - i128::from(median);
+        i64::try_from(offset).ok()
+    }
+
     /// Returns its clock at a moment of ours, in microseconds.
     pub(super) fn time_us_at(&self, now: Moment) -> u64 {
         let since = self.at.until(now) + self.round_trip / 2;
@@ -128,23 +131,8 @@ impl Member {
         &self.address
     }
 
-    /// The undos that it has yet to receive.
-    pub(super) fn undo_queue(&self) -> &UndoQueue {
-        &self.undo_queue
-    }
-
     pub(super) fn link(&self) -> &Link {
         &self.link
-    }
-
-    /// Returns whether a connection to this run of the server answers in time; `Err` if it leads to
-    /// another run.
-    pub(super) fn is_connected(&self, marker: &str) -> Result<bool, OtherRun> {
-        match self.link.healthy_facts() {
-            Some(facts) if facts.run_id.as_deref() == Some(marker) => Ok(true),
-            Some(_) => Err(OtherRun),
-            None => Ok(false),
-        }
     }
 
     /// Describes why it has no connection that answers in time.
@@ -177,15 +165,11 @@ impl Member {
                     current.waits_until = current.waits_until.min(earlier);
                 }
                 let mut last_member = self.last_member.lock();
-                if current
-                    .report
-                    .configuration
-                    .as_ref()
-                    .is_some_and(|one| one.has(current.report.id))
-                {
-                    *last_member = Some(current.report.id);
+                let report = &mut current.report;
+                if report.configuration.as_ref().is_some_and(|one| one.has(report.id)) {
+                    *last_member = Some(report.id);
                 }
-                current.report.last_seen_id = *last_member;
+                report.last_seen_id = *last_member;
                 Observed { last: Some(current.clone()), current: Some(current), failure: None }
             }
             Err(failure) => {
@@ -203,12 +187,11 @@ impl Member {
         clock: &dyn Clock,
         read_only: bool,
     ) -> Result<Observation, LockError> {
-        let limit = if self.link.last_facts().is_none() {
-            FIRST_CONNECTION_TIMEOUT
-        } else {
-            context.deadline
-        };
-        let facts = self.link.ready_within(limit.max(context.deadline)).await?;
+        let mut limit = context.deadline;
+        if self.link.last_facts().is_none() {
+            limit = limit.max(FIRST_CONNECTION_TIMEOUT);
+        }
+        let facts = self.link.ready_within(limit).await?;
         let Some(marker) = facts.run_id.as_deref().map(Arc::<str>::from) else {
             let message =
                 "the user may not ask which run of the server this is: its ACL lacks +info";
@@ -217,10 +200,7 @@ impl Member {
         let server = self.check_server(context, read_only).await?;
         let run = Run { marker: marker.to_string(), replica_until: server.replica_until };
         let (sent, fresh) = (clock.now(), self.fresh_id());
-        let call = || match read_only {
-            true => requests::inspect_node(context, &run, fresh),
-            false => requests::handshake(context, &run, fresh),
-        };
+        let call = || requests::handshake(context, &run, fresh, read_only);
         let unknown = self.link.unknown_scripts();
         let reply = self.link.call_of(Some(&marker), call).await?;
         let handshake = replies::handshake(&reply)?;
@@ -377,9 +357,4 @@ pub(super) fn same_run(observed: &[Observed]) -> Option<(usize, usize)> {
 /// Rounds a duration down to what is sent to a node.
 fn whole_micros(duration: Duration) -> Duration {
     duration.saturating_sub(Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000)))
-}
-
-fn refused(message: &str) -> LockError {
-    let kind = ErrorKind::Refused { message: message.to_owned() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
 }

@@ -1,18 +1,19 @@
 //! Which nodes of a set vote, and under which configuration, by their last reports.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdline_core::quorum::{
-    Configuration, MemberState, MembershipPlan, NodeReport, SetStatus, Stamp, VoteRefusal, majority,
+    Configuration, MemberState, MembershipPlan, SetStatus, Stamp, VoteRefusal, majority,
 };
-use holdline_core::{Certainty, ErrorKind, LockError, Moment};
+use holdline_core::{ErrorKind, LockError, Moment};
 
-use super::ENGINE;
 use super::member::{Member, Observed, same_run};
 use super::not_voting::{NotVoting, QuarantineReason, RELIST};
 use super::outcome::NodeOutcome;
 use super::requests::EpochProof;
-use super::set::{NodeSet, misconfigured};
+use super::set::NodeSet;
+use super::{not_applied, refused};
 
 /// The membership as this client last saw it.
 #[derive(Debug)]
@@ -23,35 +24,29 @@ pub(super) struct MembershipView {
     pub(super) clock: (Moment, u64),
 }
 
-/// Whether a node votes.
-#[derive(Clone, Debug)]
-pub(super) enum Eligibility {
-    /// It votes for a request with this proof.
-    Votes(Arc<EpochProof>),
-    /// It does not.
-    NotVoting(NotVoting),
-}
+/// Whether a node votes: the proof that a request for its vote must have, or why it does not.
+pub(super) type Eligibility = Result<Arc<EpochProof>, NotVoting>;
 
 impl MembershipView {
     /// Returns whether a majority votes.
     pub(super) fn has_majority(&self) -> bool {
-        let votes = self.nodes.iter().filter(|node| matches!(node, Eligibility::Votes(_))).count();
+        let votes = self.nodes.iter().filter(|node| node.is_ok()).count();
         votes >= majority(self.nodes.len())
     }
 
     /// Returns whether a node votes that did not before.
     pub(super) fn has_new_voter(&self, before: &MembershipView) -> bool {
-        let votes = |node: &Eligibility| matches!(node, Eligibility::Votes(_));
-        before.nodes.iter().zip(&self.nodes).any(|(before, now)| votes(now) && !votes(before))
+        let mut nodes = before.nodes.iter().zip(&self.nodes);
+        nodes.any(|(before, now)| before.is_err() && now.is_ok())
     }
 
-    /// Returns the reason why each node is not asked; `None` for the nodes that are.
-    pub(super) fn reasons(&self, now: Moment) -> Vec<Option<String>> {
-        let reason = |node: &Eligibility| match node {
-            Eligibility::Votes(_) => None,
-            Eligibility::NotVoting(why) => Some(why.describe(now)),
+    /// Returns the outcomes of a request before its first answer: why some nodes are not asked.
+    pub(super) fn outcomes(&self, now: Moment) -> Vec<NodeOutcome> {
+        let outcome = |node: &Eligibility| match node {
+            Ok(_) => NodeOutcome::Open,
+            Err(why) => NodeOutcome::NotAsked(why.describe(now)),
         };
-        self.nodes.iter().map(reason).collect()
+        self.nodes.iter().map(outcome).collect()
     }
 
     /// Returns the nodes' clock now, in microseconds.
@@ -91,8 +86,7 @@ impl NodeSet {
                 Ok(configuration)
             }
             SetStatus::Uninitialised { silent } if silent.is_empty() => {
-                let kind = ErrorKind::NotInitialised;
-                Err(LockError::new(ENGINE, kind, Certainty::NotApplied))
+                Err(not_applied(ErrorKind::NotInitialised))
             }
             SetStatus::Uninitialised { .. } => Err(self.no_quorum(&[])),
             SetStatus::Foreign { sets } => {
@@ -104,17 +98,17 @@ impl NodeSet {
                 };
                 let nodes: Vec<String> = sets.iter().enumerate().map(describe).collect();
                 let nodes = nodes.join(", ");
-                let first = sets[0].map(|stamp| stamp.set);
-                let is_one_set = sets.iter().all(|one| one.map(|stamp| stamp.set) == first);
-                Err(misconfigured(match is_one_set {
-                    true => format!(
+                let known: BTreeSet<_> =
+                    sets.iter().map(|one| one.map(|stamp| stamp.set)).collect();
+                let message = if known.len() == 1 {
+                    format!(
                         "two operators have changed this set in ways that contradict each other: \
                          {nodes}; name the servers on whose change a majority agrees",
-                    ),
-                    false => format!(
-                        "these servers are not one set: {nodes}; name the servers of one set",
-                    ),
-                }))
+                    )
+                } else {
+                    format!("these servers are not one set: {nodes}; name the servers of one set")
+                };
+                Err(refused(message))
             }
             SetStatus::Mislisted(configuration) => {
                 let unknown = plan.mislisted.iter().map(|at| self.members[*at].address());
@@ -124,13 +118,13 @@ impl NodeSet {
                     self.both_lists(configuration),
                     unknown.collect::<Vec<_>>().join(", "),
                 );
-                Err(misconfigured(message))
+                Err(refused(message))
             }
             SetStatus::WrongSize { nodes } => {
                 let listed = self.members.len();
                 let message =
                     format!("the set has {nodes} servers, and {listed} are named: name all");
-                Err(misconfigured(message))
+                Err(refused(message))
             }
             SetStatus::Duplicate { places: (one, other) } => Err(self.duplicate(*one, *other)),
         }
@@ -149,28 +143,30 @@ impl NodeSet {
         let Some(current) = observed.current.as_ref().or(observed.last.as_ref()) else {
             let failure = observed.failure.as_ref().map(|failure| failure.kind().to_string());
             let why = failure.unwrap_or_else(|| "was not asked yet".to_owned());
-            return Eligibility::NotVoting(NotVoting::NoAnswer(why));
+            return Err(NotVoting::NoAnswer(why));
         };
         let report = &current.report;
         let belongs = report.configuration.as_ref().map(Configuration::stamp);
         if let (Some(other), Some(own)) = (belongs, configuration.map(Configuration::set))
             && other.set != own
         {
-            return Eligibility::NotVoting(NotVoting::OtherSet { own, other: other.set });
+            return Err(NotVoting::OtherSet { own, other: other.set });
         }
         if let Some(configuration) = configuration.filter(|_| plan.mislisted.contains(&at)) {
-            return Eligibility::NotVoting(self.without_slot(configuration, at, report));
+            if self.is_of_a_member(configuration, at) {
+                let is_blank = report.state == MemberState::Blank;
+                return Err(NotVoting::Unconfirmed { is_blank });
+            }
+            return Err(NotVoting::NoSlot { lists: self.both_lists(configuration) });
         }
         if configuration.is_some_and(|one| report.is_evicted(one)) {
-            return Eligibility::NotVoting(NotVoting::Replaced);
+            return Err(NotVoting::Replaced);
         }
         let stamp = configuration.map(Configuration::stamp);
         let is_member = configuration.is_some_and(|one| one.has(report.id));
-        Eligibility::NotVoting(match (report.state, report.quarantine) {
+        Err(match (report.state, report.quarantine) {
             (MemberState::Voting, _) => match stamp.filter(|_| is_member && belongs == stamp) {
-                Some(stamp) => {
-                    return Eligibility::Votes(Arc::new(EpochProof::new(&current.marker, stamp)));
-                }
+                Some(stamp) => return Ok(Arc::new(EpochProof::new(&current.marker, stamp))),
                 None => NotVoting::OtherConfiguration,
             },
             (MemberState::Recovering, Some((_, by_time))) => {
@@ -196,20 +192,17 @@ impl NodeSet {
         node: usize,
         eligibility: &'v Eligibility,
     ) -> Result<&'v Arc<EpochProof>, NodeOutcome> {
-        let proof = match eligibility {
-            Eligibility::Votes(proof) => proof,
-            Eligibility::NotVoting(why) => {
-                return Err(NodeOutcome::NotAsked(why.describe(self.clock.now())));
-            }
-        };
+        let not_asked = |why: &NotVoting| NodeOutcome::NotAsked(why.describe(self.clock.now()));
+        let proof = eligibility.as_ref().map_err(not_asked)?;
         let member = &self.members[node];
-        match member.is_connected(proof.marker()) {
-            Ok(true) => Ok(proof),
-            Ok(false) => Err(NodeOutcome::NotAsked(member.failure_text())),
-            Err(_) => {
+        match member.link().healthy_facts() {
+            Some(facts) if facts.run_id.as_deref() == Some(proof.marker()) => Ok(proof),
+            // The connection leads to another run of the server than the handshake.
+            Some(_) => {
                 self.wake_maintenance();
                 Err(NodeOutcome::Refused(VoteRefusal::Marker))
             }
+            None => Err(NodeOutcome::NotAsked(member.failure_text())),
         }
     }
 
@@ -217,19 +210,6 @@ impl NodeSet {
     fn is_of_a_member(&self, configuration: &Configuration, at: usize) -> bool {
         let address = self.members[at].address();
         configuration.slots().iter().any(|slot| slot.address == address)
-    }
-
-    /// Describes a node that needs a slot and gets none.
-    fn without_slot(
-        &self,
-        configuration: &Configuration,
-        at: usize,
-        report: &NodeReport,
-    ) -> NotVoting {
-        if self.is_of_a_member(configuration, at) {
-            return NotVoting::Unconfirmed { is_blank: report.state == MemberState::Blank };
-        }
-        NotVoting::NoSlot { lists: self.both_lists(configuration) }
     }
 
     /// Describes the servers of the set, and those of the list.
@@ -241,6 +221,6 @@ impl NodeSet {
 
     fn duplicate(&self, one: usize, other: usize) -> LockError {
         let [one, other] = [one, other].map(|at| self.members[at].address());
-        misconfigured(format!("{one} and {other} are one server: name each once"))
+        refused(format!("{one} and {other} are one server: name each once"))
     }
 }

@@ -47,6 +47,8 @@ mod tests;
 mod undo;
 mod unfenced;
 
+use holdline_core::{Certainty, ErrorKind, LockError};
+
 pub use admin::{QuorumAdmin, VouchedServer};
 pub use engine::QuorumEngine;
 pub use node_status::{NodeState, NodeStatus, QuorumStatus};
@@ -55,3 +57,18 @@ pub use replace::Replacement;
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redlock";
+
+/// Makes the error of a request that was not applied.
+fn not_applied(kind: ErrorKind) -> LockError {
+    LockError::new(ENGINE, kind, Certainty::NotApplied)
+}
+
+/// Makes the error for servers, or a list of them, that cannot be used.
+fn refused(message: impl Into<String>) -> LockError {
+    not_applied(ErrorKind::Refused { message: message.into() })
+}
+
+/// Makes the error for foreign data, which was left as it is: nothing was applied.
+fn foreign(error: &LockError) -> LockError {
+    not_applied(error.kind().clone())
+}

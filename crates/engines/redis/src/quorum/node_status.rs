@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::quorum::{Configuration, NodeReport, SetId, SetStatus, majority};
+use holdline_core::quorum::{Configuration, NodeReport, SetStatus, majority};
 use serde::Serialize;
 
 use super::admin::QuorumAdmin;
 use super::member::Observed;
-use super::membership::Eligibility;
 use super::not_voting::NotVoting;
 
 /// The state of a set.
@@ -128,17 +127,14 @@ impl QuorumAdmin {
             SetStatus::Agreed(one) | SetStatus::Mislisted(one) => Some(one),
             _ => None,
         };
-        let problem = self.set.membership(&plan, &observed).err();
-        let problem = problem.map(|error| error.kind().to_string());
+        let error = self.set.membership(&plan, &observed).err();
+        let problem = error.map(|error| error.kind().to_string());
         let nodes: Vec<NodeStatus> = observed
             .iter()
             .zip(&reports)
             .enumerate()
             .map(|(at, (observed, report))| {
-                let why = match self.set.eligibility(&plan, configuration, at, observed) {
-                    Eligibility::Votes(_) => None,
-                    Eligibility::NotVoting(why) => Some(why),
-                };
+                let why = self.set.eligibility(&plan, configuration, at, observed).err();
                 let silent = observed.current.is_none().then(|| no_answer(observed));
                 let listed = report.as_ref().and_then(|report| wrong_list(&plan.status, report));
                 let why = silent.or(listed).or(why);
@@ -151,7 +147,7 @@ impl QuorumAdmin {
         let silent = nodes.iter().filter(|node| node.state == NodeState::Down).count();
         let fix = problem.as_ref().map(|_| fix_of(&plan.status, silent).to_owned());
         QuorumStatus {
-            set: configuration.map(|one| SetId::short(one.set())),
+            set: configuration.map(|one| one.set().short()),
             epoch: configuration.map(Configuration::epoch),
             max_lease_ms: configuration.map(|one| millis(one.max_lease())),
             majority: needed,
@@ -172,25 +168,17 @@ impl QuorumAdmin {
     ) -> NodeStatus {
         let (now, median) = self.set.median_clock(&self.set.observed());
         let current = observed.current.as_ref();
-        let short = |text: String| text.chars().take(8).collect::<String>();
-        let left = |report: &NodeReport| {
-            let (left, _) = report.quarantine?;
-            Some(millis(left.saturating_sub(report.measured)))
-        };
         NodeStatus {
             address: self.set.members[at].address().to_owned(),
             state: why.map_or(NodeState::Votes, NotVoting::state),
-            id: report.map(|report| short(report.id.to_string())),
-            marker: current.map(|current| short(current.marker.to_string())),
+            id: report.map(|report| report.id.short()),
+            marker: current.map(|current| current.marker.chars().take(8).collect()),
             up_for_ms: current.and_then(|current| current.up).map(millis),
             epoch: report.and_then(|report| Some(report.configuration.as_ref()?.epoch())),
             round_trip_us: current
                 .and_then(|current| u64::try_from(current.round_trip.as_micros()).ok()),
-            clock_offset_us: current.and_then(|current| {
-                let ahead = i128::from(current.time_us_at(now)) - i128::from(median);
-                i64::try_from(ahead).ok()
-            }),
-            quarantine_left_ms: report.and_then(left),
+            clock_offset_us: current.and_then(|current| current.clock_offset_us(now, median)),
+            quarantine_left_ms: report.and_then(NodeReport::quarantine_left).map(millis),
             largest_token: report.map(|report| report.largest).filter(|largest| *largest > 0),
             problem: why.map(NotVoting::problem),
             fix: why.and_then(NotVoting::fix).map(str::to_owned),
@@ -215,7 +203,7 @@ fn wrong_list(status: &SetStatus, report: &NodeReport) -> Option<NotVoting> {
     }
     let belongs = match &report.configuration {
         Some(mine) => {
-            let set = SetId::short(mine.set());
+            let set = mine.set().short();
             let servers = mine.slots().len();
             format!("belongs to the set {set}, epoch {}, of {servers} servers", mine.epoch())
         }

@@ -44,48 +44,31 @@ impl QuorumOptions {
             Some(("redlocks", rest)) => ("rediss", rest),
             _ => return Err(bad("must begin with `redlock://` or `redlocks://`")),
         };
-        let (before, parameters) = match rest.split_once('?') {
-            Some((before, parameters)) => (before, Some(parameters)),
-            None => (rest, None),
-        };
-        let (credentials, hosts) = match before.rsplit_once('@') {
-            Some((credentials, hosts)) => (Some(credentials), hosts),
-            None => (None, before),
-        };
-        if credentials.is_some_and(|text| text.contains(['@', ','])) {
+        // Each part keeps its separator: `user:password@`, hosts, `/db`, `?parameters`.
+        let (before, parameters) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+        let (credentials, hosts) = before.split_at(before.rfind('@').map_or(0, |at| at + 1));
+        if credentials.strip_suffix('@').is_some_and(|text| text.contains(['@', ','])) {
             return Err(bad(CREDENTIALS));
         }
-        let (hosts, db) = match hosts.split_once('/') {
-            Some((hosts, db)) => (hosts, Some(db)),
-            None => (hosts, None),
-        };
+        let (hosts, db) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
         let (mut max_lease, mut node_parameters) = (None, Vec::new());
-        for parameter in parameters.into_iter().flat_map(|all| all.split('&')) {
+        for parameter in parameters.strip_prefix('?').into_iter().flat_map(|all| all.split('&')) {
             match parameter.strip_prefix(MAX_LEASE) {
                 Some(value) => max_lease = Some(millis(value)?),
                 None => node_parameters.push(parameter),
             }
         }
-        let parameters = (!node_parameters.is_empty()).then(|| node_parameters.join("&"));
+        let mut after = db.to_owned();
+        if !node_parameters.is_empty() {
+            after.push('?');
+            after.push_str(&node_parameters.join("&"));
+        }
         let mut nodes = Vec::new();
         for host in hosts.split(',') {
             if host.is_empty() {
                 return Err(bad("names its servers like `redlock://one,two:7000,three`"));
             }
-            let mut url = format!("{scheme}://");
-            if let Some(credentials) = credentials {
-                url.push_str(credentials);
-                url.push('@');
-            }
-            url.push_str(host);
-            if let Some(db) = db {
-                url.push('/');
-                url.push_str(db);
-            }
-            if let Some(parameters) = &parameters {
-                url.push('?');
-                url.push_str(parameters);
-            }
+            let url = format!("{scheme}://{credentials}{host}{after}");
             let mut node = RedisOptions::from_url(&url).map_err(as_quorum_error)?;
             if !node_parameters.iter().any(|parameter| is_command_timeout(parameter)) {
                 node = node.with_command_timeout(NODE_DEADLINE);
@@ -260,7 +243,9 @@ mod tests {
         assert_eq!(all, ["one:6379", "two:7000", "[::1]:7001"]);
         let options = QuorumOptions::from_url("redlock://:s3cret@one,two/3").expect("good");
         assert!(options.nodes().iter().all(|node| node.db() == 3));
-        assert!(options.nodes().iter().all(|node| node.password().expose() == Some("s3cret")));
+        assert!(
+            options.nodes().iter().all(|node| node.password().last().as_deref() == Some("s3cret"))
+        );
         assert!(!format!("{options:?}").contains("s3cret"));
         assert!(options.nodes().iter().all(|node| node.command_timeout() == NODE_DEADLINE));
         let slow = QuorumOptions::from_url("redlock://one?command_timeout_ms=900").expect("good");
@@ -297,6 +282,6 @@ mod tests {
             assert!(!message.contains("s3cret"), "{message}");
         }
         let options = QuorumOptions::from_url("redlock://u:a%40b%2Cc@one,two").expect("good");
-        assert_eq!(options.nodes()[1].password().expose(), Some("a@b,c"));
+        assert_eq!(options.nodes()[1].password().last().as_deref(), Some("a@b,c"));
     }
 }

@@ -37,11 +37,6 @@ pub(super) enum NodeOutcome {
 }
 
 impl NodeOutcome {
-    /// Makes the outcome of a node that was not asked, if there is a reason.
-    pub(super) fn not_asked(reason: Option<String>) -> NodeOutcome {
-        reason.map_or(NodeOutcome::Open, NodeOutcome::NotAsked)
-    }
-
     /// Returns whether the node granted the name.
     pub(super) fn is_granted(&self) -> bool {
         matches!(self, NodeOutcome::Granted)
@@ -78,10 +73,14 @@ impl NodeOutcome {
     }
 }
 
+/// Returns how many nodes granted the name.
+pub(super) fn granted(outcomes: &[NodeOutcome]) -> usize {
+    outcomes.iter().filter(|outcome| outcome.is_granted()).count()
+}
+
 /// Returns whether a majority granted. A request that failed all the same was too late.
 pub(super) fn is_late(outcomes: &[NodeOutcome]) -> bool {
-    let granted = outcomes.iter().filter(|outcome| outcome.is_granted()).count();
-    granted >= majority(outcomes.len())
+    granted(outcomes) >= majority(outcomes.len())
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::quorum::majority;
 use holdline_core::{Certainty, ErrorKind, LockError, ReleaseReply, ReleaseRequest};
 
+use super::foreign;
 use super::outcome::NodeOutcome;
-use super::renewal::foreign;
 use super::set::NodeSet;
 use super::undo::{Undo, finish_in_background, queue_undo};
 use crate::in_flight::InFlight;
@@ -19,12 +19,7 @@ pub(super) async fn release(
     request: &ReleaseRequest,
 ) -> Result<ReleaseReply, LockError> {
     let lease = request.ending.hold.duration().unwrap_or(MIN_TOMBSTONE);
-    let undo = Arc::new(Undo {
-        name: request.name.clone(),
-        lease_id: request.lease_id,
-        lease,
-        deadline: set.node_deadline(lease),
-    });
+    let undo = Undo::new(set, &request.name, request.lease_id, lease);
     // A request that heals the lease may still arrive: then the id needs a tombstone.
     let for_good = request.ending.for_good || set.renewals_in_flight.contains(request.lease_id);
     let nodes = set.members.len();
@@ -36,7 +31,8 @@ pub(super) async fn release(
         let (set, undo) = (set.clone(), undo.clone());
         in_flight.push(node, async move { undo.release(&set, node, for_good).await });
     }
-    let mut count = ReleaseTally::new(nodes);
+    let outcomes = vec![NodeOutcome::Open; nodes];
+    let mut count = ReleaseTally { outcomes, ..ReleaseTally::default() };
     while let Some((node, answer)) = in_flight.next().await {
         if answer.is_err() {
             queue_undo(set, &undo, [node]);
@@ -54,8 +50,8 @@ pub(super) async fn release(
 }
 
 /// The nodes' answers.
+#[derive(Default)]
 struct ReleaseTally {
-    nodes: usize,
     released: usize,
     nothing: usize,
     held_for: Option<Duration>,
@@ -65,19 +61,6 @@ struct ReleaseTally {
 }
 
 impl ReleaseTally {
-    fn new(nodes: usize) -> ReleaseTally {
-        let outcomes = vec![NodeOutcome::Open; nodes];
-        ReleaseTally {
-            nodes,
-            released: 0,
-            nothing: 0,
-            held_for: None,
-            revoked: None,
-            foreign: None,
-            outcomes,
-        }
-    }
-
     fn note(&mut self, node: usize, answer: Result<ReleaseReply, LockError>) {
         let outcome = match answer {
             Ok(ReleaseReply::Released { held_for }) => {
@@ -104,11 +87,12 @@ impl ReleaseTally {
     /// Returns the decision of a majority. If too few nodes still held the lease, it was lost
     /// before.
     fn decided(&mut self) -> Option<ReleaseReply> {
-        let needed = majority(self.nodes);
+        let nodes = self.outcomes.len();
+        let needed = majority(nodes);
         if self.released >= needed {
             return Some(ReleaseReply::Released { held_for: self.held_for });
         }
-        let lost = self.nothing > self.nodes - needed;
+        let lost = self.nothing > nodes - needed;
         lost.then(|| ReleaseReply::NotHeld { revoked: self.revoked.take() })
     }
 }

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{RenewalOutcome, Tally, majority};
+use holdline_core::quorum::{RenewalOutcome, Tally, end_of_majority};
 use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
-use super::ENGINE;
 use super::attempt::check_lease;
+use super::foreign;
 use super::healing::{self, Healing, RenewalInFlight};
 use super::membership::MembershipView;
 use super::outcome::NodeOutcome;
@@ -72,7 +72,7 @@ pub(super) async fn renew(
         let proof = match set.proof_for(node, eligibility) {
             Ok(proof) => proof,
             Err(why) => {
-                batch.outcomes[node] = why;
+                batch.skipped(node, why);
                 continue;
             }
         };
@@ -131,8 +131,8 @@ impl<'a> RenewalBatch<'a> {
     }
 
     /// Records why a node is not asked.
-    pub(super) fn skipped(&mut self, node: usize, why: String) {
-        self.outcomes[node] = NodeOutcome::NotAsked(why);
+    pub(super) fn skipped(&mut self, node: usize, why: NodeOutcome) {
+        self.outcomes[node] = why;
     }
 
     /// Collects answers until every renewal is decided.
@@ -146,29 +146,28 @@ impl<'a> RenewalBatch<'a> {
 
     fn is_open(&mut self) -> bool {
         let now = self.set.clock.now();
+        let mut is_open = false;
         // Evaluates all of them, so that each decision is made now.
-        let open = |renewal: &mut LeaseRenewal<'_>| {
-            renewal.error.is_none() && renewal.tally.decide(now) == RenewalOutcome::Pending
-        };
-        self.renewals.iter_mut().filter_map(|renewal| open(renewal).then_some(())).count() > 0
+        for renewal in self.renewals.iter_mut().filter(|renewal| renewal.error.is_none()) {
+            is_open |= renewal.tally.decide(now) == RenewalOutcome::Pending;
+        }
+        is_open
     }
 
     fn note(&mut self, node: usize, answer: BatchReply) {
         let sent = self.renewals.iter_mut().filter(|renewal| renewal.error.is_none());
-        match answer {
+        self.outcomes[node] = match answer {
             Ok(Ok(replies)) => {
                 sent.zip(replies).for_each(|(renewal, reply)| renewal.note(node, reply));
+                return;
             }
             Ok(Err(why)) => {
-                self.outcomes[node] = NodeOutcome::Refused(why);
                 self.set.wake_maintenance();
-                sent.for_each(|renewal| renewal.tally.unanswered(node));
+                NodeOutcome::Refused(why)
             }
-            Err(error) => {
-                self.outcomes[node] = NodeOutcome::Failed(error);
-                sent.for_each(|renewal| renewal.tally.unanswered(node));
-            }
-        }
+            Err(error) => NodeOutcome::Failed(error),
+        };
+        sent.for_each(|renewal| renewal.tally.unanswered(node));
     }
 
     pub(super) fn replies(self) -> Vec<Result<RenewReply, LockError>> {
@@ -187,7 +186,7 @@ impl<'a> LeaseRenewal<'a> {
         LeaseRenewal {
             request,
             lease,
-            tally: Tally::new(nodes, lease, 0),
+            tally: Tally::new(nodes, lease),
             revoked: None,
             left: Vec::new(),
             kept: Vec::new(),
@@ -241,8 +240,7 @@ impl<'a> LeaseRenewal<'a> {
         }
         match self.tally.decide(set.clock.now()) {
             RenewalOutcome::Renewed { .. } if self.request.purpose == Purpose::Wait => {
-                self.kept.sort_unstable_by(|one, other| other.cmp(one));
-                let claim_within = self.kept.get(majority(outcomes.len()) - 1).copied();
+                let claim_within = end_of_majority(self.kept, outcomes.len());
                 Ok(RenewReply::Handed { claim_within })
             }
             RenewalOutcome::Renewed { valid_until } => {
@@ -252,10 +250,8 @@ impl<'a> LeaseRenewal<'a> {
             RenewalOutcome::Lost => Ok(match self.revoked {
                 Some(reason) => {
                     // A majority keeps it until the first of its nodes ends it.
-                    self.left.sort_unstable_by(|one, other| other.cmp(one));
-                    let needed = majority(outcomes.len());
-                    let left = self.left.get(needed - 1).copied().unwrap_or_default();
-                    RenewReply::Revoked { reason, left: Some(left) }
+                    let left = end_of_majority(self.left, outcomes.len());
+                    RenewReply::Revoked { reason, left: Some(left.unwrap_or_default()) }
                 }
                 None => RenewReply::Unknown,
             }),
@@ -267,9 +263,4 @@ impl<'a> LeaseRenewal<'a> {
             }
         }
     }
-}
-
-/// Makes the error for foreign data, which was left as it is: nothing was applied.
-pub(super) fn foreign(error: &LockError) -> LockError {
-    LockError::new(ENGINE, error.kind().clone(), Certainty::NotApplied)
 }

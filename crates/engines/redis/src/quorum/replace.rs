@@ -9,13 +9,14 @@ use std::sync::Arc;
 use holdline_core::LockError;
 use holdline_core::quorum::{
     Configuration, DesiredConfiguration, MemberSlot, MemberState, MembershipPlan, NodeCommand,
-    NodeId, NodeReport, SetId, SetStatus, majority, plan, replacements,
+    NodeId, NodeReport, SetStatus, majority, plan, replacements,
 };
 use serde::Serialize;
 
-use super::admin::{Goal, QuorumAdmin, refused};
+use super::admin::{Goal, QuorumAdmin};
 use super::member::Observed;
 use super::node_status::{NodeState, QuorumStatus};
+use super::refused;
 use crate::in_flight::InFlight;
 
 /// A slot that goes from one server to another.
@@ -216,7 +217,7 @@ impl QuorumAdmin {
         let at = reports.iter().position(is_its);
         Replacement {
             address: slot.address.clone(),
-            id: short(slot.id),
+            id: slot.id.short(),
             state: at.map_or(NodeState::Down, |at| states[at].state),
             by: self.set.members[index].address().to_owned(),
             slot: slot.id,
@@ -241,7 +242,7 @@ impl QuorumAdmin {
         };
         let meant: Vec<&MemberSlot> = slots.iter().filter(is_meant).collect();
         let [slot] = meant[..] else {
-            let all = slots.iter().map(|slot| format!("{} (id {})", slot.address, short(slot.id)));
+            let all = slots.iter().map(|slot| format!("{} (id {})", slot.address, slot.id.short()));
             let all = all.collect::<Vec<_>>().join(", ");
             let what = if meant.is_empty() { "no server" } else { "more than one server" };
             return Err(refused(format!("{old} is {what} of the set, which has {all}")));
@@ -271,7 +272,7 @@ impl QuorumAdmin {
         }
         let other = current.report.configuration.as_ref().map(Configuration::set);
         if let Some(other) = other.filter(|other| *other != configuration.set()) {
-            let other = SetId::short(other);
+            let other = other.short();
             let message = format!(
                 "{new} belongs to the set {other}, which may need it: name a server that belongs \
                  to no set",
@@ -338,10 +339,6 @@ impl QuorumAdmin {
 
 /// The shortest accepted beginning of an id.
 const SHORTEST_ID: usize = 6;
-
-fn short(id: NodeId) -> String {
-    id.to_string().chars().take(8).collect()
-}
 
 /// Returns whether an operator's text names this address, which always has a port.
 fn matches_address(address: &str, observed: &str) -> bool {

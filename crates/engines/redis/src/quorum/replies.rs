@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use holdline_core::quorum::{
-    Configuration, MemberState, NodeId, NodeReport, Stamp, VoteRefusal, WriteBackReply,
+    Configuration, MemberState, NodeId, NodeReport, VoteRefusal, WriteBackReply,
 };
 use holdline_core::{Certainty, ErrorKind, FencingToken, HolderSummary, LockError};
 
@@ -89,22 +89,18 @@ impl fmt::Debug for HolderRecord {
 /// Reads the reply to an acquire.
 pub(crate) fn voted(value: &Value, proof: &EpochProof) -> Result<VoteReply, LockError> {
     let reply = ScriptReply::of(value)?;
-    match reply.status {
-        "busy" => {
-            Ok(VoteReply::Busy { holder: reply.blocker(0)?, left: reply.optional_millis(2)? })
-        }
-        "barred" => refusal(&reply, proof).map(VoteReply::Refused),
+    Ok(match reply.status {
+        "busy" => VoteReply::Busy { holder: reply.blocker(0)?, left: reply.optional_millis(2)? },
+        "barred" => VoteReply::Refused(refusal(&reply, proof)?),
         "held" => {
             let last = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;
-            Ok(VoteReply::Held { last, left: reply.millis(1)? })
+            VoteReply::Held { last, left: reply.millis(1)? }
         }
-        "healed" => Ok(VoteReply::Healed { left: reply.millis(0)? }),
-        "unknown" => Ok(VoteReply::Unknown),
-        "cancelled" => {
-            Ok(VoteReply::Cancelled { revoked: optional(&reply, 0)?.map(str::to_owned) })
-        }
-        _ => Ok(VoteReply::Granted { last: counter(&reply)? }),
-    }
+        "healed" => VoteReply::Healed { left: reply.millis(0)? },
+        "unknown" => VoteReply::Unknown,
+        "cancelled" => VoteReply::Cancelled { revoked: optional(&reply, 0)?.map(str::to_owned) },
+        _ => VoteReply::Granted { last: counter(&reply)? },
+    })
 }
 
 /// Reads the reply to a write-back.
@@ -127,13 +123,7 @@ pub(crate) fn renewed(
     requests: usize,
 ) -> Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError> {
     match value.as_array() {
-        Some([first, ..]) if first.as_text().is_some() => {
-            let reply = ScriptReply::of(value)?;
-            match reply.status {
-                "barred" => refusal(&reply, proof).map(Err),
-                _ => Err(reply.unknown_status()),
-            }
-        }
+        Some([first, ..]) if first.as_text().is_some() => barred(value, proof),
         Some(replies) if replies.len() == requests => Ok(Ok(replies.iter().map(renewal).collect())),
         _ => Err(protocol(format!(
             "{requests} renewals were sent, and the reply has another number"
@@ -172,13 +162,9 @@ pub(crate) fn recorded(value: &Value) -> Result<Option<HolderRecord>, LockError>
 
 /// Reads whether the name was free, and the lease was healed.
 pub(crate) fn healed(value: &Value, proof: &EpochProof) -> Result<Admitted<bool>, LockError> {
-    if let Value::Integer(taken) = value {
-        return Ok(Ok(*taken == 1));
-    }
-    let reply = ScriptReply::of(value)?;
-    match reply.status {
-        "barred" => refusal(&reply, proof).map(Err),
-        _ => Err(reply.unknown_status()),
+    match value {
+        Value::Integer(taken) => Ok(Ok(*taken == 1)),
+        _ => barred(value, proof),
     }
 }
 
@@ -225,6 +211,15 @@ fn counter(reply: &ScriptReply<'_>) -> Result<FencingToken, LockError> {
     }
 }
 
+/// Reads a reply that can only say that the node does not vote.
+fn barred<T>(value: &Value, proof: &EpochProof) -> Result<Admitted<T>, LockError> {
+    let reply = ScriptReply::of(value)?;
+    match reply.status {
+        "barred" => refusal(&reply, proof).map(Err),
+        _ => Err(reply.unknown_status()),
+    }
+}
+
 /// Derives why a node does not vote from the marker and state that it has.
 fn refusal(reply: &ScriptReply<'_>, proof: &EpochProof) -> Result<VoteRefusal, LockError> {
     match (optional(reply, 0)?, optional(reply, 1)?) {
@@ -265,11 +260,8 @@ fn configuration(reply: &ScriptReply<'_>) -> Result<Option<Configuration>, LockE
     let Some(text) = optional(reply, 5)? else { return Ok(None) };
     let configuration: Option<Configuration> = text.parse().ok();
     let stamp = optional(reply, 6)?;
-    let known = |configuration: &Configuration| {
-        let mine: Stamp = configuration.stamp();
-        stamp == Some(mine.to_string().as_str())
-    };
-    match configuration.filter(known) {
+    let has_stamp = |one: &Configuration| stamp == Some(one.stamp().to_string().as_str());
+    match configuration.filter(has_stamp) {
         Some(configuration) => Ok(Some(configuration)),
         None => {
             let found = "a configuration that this version does not know".to_owned();

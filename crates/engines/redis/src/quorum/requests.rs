@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use holdline_core::quorum::node::{Marker, Run};
-use holdline_core::quorum::{NodeCommand, NodeId, Stamp};
+use holdline_core::quorum::{NodeCommand, NodeId, SKEW, Stamp};
 use holdline_core::{
     AcquireRequest, FencingToken, LeaseId, LockName, Purpose, RenewRequest, ShortLeaseId,
 };
@@ -35,17 +35,14 @@ impl EpochProof {
 }
 
 /// Sends a node what its server says of its run, and asks for its report. A node that has lost its
-/// data takes the id `fresh`.
-pub(crate) fn handshake(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
-    node_handshake(context, run, fresh, "-")
-}
-
-/// Asks for the report that a handshake would return, and changes nothing.
-pub(crate) fn inspect_node(context: &RequestContext, run: &Run, fresh: NodeId) -> Call {
-    node_handshake(context, run, fresh, "l")
-}
-
-fn node_handshake(context: &RequestContext, run: &Run, fresh: NodeId, mode: &str) -> Call {
+/// data takes the id `fresh`. `read_only`: it answers the same report, and changes nothing.
+pub(crate) fn handshake(
+    context: &RequestContext,
+    run: &Run,
+    fresh: NodeId,
+    read_only: bool,
+) -> Call {
+    let mode = if read_only { "l" } else { "-" };
     let replica_until = run.replica_until.as_deref().unwrap_or_default();
     let arguments = Args::from([run.marker.as_str(), &fresh.to_string(), replica_until, mode]);
     about_node(context, &HANDSHAKE, arguments)
@@ -109,13 +106,12 @@ pub(crate) enum AcquireKind {
 }
 
 /// Requests the name. `proposed` is the token that the contender proposes; the node accepts it up
-/// to `skew` ahead of its own clock.
+/// to [`SKEW`] ahead of its own clock.
 pub(crate) fn acquire(
     context: &RequestContext,
     proof: &EpochProof,
     request: &AcquireRequest,
     proposed: u64,
-    skew: Duration,
     asked: AcquireKind,
 ) -> Call {
     let id = request.lease_id.hex_digits();
@@ -135,15 +131,11 @@ pub(crate) fn acquire(
         AcquireKind::First => b"w",
         AcquireKind::Known => b"k",
     };
-    let skew = digits(micros(skew), &mut room);
+    let skew = digits(micros(SKEW), &mut room);
     arguments.push_concat(&[&sixteen_digits(proposed), waits, skew]);
-    about_name(
-        context,
-        &verbs(&context.layout).acquire,
-        &request.name,
-        arguments,
-        RoutingPolicy::Retry(*request.lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).acquire;
+    let routing = RoutingPolicy::Retry(*request.lease_id.as_bytes());
+    about_name(context, script, &request.name, arguments, routing)
 }
 
 /// Raises the name's counter to a token, if the lease id still holds the name. Ordered behind the
@@ -159,13 +151,9 @@ pub(crate) fn write_back(
     arguments.push(&proof.text);
     arguments.push(lease_id.hex_digits());
     arguments.push(sixteen_digits(token.get()));
-    about_name(
-        context,
-        &verbs(&context.layout).write_back,
-        name,
-        arguments,
-        RoutingPolicy::Behind(*lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).write_back;
+    let routing = RoutingPolicy::Behind(*lease_id.as_bytes());
+    about_name(context, script, name, arguments, routing)
 }
 
 /// Makes one call for many renewals. A renewal of a waiter only checks: nothing queues here.
@@ -196,13 +184,9 @@ pub(crate) fn renew(
 /// Requests the record of a holder, to heal other nodes with it.
 pub(crate) fn record(context: &RequestContext, name: &LockName, lease_id: LeaseId) -> Call {
     let arguments = Args::from([lease_id.hex_digits()]);
-    about_name(
-        context,
-        &verbs(&context.layout).record,
-        name,
-        arguments,
-        RoutingPolicy::Behind(*lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).record;
+    let routing = RoutingPolicy::Behind(*lease_id.as_bytes());
+    about_name(context, script, name, arguments, routing)
 }
 
 /// Takes the name again for a lease that is held elsewhere and is missing here, if it is free.
@@ -218,13 +202,9 @@ pub(crate) fn heal(
     arguments.push(&proof.text);
     arguments.push(record.as_bytes());
     arguments.push_number(millis(lease));
-    about_name(
-        context,
-        &verbs(&context.layout).heal,
-        name,
-        arguments,
-        RoutingPolicy::Behind(*lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).heal;
+    let routing = RoutingPolicy::Behind(*lease_id.as_bytes());
+    about_name(context, script, name, arguments, routing)
 }
 
 /// Frees the name, if the lease id holds it. With a `tombstone`, also rejects the lease id for that
@@ -238,13 +218,9 @@ pub(crate) fn release(
     let mut arguments = Args::with_capacity(ROOM);
     arguments.push_concat(&[&lease_id.hex_digits(), b"g-"]);
     tombstone.into_iter().for_each(|tombstone| arguments.push_number(millis(tombstone)));
-    about_name(
-        context,
-        &verbs(&context.layout).release,
-        name,
-        arguments,
-        RoutingPolicy::Undo(*lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).release;
+    let routing = RoutingPolicy::Undo(*lease_id.as_bytes());
+    about_name(context, script, name, arguments, routing)
 }
 
 /// Frees the name as [`release`] does, with a script that is short enough to be sent as text: U1 of
@@ -258,13 +234,9 @@ pub(crate) fn undo(
     let mut arguments = Args::with_capacity(ROOM);
     arguments.push(lease_id.hex_digits());
     tombstone.into_iter().for_each(|tombstone| arguments.push_number(millis(tombstone)));
-    about_name(
-        context,
-        &verbs(&context.layout).undo,
-        name,
-        arguments,
-        RoutingPolicy::Undo(*lease_id.as_bytes()),
-    )
+    let script = &verbs(&context.layout).undo;
+    let routing = RoutingPolicy::Undo(*lease_id.as_bytes());
+    about_name(context, script, name, arguments, routing)
 }
 
 /// Makes one call for many names.
@@ -287,13 +259,9 @@ pub(crate) fn revoke(
 ) -> Call {
     let client_lease = client_lease.to_string();
     let when = if now { "now" } else { "polite" };
-    about_name(
-        context,
-        &verbs(&context.layout).revoke,
-        name,
-        Args::from([client_lease.as_str(), when, reason]),
-        RoutingPolicy::Any,
-    )
+    let arguments = Args::from([client_lease.as_str(), when, reason]);
+    let script = &verbs(&context.layout).revoke;
+    about_name(context, script, name, arguments, RoutingPolicy::Any)
 }
 
 /// Raises the floor of the node's tokens.

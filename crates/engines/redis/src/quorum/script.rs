@@ -13,40 +13,33 @@ use crate::keys::Layout;
 use crate::link::Script;
 use crate::lua_constants;
 
+macro_rules! fragment {
+    ($name:literal) => {
+        include_str!(concat!("../../scripts/", $name, ".lua"))
+    };
+}
+
+/// Makes a script of the file with its name, behind these fragments.
 macro_rules! script {
-    ($name:literal, $($part:literal),+) => {
+    ($name:literal: $($fragment:literal),+) => {
         Script::with_constants(
             $name,
             lua_constants::quorum,
-            concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+),
+            concat!($(fragment!($fragment),)+ fragment!($name)),
         )
     };
 }
 
-pub(super) static HANDSHAKE: Script = script!(
-    "quorum_handshake",
-    "head",
-    "quorum_of_node",
-    "quorum_common",
-    "quorum_node",
-    "quorum_handshake"
-);
-pub(super) static COMMAND: Script = script!(
-    "quorum_command",
-    "head",
-    "quorum_of_node",
-    "quorum_common",
-    "quorum_node",
-    "quorum_command"
-);
-pub(super) static RAISE: Script = script!(
-    "quorum_raise",
-    "head",
-    "quorum_of_node",
-    "quorum_common",
-    "quorum_node",
-    "quorum_raise"
-);
+/// Makes a script about the state of a node.
+macro_rules! node_script {
+    ($name:literal) => {
+        script!($name: "head", "quorum_of_node", "quorum_common", "quorum_node")
+    };
+}
+
+pub(super) static HANDSHAKE: Script = node_script!("quorum_handshake");
+pub(super) static COMMAND: Script = node_script!("quorum_command");
+pub(super) static RAISE: Script = node_script!("quorum_raise");
 
 /// The scripts of one dialect for names.
 #[derive(Debug)]
@@ -67,43 +60,17 @@ pub(super) struct Verbs {
 macro_rules! verbs {
     ($of_one:literal, $of_node:literal, $($rules:literal),+) => {
         Verbs {
-            acquire: script!(
-                "quorum_acquire",
-                "head",
-                $of_one,
-                "quorum_acquire_fast",
-                $($rules,)+
-                "quorum_acquire"
-            ),
-            write_back: script!(
-                "quorum_write_back",
-                "head",
-                $of_one,
-                $($rules,)+
-                "quorum_write_back"
-            ),
-            release: script!(
-                "quorum_release",
-                "head",
-                $of_one,
-                "quorum_release_fast",
-                $($rules,)+
-                "quorum_release"
-            ),
-            undo: script!("quorum_undo", "quorum_undo_head", $of_one, "quorum_undo"),
+            acquire: script!("quorum_acquire": "head", $of_one, "quorum_acquire_fast", $($rules),+),
+            write_back: script!("quorum_write_back": "head", $of_one, $($rules),+),
+            release: script!("quorum_release": "head", $of_one, "quorum_release_fast", $($rules),+),
+            undo: script!("quorum_undo": "quorum_undo_head", $of_one),
             renew: script!(
-                "quorum_renew",
-                "head",
-                $of_node,
-                "quorum_renew_each",
-                "renew_fast",
-                $($rules,)+
-                "quorum_renew"
+                "quorum_renew": "head", $of_node, "quorum_renew_each", "renew_fast", $($rules),+
             ),
-            record: script!("quorum_record", "head", $of_one, $($rules,)+ "quorum_record"),
-            heal: script!("quorum_heal", "head", $of_one, $($rules,)+ "quorum_heal"),
-            inspect: script!("quorum_inspect", "head", $of_node, $($rules,)+ "quorum_inspect"),
-            revoke: script!("quorum_revoke", "head", $of_one, $($rules,)+ "quorum_revoke"),
+            record: script!("quorum_record": "head", $of_one, $($rules),+),
+            heal: script!("quorum_heal": "head", $of_one, $($rules),+),
+            inspect: script!("quorum_inspect": "head", $of_node, $($rules),+),
+            revoke: script!("quorum_revoke": "head", $of_one, $($rules),+),
         }
     };
 }

@@ -81,7 +81,7 @@ pub(super) async fn flush(set: &Arc<NodeSet>) {
         () = set.report_waits() => {}
         () = set.clock.sleep_until(end) => return,
     }
-    let is_done = |node: usize| set.members[node].undo_queue().is_empty() || !set.answers(node);
+    let is_done = |node: usize| set.members[node].undo_queue.is_empty() || !set.answers(node);
     let is_over = || {
         let tasks = set.background_undos.tasks.load(Ordering::Acquire);
         tasks == 0 && set.renewals_in_flight.is_empty() && (0..set.members.len()).all(is_done)
@@ -112,6 +112,17 @@ pub(super) struct Undo {
 }
 
 impl Undo {
+    /// Makes the undo of a lease id that was requested for this long.
+    pub(super) fn new(
+        set: &NodeSet,
+        name: &LockName,
+        lease_id: LeaseId,
+        lease: Duration,
+    ) -> Arc<Undo> {
+        let deadline = set.node_deadline(lease);
+        Arc::new(Undo { name: name.clone(), lease_id, lease, deadline })
+    }
+
     /// Returns how long a request under the id may still have an effect. It may begin a lease when
     /// it arrives, and arrives no later than its connection may be silent.
     pub(super) fn remember_for(&self) -> Duration {
@@ -125,20 +136,18 @@ impl Undo {
         node: usize,
         progress: Progress,
     ) -> Result<ReleaseReply, LockError> {
-        let server = set.members[node].link();
         let tombstone = !matches!(progress, Progress::Answered);
         if !set.answers(node) {
             return self.send_to_silent(set, node, tombstone, true).await;
         }
-        if let Some(unfenced) = &set.unfenced {
-            return unfenced.free(server, self, tombstone).await;
-        }
-        if let Progress::Sent(sent_on) = &progress
+        let server = set.members[node].link();
+        if set.unfenced.is_none()
+            && let Progress::Sent(sent_on) = &progress
             && let Some(reply) = server.call_behind(sent_on, || self.call(set, false)).await
         {
             return replies::released(&reply?);
         }
-        replies::released(&server.call_in_full(|| self.call(set, tombstone)).await?)
+        self.send_now(set, node, tombstone).await
     }
 
     /// Releases a lease on one node. `for_good`: a request under the id may still arrive there, and
@@ -149,18 +158,14 @@ impl Undo {
         node: usize,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {
-        let server = set.members[node].link();
         if !set.answers(node) {
             return self.send_to_silent(set, node, for_good, for_good).await;
         }
-        if let Some(unfenced) = &set.unfenced {
-            return unfenced.free(server, self, for_good).await;
-        }
+        let server = set.members[node].link();
         // Behind a late vote, or the request of a dropped attempt. Other nodes report how long it
         // was held.
-        if server.has_unanswered(self.lease_id.as_bytes()) {
-            let reply = server.call_in_full(|| self.call(set, for_good)).await?;
-            return replies::released(&reply);
+        if set.unfenced.is_some() || server.has_unanswered(self.lease_id.as_bytes()) {
+            return self.send_now(set, node, for_good).await;
         }
         let remembered = for_good.then(|| self.remember_for());
         let call = || {
@@ -185,18 +190,27 @@ impl Undo {
         given_up: bool,
     ) -> Result<ReleaseReply, LockError> {
         let server = set.members[node].link();
-        let is_behind = server.has_unanswered(self.lease_id.as_bytes());
-        if is_behind && let Some(unfenced) = &set.unfenced {
-            return unfenced.free(server, self, tombstone).await;
-        }
-        if is_behind {
-            let reply = server.call_in_full(|| self.call(set, tombstone)).await?;
-            return replies::released(&reply);
+        if server.has_unanswered(self.lease_id.as_bytes()) {
+            return self.send_now(set, node, tombstone).await;
         }
         if given_up && set.unfenced.is_none() {
             server.leave_behind(|| self.call(set, tombstone));
         }
         Err(unavailable("does not answer", Certainty::NotApplied))
+    }
+
+    /// Sends the undo behind the requests of the id that are not answered yet.
+    async fn send_now(
+        &self,
+        set: &NodeSet,
+        node: usize,
+        tombstone: bool,
+    ) -> Result<ReleaseReply, LockError> {
+        let server = set.members[node].link();
+        if let Some(unfenced) = &set.unfenced {
+            return unfenced.commands.free(server, self, tombstone).await;
+        }
+        replies::released(&server.call_in_full(|| self.call(set, tombstone)).await?)
     }
 
     fn call(&self, set: &NodeSet, tombstone: bool) -> Call {
@@ -273,7 +287,7 @@ pub(super) fn queue_undo(
 ) {
     let end = set.clock.now().after(undo.remember_for());
     for node in nodes {
-        if set.members[node].undo_queue().add(end, undo.clone()) {
+        if set.members[node].undo_queue.add(end, undo.clone()) {
             let weak = Arc::downgrade(set);
             set.members[node].link().spawn(Box::pin(retry_undos(weak, node)));
         }
@@ -287,19 +301,17 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
     let mut failures = 0;
     loop {
         let Some(here) = set.upgrade() else { return };
-        let undo_queue = here.members[node].undo_queue();
+        let undo_queue = &here.members[node].undo_queue;
         let Some(undo) = undo_queue.first(here.clock.now()) else { return };
         if here.answers(node) {
-            match retry_undo(&here, node, &undo).await {
-                Retried::Done => {
-                    undo_queue.remove(&undo);
-                    here.background_undos.changed();
-                    pauses.reset();
-                    failures = 0;
-                    continue;
-                }
-                Retried::Failed => failures += 1,
+            if retry_undo(&here, node, &undo).await {
+                undo_queue.remove(&undo);
+                here.background_undos.changed();
+                pauses.reset();
+                failures = 0;
+                continue;
             }
+            failures += 1;
             if failures < undo_queue.postpone(&undo) {
                 continue;
             }
@@ -317,24 +329,16 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
     }
 }
 
-/// The outcome of sending a queued undo again.
-enum Retried {
-    /// The node has carried it out, or never will.
-    Done,
-    /// It may succeed later.
-    Failed,
-}
-
-async fn retry_undo(set: &NodeSet, node: usize, undo: &Undo) -> Retried {
+/// Sends a queued undo again. Returns whether the node has carried it out, or never will.
+async fn retry_undo(set: &NodeSet, node: usize, undo: &Undo) -> bool {
     // It was written behind the request there, and both are still to be answered.
     if set.members[node].link().is_unanswered_on_good(undo.lease_id.as_bytes()) {
-        return Retried::Failed;
+        return false;
     }
     match undo.send(set, node, Progress::MayArrive).await {
-        Ok(_) => Retried::Done,
+        Ok(_) => true,
         // The data of another program stand there, and nothing of ours.
-        Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => Retried::Done,
-        Err(_) => Retried::Failed,
+        Err(error) => matches!(error.kind(), ErrorKind::Foreign { .. }),
     }
 }
 
@@ -376,13 +380,12 @@ pub(super) fn finish_in_background(
     if in_flight.is_empty() {
         return;
     }
-    let (set, undo, counted) = (set.clone(), undo.clone(), BackgroundUndo::new(set));
-    let link = set.members[0].link().clone();
-    link.spawn(Box::pin(async move {
-        let _counted = counted;
+    let counted = BackgroundUndo::new(set);
+    let undo = undo.clone();
+    set.members[0].link().spawn(Box::pin(async move {
         while let Some((node, answer)) = in_flight.next().await {
             if answer.is_err() {
-                queue_undo(&set, &undo, [node]);
+                queue_undo(&counted.0, &undo, [node]);
             }
         }
     }));

@@ -3,12 +3,13 @@
 //! - Invariant C1: a caller that drops an acquire gets no permits: a task receives the reply in its
 //!   place, and gives back what was taken.
 //! - Invariant C2: a wait ends with a message, with a new subscription, or after its time, whatever
-//!   messages are lost.
+//!   messages are lost. A user who may not subscribe asks once a second.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_core::Stream;
 use holdline_core::counting::MAX_PERMITS;
@@ -26,6 +27,9 @@ use crate::args::Args;
 use crate::error::ENGINE;
 use crate::link::{Call, RoutingPolicy, Subscription, SubscriptionEvent, Value};
 use crate::native::replies::ScriptReply;
+
+/// How often a waiter asks that may not subscribe.
+const POLL: Duration = Duration::from_secs(1);
 
 impl RequestContext {
     /// Returns the channel of a semaphore.
@@ -129,8 +133,15 @@ async fn await_permits(
     let wanted = i64::try_from(permits).unwrap_or(i64::MAX);
     let channel = inner.context.semaphore_channel(name);
     let mut subscriptions = inner.route.subscribe(&channel, inner.slot(name)?).await?;
+    let mut polls = false;
     loop {
-        match next_event(&mut subscriptions).await {
+        let next_poll = inner.clock.sleep_until(inner.clock.now().after(POLL));
+        let event = tokio::select! {
+            biased;
+            event = next_event(&mut subscriptions) => event,
+            () = next_poll, if polls => Some(SubscriptionEvent::Resubscribed),
+        };
+        match event {
             Some(SubscriptionEvent::Message(message)) => {
                 let available =
                     std::str::from_utf8(&message).ok().and_then(|text| text.parse().ok());
@@ -140,6 +151,7 @@ async fn await_permits(
                 }
             }
             Some(SubscriptionEvent::Resubscribed) => {}
+            Some(SubscriptionEvent::Refused) => polls = true,
             Some(SubscriptionEvent::Lost) => continue,
             // The connection has ended: the caller's limit ends the wait.
             None => std::future::pending().await,

@@ -118,6 +118,7 @@ impl Verbs for RedissonEngine {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
+        self.0.context.names.check(&request.name)?;
         self.0.acquire(request).await
     }
 
@@ -136,6 +137,7 @@ impl Verbs for RedissonEngine {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        self.0.context.names.check(name)?;
         Ok(replies::snapshot(self.0.state(name).await?, name))
     }
 
@@ -148,6 +150,9 @@ impl Verbs for RedissonEngine {
     }
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
+        if let Some(name) = operation.name() {
+            self.0.context.names.check(name)?;
+        }
         match operation {
             Operation::RaiseFence { .. } => Err(self.0.capabilities.lacks(
                 "raising the fence of all names at once: Redisson has a counter for each name",

@@ -11,6 +11,7 @@ use super::owner::owner_of;
 use crate::args::Args;
 use crate::cluster::key_slot;
 use crate::error::ENGINE;
+use crate::keys::check_foreign_key;
 use crate::options::RedisOptions;
 
 /// The channels begin with these texts; behind them is the name.
@@ -58,6 +59,16 @@ impl Names {
 
     pub(crate) fn map(&self, name: &LockName) -> Mapped {
         Mapped::of([&self.before, name.as_str(), &self.after].concat())
+    }
+
+    /// Checks that the lock key of a name is no key that Redisson or we use for something else.
+    ///
+    /// # Errors
+    /// `Invalid`: it is one.
+    pub(crate) fn check(&self, name: &LockName) -> Result<(), LockError> {
+        let key = self.map(name).key;
+        check_foreign_key(name, &key, &self.prefix, &["mark:", "grants:", "beats:"])?;
+        check_foreign_key(name, &key, "redisson_lock_", &["token:", "queue:", "timeout:"])
     }
 
     /// Returns the slot of all keys of a name.
@@ -154,6 +165,22 @@ mod tests {
 
     fn name(text: &str) -> LockName {
         LockName::new(text).expect("a good name")
+    }
+
+    #[test]
+    fn a_name_whose_key_has_another_use_is_refused() {
+        let names = Names::new("{name}", "holdline:");
+        for refused in [
+            "holdline:grants:{a}",
+            "holdline:mark:{a}:0",
+            "redisson_lock_token:{a}",
+            "holdline:fence",
+        ] {
+            assert!(names.check(&name(refused)).is_err(), "{refused}");
+        }
+        for accepted in ["grants:{a}", "holdline:a", "redisson_lock"] {
+            names.check(&name(accepted)).expect("no key of ours");
+        }
     }
 
     #[test]

@@ -243,6 +243,7 @@ impl Shared {
                         return EventsEnd::Lost;
                     }
                 }
+                Some(SubscriptionEvent::Refused) => {}
                 // The link has ended.
                 None => return EventsEnd::Unwatched,
             }

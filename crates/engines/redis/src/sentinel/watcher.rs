@@ -346,7 +346,7 @@ async fn switch_announced(subscriptions: &mut [Subscription], service: &[u8]) {
                 master |= match event {
                     SubscriptionEvent::Message(message) => message.starts_with(service),
                     SubscriptionEvent::Resubscribed => true,
-                    SubscriptionEvent::Lost => false,
+                    SubscriptionEvent::Lost | SubscriptionEvent::Refused => false,
                 };
             }
         }

@@ -387,9 +387,7 @@ async fn two_operators_give_no_server_two_slots() {
     let proof = format!("{}/{stamp}", field(a, "m"));
     let fields = ["HSET", "holdline:node:1", "c", &text, "s", &stamp, "p", &proof];
     a.raw().send(&fields).expect("written");
-    let connected =
-        QuorumEngine::connect(&options("127.0.0.1", &[a, x, c]), Arc::new(MachineClock)).await;
-    let refused = message(connected.map(drop));
+    let refused = message(admin(&[a, x, c]).plan_rejoin().await);
     assert!(refused.contains("two operators have changed this set"), "{refused}");
     assert_eq!(field(x, "c"), field(b, "c"), "the agreed change stands");
 }

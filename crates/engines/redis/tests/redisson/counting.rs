@@ -139,6 +139,26 @@ async fn a_waiter_is_woken_by_the_release_of_another() {
     assert!(began.elapsed() < at_most, "the message did not wake it");
 }
 
+#[tokio::test]
+async fn a_waiter_that_may_not_subscribe_asks_again() {
+    let server = RedisServer::start(RedisConfig::default());
+    let rules = ["ACL", "SETUSER", "quiet", "on", ">secret", "~*", "+@all", "resetchannels"];
+    raw(&server, &rules);
+    let url = server.url().replace("redis://", "redis://quiet:secret@");
+    let (quiet, other) = (
+        connect(&url, "").await.expect("connected"),
+        connect(&server.url(), "").await.expect("connected"),
+    );
+    ask(&other, CountingCommand::Set(1)).await.expect("set");
+    ask(&other, CountingCommand::Acquire(1)).await.expect("taken");
+    let waits = tokio::spawn(async move {
+        ask(&quiet, CountingCommand::Await { permits: 1, at_most: 10 * S }).await
+    });
+    ask(&other, CountingCommand::Release(1)).await.expect("released");
+    let reply = waits.await.expect("no panic").expect("an answer");
+    assert_eq!(reply.after, 1, "{reply:?}");
+}
+
 async fn until_subscribed(server: &RedisServer) {
     let end = Instant::now() + PATIENCE;
     let subscribers = || raw(server, &["PUBSUB", "NUMSUB", "redisson_sc:{slots}"]);

@@ -140,6 +140,37 @@ async fn a_heartbeat_forgets_no_creation_that_is_under_way() {
     assert_eq!(heartbeat.expect_err("no answer yet").certainty(), Certainty::Unknown);
 }
 
+/// The creation times out in the client crate's queue while there is no connection. The crate sends
+/// it after the reconnect, when the caller has given up.
+#[tokio::test]
+async fn a_creation_that_is_sent_after_a_reconnect_leaves_no_node() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let relay = Relay::start(server.address(0)).await;
+    let url = format!("zk://{}?command_timeout_ms=500", relay.address);
+    let engine = connect(&url).await.expect("connected");
+    let mut other = contender(&engine, "a");
+    other.take().await;
+    for heartbeats in [false, true] {
+        let mut late = contender(&engine, "a");
+        late.request.client = other.request.client;
+        relay.refuse(true);
+        let error = late.ask().await.expect_err("no connection");
+        assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+        if heartbeats {
+            let error = late.renew(Purpose::Wait).await.expect_err("no connection");
+            assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+        }
+        relay.refuse(false);
+        until("it is released", async || late.release(true).await.is_ok()).await;
+        // On the same connection, and so after all that was queued.
+        until("the connection is back", async || other.keep().await.is_ok()).await;
+        let found = nodes(&server, "/holdline/a").await;
+        let its_id = late.request.lease_id.to_hex();
+        assert!(!found.iter().any(|path| path.contains(&its_id)), "{found:?}");
+    }
+    other.let_go().await;
+}
+
 /// Engines of one process share what they know of lease ids, and so the sessions in which those
 /// are. An engine that is dropped leaves none open for longer than its leases last.
 #[tokio::test]

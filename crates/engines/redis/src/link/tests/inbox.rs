@@ -100,6 +100,35 @@ async fn after_a_timeout_and_a_confirmation_callers_wait_again() {
     assert!(in_time(waits).await.expect("no panic"));
 }
 
+/// The default of Redis 7 gives a new user no channel.
+#[tokio::test]
+async fn a_refused_subscription_ends_the_wait_for_it_at_once() {
+    let world = World::new("redis://h");
+    let (clock, watches) = (Arc::new(world.clock.clone()), Arc::new(Watches::default()));
+    let inbox = Arc::new(ProcessInbox::new(world.link.clone(), clock, b"inbox".to_vec(), watches));
+    let receives = || {
+        let inbox = inbox.clone();
+        tokio::spawn(async move { inbox.subscribed_within(SECOND).await })
+    };
+    let mut peer = world.accepts().await;
+    peer.shakes_hands().await;
+    let first = receives();
+    peer.receives("SUBSCRIBE").await;
+    peer.sends_text("-NOPERM no permissions to access one of the channels\r\n").await;
+    // The clock stands still.
+    assert!(!in_time(first).await.expect("no panic"));
+    assert!(!in_time(receives()).await.expect("no panic"));
+    // On the next connection the user may subscribe.
+    drop(peer);
+    world.settle().await;
+    world.clock.advance(SECOND);
+    let mut peer = world.accepts().await;
+    peer.shakes_hands().await;
+    peer.receives("SUBSCRIBE").await;
+    peer.sends_text(SUBSCRIBED).await;
+    until("messages are received", || inbox.is_subscribed()).await;
+}
+
 /// A claim has a second; restoring the subscription may take longer.
 #[tokio::test]
 async fn a_claim_does_not_wait_for_the_subscription() {

@@ -8,7 +8,6 @@ use holdline_core::{NodeHealth, QuorumHealth};
 use super::NodeSet;
 use crate::quorum::ENGINE;
 use crate::quorum::member::{Member, Observed};
-use crate::quorum::membership::Eligibility;
 
 impl NodeSet {
     /// Reports the nodes as the last round has found them. It asks none of them.
@@ -17,23 +16,16 @@ impl NodeSet {
         let (now, median) = self.median_clock(observed);
         let node = |(at, (member, observed)): (usize, (&Member, &Observed))| {
             let current = observed.current.as_ref();
-            let eligibility = view.as_ref().map(|view| &view.nodes[at]);
-            let left = |report: holdline_core::quorum::NodeReport| {
-                let (left, _) = report.quarantine?;
-                Some(left.saturating_sub(report.measured))
-            };
+            let may_vote = view.as_ref().is_some_and(|view| view.nodes[at].is_ok());
             NodeHealth {
                 address: member.address().to_owned(),
                 up: current.is_some(),
                 // One that is silent may vote again, and does not now.
-                votes: current.is_some() && matches!(eligibility, Some(Eligibility::Votes(_))),
+                votes: current.is_some() && may_vote,
                 quarantine: current
-                    .and_then(|current| left(current.with_measured_time(now)))
+                    .and_then(|current| current.with_measured_time(now).quarantine_left())
                     .unwrap_or(Duration::ZERO),
-                clock_drift_us: current.and_then(|current| {
-                    let ahead = i128::from(current.time_us_at(now)) - i128::from(median);
-                    i64::try_from(ahead).ok()
-                }),
+                clock_drift_us: current.and_then(|current| current.clock_offset_us(now, median)),
             }
         };
         let nodes: Vec<NodeHealth> =

@@ -42,34 +42,28 @@ impl NodeSet {
             state.in_round = true;
             state.may_initialise
         };
-        if !self.read_only && !may_initialise && self.is_not_initialised().await {
-            let observed = self.observed();
-            let (_, mut plan) = self.assess(&observed, &self.desired);
-            plan.steps.clear();
-            self.publish(&plan, &observed, true);
-            return UNHEALTHY_INTERVAL;
+        let is_unused = !self.read_only && !may_initialise && self.is_not_initialised().await;
+        if !is_unused {
+            self.handshake_all().await;
         }
-        self.handshake_all().await;
         let observed = self.observed();
         let (reports, mut plan) = self.assess(&observed, &self.desired);
-        if self.read_only {
+        if self.read_only || is_unused {
             plan.steps.clear();
         }
         self.publish(&plan, &observed, true);
+        if is_unused {
+            return UNHEALTHY_INTERVAL;
+        }
         if plan.steps.is_empty() {
             contention.reset();
             return self.next_round_in(&plan, &reports);
         }
-        if self.carry_out(&plan).await {
+        if self.carry_out(&plan.steps).await {
             contention.reset();
             return Duration::ZERO;
         }
         contention.next_pause(self.members[0].link().random())
-    }
-
-    /// Sends the steps of a plan; returns whether any node accepted one.
-    pub(in crate::quorum) async fn carry_out(&self, plan: &MembershipPlan) -> bool {
-        self.send_all(&plan.steps).await
     }
 
     /// Reports the time that this client has measured of quarantines, however short. This process
@@ -82,10 +76,11 @@ impl NodeSet {
         let waits = self.members.iter().enumerate();
         let waits: Vec<_> =
             waits.filter_map(|(node, member)| Some((node, member.measured(now)?))).collect();
-        self.send_all(&waits).await;
+        self.carry_out(&waits).await;
     }
 
-    async fn send_all(&self, steps: &[(usize, NodeCommand)]) -> bool {
+    /// Sends the steps of a plan; returns whether any node accepted one.
+    pub(in crate::quorum) async fn carry_out(&self, steps: &[(usize, NodeCommand)]) -> bool {
         let mut in_flight = InFlight::with_capacity(steps.len());
         for (node, command) in steps {
             in_flight.push(*node, self.members[*node].send_command(&self.context, command));
@@ -104,14 +99,14 @@ impl NodeSet {
 
     /// Asks all nodes for their reports, and changes nothing.
     pub(in crate::quorum) async fn inspect_all(&self) {
-        let mut in_flight = self.inspections();
+        let mut in_flight = self.ask_all(true);
         while in_flight.next().await.is_some() {}
     }
 
     /// Returns whether no node belongs to an initialised set, and changes nothing. The first node
     /// that does ends the question.
     async fn is_not_initialised(&self) -> bool {
-        let mut in_flight = self.inspections();
+        let mut in_flight = self.ask_all(true);
         while let Some((node, ())) = in_flight.next().await {
             let current = self.members[node].observed().current;
             let state = current.map_or(MemberState::Blank, |current| current.report.state);
@@ -122,10 +117,11 @@ impl NodeSet {
         true
     }
 
-    fn inspections(&self) -> InFlight<'_, ()> {
+    /// Asks all nodes for their reports. `read_only`: changes nothing there.
+    fn ask_all(&self, read_only: bool) -> InFlight<'_, ()> {
         let mut in_flight = InFlight::with_capacity(self.members.len());
         for (at, member) in self.members.iter().enumerate() {
-            in_flight.push(at, member.handshake(&self.context, &*self.clock, true));
+            in_flight.push(at, member.handshake(&self.context, &*self.clock, read_only));
         }
         in_flight
     }
@@ -133,10 +129,7 @@ impl NodeSet {
     /// Performs the handshake with all nodes. It changes nothing there if this client is read-only.
     /// The reports of a majority are published as soon as they have arrived.
     pub(in crate::quorum) async fn handshake_all(&self) {
-        let mut in_flight = InFlight::with_capacity(self.members.len());
-        for (at, member) in self.members.iter().enumerate() {
-            in_flight.push(at, member.handshake(&self.context, &*self.clock, self.read_only));
-        }
+        let mut in_flight = self.ask_all(self.read_only);
         let (mut answers, mut grace) = (0, None);
         loop {
             let next = in_flight.next();

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::quorum::{DesiredConfiguration, majority};
-use holdline_core::{Certainty, Clock, ErrorKind, HealthFeed, LockError, Moment};
+use holdline_core::{Clock, ErrorKind, HealthFeed, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::ENGINE;
 use super::healing::{RenewalsInFlight, Tokens};
 use super::member::{Member, Observed};
 use super::membership::MembershipView;
@@ -29,6 +28,7 @@ use super::options::QuorumOptions;
 use super::outcome::{self, NodeOutcome};
 use super::undo::BackgroundUndos;
 use super::unfenced::Unfenced;
+use super::{not_applied, refused};
 use crate::native::RequestContext;
 
 /// The smallest round trip that is assumed.
@@ -144,20 +144,14 @@ impl NodeSet {
     /// The reason why the set cannot be used. No request was sent.
     pub(super) async fn view(self: &Arc<NodeSet>) -> Result<Arc<MembershipView>, LockError> {
         self.start_maintenance();
-        let mut limit = None;
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            let view = self.state.lock().view.clone();
-            if let Some(view) = view {
-                return view;
-            }
-            let end = *limit.get_or_insert_with(|| self.clock.now().after(FIRST_VIEW_TIMEOUT));
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = self.clock.sleep_until(end) => return Err(self.no_quorum(&[])),
-            }
+        let view = || self.state.lock().view.clone();
+        if let Some(view) = view() {
+            return view;
+        }
+        let end = self.clock.now().after(FIRST_VIEW_TIMEOUT);
+        match self.round_that(view, end).await {
+            Some(view) => view,
+            None => Err(self.no_quorum(&[])),
         }
     }
 
@@ -177,16 +171,21 @@ impl NodeSet {
             state.rounds >= rounds_needed || agreed.is_some_and(|now| stamp(now) != stamp(known))
         };
         self.wake_maintenance();
+        self.round_that(|| is_done().then_some(()), end).await;
+    }
+
+    /// Waits for a round with this result; `None` if there is none until `end`.
+    async fn round_that<T>(&self, result: impl Fn() -> Option<T>, end: Moment) -> Option<T> {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if is_done() {
-                return;
+            if let Some(result) = result() {
+                return Some(result);
             }
             tokio::select! {
                 biased;
                 () = changed => {}
-                () = self.clock.sleep_until(end) => return,
+                () = self.clock.sleep_until(end) => return None,
             }
         }
     }
@@ -256,7 +255,7 @@ impl NodeSet {
 
     /// Makes the error that too few nodes answered, with the outcome of each.
     pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome]) -> LockError {
-        let late = !outcomes.is_empty() && outcome::is_late(outcomes);
+        let late = outcome::is_late(outcomes);
         let describe = |(at, member): (usize, &Member)| {
             let reason = outcomes.get(at).and_then(|outcome| outcome.describe(late));
             let observed = || match member.observed() {
@@ -278,22 +277,17 @@ impl NodeSet {
             failure.is_some_and(|failure| matches!(failure.kind(), ErrorKind::Refused { .. }))
         };
         // Waiting does not help if so many refuse that no majority is left.
-        let refused = self.members.iter().filter(refuses).count();
-        if refused > nodes.len() - majority(nodes.len()) {
-            let message = format!("no majority lets us in: {}", nodes.join("; "));
-            return misconfigured(message);
+        let refusing = self.members.iter().filter(refuses).count();
+        if refusing > nodes.len() - majority(nodes.len()) {
+            return refused(format!("no majority lets us in: {}", nodes.join("; ")));
         }
-        LockError::new(ENGINE, ErrorKind::NoQuorum { nodes }, Certainty::NotApplied)
+        not_applied(ErrorKind::NoQuorum { nodes })
     }
 }
 
 fn is_not_initialised(view: &CurrentView) -> bool {
     let Some(Err(error)) = view else { return false };
     matches!(error.kind(), ErrorKind::NotInitialised)
-}
-
-pub(super) fn misconfigured(message: String) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
 }
 
 impl Drop for NodeSet {

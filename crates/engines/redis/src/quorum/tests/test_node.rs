@@ -202,14 +202,14 @@ impl TestNode {
         run: &Run,
         fresh: u8,
     ) -> Result<HandshakeReply, Refused> {
-        let call = requests::handshake(&self.context, run, node_id(fresh));
+        let call = requests::handshake(&self.context, run, node_id(fresh), false);
         Ok(replies::handshake(&self.call(call).await?)?)
     }
 
     /// Asks for its report and changes nothing.
     pub(super) async fn look(&self, marker: &str) -> Result<HandshakeReply, Refused> {
         let run = Run { marker: marker.to_owned(), replica_until: None };
-        let call = requests::inspect_node(&self.context, &run, node_id(99));
+        let call = requests::handshake(&self.context, &run, node_id(99), true);
         Ok(replies::handshake(&self.call(call).await?)?)
     }
 
@@ -228,7 +228,7 @@ impl TestNode {
         proposed: u64,
         asked: AcquireKind,
     ) -> Result<VoteReply, Refused> {
-        let call = requests::acquire(&self.context, proof, request, proposed, SKEW, asked);
+        let call = requests::acquire(&self.context, proof, request, proposed, asked);
         Ok(replies::voted(&self.call(call).await?, proof)?)
     }
 

@@ -4,20 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::quorum::{Ballot, BallotOutcome, NoVote, Vote, majority};
+use holdline_core::quorum::{Ballot, BallotOutcome, NoVote, Vote, end_of_majority, majority};
 use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, LockError, Moment,
 };
 
 use super::Unfenced;
-use super::commands::{Commands, NodeVote};
+use super::commands::Commands;
 use crate::in_flight::InFlight;
-use crate::quorum::ENGINE;
 use crate::quorum::busy::{BusyNode, busy_reply};
-use crate::quorum::outcome::NodeOutcome;
-use crate::quorum::renewal::foreign;
+use crate::quorum::outcome::{self, NodeOutcome};
 use crate::quorum::set::NodeSet;
 use crate::quorum::undo::{self, Progress, Undo};
+use crate::quorum::{foreign, not_applied};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
 const NO_TOKEN: FencingToken = FencingToken::MIN;
@@ -48,7 +47,7 @@ pub(in crate::quorum) async fn acquire(
 ) -> Result<AcquireReply, LockError> {
     let began = set.clock.now();
     if unfenced.given_up.has(request.lease_id, || began) {
-        return Err(cancelled());
+        return Err(not_applied(ErrorKind::Cancelled));
     }
     let lease = request.hold.duration().unwrap_or_default();
     let nodes = set.members.len();
@@ -57,7 +56,7 @@ pub(in crate::quorum) async fn acquire(
         unfenced,
         request,
         // The returned time counts from the start of the call; the caller subtracts the drift.
-        ballot: Ballot::new(nodes, lease, 0),
+        ballot: Ballot::new(nodes, lease),
         began,
         lease,
         outcomes: vec![NodeOutcome::Open; nodes],
@@ -71,7 +70,7 @@ pub(in crate::quorum) async fn acquire(
 impl Attempt<'_> {
     async fn run(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
-        let (deadline, command) = (set.node_deadline(lease), unfenced.commands.acquire(request));
+        let deadline = set.node_deadline(lease);
         let mut in_flight = InFlight::with_capacity(set.members.len());
         for (node, member) in set.members.iter().enumerate() {
             if !set.answers(node) {
@@ -79,7 +78,7 @@ impl Attempt<'_> {
                 continue;
             }
             self.ballot.asked(node, set.clock.now());
-            in_flight.push(node, command.send(member.link(), deadline));
+            in_flight.push(node, unfenced.commands.acquire(member.link(), request, deadline));
         }
         loop {
             match self.ballot.decide(set.clock.now()) {
@@ -97,21 +96,21 @@ impl Attempt<'_> {
         self.lost().await
     }
 
-    fn note(&mut self, node: usize, answer: Result<NodeVote, LockError>) {
+    fn note(&mut self, node: usize, answer: Result<bool, LockError>) {
         match answer {
-            Ok(NodeVote::Busy) => {
+            Ok(false) => {
                 self.outcomes[node] = NodeOutcome::Busy(None);
                 self.busy.push(node);
                 self.ballot.voted(node, Vote::Busy);
             }
-            Ok(NodeVote::Foreign(error)) => {
+            Ok(true) => {
+                self.outcomes[node] = NodeOutcome::Granted;
+                self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
                 self.outcomes[node] = NodeOutcome::Failed(error.clone());
                 self.foreign.get_or_insert(error);
                 self.ballot.voted(node, Vote::Busy);
-            }
-            Ok(NodeVote::Granted) => {
-                self.outcomes[node] = NodeOutcome::Granted;
-                self.ballot.voted(node, Vote::Granted { last: NO_TOKEN });
             }
             Err(error) => {
                 self.outcomes[node] = NodeOutcome::Failed(error.clone());
@@ -129,12 +128,7 @@ impl Attempt<'_> {
     /// Undoes the grants, and returns why the attempt failed.
     async fn lost(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
-        let undo = Arc::new(Undo {
-            name: request.name.clone(),
-            lease_id: request.lease_id,
-            lease,
-            deadline: set.node_deadline(lease),
-        });
+        let undo = Undo::new(set, &request.name, request.lease_id, lease);
         let progress = |node: usize| match self.outcomes[node].is_granted() {
             true => Progress::Answered,
             false => Progress::MayArrive,
@@ -145,16 +139,16 @@ impl Attempt<'_> {
             unfenced.give_up(set, &undo);
         }
         let total = self.outcomes.len();
-        let granted = self.outcomes.iter().filter(|outcome| outcome.is_granted()).count();
+        let granted = outcome::granted(&self.outcomes);
         let (needed, awaited) = (majority(total), self.ballot.awaited().count());
         let undoing = undo::undo_attempt(set, undo, nodes);
         // If several clients hold minorities, it does not matter who they are.
         let inspecting = self.inspect_busy(granted == 0 || self.busy.len() >= needed);
-        let ((), (busy, run_info)) = tokio::join!(undoing, inspecting);
+        let ((), (busy, foreign_data)) = tokio::join!(undoing, inspecting);
         if !busy.is_empty() && busy.len() + granted + awaited >= needed {
             return Ok(busy_reply(set, busy, granted, awaited).await);
         }
-        if let Some(error) = run_info.or(self.foreign) {
+        if let Some(error) = foreign_data.or(self.foreign) {
             return Err(foreign(&error));
         }
         // `Refused` where waiting does not help.
@@ -163,14 +157,13 @@ impl Attempt<'_> {
         {
             return Err(error);
         }
-        Err(set.no_quorum(&self.outcomes).with_certainty(Certainty::NotApplied))
+        Err(set.no_quorum(&self.outcomes))
     }
 
     /// Asks the busy nodes for the holder; also returns foreign data that is no lock.
     async fn inspect_busy(&self, needed: bool) -> (Vec<BusyNode>, Option<LockError>) {
-        let nobody = || BusyNode { holder: None, left: None };
         if !needed {
-            return (self.busy.iter().map(|_| nobody()).collect(), None);
+            return (self.busy.iter().map(|_| BusyNode::default()).collect(), None);
         }
         let (unfenced, sought) = (self.unfenced, (&self.request.name, self.request.lease_id));
         let nodes = self.busy.iter().copied();
@@ -178,28 +171,25 @@ impl Attempt<'_> {
         let answers = unfenced.ask_all(self.set, nodes, ask).await;
         // Nodes that do not answer any more reported the name as held.
         let unanswered = self.busy.len() - answers.len();
-        let (mut busy, mut run_info): (Vec<BusyNode>, _) =
-            ((0..unanswered).map(|_| nobody()).collect(), None);
+        let mut busy: Vec<BusyNode> = (0..unanswered).map(|_| BusyNode::default()).collect();
+        let mut foreign = None;
         for (_, answer) in answers {
             match answer {
                 Ok(Some(held)) => {
-                    busy.push(BusyNode { holder: Some(Box::new(held.summary)), left: held.left });
+                    let left = held.summary.left;
+                    busy.push(BusyNode { holder: Some(Box::new(held.summary)), left });
                 }
                 // The name was freed in between.
                 Ok(None) => busy.push(BusyNode { holder: None, left: Some(Duration::ZERO) }),
                 Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
-                    run_info = Some(error);
+                    foreign = Some(error);
                 }
                 // Another client held it a moment ago.
-                Err(_) => busy.push(nobody()),
+                Err(_) => busy.push(BusyNode::default()),
             }
         }
-        (busy, run_info)
+        (busy, foreign)
     }
-}
-
-fn cancelled() -> LockError {
-    LockError::new(ENGINE, ErrorKind::Cancelled, Certainty::NotApplied)
 }
 
 /// Repeats a request under an id that was granted before: returns the time left.
@@ -209,7 +199,7 @@ pub(in crate::quorum) async fn acquire_known(
     request: &AcquireRequest,
 ) -> Result<AcquireReply, LockError> {
     if unfenced.given_up.has(request.lease_id, || set.clock.now()) {
-        return Err(cancelled());
+        return Err(not_applied(ErrorKind::Cancelled));
     }
     let nodes = set.members.len();
     let sought = (&request.name, request.lease_id);
@@ -222,7 +212,7 @@ pub(in crate::quorum) async fn acquire_known(
         match answer {
             Ok(Some(held)) if held.is_ours => {
                 outcomes[node] = NodeOutcome::Granted;
-                lefts.push(held.left.unwrap_or_default());
+                lefts.push(held.summary.left.unwrap_or_default());
             }
             Ok(_) => {
                 outcomes[node] = NodeOutcome::NotHeld;
@@ -231,14 +221,12 @@ pub(in crate::quorum) async fn acquire_known(
             Err(error) => outcomes[node] = NodeOutcome::Failed(error),
         }
     }
-    let needed = majority(nodes);
-    lefts.sort_unstable_by(|one, other| other.cmp(one));
-    match lefts.get(needed - 1) {
+    match end_of_majority(lefts, nodes) {
         Some(left) => {
-            let left = Some((*left).min(request.hold.duration().unwrap_or(*left)));
+            let left = Some(left.min(request.hold.duration().unwrap_or(left)));
             Ok(AcquireReply::Granted { token: NO_TOKEN, left, anchor: None })
         }
-        None if others > nodes - needed => Ok(AcquireReply::Unknown),
+        None if others > nodes - majority(nodes) => Ok(AcquireReply::Unknown),
         None => Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown)),
     }
 }

@@ -4,11 +4,10 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, ErrorKind, HolderSummary, LeaseId, LockError, LockName,
-    ReleaseReply, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, ReleaseReply,
+    RenewReply, RenewRequest, Snapshot,
 };
 
-use crate::args::Args;
 use crate::error::protocol;
 use crate::link::{Link, Value};
 use crate::native;
@@ -19,33 +18,17 @@ use crate::redisson::NodeRequests;
 
 /// The commands of one kind of lock.
 #[derive(Debug)]
-pub(super) enum Commands {
+pub(in crate::quorum) enum Commands {
     /// Those of libraries that use `SET key value NX PX`.
     Plain { context: RequestContext, reader: ValueReader },
     /// The scripts for an `RLock` of Redisson's.
     Redisson(NodeRequests),
 }
 
-/// An acquire, as all nodes receive it.
-pub(super) enum AcquireCommand<'a> {
-    Plain(Args, &'a AcquireRequest),
-    Redisson(&'a NodeRequests, &'a AcquireRequest),
-}
-
-/// The answer of a node to an acquire.
-pub(super) enum NodeVote {
-    Granted,
-    /// Another client holds the name.
-    Busy,
-    /// Something else is under the name.
-    Foreign(LockError),
-}
-
 /// The holder of a name on one node.
 pub(super) struct NodeHolder {
     /// It holds under the lease id that was asked for.
     pub(super) is_ours: bool,
-    pub(super) left: Option<Duration>,
     pub(super) summary: HolderSummary,
 }
 
@@ -65,25 +48,44 @@ impl Commands {
     }
 
     /// Returns the channel on which the nodes publish a release, if they do.
-    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
+    pub(in crate::quorum) fn channel(&self, name: &LockName) -> Option<String> {
         match self {
             Commands::Plain { .. } => None,
             Commands::Redisson(requests) => Some(requests.channel(name)),
         }
     }
 
-    /// Makes the command that acquires a name.
-    pub(super) fn acquire<'a>(&'a self, request: &'a AcquireRequest) -> AcquireCommand<'a> {
+    /// Acquires a name on one node; returns `false` if another client holds it.
+    ///
+    /// # Errors
+    /// `Foreign`: something else is under the name.
+    pub(super) async fn acquire(
+        &self,
+        link: &Link,
+        request: &AcquireRequest,
+        deadline: Duration,
+    ) -> Result<bool, LockError> {
         match self {
             Commands::Plain { context, .. } => {
-                AcquireCommand::Plain(context.set_nx(request), request)
+                let affinity = Some(*request.lease_id.as_bytes());
+                match link.send(&context.set_nx(request), affinity, deadline).await? {
+                    Value::Nil => Ok(false),
+                    reply if reply.as_text() == Some("OK") => Ok(true),
+                    _ => Err(protocol("the reply to SET is neither OK nor nil")),
+                }
             }
-            Commands::Redisson(requests) => AcquireCommand::Redisson(requests, request),
+            Commands::Redisson(requests) => {
+                match requests.acquire(link, request, deadline).await? {
+                    AcquireReply::Granted { .. } => Ok(true),
+                    AcquireReply::Busy { .. } => Ok(false),
+                    _ => Err(protocol("a node of a quorum has no queue")),
+                }
+            }
         }
     }
 
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
-    pub(super) async fn free(
+    pub(in crate::quorum) async fn free(
         &self,
         link: &Link,
         undo: &Undo,
@@ -141,17 +143,13 @@ impl Commands {
             Commands::Plain { context, reader } => {
                 let held = reader.parse_state(&link.call(|| context.inspect(name)).await?)?;
                 let lease = context.format.write(lease_id);
-                Ok(held.map(|held| NodeHolder {
-                    is_ours: held.is(&lease),
-                    left: held.left,
-                    summary: held.summary(),
-                }))
+                Ok(held
+                    .map(|held| NodeHolder { is_ours: held.is(&lease), summary: held.summary() }))
             }
             Commands::Redisson(requests) => {
                 let held = requests.holder(link, name).await?;
                 Ok(held.map(|held| NodeHolder {
                     is_ours: held.lease_id == Some(lease_id),
-                    left: held.summary.left,
                     summary: held.summary,
                 }))
             }
@@ -169,37 +167,6 @@ impl Commands {
                 reader.inspected(&link.call(|| context.inspect(name)).await?, name)
             }
             Commands::Redisson(requests) => requests.inspect(link, name).await,
-        }
-    }
-}
-
-impl AcquireCommand<'_> {
-    /// Sends it to a node.
-    pub(super) async fn send(
-        &self,
-        link: &Link,
-        deadline: Duration,
-    ) -> Result<NodeVote, LockError> {
-        match self {
-            AcquireCommand::Plain(args, request) => {
-                let affinity = Some(*request.lease_id.as_bytes());
-                match link.send(args, affinity, deadline).await? {
-                    Value::Nil => Ok(NodeVote::Busy),
-                    reply if reply.as_text() == Some("OK") => Ok(NodeVote::Granted),
-                    _ => Err(protocol("the reply to SET is neither OK nor nil")),
-                }
-            }
-            AcquireCommand::Redisson(requests, request) => {
-                match requests.acquire(link, request, deadline).await {
-                    Ok(AcquireReply::Granted { .. }) => Ok(NodeVote::Granted),
-                    Ok(AcquireReply::Busy { .. }) => Ok(NodeVote::Busy),
-                    Ok(_) => Err(protocol("a node of a quorum has no queue")),
-                    Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
-                        Ok(NodeVote::Foreign(error))
-                    }
-                    Err(error) => Err(error),
-                }
-            }
         }
     }
 }

@@ -20,7 +20,7 @@ mod renewal;
 use std::sync::Arc;
 
 use holdline_core::quorum::majority;
-use holdline_core::{ErrorKind, LockError, LockName, Moment, ReleaseReply};
+use holdline_core::{ErrorKind, LockError, LockName, Moment};
 
 pub(super) use attempt::{acquire, acquire_known};
 pub(super) use renewal::renew;
@@ -38,7 +38,7 @@ use commands::Commands;
 /// The requests of a quorum without tokens.
 #[derive(Debug)]
 pub(super) struct Unfenced {
-    commands: Commands,
+    pub(super) commands: Commands,
     given_up: GivenUp,
 }
 
@@ -49,21 +49,6 @@ impl Unfenced {
             return None;
         }
         Some(Unfenced { commands: Commands::of(options), given_up: GivenUp::default() })
-    }
-
-    /// Returns the channel on which the nodes publish a release, if they do.
-    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
-        self.commands.channel(name)
-    }
-
-    /// Frees the name on one node; `for_good`: a request under the id may still arrive.
-    pub(super) async fn free(
-        &self,
-        link: &Link,
-        undo: &Undo,
-        for_good: bool,
-    ) -> Result<ReleaseReply, LockError> {
-        self.commands.free(link, undo, for_good).await
     }
 
     /// Records that the lease id may not be requested any more.
@@ -88,11 +73,7 @@ impl Unfenced {
                 in_flight.push(node, ask(&self.commands, set.members[node].link()));
             }
         }
-        let mut answers = Vec::with_capacity(set.members.len());
-        while let Some(answer) = in_flight.next().await {
-            answers.push(answer);
-        }
-        answers
+        in_flight.all().await
     }
 }
 

@@ -11,6 +11,7 @@ use holdline_core::{LockError, RenewReply, RenewRequest};
 
 use super::Unfenced;
 use crate::in_flight::InFlight;
+use crate::quorum::outcome::NodeOutcome;
 use crate::quorum::renewal::RenewalBatch;
 use crate::quorum::replies::NodeRenewal;
 use crate::quorum::set::NodeSet;
@@ -26,7 +27,7 @@ pub(in crate::quorum) async fn renew(
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, member) in set.members.iter().enumerate() {
         if !set.answers(node) {
-            batch.skipped(node, member.failure_text());
+            batch.skipped(node, NodeOutcome::NotAsked(member.failure_text()));
             continue;
         }
         batch.asked(node);

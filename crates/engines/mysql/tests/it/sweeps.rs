@@ -1,13 +1,18 @@
 //! Rows of unused names are removed, also if each process takes one lock and ends.
 
+use holdline_core::AcquireRequest;
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
-use crate::support::{engine, let_go, request, take};
+use crate::support::{engine, eventually, let_go, request, take};
 
 /// More than one sweep looks at.
 const ROWS: usize = 300;
 /// In so many runs two sweeps are as good as certain: each run makes one with a chance of 1 in 128.
 const RUNS: usize = 4_000;
+
+/// Whether only the connections of one client are left: one for commands, and one for wake-ups.
+const SESSIONS: &str =
+    "select count(*) <= 2 from information_schema.processlist where user = 'holdline'";
 
 fn unused(server: &MariaDbServer) -> String {
     server.sql("select count(*) from holdline_heads where name like 'old/%'").concat()
@@ -27,10 +32,13 @@ async fn clients_that_take_one_lock_each_remove_the_rows_of_others() {
     for _ in 0..RUNS / 50 {
         for _ in 0..50 {
             let short = engine(&server).await;
-            let asked = request("short");
+            // A connection for wake-ups would sleep in the server for seconds after its end.
+            let asked = AcquireRequest { queue: false, ..request("short") };
             take(&short, &asked).await;
             let_go(&short, &asked).await;
         }
+        // A server that is slow to end connections would refuse more of them.
+        eventually("their connections end", || server.sql(SESSIONS) == ["1"]).await;
         if unused(&server) == "0" {
             return;
         }

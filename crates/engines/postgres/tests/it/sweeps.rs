@@ -2,12 +2,14 @@
 
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{engine, let_go, request, take};
+use crate::support::{engine, eventually, let_go, request, take};
 
 /// More than one sweep looks at.
 const ROWS: usize = 300;
 /// In so many runs two sweeps are as good as certain: each run makes one with a chance of 1 in 128.
 const RUNS: usize = 4_000;
+
+const SESSIONS: &str = "select count(*) from pg_stat_activity where application_name = 'holdline'";
 
 fn unused(server: &PostgresServer) -> String {
     server.sql("select count(*) from holdline.heads where name like 'old/%'").concat()
@@ -31,6 +33,8 @@ async fn clients_that_take_one_lock_each_remove_the_rows_of_others() {
             take(&short, &asked).await;
             let_go(&short, &asked).await;
         }
+        // A server that is slow to end connections would refuse more of them.
+        eventually("their connections end", || server.sql(SESSIONS) == ["1"]).await;
         if unused(&server) == "0" {
             return;
         }

@@ -349,6 +349,8 @@ pub enum Operation {
 /// How many tokens are left above the largest value of a raised fence: 2^40, which last for more
 /// than a century at ten thousand grants a minute.
 pub const FENCE_HEADROOM: u64 = 1 << 40;
+/// The largest value to which the fence may be raised.
+pub const LARGEST_FENCE: u64 = FencingToken::MAX.get() - FENCE_HEADROOM;
 /// The longest freeze: a year.
 pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -497,11 +499,10 @@ fn check_fence(capabilities: &Capabilities, to: FencingToken) -> Result<(), Lock
     if !capabilities.fencing {
         return Err(capabilities.lacks("fencing tokens"));
     }
-    let largest = FencingToken::MAX.get() - FENCE_HEADROOM;
-    if to.get() <= largest {
+    if to.get() <= LARGEST_FENCE {
         return Ok(());
     }
-    let message = format!("may be raised to {largest} at most, not to {to}");
+    let message = format!("may be raised to {LARGEST_FENCE} at most, not to {to}");
     Err(LockError::invalid(capabilities.engine, "to", message))
 }
 

@@ -4,6 +4,7 @@
 //! a good and a bad sample. STYLE.md lists the rules by the names of [`RULES`].
 
 mod arrows;
+mod ascii_programs;
 mod book;
 mod changelog;
 mod cycles;
@@ -67,7 +68,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 25] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -182,6 +183,11 @@ const RULES: [Rule; 24] = [
         name: "one-constant",
         asks: "the times of the contract have no copies in SQL, Lua or help texts",
         findings: one_constant::findings,
+    },
+    Rule {
+        name: "ascii-programs",
+        asks: "SQL and Lua that are sent to a store are ASCII",
+        findings: ascii_programs::findings,
     },
     Rule {
         name: "words",

@@ -98,7 +98,8 @@ create table if not exists @p@waiters (
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the queues of locks'
 $$
 
--- `kind` is `t` for a tombstone, `r` for a grant that was revoked.
+-- `kind` is `t` for a tombstone, `r` for a grant that was revoked. One row without a name, of the kind `s`,
+-- has the place where the next sweep continues.
 create table if not exists @p@marks (
     name varbinary(512) not null,
     kind binary(1) not null,

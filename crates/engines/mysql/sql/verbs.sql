@@ -202,7 +202,7 @@ this: begin
 end
 $$
 
--- Sends the reply to an acquire. The fields `by_…` describe what blocks the name: the oldest holder, or
+-- Sends the reply to an acquire. The fields `by_...` describe what blocks the name: the oldest holder, or
 -- else the operator's freeze.
 create procedure @p@answer_@r@(
     in n varbinary(512), in t bigint, in result varchar(16), in last_token bigint, in rest bigint,
@@ -492,6 +492,10 @@ begin
     declare t bigint;
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
+    if duration not between 0 and @max_freeze@ then
+        signal sqlstate '22003' set
+            message_text = 'a freeze lasts at most @max_freeze@ microseconds';
+    end if;
     set transaction isolation level read committed;
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
@@ -533,12 +537,16 @@ begin
 end
 $$
 
--- Makes all later tokens larger than `up_to`.
+-- Makes all later tokens larger than `up_to`, which leaves enough of them.
 create procedure @p@raise_@r@(in up_to bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
+    if up_to > @largest_fence@ then
+        signal sqlstate '22003' set
+            message_text = 'the fence may be raised to @largest_fence@ at most';
+    end if;
     start transaction;
     update @p@about set floor = greatest(floor, up_to) where only_row = 1;
     commit;
@@ -592,9 +600,10 @@ begin
 end
 $$
 
--- Looks at `page_size` rows after `after_name`, and removes the empty ones that were not used for a minute.
--- Returns where the next call continues; null at the end.
-create procedure @p@sweep_@r@(in after_name varbinary(512), in page_size int)
+-- Looks at `page_size` rows, and removes the empty ones that were not used for a minute. It continues
+-- where the last call of any client ended: a process that takes one lock never sweeps twice. That place
+-- is the `reason` of a row in `marks` without a name.
+create procedure @p@sweep_@r@(in page_size int)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare to_wake varbinary(1024) default '';
@@ -604,7 +613,7 @@ begin
     declare unused_after bigint default 60000000;
     declare over_now boolean default false;
     declare idle boolean;
-    declare n varbinary(512);
+    declare n, after_name varbinary(512);
     declare page cursor for
         select h.name from @p@heads h where h.name > after_name order by h.name limit page_size;
     declare continue handler for not found set over_now = true;
@@ -614,6 +623,10 @@ begin
     start transaction;
     -- Lock this row first: so no session that has locked a name's row ever waits for this one.
     select a.floor into last_token from @p@about a where a.only_row = 1 for update;
+    set after_name = coalesce((
+        select m.reason from @p@marks m
+        where m.name = '' and m.kind = 's' and m.lease_id = x'00000000000000000000000000000000'
+    ), '');
     open page;
     each_one: loop
         fetch page into n;
@@ -639,7 +652,10 @@ begin
         set over_now = false;
     end loop;
     close page;
-    select if(seen = page_size, n, null) as after_name;
+    set after_name = if(seen = page_size, n, '');
+    insert into @p@marks (name, kind, lease_id, until, reason, inbox) values (
+        '', 's', x'00000000000000000000000000000000', 0, after_name, x'0000000000000000'
+    ) on duplicate key update reason = after_name;
     commit;
     call @p@wake_@r@(to_wake);
 end

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
-use holdline_net::sql::checkup::{pooler, reach, server_clock};
+use holdline_net::sql::checkup::{pooler, reach, server_clock, tokens};
 
 use crate::connection::Facts;
 use crate::error::ENGINE;
@@ -69,6 +69,7 @@ pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Ch
     let (finding, usable) = tables(&link).await;
     checkup.add(finding);
     if usable {
+        checkup.add(tokens(floor(&link).await, "prefix"));
         checkup.add(names(&link).await);
     }
     Ok(checkup)
@@ -231,6 +232,13 @@ async fn tables(link: &Link) -> (Finding, bool) {
             (Finding::ok("tables", TABLES, error.to_string()).fail(fix), false)
         }
     }
+}
+
+/// The number that every later token exceeds. A name's own counter comes near the end only if all
+/// were raised, or if somebody changed its row.
+async fn floor(link: &Link) -> Result<i64, LockError> {
+    let ask = format!("select floor from {} where only_row = 1", link.names().table("about"));
+    only(&link.ask(&ask).await?)?.sure("floor")
 }
 
 async fn names(link: &Link) -> Finding {

@@ -13,18 +13,20 @@ use holdline_core::{
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
-    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_used,
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
+    sweep,
 };
 use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 
 use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
 use crate::link::Link;
+use crate::locked_rows::LockedRows;
 use crate::options::MysqlOptions;
 use crate::replies::{self, BatchReplies};
-use crate::rows::{all, only};
+use crate::rows::{Answer, all, only};
 use crate::views;
-use crate::waiting_renewals::WaitingRenewals;
+use crate::waiting_commands::WaitingCommands;
 use crate::{fast, requests};
 
 /// How long an item of a batch with several names waits for a locked row: well below the interval
@@ -40,7 +42,8 @@ pub struct MysqlEngine(Arc<Inner>);
 struct Inner {
     state: EngineState,
     link: Link,
-    waiting_renewals: WaitingRenewals,
+    locked_rows: LockedRows,
+    waiting_renewals: WaitingCommands,
 }
 
 impl MysqlEngine {
@@ -57,7 +60,8 @@ impl MysqlEngine {
         Ok(MysqlEngine(Arc::new(Inner {
             state,
             link,
-            waiting_renewals: WaitingRenewals::new(options, clock),
+            locked_rows: LockedRows::new(options, clock.clone()),
+            waiting_renewals: WaitingCommands::new(options, clock),
         })))
     }
 
@@ -140,7 +144,7 @@ impl Inner {
         inbox: u64,
     ) -> Result<AcquireReply, LockError> {
         let limit = self.state.capabilities.max_waiters;
-        let answer = self.link.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
+        let answer = self.ask(&requests::acquire(self.names(), request, inbox, limit)).await;
         acquired(&only(&answer?)?, request, limit)
     }
 
@@ -245,7 +249,7 @@ impl Inner {
                 Value::Number(requests::remembered(request.ending)),
             ],
         );
-        released(&only(&self.link.ask(&call).await?)?)
+        released(&only(&self.ask(&call).await?)?)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {
@@ -254,7 +258,12 @@ impl Inner {
         }
         // First settle what time has changed; then read everything at one moment.
         let packed = requests::packed(names);
-        self.link.ask(&self.names().call("refresh", &[Value::Bytes(&packed)])).await?;
+        let refresh = self.names().call("refresh", &[Value::Bytes(&packed)]);
+        match names {
+            [_] => self.ask(&refresh).await?,
+            // It skips names whose rows are locked.
+            _ => self.link.ask(&refresh).await?,
+        };
         let answer = self.link.ask(&views::inspect(self.names(), names, most)).await?;
         inspected(all(&answer), names)
     }
@@ -346,12 +355,17 @@ impl Inner {
         verb: &str,
         values: &[Value<'_>],
     ) -> Result<OperationReply, LockError> {
-        let answer = self.link.ask(&self.names().call(verb, values)).await?;
+        let answer = self.ask(&self.names().call(verb, values)).await?;
         // Some commands return no row.
         if answer.is_empty() {
             return Ok(OperationReply::Done);
         }
         operated(&only(&answer)?)
+    }
+
+    /// Sends a command, which may have to wait for a row.
+    async fn ask(&self, call: &str) -> Result<Answer, LockError> {
+        self.locked_rows.ask(&self.link, call).await
     }
 
     fn names(&self) -> &Names {
@@ -360,19 +374,13 @@ impl Inner {
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
-        if !self.state.is_sweep_due() {
+        if !is_sweep_due() {
             return;
         }
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
-            let sweep = async |after: Option<Vec<u8>>| {
-                let after = after.unwrap_or_default();
-                let most = Value::Number(requests::count(SWEPT_AT_ONCE).into());
-                let call = inner.names().call("sweep", &[Value::Bytes(&after), most]);
-                let answer = inner.link.ask(&call).await?;
-                Ok(only(&answer)?.maybe::<&[u8]>("after_name")?.map(<[u8]>::to_vec))
-            };
-            inner.state.sweep(sweep).await;
+            let most = Value::Number(requests::count(SWEPT_AT_ONCE).into());
+            sweep(inner.link.ask(&inner.names().call("sweep", &[most]))).await;
         }));
     }
 }

@@ -44,7 +44,7 @@ const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// A procedure, a table or a database is missing.
 const GONE: [u16; 3] = [1305, 1146, 1049];
 /// A privilege is missing: on the database, a table, a column, a procedure, or globally.
-pub(crate) const NO_RIGHT: [u16; 6] = [1044, 1142, 1143, 1227, 1370, 1410];
+pub(crate) const NO_RIGHT: [u16; 7] = [1044, 1142, 1143, 1227, 1345, 1370, 1410];
 
 pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
@@ -91,6 +91,11 @@ pub(crate) fn is_store_gone(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if GONE.contains(&words.code))
 }
 
+/// Returns whether the server refused the statement because another session has a lock.
+pub(crate) fn is_locked(failed: &Failed) -> bool {
+    matches!(failed, Failed::Server(words) if words.code == LOCK_WAIT)
+}
+
 /// Returns whether the statement may have left its transaction open.
 pub(crate) fn is_stopped(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if STOPPED.contains(&words.code))
@@ -106,8 +111,27 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
     let unavailable = |what: &str| ErrorKind::Unavailable { message: format!("{what} ({words})") };
     match words.code {
-        1045 | 1698 => refused("user or password is wrong"),
-        1129 | 1130 => refused("the server does not let this user in from here"),
+        1045 | 1698 | 1873 => {
+            refused("user or password is wrong, or the account needs TLS or a certificate")
+        }
+        1130 => refused("the server does not let this user in from here"),
+        1129 => refused("the server blocks this machine after failed connections: FLUSH HOSTS"),
+        4150 => refused("the server blocks this account after wrong passwords: FLUSH PRIVILEGES"),
+        3118 | 4151 => refused("the account is locked: ALTER USER … ACCOUNT UNLOCK"),
+        1820 | 1862 => refused("the password has expired: set a new one (ALTER USER)"),
+        1251 | 1275 | 1524 => refused(
+            "the server cannot check the password of this account: let it be kept by \
+             mysql_native_password or ed25519",
+        ),
+        3159 => refused("the server asks for TLS: write `sslmode=verify-full`"),
+        1449 => refused(
+            "the account that made the procedures of the audit trail is gone: drop these \
+             procedures, and connect once as an account that may make them",
+        ),
+        1419 => refused(
+            "the account may not create routines while there is a binary log: connect once as one \
+             that may, or set log_bin_trust_function_creators",
+        ),
         1049 => refused("there is no such database: make it first, or name another"),
         code if NO_RIGHT.contains(&code) => refused(
             "the account lacks a right: grant it SELECT, INSERT, UPDATE, DELETE and EXECUTE on \
@@ -120,6 +144,8 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
         4025 => refused("no fencing token is left: the name stands at the largest there is"),
         1021 | 1030 | 1037 | 1038 | 1041 | 1114 | 1135 => refused("the server has no room"),
         1153 => refused("the command is larger than max_allowed_packet: set it to 1M or more"),
+        // Another transaction was first, by innodb_snapshot_isolation.
+        1020 => unavailable("another session changed the row"),
         DEADLOCK => unavailable("the server broke a deadlock"),
         LOCK_WAIT => unavailable("the command waited too long for others"),
         1040 | 1203 | 1226 => unavailable("the server has no room for one more connection"),
@@ -152,7 +178,29 @@ mod tests {
     #[test]
     fn errors_name_their_fix() {
         for (code, says) in [
+            (1044, "grant it"),
             (1045, "password"),
+            (1129, "FLUSH HOSTS"),
+            (1130, "from here"),
+            (1143, "grant it"),
+            (1227, "grant it"),
+            (1251, "mysql_native_password"),
+            (1275, "mysql_native_password"),
+            (1345, "grant it"),
+            (1370, "grant it"),
+            (1410, "grant it"),
+            (1419, "log_bin_trust_function_creators"),
+            (1449, "drop these procedures"),
+            (1524, "mysql_native_password"),
+            (1698, "password"),
+            (1820, "has expired"),
+            (1862, "has expired"),
+            (1873, "password"),
+            (3118, "ACCOUNT UNLOCK"),
+            (3159, "verify-full"),
+            (4150, "FLUSH PRIVILEGES"),
+            (4151, "ACCOUNT UNLOCK"),
+            (1836, "name the primary"),
             (1049, "make it first"),
             (1142, "grant it"),
             (1290, "name the primary"),

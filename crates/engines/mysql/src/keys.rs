@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use holdline_core::ContractTimes;
 use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
+use holdline_core::contract::{LARGEST_FENCE, MAX_FREEZE};
 
 /// The revision of the procedures in [`RULES`] and [`VERBS`]; each change of them increments it.
 /// The procedures' names end with it, so that two versions can work on the same tables.
-pub(crate) const REVISION: u32 = 6;
+pub(crate) const REVISION: u32 = 8;
 /// The format that this version reads and writes, stored in `about`.
 pub(crate) const FORMAT: i64 = 2;
 
@@ -132,6 +133,8 @@ impl Names {
             .replace("@p@", &self.prefix)
             .replace("@r@", &REVISION.to_string())
             .replace("@format@", &FORMAT.to_string())
+            .replace("@largest_fence@", &LARGEST_FENCE.to_string())
+            .replace("@max_freeze@", &MAX_FREEZE.as_micros().to_string())
             .replace("@records@", &MAX_RECORDS.to_string())
             .replace("@record_bytes@", &MAX_RECORD_BYTES.to_string());
         filled.split("\n$$\n").map(str::to_owned).collect()
@@ -173,7 +176,7 @@ mod tests {
     fn procedures_that_change_have_a_new_revision() {
         let digest = Sha256::digest(ContractTimes::DEFAULT.fill_micros(&[RULES, VERBS].concat()));
         let digest = literal(&digest[..8]);
-        let known = (6, "x'33b5f55d780d426e'");
+        let known = (8, "x'a0fa0b2d729afdcb'");
         let reply = "increment REVISION, and put the new pair here";
         assert_eq!((REVISION, digest.as_str()), known, "{reply}");
     }
@@ -202,7 +205,7 @@ mod tests {
         let made = names.procedures();
         let mut reply: Vec<&str> = made
             .iter()
-            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_6(").next())
+            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_8(").next())
             .collect();
         let mut known = PROCEDURES.to_vec();
         reply.sort_unstable();
@@ -214,7 +217,7 @@ mod tests {
     #[test]
     fn a_call_needs_no_quotes() {
         let text = Names::new("p_").call("release", &[Value::Bytes(b"a'b"), Value::Number(-1)]);
-        assert_eq!(text, "call p_release_6(x'612762',-1)");
+        assert_eq!(text, "call p_release_8(x'612762',-1)");
         assert_eq!(inbox_lock(0xab), "holdline_00000000000000ab");
     }
 }

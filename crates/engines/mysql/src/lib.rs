@@ -26,6 +26,7 @@ mod error;
 mod fast;
 mod keys;
 mod link;
+mod locked_rows;
 mod options;
 mod replies;
 mod requests;
@@ -33,7 +34,7 @@ mod row_lock;
 mod rows;
 mod schema;
 mod views;
-mod waiting_renewals;
+mod waiting_commands;
 
 use std::sync::Arc;
 

@@ -22,7 +22,6 @@ do $$ begin
         -- The statement that takes a lock draws from the block by itself. It calls `draw_block_1` when
         -- the block is used up.
         grant usage on sequence @schema@.fence_next to public;
-        grant select on sequence @schema@.fence to public;
         grant select on @schema@.fence_block to public;
     end if;
 end $$;
@@ -92,6 +91,13 @@ begin
     return token;
 end
 $$;
+
+-- `draw_block_1` and `doctor` look at it.
+grant select on sequence @schema@.fence to public;
+
+-- A role that may raise the fence can take nearly all tokens away from all names. So a role that may
+-- lock needs a grant for it.
+revoke execute on function @schema@.raise_1(bigint) from public;
 
 -- A client that finds an older number, or none, replaces all functions.
 comment on function @schema@.draw_1() is 'Holdline: revision @revision@';

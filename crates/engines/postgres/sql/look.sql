@@ -1,6 +1,6 @@
 -- Returns the state of the schema `$1`. This runs before the schema is trusted, with the rights of the
 -- role that connects and under any search path. So each function, operator, type and table is
--- qualified; `in` and `case … when`, which look an operator up by its name, are not used.
+-- qualified; `in` and `case ... when`, which look an operator up by its name, are not used.
 --
 -- A role trusts itself, the roles that it is a member of, the owner of the database, and superusers.
 with recursive mine(oid) as (

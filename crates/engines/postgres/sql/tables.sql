@@ -53,7 +53,7 @@ create type @schema@.request as (
     metadata bytea
 );
 
--- The reply; the fields `by_…` describe the holder or the freeze that blocks the name.
+-- The reply; the fields `by_...` describe the holder or the freeze that blocks the name.
 create type @schema@.answer as (
     outcome text,
     token bigint,

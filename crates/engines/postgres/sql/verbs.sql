@@ -526,10 +526,17 @@ end $$;
 create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
-    was @schema@.heads := @schema@.take_1(n);
-    now bigint := @schema@.now_1();
-    h @schema@.heads := @schema@.settle_1(was, now);
+    was @schema@.heads;
+    now bigint;
+    h @schema@.heads;
 begin
+    if duration not between 0 and @max_freeze@ then
+        raise exception using errcode = 'numeric_value_out_of_range',
+            message = 'a freeze lasts at most @max_freeze@ microseconds';
+    end if;
+    was := @schema@.take_1(n);
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
     h.freeze_until := now + duration;
     h.freeze_reason := why;
     perform @schema@.save_1(@schema@.hand_over_1(h, now), was, now);
@@ -557,7 +564,8 @@ begin
     return was_frozen;
 end $$;
 
--- Makes all later tokens larger than `floor`. The `alter sequence`, which changes nothing, locks the
+-- Makes all later tokens larger than `floor`, which leaves enough of them. A role needs a grant for this
+-- function (`draw.sql`). The `alter sequence`, which changes nothing, locks the
 -- sequence, so that no token is drawn meanwhile.
 create or replace function @schema@.raise_1(floor bigint)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
@@ -565,6 +573,10 @@ declare
     last bigint;
     drawn boolean;
 begin
+    if floor > @largest_fence@ then
+        raise exception using errcode = 'numeric_value_out_of_range',
+            message = 'the fence may be raised to @largest_fence@ at most';
+    end if;
     alter sequence @schema@.fence no cycle;
     select f.last_value, f.is_called into last, drawn from @schema@.fence f;
     -- An unused sequence returns its `last_value` first.
@@ -656,26 +668,47 @@ returns setof bytea language sql security definer set search_path = @schema@, pg
     order by t.name limit most
 $$;
 
+-- Where the sweep of the next client continues: a process that takes one lock never sweeps twice.
+create table if not exists @schema@.sweep_place (
+    only_row boolean primary key default true check (only_row),
+    -- The last name that was looked at; null at the end.
+    place bytea
+);
+insert into @schema@.sweep_place (place) values (null) on conflict do nothing;
+
 -- Looks at some rows after `after` and removes the empty ones that were not used for a minute. Returns
--- where to go on; null at the end.
+-- where to go on; null at the end. Without `after` it continues where the last such call of any client
+-- ended, and does nothing while another one runs. It waits for no row.
 create or replace function @schema@.sweep_1(after bytea, most int)
 returns bytea language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint := @schema@.now_1();
     old bigint := now - 60000000;
-    page bytea[] := array(
+    is_shared boolean := after is null;
+    page bytea[];
+    unused bytea[];
+begin
+    if is_shared then
+        select t.place into after from @schema@.sweep_place t for update skip locked;
+        if not found then
+            return null;
+        end if;
+    end if;
+    page := array(
         select t.name from @schema@.heads t where after is null or t.name > after
         order by t.name limit most
     );
-begin
-    perform @schema@.refresh_1(array(
+    unused := array(
         select t.name from @schema@.heads t where t.name = any (page) and t.used < old
-    ), now);
-    delete from @schema@.heads t where t.name = any (array(
-        select u.name from @schema@.heads u
-        where u.name = any (page) and u.used < old and u.holders is null and u.queued = 0
-            and u.freeze_until is null and u.tombstones is null and u.revoked is null
         for update skip locked
-    ));
-    return case when cardinality(page) = most then page[most] end;
+    );
+    perform @schema@.refresh_1(unused, now);
+    delete from @schema@.heads t where t.name = any (unused) and t.used < old
+        and t.holders is null and t.queued = 0 and t.freeze_until is null
+        and t.tombstones is null and t.revoked is null;
+    after := case when cardinality(page) = most then page[most] end;
+    if is_shared then
+        update @schema@.sweep_place t set place = after;
+    end if;
+    return after;
 end $$;

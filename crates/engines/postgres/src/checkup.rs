@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Certainty, Checkup, Clock, ErrorKind, Finding, LockError};
-use holdline_net::sql::checkup::{pooler, reach, server_clock};
+use holdline_net::sql::checkup::{pooler, reach, server_clock, tokens};
 use tokio_postgres::types::Type;
 
 use crate::error::{ENGINE, protocol};
@@ -67,6 +67,7 @@ pub async fn checkup(
     checkup.add(finding);
     if usable {
         checkup.add(sequence(&link, options.schema()).await);
+        checkup.add(tokens(last_token(&link, options.schema()).await, "schema"));
         checkup.add(audit(&link, options.schema()).await);
         checkup.add(names(&link, options.schema()).await);
         checkup.add(snapshots(&link, options.schema()).await);
@@ -242,6 +243,13 @@ async fn sequence(link: &Link, schema: &str) -> Finding {
         )),
         _ => Finding::ok("sequence", SEQUENCE, "no cache"),
     }
+}
+
+async fn last_token(link: &Link, schema: &str) -> Result<i64, LockError> {
+    let ask = format!("select f.last_value from {}.fence f", quoted(schema));
+    let rows = link.ask(&ask, &[]).await?;
+    let read = rows.first().and_then(|row| row.try_get(0).ok());
+    read.ok_or_else(|| protocol("the sequence of tokens has no last value"))
 }
 
 /// Whether this role may append to the audit trail and read it.

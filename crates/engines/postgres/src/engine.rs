@@ -11,7 +11,8 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
-    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_used,
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
+    sweep,
 };
 use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 use tokio_postgres::types::Type;
@@ -383,18 +384,15 @@ impl Inner {
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.
     fn sweep_now_and_then(self: &Arc<Self>) {
-        if !self.state.is_sweep_due() {
+        if !is_sweep_due() {
             return;
         }
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
-            let sweep = async |after: Option<Vec<u8>>| {
-                let most = requests::count(SWEPT_AT_ONCE);
-                let values: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&most, Type::INT4)];
-                let rows = inner.link.ask(&inner.statements.sweep, &values).await?;
-                Ok(rows.first().and_then(|row| row.try_get(0).ok()).flatten())
-            };
-            inner.state.sweep(sweep).await;
+            // Without a name, the store's own place is used.
+            let (after, most) = (None::<&[u8]>, requests::count(SWEPT_AT_ONCE));
+            let values: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&most, Type::INT4)];
+            sweep(inner.link.ask(&inner.statements.sweep, &values)).await;
         }));
     }
 }

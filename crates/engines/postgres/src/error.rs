@@ -102,7 +102,14 @@ fn kind_of(words: &DbError) -> ErrorKind {
     } else if *code == SqlState::INVALID_CATALOG_NAME {
         refused("there is no such database: make it first, or name another")
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        refused("the role lacks a right: grant it USAGE on the schema")
+        // A translated message has the same name of the function.
+        match words.message().contains("_1") {
+            true => refused(
+                "the role lacks a right: GRANT EXECUTE ON FUNCTION, for the one in the message, \
+                 TO it",
+            ),
+            false => refused("the role lacks a right: grant it USAGE on the schema"),
+        }
     } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         refused("the server takes no writes: name the primary")
     } else if *code == SqlState::SEQUENCE_GENERATOR_LIMIT_EXCEEDED {

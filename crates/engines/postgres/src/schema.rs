@@ -17,6 +17,7 @@
 use std::fmt::Write;
 
 use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
+use holdline_core::contract::{LARGEST_FENCE, MAX_FREEZE};
 use holdline_core::{Certainty, ContractTimes, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;
@@ -30,7 +31,7 @@ use crate::keys::quoted;
 const FORMAT: i32 = 1;
 /// The revision of the functions in [`RULES`], [`VERBS`], [`AUDIT`] and [`DRAW`]; each change of
 /// them increments it.
-const REVISION: i32 = 8;
+const REVISION: i32 = 10;
 const TABLES: &str = include_str!("../sql/tables.sql");
 const UPGRADE: &str = include_str!("../sql/upgrade.sql");
 const RULES: &str = include_str!("../sql/rules.sql");
@@ -119,6 +120,8 @@ fn filled(part: &str, schema: &str) -> String {
 fn functions_text(times: &ContractTimes) -> String {
     times
         .fill_micros(&[RULES, VERBS, AUDIT, DRAW].concat())
+        .replace("@largest_fence@", &LARGEST_FENCE.to_string())
+        .replace("@max_freeze@", &MAX_FREEZE.as_micros().to_string())
         .replace("@records@", &MAX_RECORDS.to_string())
         .replace("@record_bytes@", &MAX_RECORD_BYTES.to_string())
 }
@@ -258,7 +261,7 @@ mod tests {
     /// Without a new revision, roles that may not replace functions would keep using the old ones.
     #[test]
     fn functions_that_change_have_a_new_revision() {
-        let known = (8, "9e4c51d4135f5cfe");
+        let known = (10, "73a3b21e7e5b8cb9");
         let reply = "increment REVISION, and put the new pair here";
         assert_eq!((REVISION, digest().as_str()), known, "{reply}");
     }

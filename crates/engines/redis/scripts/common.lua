@@ -140,7 +140,7 @@ local function leave_queue(s, ids)
   s.waiting = s.waiting - #ids
 end
 
--- Returns the ids of waiters whose last heartbeat was at `till`, in µs, or before.
+-- Returns the ids of waiters whose last heartbeat was at `till`, in microseconds, or before.
 local function silent(s, till)
   local ids = call('ZRANGEBYSCORE', s.queue, TIMES, till, 'LIMIT', 0, MAX_EXPIRED)
   for at, member in ipairs(ids) do ids[at] = sub(member, 2) end

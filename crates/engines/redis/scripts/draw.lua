@@ -1,6 +1,6 @@
 local format = string.format
 
--- Returns the reply to TIME as µs in 16 digits. Arithmetic would cost more, and numbers without a
+-- Returns the reply to TIME as microseconds in 16 digits. Arithmetic would cost more, and numbers without a
 -- format would lose digits.
 local function stamp(time)
   local text = time[1] .. time[2]

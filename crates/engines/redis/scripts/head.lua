@@ -9,7 +9,7 @@
 --   1-32 lease id   33 state: g granted, h handed off, r revoked, f freeze, q queued
 --   34 waits: w if others may have to be served when it ends, else -
 --   35 hold: l leased, d detached   36-51 client   52-67 inbox   68-83 token
---   84-99 since, in µs   100-104 how long the key lasts after a hand-off, in ms: the claim window and
+--   84-99 since, in microseconds   100-104 how long the key lasts after a hand-off, in ms: the claim window and
 --   CLAIM_MARGIN   105- terms (mode, hold, lease as requested), a semicolon, the holder's metadata
 local ID_END, STATE, WAITS, HOLD, CLIENT, CLIENT_END, INBOX, INBOX_END = 32, 33, 34, 35, 36, 51, 52, 67
 local TOKEN, TOKEN_END, SINCE, SINCE_END, WINDOW, WINDOW_END, TERMS = 68, 83, 84, 99, 100, 104, 105

@@ -1,7 +1,7 @@
 -- The scripts of the plain dialect start with this file.
 --
 -- A value of ours is the lease; or, with fencing, the lease followed by
---   colon, token of 16 digits, colon, since in µs of 16 digits, colon,
+--   colon, token of 16 digits, colon, since in microseconds of 16 digits, colon,
 --   l leased or d detached, the terms as requested (l or d, lease in ms), colon,
 --   the holder's metadata.
 -- Any other value belongs to another library.

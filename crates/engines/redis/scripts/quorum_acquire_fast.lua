@@ -1,6 +1,6 @@
 -- ARGV: the proof; the record's positions 1-67 as it is granted, its positions from 100, lease in ms; and
 --       1-16 the proposed token   17 `w` to be notified of a release, `k` if the lease id must be known
---       18- by how many µs a token may be ahead of this clock.
+--       18- by how many microseconds a token may be ahead of this clock.
 local PROPOSED_END, FORM, AHEAD = 16, 17, 18
 local id, token = sub(ARGV[2], 1, ID_END), sub(ARGV[5], 1, PROPOSED_END)
 local node = redis.pcall('HMGET', NODE, 'p', 'l', 'f')

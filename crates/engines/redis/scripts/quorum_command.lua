@@ -1,8 +1,8 @@
 -- ARGV: the marker, the command, and
 --   propose, adopt: the stamp of the configuration to replace (or nothing), the new one, its stamp
---   activate: the stamp, for how many µs to wait
---   begin: the episode, the stamp, for how many µs to wait, 1 when by time, the floor of 16 digits
---   waited: the episode, how many µs were left, how many have passed since
+--   activate: the stamp, for how many microseconds to wait
+--   begin: the episode, the stamp, for how many microseconds to wait, 1 when by time, the floor of 16 digits
+--   waited: the episode, how many microseconds were left, how many have passed since
 --   vouch: the episode
 --   readmit: the id, the one that the node takes
 local node, other = load()

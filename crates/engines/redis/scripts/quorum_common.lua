@@ -2,7 +2,7 @@
 -- the state of a node in its set, `register` for the state of a name.
 --
 -- The node's state is a hash: m marker, i id, w its previous id, g state, c configuration, s the
--- configuration's stamp, r the rest of its quarantine in µs, t whether that is by time, l the largest
+-- configuration's stamp, r the rest of its quarantine in microseconds, t whether that is by time, l the largest
 -- token that it knows, f its floor, b the previous marker, o of which master the server was a replica in
 -- this run and until when, and p the proof: marker, slash, stamp, present exactly while the node votes.
 -- The counter of a name is its last token. The mark of a lease id that may not return is `g` if it was
@@ -13,7 +13,7 @@ local HIGHEST = '9007199254740991'
 local COUNTER_LIFE = '86400000'
 local NO_INBOX = string.rep('0', 16)
 
--- Returns the reply to TIME as µs in 16 digits.
+-- Returns the reply to TIME as microseconds in 16 digits.
 local function stamp(time)
   local text = time[1] .. time[2]
   if #text < 16 then text = format('%010.0f%06.0f', time[1], time[2]) end

@@ -5,7 +5,7 @@
 -- number of free permits, and a sorted set of the permits that are held.
 --
 -- Redisson reads no other field of a lock's hash. So the record of a grant of ours is one of them:
---   token of 16 digits, colon, since in µs of 16 digits, colon,
+--   token of 16 digits, colon, since in microseconds of 16 digits, colon,
 --   l leased or d detached, the terms as requested (mode, l or d, lease in ms), colon,
 --   the holder's metadata.
 -- Redisson counts the fields of a read/write lock. So its records, and those of a semaphore, are in a

@@ -3,12 +3,18 @@
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdline_core::{Checkup, Clock, Finding, LockError};
+use holdline_core::contract::FENCE_HEADROOM;
+use holdline_core::{Checkup, Clock, FencingToken, Finding, LockError};
 
 const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
 const POOLER: &str = "behind a pooler nobody can be woken: those who wait look once a second";
 const CLOCK: &str = "leases end by the server's clock: a step forward ends them early, a step back \
                      late";
+
+const TOKENS: &str = "behind the largest fencing token no name can be locked any more";
+/// With how few tokens left the check fails: they last for most of a year at ten thousand grants a
+/// minute.
+const FEW_TOKENS: u64 = 1 << 32;
 
 /// How far the server's clock may be from ours without a warning: leases do not compare the two.
 const FAR: i128 = 1_000_000;
@@ -69,6 +75,33 @@ pub async fn server_clock(ask: impl Future<Output = Result<i64, LockError>>) -> 
     }
 }
 
+/// Says whether tokens are left. `last` is the last one, or the one to which all counters have been
+/// raised; `store` is the parameter of the URL that names another store.
+pub fn tokens(last: Result<i64, LockError>, store: &str) -> Finding {
+    let last = match last {
+        Ok(last) => last.max(0).unsigned_abs(),
+        Err(error) => {
+            let finding = Finding::ok("tokens", TOKENS, error.to_string());
+            return finding.warn("do what the error says");
+        }
+    };
+    let left = FencingToken::MAX.get().saturating_sub(last);
+    let finding = Finding::ok("tokens", TOKENS, format!("the last is {last}, {left} are left"));
+    let fix = format!(
+        "find out who has raised the fence (`holdline audit`). Tokens cannot be lowered: let all \
+         clients name another `{store}` together, whose tokens begin at 1, and remove the marks \
+         of the guarded resources"
+    );
+    if left < FEW_TOKENS {
+        return finding.fail(fix);
+    }
+    // At this number no fence can be raised any more.
+    if left <= FENCE_HEADROOM {
+        return finding.warn(fix);
+    }
+    finding
+}
+
 fn micros_now() -> i128 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| i128::try_from(since.as_micros()).unwrap_or(i128::MAX))
@@ -91,6 +124,23 @@ mod tests {
     use holdline_core::Health;
 
     use super::*;
+
+    #[test]
+    fn few_tokens_are_reported_before_none_is_left() {
+        let largest = i64::try_from(FencingToken::MAX.get()).expect("fits");
+        let headroom = i64::try_from(FENCE_HEADROOM).expect("fits");
+        for (last, health) in [
+            (0, Health::Ok),
+            (largest - headroom - 1, Health::Ok),
+            (largest - headroom, Health::Warning),
+            (largest - (1 << 32), Health::Warning),
+            (largest - (1 << 32) + 1, Health::Error),
+            (largest, Health::Error),
+        ] {
+            let finding = tokens(Ok(last), "schema");
+            assert_eq!(finding.health(), health, "{finding:?}");
+        }
+    }
 
     #[test]
     fn an_offset_within_the_error_is_none() {

@@ -3,11 +3,12 @@
 //! - Invariant E1: a watch that an acquire expects is forgotten once no hint can come any more.
 //! - Invariant E2: no lock depends on a sweep. It removes rows of names that were not used for a
 //!   while, a few at a time.
+//! - Invariant E3: sweeps keep up with acquires, however few of them each process makes. So a sweep
+//!   is drawn by chance, and the store keeps the place where the next one continues.
 
 use std::future::Future;
 use std::iter;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
@@ -15,7 +16,6 @@ use holdline_core::{
     AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, ClockKind, ListPage,
     ListRequest, LockError, LockName, RenewReply, RenewRequest, Snapshot,
 };
-use parking_lot::Mutex;
 
 use crate::fast_path::FastPath;
 
@@ -29,9 +29,9 @@ const MAX_PAGE: usize = 1_000;
 pub const SHOWN_AT_ONCE: usize = 100;
 /// How many holders and waiters of each of them it returns.
 pub const SHOWN_OF_EACH: usize = 100;
-/// After how many acquires a sweep looks for unused rows.
+/// After how many acquires, on average, a sweep looks for unused rows.
 const SWEEP_EVERY: u32 = 128;
-/// At how many rows it looks: at more than can have been added since the last one.
+/// At how many rows it looks: at more than are added, on average, since the last one.
 pub const SWEPT_AT_ONCE: usize = 256;
 
 /// What an engine remembers between its commands.
@@ -42,9 +42,6 @@ pub struct EngineState {
     pub watches: Arc<Watches>,
     /// Which commands begin with a short request.
     pub fast: FastPath,
-    acquires: AtomicU32,
-    /// Where the next sweep continues.
-    swept: Mutex<Option<Vec<u8>>>,
 }
 
 impl EngineState {
@@ -61,13 +58,7 @@ impl EngineState {
         capabilities.max_waiters = max_waiters;
         capabilities.max_batch = BATCH;
         capabilities.audit = AuditTrail::Store;
-        EngineState {
-            capabilities,
-            watches,
-            fast: FastPath::default(),
-            acquires: AtomicU32::new(0),
-            swept: Mutex::default(),
-        }
+        EngineState { capabilities, watches, fast: FastPath::default() }
     }
 
     /// Requests a name: by the short request if it may grant it, and by the general one if that
@@ -119,24 +110,18 @@ impl EngineState {
             }
         }
     }
+}
 
-    /// Counts an acquire, and returns whether a sweep is due.
-    pub fn is_sweep_due(&self) -> bool {
-        self.acquires.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1
-    }
+/// Returns whether a sweep is due after an acquire.
+pub fn is_sweep_due() -> bool {
+    rand::random_ratio(1, SWEEP_EVERY)
+}
 
-    /// Sweeps after the name where the last sweep has ended. `sweep` returns where the next one
-    /// continues.
-    pub async fn sweep<F>(&self, sweep: impl FnOnce(Option<Vec<u8>>) -> F)
-    where
-        F: Future<Output = Result<Option<Vec<u8>>, LockError>>,
-    {
-        let after = self.swept.lock().take();
-        match sweep(after).await {
-            Ok(next) => *self.swept.lock() = next,
-            // The next sweep starts again.
-            Err(error) => tracing::debug!(%error, "old rows were not swept"),
-        }
+/// Waits for a sweep.
+pub async fn sweep<T>(sweep: impl Future<Output = Result<T, LockError>>) {
+    if let Err(error) = sweep.await {
+        // A later sweep starts at the same place.
+        tracing::debug!(%error, "old rows were not swept");
     }
 }
 

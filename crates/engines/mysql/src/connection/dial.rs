@@ -29,6 +29,8 @@ const TLS: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" 
 /// The packet size that we announce: larger than any reply.
 const LARGEST: u32 = 16 << 20;
 const UTF8MB4: u8 = 45;
+/// The length of the challenge that the plugin `client_ed25519` signs.
+const ED25519_NONCE: usize = 32;
 /// The form of a server's version that our packets need; all since 2010 have it.
 const MODERN: (u16, u16, u16) = (5, 5, 3);
 
@@ -209,21 +211,34 @@ impl Authentication<'_> {
         let request = ParseBuf(body).parse::<AuthSwitchRequest<'_>>(()).map_err(odd)?;
         let plugin = request.auth_plugin().clone().into_owned();
         match plugin {
-            AuthPlugin::MysqlNativePassword | AuthPlugin::CachingSha2Password => {}
+            AuthPlugin::MysqlNativePassword
+            | AuthPlugin::CachingSha2Password
+            | AuthPlugin::Ed25519 => {}
             other => {
                 let name = String::from_utf8_lossy(other.as_bytes()).into_owned();
                 return Err(refused(format!(
                     "the account is kept by `{name}`, which we do not speak: let it be \
-                     `mysql_native_password`"
+                     `mysql_native_password` or `ed25519`"
                 )));
             }
         }
         self.plugin = plugin;
         let nonce = request.plugin_data();
-        let nonce = nonce.strip_suffix(&[0]).unwrap_or(nonce);
+        let nonce = match self.plugin {
+            AuthPlugin::Ed25519 => ed25519_nonce(body)?,
+            _ => nonce.strip_suffix(&[0]).unwrap_or(nonce),
+        };
         let proof = self.plugin.gen_data(password, nonce);
         Ok(proof.as_deref().map(<[u8]>::to_vec).unwrap_or_default())
     }
+}
+
+/// Returns the challenge from a request for the plugin `client_ed25519`. The parser of requests
+/// removes a zero at the end, which may be a part of this one.
+fn ed25519_nonce(body: &[u8]) -> Result<&[u8], LockError> {
+    let end_of_name = body.iter().position(|byte| *byte == 0);
+    let nonce = end_of_name.and_then(|at| body.get(at + 1..at + 1 + ED25519_NONCE));
+    nonce.ok_or_else(|| unexpected("sent a challenge for ed25519 that is too short"))
 }
 
 fn unexpected(what: &str) -> LockError {

@@ -56,9 +56,11 @@ pub(crate) async fn handshake(
         )));
     }
     // An account with the privilege to write there must not do so unknowingly.
-    if row.sure::<i64>("follows")? != 0 {
-        let says = "the server is read_only, as a replica is: name the primary";
-        return Err(refused(says));
+    let follows: &str = row.sure("follows")?;
+    if !takes_writes(follows) {
+        let message =
+            format!("the server has read_only = {follows}, as a replica has: name the primary");
+        return Err(refused(message));
     }
     let pooled = row.sure::<i64>("number")? != i64::from(number);
     if pooled {
@@ -85,12 +87,18 @@ async fn set(
     );
     if is_mariadb {
         // Other servers do not know these.
-        text.push_str(", tx_read_only = 0, max_statement_time = 0, check_constraint_checks = 1");
+        text.push_str(", max_statement_time = 0, check_constraint_checks = 1");
     }
     handle.ask(text).await.map_err(|failed| of_handshake(&failed))?;
     // As the procedures set it for themselves. The variable has another name on each server.
-    let text = "set session transaction isolation level read committed";
+    let text = "set session transaction isolation level read committed, read write";
     handle.ask(text).await.map(drop).map_err(|failed| of_handshake(&failed))
+}
+
+/// Reads the variable `read_only`: a number, or since MariaDB 12 a text such as `OFF`, `ON` and
+/// `NO_LOCK`. All but the first forbid writes.
+fn takes_writes(read_only: &str) -> bool {
+    read_only == "0" || read_only.eq_ignore_ascii_case("off")
 }
 
 /// Returns whether it is MariaDB, and the first two numbers of its version. Some servers put the
@@ -107,10 +115,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_that_is_read_only_says_so_by_number_or_text() {
+        for (read_only, expected) in [
+            ("0", true),
+            ("OFF", true),
+            ("off", true),
+            ("1", false),
+            ("ON", false),
+            ("NO_LOCK", false),
+            ("NO_LOCK_NO_ADMIN", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_writes(read_only), expected, "{read_only}");
+        }
+    }
+
+    #[test]
     fn versions_are_read() {
         for (text, expected) in [
             ("10.11.19-MariaDB-0+deb12u1", (true, (10, 11))),
             ("5.5.5-10.6.4-MariaDB-log", (true, (10, 6))),
+            ("12.1.2-MariaDB-ubu2404", (true, (12, 1))),
             ("8.0.36", (false, (8, 0))),
             ("odd", (false, (0, 0))),
         ] {

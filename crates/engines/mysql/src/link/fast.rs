@@ -4,7 +4,7 @@ use holdline_core::{Certainty, LockError};
 use holdline_net::sql::link::Live;
 use tokio::sync::OnceCell;
 
-use super::{Database, Link, ask_on};
+use super::{Database, Link, ask_on, try_on, without_waiting};
 use crate::connection::Statement;
 use crate::error::{protocol, unavailable};
 use crate::keys::Value;
@@ -20,8 +20,9 @@ pub(crate) enum FastStatement {
 pub(super) type Prepared = OnceCell<[u32; 2]>;
 
 impl Link {
-    /// Executes a statement, and returns its number; `None` if it changed no row, or if a pooler is
-    /// in between: there the next statement may go to another session.
+    /// Executes a statement, and returns its number. `None` if it changed no row, if another
+    /// session has locked the row, or if a pooler is in between: there the next statement may go to
+    /// another session.
     ///
     /// # Cancel safety
     /// As [`Link::ask`].
@@ -36,7 +37,9 @@ impl Link {
         }
         let numbers = live.session.prepared.get_or_try_init(|| self.prepare(&live)).await?;
         let number = numbers[statement as usize];
-        let answer = ask_on(self, &live, &Statement::execute(number, values)).await?;
+        let Ok(answer) = try_on(self, &live, &Statement::execute(number, values)).await? else {
+            return Ok(None);
+        };
         if answer.in_transaction {
             live.close();
             let message = "the server stopped an earlier command, and left its transaction open";
@@ -48,7 +51,12 @@ impl Link {
     async fn prepare(&self, live: &Live<Database>) -> Result<[u32; 2], LockError> {
         let mut numbers = [0; 2];
         for (number, text) in std::iter::zip(&mut numbers, self.names().fast()) {
-            let answer = ask_on(self, live, &Statement::Prepare(text)).await;
+            let answer = ask_on(
+                self,
+                live,
+                &Statement::Prepare(without_waiting(&live.session.facts, &text)),
+            )
+            .await;
             let answer = answer.map_err(|error| error.with_certainty(Certainty::NotApplied))?;
             *number = u32::try_from(answer.number).map_err(|_| protocol("a statement's number"))?;
         }

@@ -1,7 +1,8 @@
 //! The link to a MariaDB server: how a connection is made, and how statements are sent on it.
 //!
-//! `holdline_net::sql` keeps the connection. A second one is opened for wake-ups, and a third when
-//! a renewal waits for a row (`waiting_renewals`).
+//! `holdline_net::sql` keeps the connection. A second one is opened for wake-ups. Two more are
+//! opened when they are needed: for a renewal that waits for a row, and for another command that
+//! does (`locked_rows`, `waiting_commands`).
 //!
 //! - Invariant L1: a statement is sent again only if the server has reported that it rolled the
 //!   first one back.
@@ -24,7 +25,7 @@ use tokio::sync::watch;
 
 use crate::connection::{self, ConnectionHandle, Facts, Statement, handshake, open};
 use crate::error::{
-    DEADLOCK, ENGINE, Failed, is_stopped, is_store_gone, of_command, takes_no_writes,
+    DEADLOCK, ENGINE, Failed, is_locked, is_stopped, is_store_gone, of_command, takes_no_writes,
 };
 use crate::keys::Names;
 use crate::options::MysqlOptions;
@@ -155,6 +156,20 @@ impl Link {
         ask_on(self, &live, &Statement::from(statement)).await
     }
 
+    /// Sends a statement as [`Link::ask`], but the server does not let it wait for a row. The inner
+    /// error: another session has locked one. Nothing was applied.
+    ///
+    /// A statement with `skip locked` must not be sent by this: with a limit of 0, MariaDB 10.11
+    /// refuses the commit after a row was skipped.
+    pub(crate) async fn ask_now(
+        &self,
+        statement: &str,
+    ) -> Result<Result<Answer, LockError>, LockError> {
+        let live = self.live().await?;
+        let text = without_waiting(&live.session.facts, statement);
+        try_on(self, &live, &Statement::from(text)).await
+    }
+
     /// Returns the current inbox: 0 if nothing can be received.
     pub(crate) fn inbox(&self) -> u64 {
         *self.server().inbox.borrow()
@@ -195,11 +210,28 @@ impl Link {
     }
 }
 
+/// Returns the statement that waits for no row. Only MariaDB has such a form.
+fn without_waiting(facts: &Facts, statement: &str) -> String {
+    match facts.is_mariadb {
+        true => format!("set statement innodb_lock_wait_timeout = 0 for {statement}"),
+        false => statement.to_owned(),
+    }
+}
+
 async fn ask_on(
     link: &ServerLink<Database>,
     live: &Live<Database>,
     statement: &Statement,
 ) -> Result<Answer, LockError> {
+    try_on(link, live, statement).await?
+}
+
+/// Sends a statement. The inner error: another session has a lock, and nothing was applied.
+async fn try_on(
+    link: &ServerLink<Database>,
+    live: &Live<Database>,
+    statement: &Statement,
+) -> Result<Result<Answer, LockError>, LockError> {
     let asking = async {
         let mut tries = 1;
         loop {
@@ -212,12 +244,17 @@ async fn ask_on(
         }
     };
     let end = link.shared().clock.now().after(link.limits().command_timeout);
-    link.answer(live, end, asking).await?.map_err(|failed| {
-        if is_store_gone(&failed) || is_stopped(&failed) || takes_no_writes(&failed) {
-            // The next connection checks the tables, and creates them if it may; the name of
-            // the server may lead to another by then.
-            live.close();
-        }
-        of_command(&failed)
-    })
+    let failed = match link.answer(live, end, asking).await? {
+        Ok(answer) => return Ok(Ok(answer)),
+        Err(failed) => failed,
+    };
+    if is_store_gone(&failed) || is_stopped(&failed) || takes_no_writes(&failed) {
+        // The next connection checks the tables, and creates them if it may; the name of
+        // the server may lead to another by then.
+        live.close();
+    }
+    match is_locked(&failed) {
+        true => Ok(Err(of_command(&failed))),
+        false => Err(of_command(&failed)),
+    }
 }

@@ -2,11 +2,16 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 
+use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::LARGEST_FENCE;
 use holdline_core::{
     Certainty, Engine, ErrorKind, ListRequest, LockError, Operation, OperationReply, Purpose,
     ReleaseReply,
 };
+use holdline_mysql::{MysqlEngine, MysqlOptions};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
 use crate::support::{
@@ -105,6 +110,30 @@ async fn the_rights_to_rows_and_procedures_are_enough_once_all_is_made() {
     take(&owner, &theirs).await;
 }
 
+/// Limits hold for those who call the procedures by hand, too. Statements on the tables have none.
+#[tokio::test]
+async fn no_procedure_can_end_locking_for_good() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let engine = engine(&server).await;
+    take(&engine, &request("made")).await;
+    let over = LARGEST_FENCE + 1;
+    for (call, says) in [
+        ("raise_8(9007199254740991)", "may be raised to 900609974311"),
+        (&*format!("raise_8({over})"), "may be raised to 900609974311"),
+        ("freeze_8('b', 9000000000000000000, '')", "a freeze lasts at most"),
+        ("freeze_8('b', -1, '')", "a freeze lasts at most"),
+    ] {
+        let reply = server.try_sql(&format!("call holdline_{call}"));
+        assert!(reply.as_ref().is_err_and(|error| error.contains(says)), "{call}: {reply:?}");
+    }
+    server.sql(&format!("call holdline_raise_8({LARGEST_FENCE})"));
+    for turn in ["b", "b", "c"] {
+        let held = request(turn);
+        assert!(take(&engine, &held).await.get() > LARGEST_FENCE);
+        let_go(&engine, &held).await;
+    }
+}
+
 #[tokio::test]
 async fn an_account_without_rights_learns_which_ones_it_needs() {
     let server = MariaDbServer::start(MariaDbConfig::default());
@@ -165,23 +194,29 @@ async fn an_account_that_may_write_on_a_read_only_server_locks_until_its_connect
     assert!(error.to_string().contains("name the primary"), "{error}");
 }
 
-/// Sends an initial handshake as the server does, and then requests an unknown plugin.
-fn with_another_plugin(server: SocketAddr) -> SocketAddr {
+/// Sends an initial handshake as the server does, and then requests a plugin. Returns the client's
+/// next packet.
+fn with_another_plugin(
+    server: SocketAddr,
+    challenge: Vec<u8>,
+) -> (SocketAddr, JoinHandle<io::Result<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
+    let serving = std::thread::spawn(move || {
         let (mut client, _) = listener.accept()?;
         client.write_all(&packet(&mut TcpStream::connect(server)?)?)?;
         packet(&mut client)?;
-        let mut request = vec![0xfe];
-        request.extend_from_slice(b"client_ed25519\0");
-        request.extend_from_slice(&[7; 32]);
-        let size = u8::try_from(request.len()).map_err(io::Error::other)?;
-        client.write_all(&[size, 0, 0, 2])?;
-        client.write_all(&request)
+        let size = u8::try_from(challenge.len() + 1).map_err(io::Error::other)?;
+        client.write_all(&[size, 0, 0, 2, 0xfe])?;
+        client.write_all(&challenge)?;
+        packet(&mut client)
     });
-    address
+    (address, serving)
 }
+
+/// The signature of the test's password for that challenge.
+const SIGNATURE: &str = "6e9df54ac4dd3e9c9975686297356fb7bfac215502c41ee4542ec43a14cf0687\
+    a0aa8f807b99d313a162ddd0b20407d7a87ceea7250187b01d341d9927b0f404";
 
 /// One packet, with its header.
 fn packet(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
@@ -203,8 +238,57 @@ async fn an_older_server_another_plugin_and_a_missing_database_are_refused_by_na
     server.sql("grant all on *.* to holdline@'%'");
     let error = refused(&server.url().replace("/locks", "/elsewhere")).await;
     assert!(error.to_string().contains("no such database: make it first"), "{error}");
-    let error = refused(&url_at(with_another_plugin(server.address()))).await;
-    assert!(error.to_string().contains("`client_ed25519`, which we do not speak"), "{error}");
+    let challenge = b"dialog\0\x04Password: \0".to_vec();
+    let (address, _serving) = with_another_plugin(server.address(), challenge);
+    let error = refused(&url_at(address)).await;
+    assert!(error.to_string().contains("`dialog`, which we do not speak"), "{error}");
+}
+
+/// The server's plugin is in a package of its own, so the answer is compared with the one of code
+/// that the plugin has accepted. A challenge may end with a zero, as this one does.
+#[tokio::test]
+async fn an_account_of_ed25519_signs_the_whole_challenge() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let mut challenge = b"client_ed25519\0".to_vec();
+    challenge.extend_from_slice(&[7; 31]);
+    challenge.push(0);
+    let (address, serving) = with_another_plugin(server.address(), challenge);
+    let url = format!("{}?connect_timeout_ms=60000", url_at(address));
+    let options = MysqlOptions::from_url(&url).expect("a good URL");
+    MysqlEngine::connect(&options, Arc::new(MachineClock)).await.expect_err("no server");
+    let answer = serving.join().expect("no panic").expect("an answer");
+    let answer: String = answer[4..].iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(answer, SIGNATURE);
+}
+
+/// What the server says about the account is an error of rights, and says what to do.
+#[tokio::test]
+async fn accounts_that_are_locked_or_expired_are_refused_with_the_fix() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    let before = engine(&server).await;
+    take(&before, &request("made")).await;
+    for (statement, says) in [
+        ("create or replace user odd@'%' identified by 'x' account lock", "ACCOUNT UNLOCK"),
+        ("create or replace user odd@'%' identified by 'x' password expire", "set a new one"),
+        (
+            "set global disconnect_on_expired_password = 1; \
+             create or replace user odd@'%' identified by 'x' password expire",
+            "set a new one",
+        ),
+        ("create or replace user odd@'%' identified by 'other'", "password is wrong"),
+        ("create or replace user odd@'127.9.9.9' identified by 'x'", "password is wrong"),
+        ("create or replace user odd@'%' identified by 'x' require x509", "password is wrong"),
+    ] {
+        server.sql("drop user if exists odd@'%'");
+        server.sql(statement);
+        if statement.contains("'%'") {
+            server.sql("grant all on locks.* to odd@'%'");
+        }
+        let error = refused(&server.url_of("odd:x", "locks")).await;
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{statement}: {error}");
+        assert!(error.to_string().contains(says), "{statement}: {error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{statement}: {error}");
+    }
 }
 
 /// A new version has procedures of its own, which an account may lack the right to make.
@@ -215,7 +299,7 @@ async fn an_account_that_may_not_create_procedures_is_refused_until_they_exist()
     server.sql(
         "create user poor@'%' identified by 'x'; \
          grant select, insert, update, delete, execute on locks.* to poor@'%'; \
-         drop procedure holdline_acquire_6",
+         drop procedure holdline_acquire_8",
     );
     let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
     let error = poor.try_acquire(&request("a")).await.expect_err("refused");

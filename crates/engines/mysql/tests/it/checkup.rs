@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::LARGEST_FENCE;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_mysql::mysql_async::prelude::Queryable;
 use holdline_mysql::{MysqlOptions, checkup};
@@ -25,6 +26,20 @@ pub(crate) async fn look(url: &str) -> Checkup {
 pub(crate) fn ill(checkup: &Checkup) -> Vec<&str> {
     let ill = checkup.findings().iter().filter(|finding| finding.health() != Health::Ok);
     ill.map(Finding::check).collect()
+}
+
+#[tokio::test]
+async fn tokens_near_their_end_are_reported() {
+    let server = MariaDbServer::start(MariaDbConfig::default().with_fsync());
+    take(&engine(&server).await, &request("made")).await;
+    for (floor, health) in
+        [(1, Health::Ok), (LARGEST_FENCE, Health::Warning), (9_007_199_254_740_990, Health::Error)]
+    {
+        server.sql(&format!("update holdline_about set floor = {floor}; commit"));
+        let found = look(&server.url()).await;
+        let finding = found.findings().iter().find(|one| one.check() == "tokens");
+        assert_eq!(finding.expect("checked").health(), health, "{found:?}");
+    }
 }
 
 #[tokio::test]
@@ -50,6 +65,7 @@ async fn a_good_server_has_no_findings_and_changed_settings_are_reported() {
         "snapshots",
         "clock",
         "tables",
+        "tokens",
         "names",
     ];
     assert_eq!(checks, all, "{found:?}");

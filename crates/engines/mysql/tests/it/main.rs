@@ -15,6 +15,8 @@ mod row_losses;
 mod rows;
 mod stores;
 mod support;
+mod sweeps;
 mod tables;
 mod turns;
+mod versions;
 mod wakes;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use holdline_core::{
     AcquireRequest, Certainty, Engine, Hold, ListRequest, Operation, Purpose, ReleaseReply,
     RenewReply, RenewRequest,
 };
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
+use crate::rows::until_a_row_is_waited_for;
 use crate::support::{
     HOLD, connect, ending, engine, eventually, let_go, queue, renew, request, take,
 };
@@ -64,6 +66,47 @@ async fn a_locked_row_costs_a_timeout_and_nothing_is_done() {
     // A waiter that timed out has released everything: the next one is not blocked.
     renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
     let_go(&engine, &held).await;
+}
+
+/// Commands on a locked row wait apart from all others, and no connection is given up.
+#[tokio::test]
+async fn a_locked_row_delays_no_command_on_another_name() {
+    const ROUNDS: usize = 20;
+    let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
+    let engine = engine(&server).await;
+    let (held, kept) = (request("a"), request("b"));
+    take(&engine, &held).await;
+    take(&engine, &kept).await;
+    let sessions = "select group_concat(id order by id) from information_schema.processlist \
+        where user = 'holdline'";
+    let before = server.sql(sessions).concat();
+    let mut keeper = Keeper::start(&server).await;
+    let newcomers = [request("a"), request("a"), request("a")];
+    let end = ending(&held, false);
+    let acquires = join_all(newcomers.iter().map(|asked| engine.try_acquire(asked)));
+    let mut stuck = std::pin::pin!(async { tokio::join!(acquires, engine.release(&end)) });
+    let others = async {
+        until_a_row_is_waited_for(&server).await;
+        for _ in 0..ROUNDS {
+            renew(&engine, &kept, Purpose::Keep(HOLD)).await.expect("renewed");
+            let next = request("c");
+            take(&engine, &next).await;
+            let_go(&engine, &next).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        reply = &mut stuck => panic!("the row is locked, and others wait behind it: {reply:?}"),
+        () = others => {}
+    }
+    assert!(server.sql(sessions).concat().starts_with(&before), "a connection was given up");
+    keeper.end();
+    let (acquired, released) = stuck.await;
+    assert!(acquired.iter().all(Result::is_ok), "{acquired:?}");
+    assert!(matches!(released, Ok(ReleaseReply::Released { .. })), "{released:?}");
+    // One of them has it, and the others queue.
+    let shown = engine.inspect(&held.name).await.expect("shown");
+    assert_eq!((shown.holder_count, shown.queue_length), (1, 2), "{shown:?}");
 }
 
 /// An item of a batch.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdline_conformance::clock::MachineClock;
+use holdline_core::contract::LARGEST_FENCE;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_postgres::tokio_postgres::IsolationLevel;
 use holdline_postgres::{PostgresOptions, checkup};
@@ -37,6 +38,7 @@ async fn a_good_server_has_no_findings() {
         "clock",
         "schema",
         "sequence",
+        "tokens",
         "audit",
         "names",
         "snapshots",
@@ -93,6 +95,21 @@ async fn a_sequence_that_a_crash_treats_otherwise_is_reported() {
         let mut findings = found.findings().iter();
         let sequence = findings.find(|one| one.check() == "sequence").expect("checked");
         assert!(sequence.found().contains(says), "{change}: {sequence:?}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_near_their_end_are_reported() {
+    let server = PostgresServer::start(PostgresConfig::default().with_fsync());
+    take(&engine(&server).await, &request("made")).await;
+    server.sql("create role app login; grant usage on schema holdline to app");
+    for (last, health) in
+        [(1, Health::Ok), (LARGEST_FENCE, Health::Warning), (9_007_199_254_740_990, Health::Error)]
+    {
+        server.sql(&format!("select setval('holdline.fence', {last})"));
+        let found = look(&server.url_of("app", "postgres")).await;
+        let finding = found.findings().iter().find(|one| one.check() == "tokens");
+        assert_eq!(finding.expect("checked").health(), health, "{found:?}");
     }
 }
 

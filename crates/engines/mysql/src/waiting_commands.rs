@@ -1,7 +1,8 @@
-//! Renewals that wait for a row which another session has locked.
+//! Commands that wait for a row which another session has locked.
 //!
-//! They wait in the server, in the order in which they came, on a connection of their own, so that
-//! no other command waits behind them. The connection is opened when it is first needed.
+//! One waits at a time. It waits in the server, where all clients are served in the order in which
+//! they came, on a connection of its own, so that no other command waits behind it. The connection
+//! is opened when it is first needed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,14 +16,14 @@ use crate::link::Link;
 use crate::options::MysqlOptions;
 use crate::rows::Answer;
 
-pub(crate) struct WaitingRenewals {
+pub(crate) struct WaitingCommands {
     options: MysqlOptions,
     clock: Arc<dyn Clock>,
     link: OnceLock<Link>,
     busy: Arc<AtomicBool>,
 }
 
-/// Frees the connection for the next renewal.
+/// Frees the connection for the next command.
 struct BusyFlag(Arc<AtomicBool>);
 
 impl Drop for BusyFlag {
@@ -31,9 +32,9 @@ impl Drop for BusyFlag {
     }
 }
 
-impl WaitingRenewals {
-    pub(crate) fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> WaitingRenewals {
-        WaitingRenewals {
+impl WaitingCommands {
+    pub(crate) fn new(options: &MysqlOptions, clock: Arc<dyn Clock>) -> WaitingCommands {
+        WaitingCommands {
             options: options.clone(),
             clock,
             link: OnceLock::new(),
@@ -41,8 +42,8 @@ impl WaitingRenewals {
         }
     }
 
-    /// Sends a renewal of one name and waits for its reply until `end`; the renewal continues after
-    /// that. `None`: another renewal is waiting.
+    /// Sends a command about one name and waits for its reply until `end`; the command continues
+    /// after that. `None`: another command is waiting.
     pub(crate) async fn ask(&self, call: String, end: Moment) -> Option<Result<Answer, LockError>> {
         if self.busy.swap(true, Ordering::SeqCst) {
             return None;

@@ -160,8 +160,8 @@ impl Snapshot {
     }
 }
 
-/// Asks for names that are held or waited for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Asks for names that are held or waited for. The default asks for the first whole page.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListRequest {
     /// Only names that begin with this text.
     pub prefix: String,
@@ -169,6 +169,12 @@ pub struct ListRequest {
     pub after: Option<LockName>,
     /// How many names to return at most; engines cut it to 1,000.
     pub limit: usize,
+}
+
+impl Default for ListRequest {
+    fn default() -> ListRequest {
+        ListRequest { prefix: String::new(), after: None, limit: 1_000 }
+    }
 }
 
 /// One page of names, in byte order.

@@ -57,7 +57,7 @@ use value::Proclaimed;
 /// // The future is dropped if the leadership is lost.
 /// let done = leadership.run(async { "scheduled" }).await?;
 /// assert_eq!(done, "scheduled");
-/// leadership.resign().await;
+/// leadership.resign().await.into_result()?;
 /// assert!(election.leader().await?.is_none());
 /// # Ok(())
 /// # }

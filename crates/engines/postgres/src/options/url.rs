@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::url::Credentials;
 
 use super::{URL, bad};
@@ -45,6 +45,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let rest = ["postgres://", "postgresql://"].iter().find_map(|s| url.strip_prefix(s));
         let rest = rest.ok_or_else(|| bad("must begin with `postgres://` or `postgresql://`"))?;
         let (Credentials { user, password, rest: place }, parameters) = URL.split(rest)?;

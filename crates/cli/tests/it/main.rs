@@ -6,6 +6,7 @@ mod any_of;
 mod audit;
 mod child;
 mod clock;
+mod connection_strings;
 #[cfg(all(feature = "postgres", feature = "redis", feature = "server"))]
 mod demo;
 mod elect;
@@ -26,6 +27,7 @@ mod json;
 mod kleppmann;
 mod latch;
 mod leases;
+mod lost_url;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod metrics;

@@ -105,6 +105,11 @@ impl TlsContext {
         }
     }
 
+    /// Makes the error for a server that answers in clear text on a port where TLS is expected.
+    pub fn no_tls(self) -> LockError {
+        self.refused(no_tls(self.without))
+    }
+
     fn refused(self, message: String) -> LockError {
         LockError::new(self.engine, ErrorKind::Refused { message }, Certainty::NotApplied)
     }
@@ -174,9 +179,7 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the server's certificate has expired".to_owned(),
         Error::InvalidCertificate(_) => "the server's certificate is not good".to_owned(),
-        Error::InvalidMessage(_) => {
-            format!("the server does not speak TLS on this port: write `{without}`")
-        }
+        Error::InvalidMessage(_) => no_tls(without),
         Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure)
             if files.cert.is_none() =>
         {
@@ -192,6 +195,10 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
         ) => "the server does not accept our certificate in `cert`".to_owned(),
         _ => "the TLS handshake failed".to_owned(),
     }
+}
+
+fn no_tls(without: &str) -> String {
+    format!("the server does not speak TLS on this port: write `{without}`")
 }
 
 fn handshake_broken(error: &io::Error, files: &TlsFiles) -> String {

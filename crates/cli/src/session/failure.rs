@@ -18,6 +18,9 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
     let refused = matches!(error.kind(), ErrorKind::Refused { .. });
     let source = std::error::Error::source(&error).map(ToString::to_string);
     match (source, directory) {
+        _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
+            "mount /proc: the engine reads from it which processes live, and which boot this is",
+        ),
         (Some(why), Some(directory)) if unavailable && !directory.is_dir() => {
             let dangling = directory.ancestors().find(|path| path.is_symlink() && !path.exists());
             let why = match dangling {
@@ -57,9 +60,6 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
                 Escaped(&directory)
             ))
         }
-        _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
-            "mount /proc: the engine reads from it which processes live, and which boot this is",
-        ),
         _ => url_failure(error),
     }
 }

@@ -453,6 +453,26 @@ fn a_directory_without_permission_is_an_error_with_the_fix() {
 }
 
 #[test]
+fn without_proc_the_message_says_so_before_anything_is_asked() {
+    let world = World::new();
+    for arguments in [
+        &["--url", "redis://127.0.0.1:1", "run", "a", "--", "true"][..],
+        &["--url", &world.url(), "run", "a", "--", "true"],
+        &["--url", &world.url(), "elect", "a", "--once", "--", "true"],
+        &["--url", &world.url(), "acquire", "a"],
+    ] {
+        let mut command = std::process::Command::new("unshare");
+        command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
+        command.args(["sh", "-ec", "umount -l /proc; exec \"$0\" \"$@\""]);
+        command.arg(env!("CARGO_BIN_EXE_holdline")).args(arguments);
+        let output = crate::world::output(&mut command);
+        let code = if arguments.contains(&"acquire") { 69 } else { 78 };
+        assert_eq!(output.code, code, "{output:?}");
+        assert!(output.stderr.contains("mount /proc"), "{output:?}");
+    }
+}
+
+#[test]
 fn a_store_without_room_asks_for_room() {
     let world = World::new();
     let disk = world.path("disk");

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdline_services::{PostgresConfig, PostgresServer, steady};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresServer, steady};
 
 use crate::world::{CommandOutput, World, output};
 
@@ -34,6 +34,15 @@ fn reading_verbs_create_no_schema() {
     }
     let made = server.sql("select count(*) from pg_namespace where nspname = 'holdline'");
     assert_eq!(made, ["0"]);
+}
+
+#[test]
+fn a_pooler_of_statements_is_an_error_of_configuration() {
+    let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
+    let pooler = PgBouncer::start_for_statements(&server);
+    let refused = run(&world, &pooler.url(), &["run", "demo", "--", "true"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    assert!(refused.stderr.contains("set `pool_mode = transaction`"), "{refused:?}");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(crate) use slot::SlotArgs;
 use supervise::{Ended, Stop, Supervision};
 use window::Window;
 
-use crate::child::{Launch, LaunchError, Signals};
+use crate::child::{self, Launch, LaunchError, Signals};
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
@@ -54,6 +54,7 @@ const REVOKE_CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Acquires the name, runs the job, releases; always writes the report.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+    child::check_proc()?;
     let metrics = MetricsFile::check(&arguments.metrics)?;
     let file = ReportFile::open(arguments.report.as_deref())?;
     let since = Instant::now();

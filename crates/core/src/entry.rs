@@ -60,7 +60,7 @@ fn is_stray(c: char) -> bool {
 
 /// Returns a URL with its scheme in lower case, as the engines read it.
 ///
-/// A text without a scheme is returned as it is: whoever reads the scheme refuses it.
+/// A text without a scheme is returned unchanged: the code that reads the scheme refuses it.
 ///
 /// # Errors
 /// The URL begins or ends with white space or with a quotation mark, or has white space inside

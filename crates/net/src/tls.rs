@@ -1,8 +1,8 @@
 //! TLS by rustls with ring. The provider is passed in explicitly, since a process may have several.
 //!
-//! Unless [`Verification`] says otherwise, the server's name is checked, and its certificate against
-//! `ca`, or against the machine's list. Each kind of failure has a message of its own that says what
-//! to do.
+//! Unless [`Verification`] says otherwise, the server's name is checked, and its certificate
+//! against `ca`, or against the machine's list. Each kind of failure has a message of its own that
+//! says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,22 @@ impl TlsContext {
             None => {
                 let kind = ErrorKind::Unavailable { message: handshake_broken(error, files) };
                 LockError::new(self.engine, kind, Certainty::NotApplied)
+            }
+        }
+    }
+
+    /// Returns whether a server speaks TLS on this stream. Its certificate is not checked, and
+    /// nothing but a handshake is sent.
+    pub async fn speaks_tls<S: AsyncRead + AsyncWrite + Unpin>(stream: S, host: &str) -> bool {
+        let files = TlsFiles { verification: Verification::Off, ..TlsFiles::default() };
+        let Ok(config) = config(&files) else { return false };
+        let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
+        match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+            Ok(_) => true,
+            Err(error) => {
+                let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+                // A server that wants another version, or a certificate, says so in TLS.
+                matches!(tls, Some(Error::AlertReceived(_) | Error::PeerIncompatible(_)))
             }
         }
     }

@@ -151,8 +151,11 @@ impl Reader {
     /// Reads one server; without a name it is this machine.
     ///
     /// # Errors
-    /// `Invalid`, as for [`Reader::host`].
+    /// `Invalid`: there are several, or as for [`Reader::host`].
     pub fn server(self, written: &str) -> Result<Server, LockError> {
+        if written.contains(',') {
+            return Err(self.bad("names several servers, and takes one"));
+        }
         let (host, port) = self.host(written)?;
         let port = port.unwrap_or(self.port);
         Ok(if host.is_empty() { Server { port, ..self.here() } } else { Server { host, port } })
@@ -314,6 +317,7 @@ mod tests {
             (READER.servers(&["a"; 33].join(",")).err(), "more than 32"),
             (READER.server("a:s3cret").err(), "from 1 to 65535"),
             (READER.server("a:0").err(), "from 1 to 65535"),
+            (READER.server("a:1,s3cret").err(), "several servers"),
             (READER.server("::1").err(), "`[::1]:7`"),
             (READER.server("[::1").err(), "without its `]`"),
             (READER.number::<u8>("b", "s3cret").err(), "`b` that is no whole number"),

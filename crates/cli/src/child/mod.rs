@@ -62,24 +62,10 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use crate::failure::Failure;
-
 pub(crate) use exit::Exit;
 pub(crate) use job::{Event, Job};
 pub(crate) use launch::{Launch, LaunchError};
 pub(crate) use signals::{Signals, survive_file_size_limit};
-
-/// Checks that a command can be started at all, before anything is asked of a store.
-///
-/// # Errors
-/// `/proc` is not mounted: this program starts itself through it.
-pub(crate) fn check_proc() -> Result<(), Failure> {
-    if std::path::Path::new("/proc/self/exe").exists() {
-        return Ok(());
-    }
-    let message = "/proc is not mounted, and no command can be started without it";
-    Err(Failure::config(message).fix("mount /proc, as in: mount -t proc proc /proc"))
-}
 
 /// Carries out a verb that only this program itself uses; `None` if the first argument is none of
 /// them.

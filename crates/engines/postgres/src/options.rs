@@ -1,9 +1,8 @@
 //! The options of a PostgreSQL engine, in code or in a URL.
 //!
 //! `postgres://user[:password]@host[:port]/database`, also `postgresql://`. A host that begins with
-//! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. Of several hosts, those
-//! that are standbys are passed over. No password is ever shown, neither by `Debug` nor in a
-//! message.
+//! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. Of several hosts,
+//! standbys are skipped. No password is ever shown, neither by `Debug` nor in a message.
 //!
 //! The parameters of libpq mean what they mean there; one that this engine does not have is refused
 //! with what to write instead.
@@ -350,7 +349,7 @@ impl PostgresOptions {
 }
 
 /// Returns how much an `sslmode` checks, as in libpq; `None` is without TLS. Opportunistic modes
-/// are refused: whoever is on the way chooses for them.
+/// are refused: an attacker on the way chooses for them.
 fn ssl_mode(word: &str) -> Result<Option<Verification>, LockError> {
     match word {
         "disable" => Ok(None),

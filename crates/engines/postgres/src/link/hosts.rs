@@ -1,7 +1,7 @@
 //! Which of several hosts takes writes.
 //!
 //! - Invariant C1: the hosts are tried in their order at each new connection, each for its share of
-//!   the time. The first that takes writes is used; a standby is passed over.
+//!   the time. The first that takes writes is used; a standby is skipped.
 //! - Invariant C2: with one host nothing is asked here, and the handshake reports a standby.
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
@@ -15,8 +15,8 @@ use crate::options::{Address, PostgresOptions};
 /// Returns the options with the one host to connect to.
 ///
 /// # Errors
-/// No host takes writes. The error names each host with its own error; it is `Unavailable` if one of
-/// them may take writes later.
+/// No host takes writes. The error names each host with its own error; it is `Unavailable` if one
+/// of them may take writes later.
 pub(crate) async fn choose(
     options: &PostgresOptions,
     clock: &dyn Clock,

@@ -62,7 +62,7 @@ pub(super) fn channel_binding(value: &str) -> Result<(), LockError> {
     }
 }
 
-/// Checks `target_session_attrs`. Locks are writes, so a standby is passed over with each of them.
+/// Checks `target_session_attrs`. Locks are writes, so a standby is skipped with each of them.
 pub(super) fn session_attributes(value: &str) -> Result<(), LockError> {
     match value {
         "any" | "primary" | "read-write" => Ok(()),

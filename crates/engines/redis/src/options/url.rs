@@ -93,12 +93,20 @@ impl Parts {
     }
 }
 
+/// What is meant by several servers depends on what they are to each other.
+const SEVERAL: &str = "names several servers: write `redis+sentinel://` if they are Sentinels, \
+                       `redis-cluster://` if they are nodes of a cluster, `redlock://` if they are \
+                       independent, and of a primary with replicas the primary alone";
+
 /// `user:password@host:port/db`.
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
     let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.contains(',') {
+        return Err(bad(SEVERAL));
+    }
     let Server { host, port } = URL.server(host)?;
-    let db = database(path, "redis://localhost/0")?;
+    let db = database(path.strip_suffix('/').unwrap_or(path), "redis://localhost/0")?;
     let address = Address::Tcp { host, port, tls };
     Ok(Parts { address, user, password, db, group: None, parameters: Vec::new() })
 }

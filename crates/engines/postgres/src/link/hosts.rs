@@ -40,7 +40,7 @@ pub(crate) async fn choose(
             Err(error) => errors.push((address, error)),
         }
     }
-    Err(none_of(errors))
+    Err(none_of(&errors))
 }
 
 /// Returns whether a host takes writes, on a connection of its own.
@@ -65,7 +65,7 @@ async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
     Ok(())
 }
 
-fn none_of(errors: Vec<(&Address, LockError)>) -> LockError {
+fn none_of(errors: &[(&Address, LockError)]) -> LockError {
     let may_come = errors.iter().any(|(_, error)| error.is_transient());
     let each: Vec<String> =
         errors.iter().map(|(address, error)| format!("{address}: {}", error.kind())).collect();

@@ -15,6 +15,23 @@ import holdline
 make_client: Any = holdline.Client
 
 
+@pytest.mark.parametrize("url", ["memory:a\n", "memory:a ", " memory:a", "host=h password=CANARY"])
+def test_a_url_with_stray_white_space_or_of_another_program_is_invalid(url: str) -> None:
+    with pytest.raises(holdline.Invalid) as caught:
+        holdline.Client(url)
+    assert "CANARY" not in str(caught.value)
+
+
+def test_a_required_server_makes_a_missing_url_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOLDLINE_URL", raising=False)
+    monkeypatch.setenv("HOLDLINE_REQUIRE_SERVER", "1")
+    with pytest.raises(holdline.Invalid, match="is not set"):
+        holdline.Client()
+    monkeypatch.setenv("HOLDLINE_URL", "LOCAL:")
+    with pytest.raises(holdline.Invalid, match="names no server"):
+        holdline.Client()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

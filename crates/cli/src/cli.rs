@@ -52,6 +52,10 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
+    /// Refuse local: and memory:, so that a missing URL is an error; HOLDLINE_REQUIRE_SERVER=1 and
+    /// require_server = true in a configuration file do the same
+    #[arg(long, global = true, help_heading = "Global options")]
+    pub(crate) require_server: bool,
     /// Print JSON: data on stdout, messages on stderr, one object per line
     #[arg(long, global = true, help_heading = "Global options")]
     pub(crate) json: bool,

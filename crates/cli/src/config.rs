@@ -5,17 +5,21 @@
 //! this order. The default is `local:`. A file that exists and cannot be used is an error and is
 //! never skipped: two contenders with different URLs would not exclude each other.
 //!
+//! A URL that was lost on the way would be `local:` in silence, and a job of a fleet would run on
+//! each machine. So a flag, the environment, each file that was read and always the system's file
+//! can require a server ([`Requirement`]); none of them can take that back.
+//!
 //! The user's file is found through the user database and not through `HOME`, so that a cron job
 //! and a shell read the same file.
 
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use holdline_core::Escaped;
+use holdline_core::{Escaped, accept_url};
 use rustix::fs::OFlags;
 use serde::Deserialize;
 
@@ -26,7 +30,11 @@ use crate::user;
 /// The engine if no source names one.
 const DEFAULT_URL: &str = "local:";
 /// The keys of a configuration file.
-const KEYS: [&str; 2] = ["url", "server"];
+const KEYS: [&str; 3] = ["url", "require_server", "server"];
+/// The system's file.
+const SYSTEM_FILE: &str = "/etc/holdline/holdline.toml";
+/// The variable that requires a server.
+const REQUIRE_SERVER: &str = "HOLDLINE_REQUIRE_SERVER";
 /// The largest configuration file that is read.
 const MAX_SIZE: u64 = 64 * 1024;
 
@@ -67,6 +75,29 @@ pub(crate) struct Address {
     pub(crate) source: Source,
 }
 
+/// What requires a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Requirement {
+    /// `--require-server`.
+    Flag,
+    /// `HOLDLINE_REQUIRE_SERVER`.
+    Environment,
+    /// `require_server` in a file.
+    File(PathBuf),
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Requirement::Flag => f.write_str("--require-server"),
+            Requirement::Environment => f.write_str(REQUIRE_SERVER),
+            Requirement::File(path) => {
+                write!(f, "require_server in {}", Escaped(&path.to_string_lossy()))
+            }
+        }
+    }
+}
+
 /// The values of the command line and the environment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UrlSources {
@@ -78,6 +109,10 @@ pub(crate) struct UrlSources {
     pub(crate) url_variable: Option<OsString>,
     /// `HOLDLINE_CONFIG`.
     pub(crate) file_variable: Option<OsString>,
+    /// `--require-server`.
+    pub(crate) require_flag: bool,
+    /// `HOLDLINE_REQUIRE_SERVER`.
+    pub(crate) require_variable: Option<OsString>,
 }
 
 /// A configuration file.
@@ -85,17 +120,92 @@ pub(crate) struct UrlSources {
 #[serde(deny_unknown_fields)]
 struct FileSettings {
     url: Option<String>,
+    #[serde(default)]
+    require_server: bool,
     /// The settings of `serve`, which reads them itself.
     #[serde(default, rename = "server")]
     _server: Option<toml::Value>,
 }
 
+/// Finds the engine's URL, and checks it against what requires a server.
+pub(crate) fn address(sources: &UrlSources) -> Result<Address, Failure> {
+    let mut requirement = required_by_caller(sources)?;
+    let address = find(sources, usual_files, &mut requirement)?;
+    if requirement.is_none() && has_no_server(&address.url) {
+        requirement = required_by_system(Path::new(SYSTEM_FILE))?;
+    }
+    check_server(&address, requirement)?;
+    Ok(address)
+}
+
+/// Finds the URL of an engine that the user only asks about.
+pub(crate) fn address_to_ask_about(sources: &UrlSources) -> Result<Address, Failure> {
+    find(sources, usual_files, &mut None)
+}
+
+fn has_no_server(url: &str) -> bool {
+    url.starts_with("local:") || url.starts_with("memory:")
+}
+
+/// Refuses an engine without a server where one is required.
+fn check_server(address: &Address, requirement: Option<Requirement>) -> Result<(), Failure> {
+    let Some(requirement) = requirement.filter(|_| has_no_server(&address.url)) else {
+        return Ok(());
+    };
+    let scheme = address.url.split_once(':').map_or("", |(scheme, _)| scheme);
+    let found = match &address.source {
+        Source::Default => "no URL is set".to_owned(),
+        source => format!("the URL {source} is {scheme}:, which has none"),
+    };
+    let failure = Failure::config(format_args!("{requirement} requires a server, but {found}"));
+    Err(failure.fix(
+        "set HOLDLINE_URL, for example in the unit (systemd needs %% for each %) or behind sudo \
+         (--preserve-env=HOLDLINE_URL), or write url into a configuration file",
+    ))
+}
+
+/// Returns what of the command line and the environment requires a server.
+fn required_by_caller(sources: &UrlSources) -> Result<Option<Requirement>, Failure> {
+    if sources.require_flag {
+        return Ok(Some(Requirement::Flag));
+    }
+    let value = sources.require_variable.as_deref().map(|value| value.to_string_lossy());
+    match value.as_deref() {
+        Some("1" | "true" | "yes" | "on") => Ok(Some(Requirement::Environment)),
+        None | Some("" | "0" | "false" | "no" | "off") => Ok(None),
+        Some(_) => {
+            let message = format_args!("{REQUIRE_SERVER}: must be 1 or 0");
+            Err(Failure::config(message))
+        }
+    }
+}
+
+/// Returns whether the system's file requires a server. A file that this user may not read requires
+/// nothing: it may hold a password of another user.
+fn required_by_system(file: &Path) -> Result<Option<Requirement>, Failure> {
+    if std::fs::File::open(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    {
+        return Ok(None);
+    }
+    let settings = settings_of(file, false)?;
+    let required = settings.is_some_and(|settings| settings.require_server);
+    Ok(required.then(|| Requirement::File(file.to_owned())))
+}
+
 /// Finds the engine's URL. `usual` returns the files to try when none was named; it is called only
-/// then.
-pub(crate) fn address(
+/// then. A file that requires a server sets `requirement`.
+fn find(
     sources: &UrlSources,
     usual: impl FnOnce() -> Result<Vec<PathBuf>, Failure>,
+    requirement: &mut Option<Requirement>,
 ) -> Result<Address, Failure> {
+    let mut url_of = |path: &Path, must_exist| {
+        let Some(settings) = settings_of(path, must_exist)? else { return Ok(None) };
+        if settings.require_server {
+            requirement.get_or_insert_with(|| Requirement::File(path.to_owned()));
+        }
+        Ok::<_, Failure>(settings.url)
+    };
     if let Some(url) = &sources.url_flag {
         if has_password(url) {
             return Err(Failure::usage(
@@ -104,7 +214,7 @@ pub(crate) fn address(
             )
             .fix("put the URL into HOLDLINE_URL or into a configuration file of mode 0600"));
         }
-        return Ok(Address { url: checked(url, "--url")?, source: Source::Flag });
+        return Ok(Address { url: checked(url, &"--url")?, source: Source::Flag });
     }
     if let Some(file) = &sources.file_flag
         && let Some(url) = url_of(file, true)?
@@ -113,7 +223,7 @@ pub(crate) fn address(
     }
     if let Some(url) = &sources.url_variable {
         let url = url.to_str().ok_or_else(|| Failure::config("HOLDLINE_URL: is not UTF-8"))?;
-        return Ok(Address { url: checked(url, "HOLDLINE_URL")?, source: Source::Environment });
+        return Ok(Address { url: checked(url, &"HOLDLINE_URL")?, source: Source::Environment });
     }
     let (files, must_exist) = match sources.file_variable.as_ref().filter(|file| !file.is_empty()) {
         Some(file) => (vec![PathBuf::from(file)], true),
@@ -129,27 +239,30 @@ pub(crate) fn address(
 }
 
 /// Returns the files that are tried when none was named.
-pub(crate) fn usual_files() -> Result<Vec<PathBuf>, Failure> {
+fn usual_files() -> Result<Vec<PathBuf>, Failure> {
     let mut files = vec![PathBuf::from("holdline.toml")];
     if let Some(home) = user::home() {
         files.push(home.join(".config/holdline/holdline.toml"));
     }
-    files.push(PathBuf::from("/etc/holdline/holdline.toml"));
+    files.push(PathBuf::from(SYSTEM_FILE));
     Ok(files)
 }
 
-fn checked(url: &str, from: &str) -> Result<String, Failure> {
+/// Returns a URL with its scheme in lower case; an error names where the URL is from.
+fn checked(url: &str, from: &dyn fmt::Display) -> Result<String, Failure> {
     if url.is_empty() {
         return Err(Failure::config(format_args!("{from}: the URL is empty")).fix(
             "write one such as local: or local:/path/to/a/directory, or unset it; inside \
              `holdline run` it is empty when a password could not be taken out of it",
         ));
     }
-    Ok(url.to_owned())
+    let accepted =
+        accept_url(url).map_err(|why| Failure::config(format_args!("{from}: the URL {why}")))?;
+    Ok(accepted.into_owned())
 }
 
-/// Reads the URL of one file; `None` if the file does not exist or has no URL.
-fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
+/// Reads the settings of one file; `None` if the file does not exist.
+fn settings_of(path: &Path, must_exist: bool) -> Result<Option<FileSettings>, Failure> {
     let wrong = |what: &dyn std::fmt::Display| {
         let path = path.to_string_lossy();
         Failure::config(format_args!("{}: {what}", Escaped(&path)))
@@ -159,7 +272,8 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) => {
-            let absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+            let absent =
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
             return if absent && !must_exist { Ok(None) } else { Err(wrong(&error)) };
         }
     };
@@ -177,8 +291,8 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
     }
     let mut text = String::new();
     file.by_ref().take(MAX_SIZE).read_to_string(&mut text).map_err(|error| wrong(&error))?;
-    let url = parsed(&text).map_err(|why| wrong(&why))?;
-    let Some(url) = url else { return Ok(None) };
+    let mut settings = parsed(&text).map_err(|why| wrong(&why))?;
+    let Some(url) = settings.url.take() else { return Ok(Some(settings)) };
     if url.is_empty() {
         return Err(wrong(&"url: is empty"));
     }
@@ -186,11 +300,12 @@ fn url_of(path: &Path, must_exist: bool) -> Result<Option<String>, Failure> {
         return Err(wrong(&"the URL holds a password and others may read the file")
             .fix("chmod 600 the file"));
     }
-    Ok(Some(url))
+    settings.url = Some(checked(&url, &Escaped(&path.to_string_lossy()))?);
+    Ok(Some(settings))
 }
 
 /// Parses the settings. An error never shows the line itself, which may hold a password.
-fn parsed(text: &str) -> Result<Option<String>, String> {
+fn parsed(text: &str) -> Result<FileSettings, String> {
     let settings: toml::Table = text.parse().map_err(|error: toml::de::Error| {
         let line = error.span().map_or(1, |span| 1 + text[..span.start].matches('\n').count());
         format!("line {line}: not TOML: {}", Escaped(error.message()))
@@ -200,9 +315,10 @@ fn parsed(text: &str) -> Result<Option<String>, String> {
             .map_or_else(String::new, |near| format!("; did you mean {near}?"));
         return Err(format!("unknown setting {}{near}", Escaped(key)));
     }
-    let settings: FileSettings =
-        settings.try_into().map_err(|_| "url: must be a text in quotes".to_owned())?;
-    Ok(settings.url)
+    if settings.get("require_server").is_some_and(|value| !value.is_bool()) {
+        return Err("require_server: must be true or false".to_owned());
+    }
+    settings.try_into().map_err(|_| "url: must be a text in quotes".to_owned())
 }
 
 #[cfg(test)]
@@ -214,6 +330,16 @@ mod tests {
 
     fn none() -> Result<Vec<PathBuf>, Failure> {
         Ok(Vec::new())
+    }
+
+    fn address(
+        sources: &UrlSources,
+        usual: impl FnOnce() -> Result<Vec<PathBuf>, Failure>,
+    ) -> Result<Address, Failure> {
+        let mut requirement = required_by_caller(sources)?;
+        let address = find(sources, usual, &mut requirement)?;
+        check_server(&address, requirement)?;
+        Ok(address)
     }
 
     struct Dir(PathBuf);
@@ -249,6 +375,7 @@ mod tests {
             file_flag: Some(named.clone()),
             url_variable: Some("e:".into()),
             file_variable: Some("/nowhere".into()),
+            ..UrlSources::default()
         };
         let mut found = Vec::new();
         let usual = || Ok(vec![absent.clone(), empty.clone(), here.clone()]);
@@ -278,6 +405,7 @@ mod tests {
             ("toml", "url = ", "line 1: not TOML"),
             ("key", "ulr = 'local:'", "did you mean url?"),
             ("type", "url = 5", "must be a text"),
+            ("require", "require_server = 'yes'", "must be true or false"),
             ("empty", "url = ''", "is empty"),
             ("large", large.as_str(), "too large"),
         ] {
@@ -307,5 +435,39 @@ mod tests {
         let broken = dir.file("broken", "url = 'redis://u:CANARY@h");
         let failure = address(&UrlSources::default(), || Ok(vec![broken])).expect_err("not TOML");
         assert!(!format!("{failure:?}").contains("CANARY"), "{failure:?}");
+    }
+
+    #[test]
+    fn a_server_can_be_required_from_each_place_and_a_missing_url_is_an_error() {
+        let dir = Dir::new("require");
+        let required = dir.file("required", "require_server = true");
+        let local = dir.file("local", "url = 'local:'\nrequire_server = true");
+        let served = dir.file("served", "url = 'redis://h'\nrequire_server = true");
+        let usual = |file: &PathBuf| Ok(vec![file.clone()]);
+        let from_default = UrlSources::default();
+        let failure = address(&from_default, || usual(&required)).expect_err("no URL");
+        assert_eq!(failure.exit.code(), 78);
+        assert!(failure.message.contains("no URL is set"), "{}", failure.message);
+        assert!(address(&from_default, || usual(&local)).is_err());
+        assert_eq!(address(&from_default, || usual(&served)).expect("a server").url, "redis://h");
+        for sources in [
+            UrlSources { require_flag: true, ..UrlSources::default() },
+            UrlSources { require_variable: Some("1".into()), ..UrlSources::default() },
+        ] {
+            assert!(address(&sources, none).is_err());
+            for (url, good) in [("local:", false), ("memory:a", false), ("etcd://h", true)] {
+                let sources = UrlSources { url_variable: Some(url.into()), ..sources.clone() };
+                assert_eq!(address(&sources, none).is_ok(), good, "{url}");
+            }
+        }
+        let variable = |value: &str| UrlSources {
+            require_variable: Some(value.into()),
+            ..UrlSources::default()
+        };
+        assert!(address(&variable("0"), none).is_ok() && address(&variable(""), none).is_ok());
+        assert!(address(&variable("maybe"), none).is_err());
+        // The system's file is asked even if the URL is from elsewhere.
+        assert!(required_by_system(&required).expect("read").is_some());
+        assert!(required_by_system(&dir.0.join("absent")).expect("none").is_none());
     }
 }

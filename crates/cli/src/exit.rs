@@ -95,7 +95,8 @@ impl Exit {
             | ErrorKind::NotInitialised
             | ErrorKind::Unavailable { .. } => Exit::Unavailable,
             // It is unknown which of the two modes is wrong; each command line is valid by itself.
-            ErrorKind::Unsupported { .. } | ErrorKind::Invalid { field: "mode", .. } => {
+            // The URL is wrong, although that was found only when the store was used.
+            ErrorKind::Unsupported { .. } | ErrorKind::Invalid { field: "mode" | "url", .. } => {
                 Exit::Config
             }
             ErrorKind::Foreign { .. } => Exit::Foreign,
@@ -117,8 +118,9 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(
-            "wait; or, if you know that no earlier lock is still held: on redlock://, `holdline \
-             quorum vouch` ends a wait that began because no majority has its data",
+            "wait; or, if you know that no earlier lock is still held, as on new servers after \
+             `holdline quorum init`: on redlock://, `holdline quorum vouch` ends a wait that began \
+             because no majority has its data",
         ),
         ErrorKind::Invalid { field: "mode", .. } => Some(
             "all who use one name must agree on --shared, on --permits and on its N; `holdline \
@@ -202,6 +204,7 @@ mod tests {
             (ErrorKind::Protocol { message: text() }, 76, "protocol"),
             (ErrorKind::Invalid { field: "x", message: text() }, 64, "invalid"),
             (ErrorKind::Invalid { field: "mode", message: text() }, 78, "invalid"),
+            (ErrorKind::Invalid { field: "url", message: text() }, 78, "invalid"),
             (ErrorKind::Cancelled, 125, "cancelled"),
         ] {
             assert_eq!((Exit::of(&kind).code(), kind.word()), (code, named), "{kind:?}");

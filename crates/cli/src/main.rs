@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cli::{Cli, Global, Unparsed, Verb};
-use config::{Address, UrlSources};
+use config::{Address, Source, UrlSources};
 use console::Console;
 use exit::Exit;
 use failure::{Failure, Outcome};
@@ -153,8 +153,18 @@ fn address(global: &Global, verb: &Verb) -> Result<Address, Failure> {
         file_flag: global.config.clone(),
         url_variable: std::env::var_os("HOLDLINE_URL"),
         file_variable: std::env::var_os("HOLDLINE_CONFIG"),
+        require_flag: global.require_server,
+        require_variable: std::env::var_os("HOLDLINE_REQUIRE_SERVER"),
     };
-    config::address(&sources, config::usual_files)
+    match verb {
+        // An engine that is named to be explained or checked is not used; a demo brings its own.
+        Verb::Demo(_)
+        | Verb::Explain(verbs::explain::ExplainArgs { url: Some(_) })
+        | Verb::Doctor(verbs::doctor::DoctorArgs { url: Some(_) }) => {
+            config::address_to_ask_about(&sources)
+        }
+        _ => config::address(&sources),
+    }
 }
 
 async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome {
@@ -166,6 +176,17 @@ async fn on_engine(verb: &Verb, address: Address, console: &Console) -> Outcome 
     };
     if address.url.starts_with("memory:") && !holds_nothing {
         console.warn("memory: exists in this one process only: it excludes no other process");
+    }
+    let among_machines = match verb {
+        Verb::Run(arguments) => arguments.is_once_per_slot().then_some("--once-per"),
+        Verb::Elect(_) => Some("elect"),
+        _ => None,
+    };
+    if let (Some(what), Source::Default) = (among_machines, &address.source) {
+        console.warn(&format!(
+            "{what}: no URL is set, so other machines and users do not count; name a server \
+             (HOLDLINE_URL), or write --url local: if this is meant"
+        ));
     }
     match verb {
         Verb::Run(arguments) => return verbs::run::run(arguments, address, console).await,

@@ -24,6 +24,7 @@ pub mod contract;
 mod contract_times;
 pub mod counting;
 pub mod engine;
+mod entry;
 pub mod error;
 mod escape;
 pub mod hints;
@@ -61,6 +62,7 @@ pub use contract::{
 pub use contract_times::ContractTimes;
 pub use counting::{CountingCommand, CountingReply};
 pub use engine::{Answer, Engine, Hints};
+pub use entry::{StrayCharacter, accept_url};
 pub use error::{Certainty, ErrorKind, LockError, LostReason};
 pub use escape::Escaped;
 pub use latch::{LatchCommand, LatchReply};

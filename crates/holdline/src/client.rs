@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline_core::{Capabilities, Clock, Engine, LockError, Mode};
+use holdline_core::{Capabilities, Clock, Engine, LockError, Mode, accept_url};
 
 use crate::admin::Admin;
 use crate::all::{self, Guards};
@@ -19,6 +19,9 @@ use crate::options::LockOptions;
 use crate::plan::Plan;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
+
+/// The variable of the environment that refuses a store without a server.
+const REQUIRE_SERVER: &str = "HOLDLINE_REQUIRE_SERVER";
 
 /// A connection to one store of locks, with the background work for them. Clones are the same
 /// client.
@@ -118,9 +121,12 @@ impl Client {
     /// Connects to the engine that the variable `HOLDLINE_URL` names, or to `local:` if it is not
     /// set.
     ///
+    /// If `HOLDLINE_REQUIRE_SERVER` is `1`, `local:` and `memory:` are refused, so that a variable
+    /// that was lost on the way is an error.
+    ///
     /// # Errors
-    /// As [`Client::connect`]; and `Invalid` if the variable is empty or not UTF-8. A fallback to
-    /// another store would exclude nobody.
+    /// As [`Client::connect`]; and `Invalid` if the variable is empty or not UTF-8, or names no
+    /// server where one is required. A fallback to another store would exclude nobody.
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
@@ -434,10 +440,22 @@ impl Client {
 
 /// Reads the URL of the engine from the environment.
 pub(crate) fn url_of_environment() -> Result<String, LockError> {
-    let wrong = |message| Err(LockError::invalid("holdline", Client::URL_VARIABLE, message));
+    let wrong = |message: &str| Err(LockError::invalid("holdline", Client::URL_VARIABLE, message));
+    let required = std::env::var_os(REQUIRE_SERVER);
+    let required =
+        !required.is_none_or(|value| ["", "0", "false", "no", "off"].iter().any(|no| value == *no));
     match std::env::var(Client::URL_VARIABLE) {
+        Err(VarError::NotPresent) if required => {
+            wrong("is not set, and HOLDLINE_REQUIRE_SERVER requires a server")
+        }
         Ok(url) if url.is_empty() => wrong("is empty: unset it, or name an engine"),
-        Ok(url) => Ok(url),
+        Ok(url) => match accept_url(&url) {
+            Ok(url) if required && (url.starts_with("local:") || url.starts_with("memory:")) => {
+                wrong("names no server, and HOLDLINE_REQUIRE_SERVER requires one")
+            }
+            Ok(url) => Ok(url.into_owned()),
+            Err(why) => wrong(&why),
+        },
         Err(VarError::NotPresent) => Ok("local:".to_owned()),
         Err(VarError::NotUnicode(_)) => wrong("is not UTF-8"),
     }

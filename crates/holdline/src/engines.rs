@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use holdline_core::{
     Certainty, Checkup, Clock, ClockKind, Engine, ErrorKind, Finding, HealthFeed, LockError,
-    nearest,
+    accept_url, nearest,
 };
 use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
 use crate::clock::SystemClock;
 use crate::parker::block_on;
-use crate::url::{EngineUrl, redact_url, unknown_parameter};
+use crate::url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 
 /// The schemes of this build.
 const SCHEMES: &[&str] = &[
@@ -130,14 +130,8 @@ impl From<Arc<dyn Engine>> for Connected {
 
 /// Connects to the engine that a URL names.
 pub(crate) async fn connect(url: &str) -> Result<Connected, LockError> {
-    let Some(split) = EngineUrl::split(url) else {
-        let message = format!(
-            "'{}' has no scheme: write for example {}",
-            redact_url(url),
-            SCHEMES.iter().map(|scheme| format!("{scheme}:")).collect::<Vec<_>>().join(" or "),
-        );
-        return Err(LockError::invalid("holdline", "url", message));
-    };
+    let url = &*accept_url(url).map_err(wrong_url)?;
+    let split = EngineUrl::split(url).ok_or_else(|| no_scheme(url, SCHEMES))?;
     let engine = match split.scheme {
         "memory" => memory(split),
         #[cfg(feature = "local")]
@@ -157,7 +151,7 @@ pub(crate) async fn connect(url: &str) -> Result<Connected, LockError> {
         "postgres" | "postgresql" => postgres(url).await,
         #[cfg(feature = "zookeeper")]
         "zk" => zookeeper(url).await,
-        scheme => Err(unknown_scheme(scheme)),
+        _ => Err(unknown_scheme(split, url)),
     };
     engine.map(Connected::from)
 }
@@ -185,6 +179,7 @@ pub(crate) async fn connect_apart(url: &str) -> Result<Connected, LockError> {
 /// # Errors
 /// `Invalid`: the URL names no engine of this build, or has a wrong parameter.
 pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
+    let url = &*accept_url(url).map_err(wrong_url)?;
     match EngineUrl::split(url).map(|split| split.scheme) {
         #[cfg(feature = "local")]
         Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
@@ -235,17 +230,29 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
     }
 }
 
-fn unknown_scheme(scheme: &str) -> LockError {
+fn wrong_url(why: String) -> LockError {
+    LockError::invalid("holdline", "url", why)
+}
+
+/// Returns the error for a scheme that this build does not have. The text before a `:` may be a
+/// part of another program's connection string, or a password: it is never shown.
+fn unknown_scheme(url: EngineUrl<'_>, text: &str) -> LockError {
+    let scheme = url.scheme;
     if let Some((_, feature)) = ELSEWHERE.iter().find(|(name, _)| *name == scheme) {
         return LockError::unsupported("holdline", feature);
     }
-    if let Some((_, ours)) = OTHER_NAMES.iter().find(|(name, _)| *name == scheme) {
-        let message = format!("no engine '{scheme}:': write '{ours}:'");
+    if let Some((other, ours)) = OTHER_NAMES.iter().find(|(name, _)| *name == scheme) {
+        let message = format!("no engine '{other}:': write '{ours}:'");
         return LockError::invalid("holdline", "url", message);
     }
-    let message = match nearest(scheme, SCHEMES.iter().copied()) {
-        Some(near) => format!("no engine '{scheme}:' in this build: did you mean '{near}:'?"),
-        None => format!("no engine '{scheme}:' in this build, which has {}", SCHEMES.join(", ")),
+    let advice = foreign_scheme(scheme, url.rest)
+        .or_else(|| foreign_text(text).map(|advice| format!("no engine of that scheme: {advice}")));
+    let message = match (advice, nearest(scheme, SCHEMES.iter().copied())) {
+        (Some(advice), _) => advice,
+        (None, Some(near)) => format!("no engine of that scheme: did you mean '{near}:'?"),
+        (None, None) => {
+            format!("no engine of that scheme in this build, which has {}", SCHEMES.join(", "))
+        }
     };
     LockError::invalid("holdline", "url", message)
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdline_core::LockError;
+use holdline_core::{Escaped, LockError, StrayCharacter};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -118,19 +118,29 @@ impl Secret {
     /// Reads the secret from an environment variable.
     ///
     /// # Errors
-    /// `Invalid`: it is not set, or is not UTF-8.
+    /// `Invalid`: it is not set, is not UTF-8, or begins or ends with white space, which is rarely
+    /// meant. The message does not show the value.
     pub fn from_variable(engine: &'static str, variable: &str) -> Result<Secret, LockError> {
         let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
-        value.map(|value| Secret::new(Some(value))).ok_or_else(|| {
-            let message = format!(
+        let variable = Escaped(variable);
+        let bad = |message| Err(LockError::invalid(engine, "password_env", message));
+        let Some(value) = value else {
+            return bad(format!(
                 "the variable {variable} is not set, or is not UTF-8 (`holdline run` removes it \
                  from the job's environment: use `password_file` there)"
-            );
-            LockError::invalid(engine, "password_env", message)
-        })
+            ));
+        };
+        if let Some(stray) = StrayCharacter::of(&value) {
+            return bad(format!(
+                "the value of the variable {variable} {stray}: remove it; a password that has it \
+                 can be read by `password_file`, which ignores a line feed at the end"
+            ));
+        }
+        Ok(Secret::new(Some(value)))
     }
 
-    /// Reads the first line of a file, as secrets are mounted.
+    /// Reads the first line of a file, as secrets are mounted, without its line end. White space
+    /// before the line end is a part of the secret.
     ///
     /// # Errors
     /// `Invalid`: it cannot be read, is empty, is not UTF-8, or is longer than [`MAX_SECRET_SIZE`].

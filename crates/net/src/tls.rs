@@ -1,7 +1,8 @@
 //! TLS by rustls with ring. The provider is passed in explicitly, since a process may have several.
 //!
-//! The server's name is always checked, and its certificate against `ca`, or against the machine's
-//! list. Each kind of failure has a message of its own that says what to do.
+//! Unless [`Verification`] says otherwise, the server's name is checked, and its certificate
+//! against `ca`, or against the machine's list. Each kind of failure has a message of its own that
+//! says what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,16 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{self, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    AlertDescription, CertificateError, ClientConfig, Error, RootCertStore, crypto,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::files::read_pem;
@@ -28,6 +35,18 @@ const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// How much of the server's certificate is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verification {
+    /// The authority that signed it, and the server's name.
+    #[default]
+    Full,
+    /// The authority only: any server with a certificate of this authority is accepted.
+    Authority,
+    /// Nothing. A certificate that would not pass is accepted with a warning.
+    Off,
+}
+
 /// The files that TLS needs: the trusted authority, and the client's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
@@ -37,6 +56,8 @@ pub struct TlsFiles {
     pub cert: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
+    /// How much of the server's certificate is checked.
+    pub verification: Verification,
 }
 
 impl TlsFiles {
@@ -105,6 +126,27 @@ impl TlsContext {
         }
     }
 
+    /// Returns whether a server speaks TLS on this stream. Its certificate is not checked, and
+    /// nothing but a handshake is sent.
+    pub async fn speaks_tls<S: AsyncRead + AsyncWrite + Unpin>(stream: S, host: &str) -> bool {
+        let files = TlsFiles { verification: Verification::Off, ..TlsFiles::default() };
+        let Ok(config) = config(&files) else { return false };
+        let Ok(name) = ServerName::try_from(host.to_owned()) else { return false };
+        match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
+            Ok(_) => true,
+            Err(error) => {
+                let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+                // A server that wants another version, or a certificate, says so in TLS.
+                matches!(tls, Some(Error::AlertReceived(_) | Error::PeerIncompatible(_)))
+            }
+        }
+    }
+
+    /// Makes the error for a server that answers in clear text on a port where TLS is expected.
+    pub fn no_tls(self) -> LockError {
+        self.refused(no_tls(self.without))
+    }
+
     fn refused(self, message: String) -> LockError {
         LockError::new(self.engine, ErrorKind::Refused { message }, Certainty::NotApplied)
     }
@@ -112,10 +154,16 @@ impl TlsContext {
 
 fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
     let provider = Arc::new(crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
+    let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be set up: {error}"))?
-        .with_root_certificates(roots(files)?);
+        .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+    let builder = match files.verification {
+        Verification::Full => builder.with_root_certificates(roots(files)?),
+        Verification::Authority | Verification::Off => {
+            let verifier = Arc::new(LenientVerifier::new(files, provider)?);
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
     let (Some(cert), Some(key)) = (&files.cert, &files.key) else {
         return Ok(builder.with_no_client_auth());
     };
@@ -127,6 +175,89 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
         let (cert, key) = (cert.display(), key.display());
         format!("{cert} and {key} do not go together: {error}")
     })
+}
+
+/// Accepts a certificate that is not for this server's name, or any certificate.
+#[derive(Debug)]
+struct LenientVerifier {
+    /// `None` if there is no authority to check against, and nothing is checked.
+    strict: Option<Arc<WebPkiServerVerifier>>,
+    provider: Arc<CryptoProvider>,
+    verification: Verification,
+}
+
+impl LenientVerifier {
+    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<LenientVerifier, String> {
+        let verification = files.verification;
+        let roots = match roots(files) {
+            Ok(roots) => Some(roots),
+            // Without a list of authorities there is nothing to warn about.
+            Err(_) if verification == Verification::Off && files.ca.is_none() => None,
+            Err(message) => return Err(message),
+        };
+        let strict = roots.map(|roots| {
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
+        });
+        let strict = strict.transpose().map_err(|error| format!("`ca` is not usable: {error}"))?;
+        Ok(LenientVerifier { strict, provider, verification })
+    }
+}
+
+impl ServerCertVerifier for LenientVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(strict) = &self.strict else { return Ok(ServerCertVerified::assertion()) };
+        let checked =
+            strict.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let Err(error) = checked else { return checked };
+        let is_other_name = matches!(
+            error,
+            Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
+            )
+        );
+        match self.verification {
+            Verification::Authority if is_other_name => Ok(ServerCertVerified::assertion()),
+            Verification::Off => {
+                tracing::warn!(
+                    %error,
+                    "anybody on the way can be this server: its certificate was not checked"
+                );
+                Ok(ServerCertVerified::assertion())
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
@@ -174,9 +305,7 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the server's certificate has expired".to_owned(),
         Error::InvalidCertificate(_) => "the server's certificate is not good".to_owned(),
-        Error::InvalidMessage(_) => {
-            format!("the server does not speak TLS on this port: write `{without}`")
-        }
+        Error::InvalidMessage(_) => no_tls(without),
         Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure)
             if files.cert.is_none() =>
         {
@@ -192,6 +321,10 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
         ) => "the server does not accept our certificate in `cert`".to_owned(),
         _ => "the TLS handshake failed".to_owned(),
     }
+}
+
+fn no_tls(without: &str) -> String {
+    format!("the server does not speak TLS on this port: write `{without}`")
 }
 
 fn handshake_broken(error: &io::Error, files: &TlsFiles) -> String {

@@ -12,6 +12,8 @@ use holdline_core::{LockError, nearest, percent_decode};
 
 /// How many servers one URL may name.
 const MAX_SERVERS: usize = 32;
+/// The longest name of a parameter that a message shows.
+const LONGEST_KEY: usize = 40;
 /// The host if none is named.
 const THIS_MACHINE: &str = "127.0.0.1";
 /// The message instead of a text that may be the rest of a password.
@@ -105,17 +107,21 @@ impl Reader {
     /// Reads the parameters after the `?`, in their order.
     ///
     /// # Errors
-    /// `Invalid`: a parameter is given twice, or as for [`Reader::text`].
+    /// `Invalid`: a parameter is given twice or has no value, or as for [`Reader::text`].
     pub fn parameters(self, query: &str) -> Result<Vec<(String, String)>, LockError> {
         let mut found: Vec<(String, String)> = Vec::new();
+        // What follows the `?` may be the rest of a password whose `@` comes later.
+        let bad = |message: &dyn Display| match query.contains('@') {
+            true => self.at_in_query(),
+            false => self.bad(message),
+        };
         for part in query.split('&').filter(|part| !part.is_empty()) {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            let Some((key, value)) = part.split_once('=') else {
+                return Err(bad(&"has a parameter without a value: write `name=value`"));
+            };
             let key = self.text(key)?;
             if found.iter().any(|(known, _)| *known == key) {
-                return Err(match key.contains('@') {
-                    true => self.at_in_query(),
-                    false => self.bad(format_args!("has the parameter `{key}` twice")),
-                });
+                return Err(bad(&format_args!("has the parameter {} twice", shown_key(&key))));
             }
             found.push((key, self.text(value)?));
         }
@@ -145,8 +151,11 @@ impl Reader {
     /// Reads one server; without a name it is this machine.
     ///
     /// # Errors
-    /// `Invalid`, as for [`Reader::host`].
+    /// `Invalid`: there are several, or as for [`Reader::host`].
     pub fn server(self, written: &str) -> Result<Server, LockError> {
+        if written.contains(',') {
+            return Err(self.bad("names several servers, and takes one"));
+        }
         let (host, port) = self.host(written)?;
         let port = port.unwrap_or(self.port);
         Ok(if host.is_empty() { Server { port, ..self.here() } } else { Server { host, port } })
@@ -252,7 +261,16 @@ impl Reader {
             Some(known) => format!("did you mean `{known}`?"),
             None => format!("known are {}", listed.join(", ")),
         };
-        self.bad(format_args!("has the unknown parameter `{key}`: {meant}"))
+        self.bad(format_args!("has the unknown parameter {}: {meant}", shown_key(key)))
+    }
+}
+
+/// Returns the name of a parameter for a message. What is spelled like no name may be a password.
+fn shown_key(key: &str) -> String {
+    let is_word = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-' | '.');
+    match key.len() <= LONGEST_KEY && key.chars().all(is_word) {
+        true => format!("`{key}`"),
+        false => "`…`".to_owned(),
     }
 }
 
@@ -265,7 +283,7 @@ mod tests {
     #[test]
     fn a_url_is_split_and_a_password_may_contain_an_at() {
         let (credentials, parameters) =
-            READER.split("ann:p@%3A@a,[::1]:9/x?b=%20c&&d").expect("good");
+            READER.split("ann:p@%3A@a,[::1]:9/x?b=%20c&&d=").expect("good");
         assert_eq!(credentials.user.as_deref(), Some("ann"));
         assert_eq!(credentials.password.as_deref(), Some("p@:"));
         assert_eq!(credentials.rest, "a,[::1]:9/x");
@@ -289,12 +307,17 @@ mod tests {
             (READER.split("ann:s3cret%@a").err(), "two hex digits"),
             (READER.split("a?s3cret@=1&s3cret@=2").err(), "%40"),
             (READER.parameters("b=s3cret&b=2").err(), "`b` twice"),
+            (READER.parameters("s3cret").err(), "without a value"),
+            (READER.parameters("s3cret&x@a").err(), "%3F"),
+            (READER.parameters("s3cret1=a&s3cret1=b").err(), "`…` twice"),
+            (Some(READER.unknown("s3cret;pw=x", ["port"], &["port"])), "parameter `…`"),
             (READER.parameters("b=s3cret%ff").err(), "not UTF-8"),
             (READER.servers("a,,b").err(), "without a host"),
             (READER.servers(&"a,".repeat(40)).err(), "without a host"),
             (READER.servers(&["a"; 33].join(",")).err(), "more than 32"),
             (READER.server("a:s3cret").err(), "from 1 to 65535"),
             (READER.server("a:0").err(), "from 1 to 65535"),
+            (READER.server("a:1,s3cret").err(), "several servers"),
             (READER.server("::1").err(), "`[::1]:7`"),
             (READER.server("[::1").err(), "without its `]`"),
             (READER.number::<u8>("b", "s3cret").err(), "`b` that is no whole number"),

@@ -46,6 +46,19 @@ G = TypeVar("G", bound=Grant | Grants)
 T = TypeVar("T")
 
 
+def _url_of_environment() -> str:
+    """The URL if none is given: that of the environment, or `local:` unless a server is
+    required."""
+    url = os.environ.get("HOLDLINE_URL")
+    required = os.environ.get("HOLDLINE_REQUIRE_SERVER", "")
+    has_no_server = url is None or url.lower().startswith(("local:", "memory:"))
+    if has_no_server and required not in ("", "0", "false", "no", "off"):
+        found = "is not set" if url is None else "names no server"
+        message = f"HOLDLINE_URL: {found}, and HOLDLINE_REQUIRE_SERVER requires a server"
+        raise Invalid(message, details={"field": "HOLDLINE_URL"})
+    return "local:" if url is None else url
+
+
 class Options(TypedDict, total=False):
     """The options of a lock: `Client.lock` says what they mean. A time is a number of seconds or a
     `timedelta`; None is as if it was not set."""
@@ -573,7 +586,7 @@ class Client:
 
     def _connecting(self, url: str | None, *options: Seconds | None) -> None:
         if url is None:
-            url = os.environ.get("HOLDLINE_URL", "local:")
+            url = _url_of_environment()
         self._made = None
         self._lock = threading.Lock()
         self._grants: weakref.WeakSet[Grant] = weakref.WeakSet()
@@ -594,7 +607,7 @@ class Client:
         with self._lock:
             made = self._made
             if made is None:
-                if self._url.startswith("memory:"):
+                if self._url.lower().startswith("memory:"):
                     message = (
                         "client: the locks of memory: exist in the process that made them: "
                         "make a new client after a fork"

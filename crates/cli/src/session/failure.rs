@@ -18,11 +18,19 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
     let refused = matches!(error.kind(), ErrorKind::Refused { .. });
     let source = std::error::Error::source(&error).map(ToString::to_string);
     match (source, directory) {
+        _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
+            "mount /proc: the engine reads from it which processes live, and which boot this is",
+        ),
         (Some(why), Some(directory)) if unavailable && !directory.is_dir() => {
-            let why = match directory.symlink_metadata() {
+            let dangling = directory.ancestors().find(|path| path.is_symlink() && !path.exists());
+            let why = match dangling {
                 _ if directory.exists() => "it is not a directory".to_owned(),
-                Ok(found) if found.is_symlink() => "it is a link that leads nowhere".to_owned(),
-                _ => why,
+                Some(link) if link == directory => "it is a link that leads nowhere".to_owned(),
+                Some(link) => {
+                    let link = link.to_string_lossy();
+                    format!("{} is a link that leads nowhere", Escaped(&link))
+                }
+                None => why,
             };
             let path = directory.to_string_lossy();
             let message = format!("{}: cannot be the directory of locks: {why}", Escaped(&path));
@@ -52,9 +60,6 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
                 Escaped(&directory)
             ))
         }
-        _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
-            "mount /proc: the engine reads from it which processes live, and which boot this is",
-        ),
         _ => url_failure(error),
     }
 }

@@ -36,6 +36,17 @@ impl Etcd {
 }
 
 #[test]
+fn a_url_of_http_names_the_scheme_of_etcd() {
+    let etcd = Etcd::start();
+    let url = format!("http://{}", etcd.server.address());
+    for verb in [&["ls"][..], &["who", "a"], &["run", "a", "--", "true"]] {
+        let output = etcd.world.run(&[&["--url", &url], verb].concat());
+        assert_eq!(output.code, 77, "{verb:?}: {output:?}");
+        assert!(output.stderr.contains("an etcd cluster is `etcd://`"), "{verb:?}: {output:?}");
+    }
+}
+
+#[test]
 fn a_job_holds_the_name_and_hands_it_on() {
     let etcd = Etcd::start();
     let job = ["run", "demo", "--", "sh", "-c", "echo up $$; read line; exit 3"];

@@ -298,6 +298,38 @@ fn a_path_that_is_no_directory_is_an_error_of_configuration() {
 }
 
 #[test]
+fn a_dangling_link_in_place_of_the_database_is_an_error_for_every_verb() {
+    let world = World::new();
+    let link = |at: &str| {
+        let path = world.path(at);
+        std::os::unix::fs::symlink("/no/such/place", &path).expect("a link");
+        path
+    };
+    std::fs::create_dir(world.path("store")).expect("a directory");
+    link("store/locks.db");
+    link("place");
+    for directory in ["store", "place", "place/below"] {
+        let url = format!("local://{}", world.path(directory).display());
+        for verb in [
+            &["run", "a", "--", "echo", "ran"][..],
+            &["who", "a"],
+            &["ls"],
+            &["wait", "a", "--wait", "1s"],
+            &["explain"],
+            &["acquire", "a"],
+            &["freeze", "a", "--for", "1s", "--reason", "x"],
+        ] {
+            let output = world.run(&[&["--url", &url], verb].concat());
+            assert_eq!((output.code, output.stdout.as_str()), (78, ""), "{verb:?} {output:?}");
+            assert!(output.stderr.contains("a link that leads nowhere"), "{output:?}");
+        }
+        let doctor = world.run(&["doctor", &url]);
+        assert_eq!(doctor.code, 2, "{doctor:?}");
+        assert!(doctor.stdout.contains("a link that leads nowhere"), "{doctor:?}");
+    }
+}
+
+#[test]
 fn too_few_descriptors_are_an_error_with_the_limit() {
     let world = World::new();
     for limit in [6, 8, 10, 14, 20, 30] {
@@ -418,6 +450,26 @@ fn a_directory_without_permission_is_an_error_with_the_fix() {
     let output = World::new().run(&["--url", "local:///sys/holdline", "run", "a", "true"]);
     assert_eq!(output.code, 77, "{output:?}");
     assert!(output.stderr.contains("make /sys/holdline usable for this user, or name another"));
+}
+
+#[test]
+fn without_proc_the_message_says_so_before_anything_is_asked() {
+    let world = World::new();
+    for arguments in [
+        &["--url", "redis://127.0.0.1:1", "run", "a", "--", "true"][..],
+        &["--url", &world.url(), "run", "a", "--", "true"],
+        &["--url", &world.url(), "elect", "a", "--once", "--", "true"],
+        &["--url", &world.url(), "acquire", "a"],
+    ] {
+        let mut command = std::process::Command::new("unshare");
+        command.arg(if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" });
+        command.args(["sh", "-ec", "umount -l /proc; exec \"$0\" \"$@\""]);
+        command.arg(env!("CARGO_BIN_EXE_holdline")).args(arguments);
+        let output = crate::world::output(&mut command);
+        let code = if arguments.contains(&"acquire") { 69 } else { 78 };
+        assert_eq!(output.code, code, "{output:?}");
+        assert!(output.stderr.contains("mount /proc"), "{output:?}");
+    }
 }
 
 #[test]

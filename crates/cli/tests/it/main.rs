@@ -8,6 +8,7 @@ mod audit;
 mod changed_passwords;
 mod child;
 mod clock;
+mod connection_strings;
 #[cfg(all(feature = "postgres", feature = "redis", feature = "server"))]
 mod demo;
 mod elect;
@@ -28,6 +29,7 @@ mod json;
 mod kleppmann;
 mod latch;
 mod leases;
+mod lost_url;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod metrics;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdline_services::{PostgresConfig, PostgresServer, steady};
+use holdline_services::{PgBouncer, PostgresConfig, PostgresServer, steady};
 
 use crate::world::{CommandOutput, World, output};
 
@@ -34,6 +34,50 @@ fn reading_verbs_create_no_schema() {
     }
     let made = server.sql("select count(*) from pg_namespace where nspname = 'holdline'");
     assert_eq!(made, ["0"]);
+}
+
+#[test]
+fn a_password_of_libpq_is_used_and_white_space_in_it_is_refused() {
+    let server = PostgresServer::start(PostgresConfig::default().with_passwords());
+    let world = World::new();
+    server.sql("create role ann login password 'CANARY'");
+    let (host, port) = (server.address().ip(), server.address().port());
+    let file = world.path("pgpass");
+    let line = format!("other:1:x:ann:wrong\n{host}:{port}:postgres:ann:CANARY\n");
+    std::fs::write(&file, line).expect("written");
+    let mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&file, mode).expect("set");
+    };
+    mode(0o600);
+    let url = format!("postgres://ann@{host}:{port}/postgres");
+    let ls = |name: &str, value: &str| {
+        let mut command = world.command(&["ls"]);
+        output(command.env("HOLDLINE_URL", &url).env(name, value))
+    };
+    let path = file.display().to_string();
+    for (name, value, code) in [
+        ("PGPASSWORD", "CANARY", 0),
+        ("PGPASSWORD", "wrong", 77),
+        ("PGPASSWORD", "CANARY\n", 78),
+        ("PGPASSFILE", &*path, 0),
+        ("PGPASSFILE", "/no/such/file", 77),
+    ] {
+        let seen = ls(name, value);
+        assert_eq!(seen.code, code, "{name}={value:?}: {seen:?}");
+        assert!(!format!("{seen:?}").contains("CANARY"), "{seen:?}");
+    }
+    mode(0o644);
+    assert_eq!(ls("PGPASSFILE", &path).code, 77, "others may read it");
+}
+
+#[test]
+fn a_pooler_of_statements_is_an_error_of_configuration() {
+    let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
+    let pooler = PgBouncer::start_for_statements(&server);
+    let refused = run(&world, &pooler.url(), &["run", "demo", "--", "true"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    assert!(refused.stderr.contains("set `pool_mode = transaction`"), "{refused:?}");
 }
 
 #[test]

@@ -178,3 +178,15 @@ fn a_lease_is_waited_for_in_the_plain_dialect_too() {
         assert_eq!(next.code, 0, "{own:?}: {next:?}");
     }
 }
+
+#[test]
+fn a_port_without_tls_is_named_as_such() {
+    let server = RedisServer::start(RedisConfig::default());
+    let world = World::new();
+    let url = format!("rediss://{}", server.address());
+    for verb in [&["who", "a"][..], &["ls"], &["run", "a", "--", "true"], &["acquire", "a"]] {
+        let output = world.run(&[&["--url", &url], verb].concat());
+        assert_eq!(output.code, 77, "{verb:?}: {output:?}");
+        assert!(output.stderr.contains("does not speak TLS on this port: write `redis://`"));
+    }
+}

@@ -67,7 +67,7 @@ fn urls_that_mean_nothing_are_a_matter_of_configuration() {
         ("locl:", "did you mean 'local:'"),
         ("local:?sise=3", "sise"),
         ("redis://h?sise=3", "sise"),
-        ("\u{1b}[2J:", "\\u{1b}"),
+        ("\u{1b}[2J:", "begins with the invisible character U+001B"),
     ] {
         refused(&world, &["--url", url, "ls"], 78, says);
     }

@@ -22,8 +22,11 @@ use futures_core::Stream;
 use futures_util::future::{FutureExt, Shared};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::socket;
+use holdline_net::tls::{TlsContext, TlsFiles};
 use holdline_net::url::Server;
 use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tonic::client::Grpc;
@@ -57,6 +60,9 @@ const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
 
 type Token = MetadataValue<Ascii>;
+/// The names in the messages of a failed TLS handshake.
+const TLS: TlsContext = TlsContext { engine: crate::error::ENGINE, without: "etcd://" };
+
 /// A request that was sent.
 type Sending<A> = Pin<Box<dyn Future<Output = Result<A, Status>> + Send>>;
 /// A dial in progress; its task reports the outcome to all waiting requests.
@@ -71,6 +77,8 @@ struct Inner {
     options: EtcdOptions,
     connect_timeout: Duration,
     deadline: Duration,
+    /// The files of TLS; `None` without TLS.
+    tls: Option<TlsFiles>,
     /// The runtime of the connection has ended.
     stale: AtomicBool,
     state: Mutex<State>,
@@ -114,6 +122,7 @@ impl Client {
             options: options.clone(),
             connect_timeout: options.connect_timeout(),
             deadline: options.command_timeout(),
+            tls: options.tls().cloned(),
             stale: AtomicBool::new(false),
             state: Mutex::default(),
         })))
@@ -410,15 +419,32 @@ impl Client {
             })
             .collect();
         let no_quorum = |error: &LockError| matches!(error.kind(), ErrorKind::NoQuorum { .. });
-        match failures.iter().flatten().any(no_quorum) {
-            true => not_applied(ErrorKind::NoQuorum { nodes: reasons }),
-            false => unavailable(reasons.join("; "), Certainty::NotApplied),
+        let refused = |error: &LockError| matches!(error.kind(), ErrorKind::Refused { .. });
+        let known: Vec<&LockError> = failures.iter().flatten().collect();
+        if known.iter().any(|error| no_quorum(error)) {
+            return not_applied(ErrorKind::NoQuorum { nodes: reasons });
+        }
+        let message = reasons.join("; ");
+        // What all of them refuse does not pass by itself.
+        match !known.is_empty() && known.iter().all(|error| refused(error)) {
+            true => not_applied(ErrorKind::Refused { message }),
+            false => unavailable(message, Certainty::NotApplied),
         }
     }
 
     /// Connects to a member and has it answer once: what listens may say nothing, or have no
-    /// leader.
+    /// leader. If that fails for TLS, the error says what is wrong, in the words of all engines.
     async fn connect(&self, place: usize) -> Result<Connection, RequestError> {
+        let error = match self.connect_once(place).await {
+            Err(RequestError::Elsewhere(error)) if is_unavailable(&error) => error,
+            outcome => return outcome,
+        };
+        let (member, _) = &self.0.members[place];
+        let why = tls_failure(member, self.0.tls.as_ref()).await;
+        Err(RequestError::Elsewhere(why.unwrap_or(error)))
+    }
+
+    async fn connect_once(&self, place: usize) -> Result<Connection, RequestError> {
         let cannot = |why: String| RequestError::Elsewhere(unavailable(why, Certainty::NotApplied));
         let (member, endpoint) = &self.0.members[place];
         // Files are read for each connection, so that a renewed certificate is used.
@@ -442,6 +468,42 @@ impl Client {
         connection.token = Some(MetadataValue::try_from(answer.token).map_err(bad)?);
         Ok(connection)
     }
+}
+
+fn is_unavailable(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable { .. })
+}
+
+/// Returns why a member cannot be reached, if that is a matter of TLS: its certificate or ours, or
+/// that only one side has TLS. It makes a connection of its own.
+async fn tls_failure(member: &Server, tls: Option<&TlsFiles>) -> Option<LockError> {
+    let stream = socket::connect(&member.host, member.port).await.ok()?;
+    match tls {
+        Some(files) => {
+            let error = TLS.wrap(stream, &member.host, files).await.err()?;
+            if is_unavailable(&error) && answers_in_clear_text(member).await {
+                return Some(TLS.no_tls());
+            }
+            Some(error).filter(|error| !is_unavailable(error))
+        }
+        None if TlsContext::speaks_tls(stream, &member.host).await => {
+            let message = "the server speaks TLS on this port: write `etcds://`".to_owned();
+            Some(not_applied(ErrorKind::Refused { message }))
+        }
+        None => None,
+    }
+}
+
+/// Returns whether a member answers a request for its version without TLS. With TLS it answers 400.
+async fn answers_in_clear_text(member: &Server) -> bool {
+    let answer = async {
+        let mut stream = socket::connect(&member.host, member.port).await?;
+        stream.write_all(b"GET /version HTTP/1.0\r\n\r\n").await?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await?;
+        Ok::<bool, std::io::Error>(status.starts_with(b"HTTP/1.") && status.ends_with(b" 200"))
+    };
+    answer.await.unwrap_or(false)
 }
 
 impl Connection {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::files::read_pem;
 use holdline_net::settings::ClusterSettings;
 use holdline_net::tls::TlsFiles;
@@ -47,6 +47,7 @@ impl EtcdOptions {
     /// `Invalid` names what is wrong with the URL, and never shows its password. For an unknown
     /// parameter it suggests the nearest known one. No connection was made.
     pub fn from_url(url: &str) -> Result<EtcdOptions, LockError> {
+        let url = &*accept_url(url).map_err(|why| URL.bad(why))?;
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         let tls = match scheme {
             "etcd" => None,

@@ -41,9 +41,10 @@ pub(crate) fn of_status(status: StatusCode, body: &[u8]) -> LockError {
         StatusCode::TOO_MANY_REQUESTS => {
             unavailable("the server has too many requests of this client", Certainty::NotApplied)
         }
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            refused("this is no Holdline server, or one of another version")
-        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => refused(
+            "this is no Holdline server, or one of another version (an etcd cluster is \
+                 `etcd://`)",
+        ),
         _ if status.is_server_error() => {
             unavailable(format!("the server answered {status}"), certainty)
         }

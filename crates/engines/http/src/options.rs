@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::secret::Secret;
 use holdline_net::tls::TlsFiles;
 use holdline_net::url::{Reader, Server};
@@ -46,6 +46,7 @@ impl HttpOptions {
     /// `Invalid`: the URL names no server, has an unknown parameter, or would send a token to
     /// another machine in clear text.
     pub fn from_url(url: &str) -> Result<HttpOptions, LockError> {
+        let url = &*accept_url(url).map_err(|why| reader(false).bad(why))?;
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         let tls = match scheme {
             "http" => None,

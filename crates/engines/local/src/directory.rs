@@ -76,6 +76,13 @@ pub(crate) fn open(explicit: Option<&Path>) -> Result<Directory, Fault> {
         files: Files::below(&path),
         modes: Modes::like(status.mode()),
     };
+    let database = &directory.files.database;
+    if is_dangling(database) {
+        let path = database.display();
+        let message =
+            format!("{path} is a link that leads nowhere: remove it, or restore what it leads to");
+        return Err(Fault::invalid("dir", message));
+    }
     for below in [&directory.files.live, &directory.files.wake] {
         make_below(below, directory.modes.directory)
             .map_err(|error| Fault::at("making the directory", below, error))?;
@@ -92,8 +99,17 @@ pub(crate) fn nearest(directory: &Path) -> Result<(PathBuf, Metadata), Fault> {
     let existing = directory.ancestors().find(exists).unwrap_or(directory);
     match std::fs::metadata(existing) {
         Ok(status) => Ok((existing.to_owned(), status)),
+        Err(_) if is_dangling(existing) => {
+            let message = format!("{} is a link that leads nowhere", existing.display());
+            Err(Fault::invalid("dir", message))
+        }
         Err(error) => Err(Fault::at("following", existing, error)),
     }
+}
+
+/// Returns whether a path is a link to something that does not exist.
+fn is_dangling(path: &Path) -> bool {
+    path.is_symlink() && !path.exists()
 }
 
 /// Returns whether this process could create the directory, or a store in it.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    AuditTrail, Capabilities, Clock, ClockKind, Expiry, LockError, nearest, percent_decode,
+    AuditTrail, Capabilities, Clock, ClockKind, Expiry, LockError, accept_url, nearest,
+    percent_decode,
 };
 
 use crate::directory;
@@ -41,6 +42,7 @@ impl LocalOptions {
     /// `Invalid`: the message says what is wrong with the URL; for an unknown parameter it suggests
     /// the nearest known one. Nothing was opened.
     pub fn from_url(url: &str) -> Result<LocalOptions, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let rest = url.strip_prefix(SCHEME).ok_or_else(|| bad("must begin with `local:`"))?;
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let mut options = LocalOptions::default();
@@ -70,6 +72,11 @@ impl LocalOptions {
                     Some(known) => format!("did you mean `{known}`?"),
                     None => format!("known are {}", PARAMETERS.join(", ")),
                 };
+                // A text that is spelled like no parameter may be another program's, with a
+                // password.
+                let is_word = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-');
+                let is_name = !value.is_empty() && unknown.chars().all(is_word);
+                let unknown = if is_name { unknown } else { "…" };
                 return Err(bad(format!("has the unknown parameter `{unknown}`: {meant}")));
             }
         }
@@ -145,12 +152,13 @@ impl LocalOptions {
     ///
     /// # Errors
     /// `Refused` as for [`LocalOptions::directory`]. A directory that cannot be inspected, or in
-    /// which no store can be created, counts as existing, so that opening it reports why.
+    /// which no store can be created, counts as existing, so that opening it reports why. So does a
+    /// link in place of the database that leads nowhere.
     pub fn is_made(&self) -> Result<bool, LockError> {
         let directory = self.directory()?;
         let database = Files::below(&directory).database;
         let absent = |error: std::io::Error| matches!(error.kind(), std::io::ErrorKind::NotFound);
-        let absent = std::fs::metadata(database).err().is_some_and(absent);
+        let absent = std::fs::symlink_metadata(database).err().is_some_and(absent);
         Ok(!absent || !directory::can_be_made(&directory))
     }
 
@@ -223,7 +231,7 @@ fn decode(encoded: &str) -> Result<Vec<u8>, LockError> {
 }
 
 fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, LockError> {
-    value.parse().map_err(|_| bad(format!("has `{key}={value}`: must be a whole number")))
+    value.parse().map_err(|_| bad(format!("has a `{key}` that is no whole number")))
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ use crate::options::PostgresOptions;
 use crate::schema::{self, Found, Functions};
 
 const SERVER: &str = "functions, notifications and row locks must work as we know them";
+const CERTIFICATE: &str =
+    "anybody on the way can be the server: read everything, and grant a lock twice";
 const DURABILITY: &str =
     "what a crash takes back may be granted again, with the same fencing token";
 const REPLICAS: &str = "a standby that takes over may lack the newest grants and tokens";
@@ -55,6 +57,9 @@ pub async fn checkup(
     let Some(live) = reached else { return Ok(checkup) };
     let facts = &live.session.facts;
     checkup.add(server(facts));
+    if options.trusts_any_server() {
+        checkup.add(certificate());
+    }
     let settings = Settings::ask(&link).await;
     for finding in
         [durability(&settings), replicas(&settings), pooler(facts.pooled), idle(&settings)]
@@ -73,6 +78,13 @@ pub async fn checkup(
         checkup.add(snapshots(&link, options.schema()).await);
     }
     Ok(checkup)
+}
+
+/// The URL has TLS, and no check of the server's certificate.
+fn certificate() -> Finding {
+    let found = "the server's certificate is not checked (`sslmode=require`)";
+    Finding::ok("certificate", CERTIFICATE, found)
+        .warn("write `sslmode=verify-full`, and the authority by `sslrootcert` if it is your own")
 }
 
 fn server(facts: &Facts) -> Finding {

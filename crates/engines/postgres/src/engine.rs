@@ -46,7 +46,7 @@ impl PostgresEngine {
     ) -> Result<PostgresEngine, LockError> {
         let watches = Arc::new(Watches::default());
         let link = Link::new(options, clock, watches.clone(), true)?;
-        let identity = format!("{}/{} {}", options.address(), options.database(), options.schema());
+        let identity = format!("{}/{} {}", options.place(), options.database(), options.schema());
         let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
         Ok(PostgresEngine(Arc::new(Inner {
             state,

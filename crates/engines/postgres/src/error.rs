@@ -95,7 +95,14 @@ fn kind_of(words: &DbError) -> ErrorKind {
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({says})") };
     let unavailable = |what: &str| ErrorKind::Unavailable { message: format!("{what} ({says})") };
     let code = words.code();
-    if *code == SqlState::INVALID_PASSWORD {
+    if words.message().contains("statement pooling") {
+        // PgBouncer's text: waiting does not change the pooler's configuration.
+        let message = format!(
+            "a pooler gives each statement to another connection, and allows no transaction: set \
+             `pool_mode = transaction` for this database, or name the server itself ({says})"
+        );
+        ErrorKind::Invalid { field: "url", message }
+    } else if *code == SqlState::INVALID_PASSWORD {
         refused("user or password is wrong")
     } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
         refused("the server does not let this user in from here")

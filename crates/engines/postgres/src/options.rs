@@ -1,21 +1,27 @@
 //! The options of a PostgreSQL engine, in code or in a URL.
 //!
 //! `postgres://user[:password]@host[:port]/database`, also `postgresql://`. A host that begins with
-//! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. No password is ever
-//! shown, neither by `Debug` nor in a message.
+//! a `/`, percent-encoded or as `?host=`, is the directory of a unix socket. Of several hosts,
+//! standbys are skipped. No password is ever shown, neither by `Debug` nor in a message.
+//!
+//! The parameters of libpq mean what they mean there; one that this engine does not have is refused
+//! with what to write instead.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use holdline_core::LockError;
 use holdline_net::limits::Limits;
 use holdline_net::secret::Secret;
-use holdline_net::tls::TlsFiles;
+use holdline_net::tls::{TlsFiles, Verification};
 use holdline_net::url::Reader;
 
 use crate::error::ENGINE;
 
+mod libpq;
 mod url;
 
 pub(crate) use url::Address;
@@ -25,22 +31,31 @@ const SHORTEST_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_NAME: usize = 63;
 const DEFAULT_SCHEMA: &str = "holdline";
 const URL: Reader = Reader { engine: ENGINE, port: 5432 };
-const PARAMETERS: [&str; 15] = [
+const PARAMETERS: [&str; 24] = [
     "application_name",
     "ca",
     "cert",
+    "channel_binding",
     "command_timeout_ms",
+    "connect_timeout",
     "connect_timeout_ms",
     "dbname",
     "host",
+    "hostaddr",
     "key",
     "max_waiters",
+    "options",
     "password_command",
     "password_env",
     "password_file",
     "port",
     "schema",
+    "sslcert",
+    "sslkey",
     "sslmode",
+    "sslrootcert",
+    "target_session_attrs",
+    "user",
 ];
 
 /// How to reach a PostgreSQL server, and the schema with the locks.
@@ -60,18 +75,28 @@ pub struct PostgresOptions {
 
 #[derive(Clone, Debug)]
 struct Access {
-    address: Address,
+    /// At least one.
+    addresses: Vec<Address>,
+    /// Where the only host is, without asking the name service.
+    host_address: Option<IpAddr>,
     user: String,
     password: Secret,
     database: String,
     tls: Option<TlsFiles>,
+    /// The startup parameter `options`, such as `-c name=value`.
+    startup: Option<String>,
 }
 
 impl PostgresOptions {
-    /// Reads a URL. Parameters: `schema` (`holdline` unless set), `sslmode` (`disable`, or
-    /// `verify-full`, which `require` means here too), `ca`, `cert`, `key`, `application_name`,
-    /// `password_file`, `password_env` (the name of a variable), `connect_timeout_ms`,
-    /// `command_timeout_ms`, `max_waiters`, and as elsewhere `host`, `port` and `dbname`.
+    /// Reads a URL. Parameters: `schema` (`holdline` unless set), `sslmode` (`disable`, `require`,
+    /// `verify-ca` or `verify-full`), `ca`, `cert`, `key`, `application_name`, `password_file`,
+    /// `password_env` (the name of a variable), `connect_timeout_ms`, `command_timeout_ms`,
+    /// `max_waiters`, and of libpq's `host`, `hostaddr`, `port`, `dbname`, `user`, `options`,
+    /// `connect_timeout`, `sslrootcert`, `sslcert`, `sslkey`, `target_session_attrs`
+    /// (`read-write`, `primary`, `any`) and `channel_binding` (`disable`, `prefer`).
+    ///
+    /// Without a password in the URL, that of the variable `PGPASSWORD` is used, or of the password
+    /// file: `PGPASSFILE`, or `~/.pgpass`.
     ///
     /// # Errors
     /// `Invalid` says what is wrong with the URL, and never shows its password. For an unknown
@@ -81,11 +106,13 @@ impl PostgresOptions {
         let database = parts.database.unwrap_or_else(|| parts.user.clone());
         let mut options = PostgresOptions {
             access: Access {
-                address: parts.address,
+                addresses: parts.addresses,
+                host_address: None,
                 user: parts.user,
                 password: Secret::new(parts.password),
                 database,
                 tls: None,
+                startup: None,
             },
             limits: Limits::of_seconds(5, 2),
             schema: DEFAULT_SCHEMA.to_owned(),
@@ -96,14 +123,31 @@ impl PostgresOptions {
             options.set(&key, value, &mut files)?;
         }
         match &mut options.access.tls {
-            Some(wanted) => *wanted = files,
+            Some(TlsFiles { verification, .. }) => {
+                // As in libpq, `require` checks the authority if one is named.
+                let named = files.ca.is_some() && *verification == Verification::Off;
+                files.verification = if named { Verification::Authority } else { *verification };
+                options.access.tls = Some(files);
+            }
             None if files != TlsFiles::default() => {
                 return Err(bad("`ca`, `cert` and `key` need TLS: add `sslmode=verify-full`"));
             }
             None => {}
         }
+        if !options.access.password.is_set() {
+            options.access.password = options.password_of_libpq()?;
+        }
         options.validate()?;
         Ok(options)
+    }
+
+    /// Returns the password that libpq would use.
+    fn password_of_libpq(&self) -> Result<Secret, LockError> {
+        if std::env::var_os("PGPASSWORD").is_some_and(|value| !value.is_empty()) {
+            return Secret::from_variable(ENGINE, "PGPASSWORD");
+        }
+        let find = |address| libpq::password(address, &self.access.database, &self.access.user);
+        Ok(Secret::new(self.access.addresses.iter().find_map(find)))
     }
 
     fn set(&mut self, key: &str, value: String, files: &mut TlsFiles) -> Result<(), LockError> {
@@ -113,19 +157,36 @@ impl PostgresOptions {
         match key {
             "application_name" => self.application_name = value,
             "ca" | "cert" | "key" => files.set(key, value),
+            "channel_binding" => libpq::channel_binding(&value)?,
+            "connect_timeout" => {
+                self.limits.connect_timeout = Duration::from_secs(URL.number(key, &value)?);
+            }
             "dbname" => self.access.database = value,
+            "hostaddr" => self.access.host_address = Some(libpq::host_address(&value)?),
+            "options" => self.access.startup = Some(value),
             "password_command" | "password_env" | "password_file" => {
                 self.access.password = Secret::from_parameter(ENGINE, key, &value)?;
             }
             "schema" => self.schema = value,
-            "sslmode" => self.access.tls = ssl_mode(&value)?.then(TlsFiles::default),
-            // Already read with the parts of the URL.
-            "host" | "port" => {}
-            "sslrootcert" | "sslcert" | "sslkey" => {
-                let here = if key == "sslrootcert" { "ca" } else { &key[3..] };
-                return Err(bad(format!("has `{key}`, which is called `{here}` here")));
+            "sslmode" => {
+                let verification = ssl_mode(&value)?;
+                self.access.tls = verification
+                    .map(|verification| TlsFiles { verification, ..TlsFiles::default() });
             }
-            unknown => return Err(URL.unknown(unknown, PARAMETERS, &PARAMETERS)),
+            // The machine's own list of authorities.
+            "sslrootcert" if value == "system" => {}
+            "sslrootcert" => files.set("ca", value),
+            "sslcert" => files.set("cert", value),
+            "sslkey" => files.set("key", value),
+            "target_session_attrs" => libpq::session_attributes(&value)?,
+            // Already read with the parts of the URL.
+            "host" | "port" | "user" => {}
+            unknown => {
+                let of_libpq = libpq::refusal(unknown);
+                return Err(
+                    of_libpq.unwrap_or_else(|| URL.unknown(unknown, PARAMETERS, &PARAMETERS))
+                );
+            }
         }
         Ok(())
     }
@@ -159,8 +220,15 @@ impl PostgresOptions {
         if let Some(files) = &self.access.tls {
             files.validate(URL)?;
         }
-        if self.access.tls.is_some() && matches!(self.access.address, Address::Unix(..)) {
+        let is_unix = |address: &Address| matches!(address, Address::Unix(..));
+        if self.access.tls.is_some() && self.access.addresses.iter().any(is_unix) {
             return Err(bad("a unix socket has no TLS: leave `sslmode` out"));
+        }
+        if self.access.host_address.is_some() && self.access.addresses.len() > 1 {
+            return Err(bad("has a `hostaddr` and several hosts: leave one of the two out"));
+        }
+        if self.access.startup.as_ref().is_some_and(|text| text.contains('\0')) {
+            return Err(bad("has `options` with a byte 0"));
         }
         Ok(())
     }
@@ -193,23 +261,62 @@ holdline_net::with_limits!(PostgresOptions, limits, "5 s", "2 s");
 impl PostgresOptions {
     /// Returns whether the password's proof would be sent unencrypted over a network.
     pub(crate) fn exposes_password(&self) -> bool {
-        match &self.access.address {
-            Address::Tcp { host, .. } if self.access.tls.is_none() => {
-                let parsed = host.parse::<std::net::IpAddr>();
-                let here = host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback());
-                self.access.password.is_set() && !here
+        let is_elsewhere = |address: &Address| match address {
+            Address::Tcp { host, .. } => {
+                let parsed = host.parse::<IpAddr>();
+                !(host == "localhost" || parsed.is_ok_and(|ip| ip.is_loopback()))
             }
-            _ => false,
-        }
+            Address::Unix(..) => false,
+        };
+        self.access.tls.is_none()
+            && self.access.password.is_set()
+            && self.access.addresses.iter().any(is_elsewhere)
     }
 
+    /// Returns the address of the server, or of the first one if there are several.
     pub(crate) fn address(&self) -> &Address {
-        &self.access.address
+        &self.access.addresses[0]
+    }
+
+    /// Returns the addresses in the order in which they are tried.
+    pub(crate) fn addresses(&self) -> &[Address] {
+        &self.access.addresses
+    }
+
+    /// Returns all addresses as text.
+    pub(crate) fn place(&self) -> String {
+        self.access.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// The same settings for one of the addresses alone.
+    pub(crate) fn only(&self, address: &Address) -> PostgresOptions {
+        let mut options = self.clone();
+        options.access.addresses = vec![address.clone()];
+        options
+    }
+
+    /// Returns where a host is: at its `hostaddr`, or what the name service says.
+    pub(crate) fn host_to_dial<'a>(&self, host: &'a str) -> Cow<'a, str> {
+        match self.access.host_address {
+            Some(address) => Cow::Owned(address.to_string()),
+            None => Cow::Borrowed(host),
+        }
     }
 
     /// Returns whether the server is reached by TCP.
     pub(crate) fn is_remote(&self) -> bool {
-        matches!(self.access.address, Address::Tcp { .. })
+        matches!(self.address(), Address::Tcp { .. })
+    }
+
+    /// Returns whether TLS is used without a check of who the server is.
+    pub(crate) fn trusts_any_server(&self) -> bool {
+        let tls = self.access.tls.as_ref();
+        tls.is_some_and(|files| files.verification == Verification::Off)
+    }
+
+    /// Returns the startup parameter `options`.
+    pub(crate) fn startup(&self) -> Option<&str> {
+        self.access.startup.as_deref()
     }
 
     pub(crate) fn user(&self) -> &str {
@@ -241,14 +348,17 @@ impl PostgresOptions {
     }
 }
 
-/// Returns whether an `sslmode` of other clients demands TLS. Opportunistic modes are refused.
-fn ssl_mode(word: &str) -> Result<bool, LockError> {
+/// Returns how much an `sslmode` checks, as in libpq; `None` is without TLS. Opportunistic modes
+/// are refused: an attacker on the way chooses for them.
+fn ssl_mode(word: &str) -> Result<Option<Verification>, LockError> {
     match word {
-        "disable" => Ok(false),
-        "require" | "verify-full" => Ok(true),
-        "allow" | "prefer" | "verify-ca" => Err(bad(format!(
-            "has `sslmode={word}`, which does not check who the server is: write \
-                 `verify-full`, or `disable`"
+        "disable" => Ok(None),
+        "require" => Ok(Some(Verification::Off)),
+        "verify-ca" => Ok(Some(Verification::Authority)),
+        "verify-full" => Ok(Some(Verification::Full)),
+        "allow" | "prefer" => Err(bad(format!(
+            "has `sslmode={word}`, which may send everything in clear text: write `verify-full`, \
+             `require` (encrypted, but the server is not checked) or `disable`"
         ))),
         _ => Err(bad("has an unknown `sslmode`: write `verify-full` or `disable`")),
     }

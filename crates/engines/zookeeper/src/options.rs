@@ -3,7 +3,7 @@
 //! `zk://[user:password@]host[:port][,host[:port]…][/chroot]`. No password is ever shown: not by
 //! `Debug`, not in a message. There is no TLS: the client crate's needs a C library.
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::settings::ClusterSettings;
 use holdline_net::url::{Reader, Server};
 
@@ -58,6 +58,7 @@ impl ZooKeeperOptions {
     /// `Invalid` names what is wrong with the URL, and never shows its password. For an unknown
     /// parameter it suggests the nearest known one. No connection was made.
     pub fn from_url(url: &str) -> Result<ZooKeeperOptions, LockError> {
+        let url = &*accept_url(url).map_err(|why| URL.bad(why))?;
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         match scheme {
             "zk" => {}
@@ -69,7 +70,7 @@ impl ZooKeeperOptions {
         let (hosts, chroot) = place.split_at(place.find('/').unwrap_or(place.len()));
         options.cluster.members = URL.servers(hosts)?;
         if !chroot.is_empty() {
-            options.chroot = URL.text(chroot)?;
+            options = options.with_chroot(URL.text(chroot)?);
         }
         for (key, value) in parameters {
             options.set(&key, &value)?;
@@ -105,7 +106,7 @@ impl ZooKeeperOptions {
     /// `Invalid` names the setting and its limits.
     pub fn validate(&self) -> Result<(), LockError> {
         self.cluster.validate(ENGINE)?;
-        let parts = self.chroot.trim_end_matches('/').split('/').skip(1);
+        let parts = self.chroot.split('/').skip(1);
         let good = self.chroot == "/"
             || (self.chroot.starts_with('/')
                 && parts.into_iter().all(|part| !matches!(part, "" | "." | ".."))
@@ -123,10 +124,13 @@ impl ZooKeeperOptions {
         Ok(())
     }
 
-    /// Sets the root of all nodes; the default is `/holdline`.
+    /// Sets the root of all nodes; the default is `/holdline`. A slash at its end does not make
+    /// another root.
     #[must_use]
     pub fn with_chroot(mut self, chroot: impl Into<String>) -> ZooKeeperOptions {
         self.chroot = chroot.into();
+        let length = self.chroot.trim_end_matches('/').len();
+        self.chroot.truncate(length.max(1));
         self
     }
 
@@ -196,6 +200,9 @@ mod tests {
         let plain = ZooKeeperOptions::from_url("zk://").expect("good");
         assert_eq!((plain.hosts().as_str(), plain.chroot()), ("127.0.0.1:2181", "/holdline"));
         assert!(plain.is_open() && plain.family() == Family::Curator && !plain.cluster.needs_tls());
+        for url in ["zk://a/apps/locks/", "zk://a/apps/locks", "ZK://a/apps/locks//"] {
+            assert_eq!(ZooKeeperOptions::from_url(url).expect(url).chroot(), "/apps/locks");
+        }
         let root = ZooKeeperOptions::from_url("zk://a/").expect("good");
         assert_eq!(root.chroot(), "/");
         let closed = ZooKeeperOptions::from_url("zk://ann:pw@a").expect("good");

@@ -259,8 +259,11 @@ async fn urls_name_what_is_wrong_with_them() {
         ("redis+cluster://u:secret@h", "write 'redis-cluster:'"),
         ("memory", "has no scheme"),
         ("memory:a?lease=1", "no parameters"),
-        ("mongodb://u:secret@h/0", "no engine 'mongodb:'"),
-        ("u:secret@h", "no engine"),
+        ("mongodb://u:secret@h/0", "no engine of that scheme"),
+        ("secret:u@h", "no engine"),
+        ("REDIS+CLUSTER://u:secret@h", "write 'redis-cluster:'"),
+        ("memory:secret\n", "line feed"),
+        ("host=h password=secret", "libpq"),
         ("", "has no scheme"),
     ] {
         let error = holdline::Client::connect(url).await.expect_err(url).to_string();
@@ -287,16 +290,38 @@ fn the_environment_names_the_engine() {
         ("memory:from-env".as_ref(), "identity memory:from-env"),
         ("".as_ref(), "HOLDLINE_URL: is empty"),
         (no_text, "HOLDLINE_URL: is not UTF-8"),
+        ("memory:a\n".as_ref(), "HOLDLINE_URL: ends with a line feed"),
     ] {
-        let output = std::process::Command::new(std::env::current_exe().expect("a path"))
-            .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
-            .env("HOLDLINE_TEST_CHILD", "1")
-            .env(holdline::Client::URL_VARIABLE, url)
-            .output()
-            .expect("runs");
-        let printed = String::from_utf8_lossy(&output.stdout);
+        let printed = with_environment(&[(holdline::Client::URL_VARIABLE, url)]);
         assert!(printed.contains(says), "{printed}");
     }
+}
+
+#[test]
+fn a_required_server_makes_a_missing_url_an_error() {
+    let required = ("HOLDLINE_REQUIRE_SERVER", "1".as_ref());
+    let url = |url: &'static str| (holdline::Client::URL_VARIABLE, url.as_ref());
+    for (variables, says) in [
+        (&[required][..], "is not set, and HOLDLINE_REQUIRE_SERVER requires a server"),
+        (&[required, url("memory:a")], "names no server"),
+        (&[required, url("LOCAL:")], "names no server"),
+        (&[("HOLDLINE_REQUIRE_SERVER", "0".as_ref()), url("memory:a")], "identity memory:a"),
+    ] {
+        let printed = with_environment(variables);
+        assert!(printed.contains(says), "{printed}");
+    }
+}
+
+/// Runs [`print_what_the_environment_names`] with these variables.
+fn with_environment(variables: &[(&str, &std::ffi::OsStr)]) -> String {
+    let output = std::process::Command::new(std::env::current_exe().expect("a path"))
+        .args(["--exact", "together::print_what_the_environment_names", "--nocapture"])
+        .env_remove(holdline::Client::URL_VARIABLE)
+        .env("HOLDLINE_TEST_CHILD", "1")
+        .envs(variables.iter().copied())
+        .output()
+        .expect("runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

@@ -29,10 +29,21 @@ impl PgBouncer {
     /// The program is missing or does not start; the message says why.
     #[must_use]
     pub fn start(server: &PostgresServer, connections: usize) -> Self {
-        Self::try_start(server, connections).unwrap_or_else(|failure| panic!("{failure}"))
+        let started = Self::try_start(server, connections, "transaction");
+        started.unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    fn try_start(server: &PostgresServer, connections: usize) -> Result<Self, Failure> {
+    /// The same for a pooler that gives each statement to the next connection, and refuses
+    /// transactions of several statements.
+    ///
+    /// # Panics
+    /// As [`PgBouncer::start`].
+    #[must_use]
+    pub fn start_for_statements(server: &PostgresServer) -> Self {
+        Self::try_start(server, 2, "statement").unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    fn try_start(server: &PostgresServer, connections: usize, mode: &str) -> Result<Self, Failure> {
         if !Path::new(DEBIAN).is_file() {
             let says =
                 "`pgbouncer` is missing. Install the Debian package pgbouncer (`./check` does)";
@@ -43,7 +54,7 @@ impl PgBouncer {
         let text = format!(
             "[databases]\n* = host={at} port={behind} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\
-             auth_type = any\npool_mode = transaction\ndefault_pool_size = {connections}\n",
+             auth_type = any\npool_mode = {mode}\ndefault_pool_size = {connections}\n",
             port.number()
         );
         let cannot = |why: std::io::Error| Failure::because("cannot set a pooler up", why);

@@ -102,6 +102,11 @@ impl RunArgs {
         self.wait.only_try || (self.skip && self.wait.wait.is_none())
     }
 
+    /// Whether the job runs once for each slot of a schedule.
+    pub(crate) fn is_once_per_slot(&self) -> bool {
+        self.slot.once_per.is_some()
+    }
+
     /// Checks that NAME comes before the first `--`. After a `--`, NAME is really the beginning of
     /// the command, as in `run $name -- backup` with an empty `name`.
     ///

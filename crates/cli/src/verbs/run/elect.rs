@@ -141,6 +141,7 @@ pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Conso
     if arguments.observe {
         return observe(arguments, address, console).await;
     }
+    super::check_proc()?;
     let waiting = Arc::new(WaitStatus::default());
     let program = Path::new(&arguments.command[0]);
     let program = program.file_name().unwrap_or(program.as_os_str());

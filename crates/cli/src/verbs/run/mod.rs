@@ -54,6 +54,7 @@ const REVOKE_CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Acquires the name, runs the job, releases; always writes the report.
 pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+    check_proc()?;
     let metrics = MetricsFile::check(&arguments.metrics)?;
     let file = ReportFile::open(arguments.report.as_deref())?;
     let since = Instant::now();
@@ -105,6 +106,18 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         }
         outcome => outcome,
     }
+}
+
+/// Checks that a command can be started at all, before anything is asked of a store.
+///
+/// # Errors
+/// `/proc` is not mounted: this program starts itself through it.
+fn check_proc() -> Result<(), Failure> {
+    if Path::new("/proc/self/exe").exists() {
+        return Ok(());
+    }
+    let message = "/proc is not mounted, and no command can be started without it";
+    Err(Failure::config(message).fix("mount /proc, as in: mount -t proc proc /proc"))
 }
 
 /// Applies `--skip` and `-E`, which choose the exit code for a busy name.

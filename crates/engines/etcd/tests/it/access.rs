@@ -86,18 +86,30 @@ async fn certificates_are_checked_both_ways() {
     let ours = format!("cert={}&key={}", cert.display(), key.display());
     let good = engine(&format!("{url}?ca={}&{ours}", files.ca().display())).await;
     contender(&good, "a").take().await;
-    for (parameters, says) in [
-        (format!("ca={}&{ours}", files.other_ca().display()), "certificate"),
-        (ours.clone(), "certificate"),
-        (format!("ca={}", files.ca().display()), "certificate"),
+    for (parameters, says, is_refused) in [
+        (format!("ca={}&{ours}", files.other_ca().display()), "not from the authority", true),
+        (ours.clone(), "does not know who signed the server's certificate", true),
+        // The server rejects ours only after the handshake.
+        (format!("ca={}", files.ca().display()), "certificate", false),
     ] {
         let (kind, text) = failure(connect(&format!("{url}?{parameters}")).await);
         assert!(text.contains(says), "{parameters}: {kind:?} {text}");
+        let refused = matches!(kind, ErrorKind::Refused { .. });
+        assert!(refused || !is_refused, "{parameters}: {kind:?}");
     }
     let missing = connect(&format!("{url}?ca=/no/where")).await.expect_err("no such file");
     assert!(missing.to_string().contains("/no/where"), "{missing}");
     // In plain words to one that wants TLS.
     let plain = format!("etcd://{}", server.address());
     let (kind, text) = failure(connect(&plain).await);
-    assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{text}");
+    assert!(matches!(kind, ErrorKind::Refused { .. }), "{text}");
+    assert!(text.contains("speaks TLS on this port: write `etcds://`"), "{text}");
+}
+
+#[tokio::test]
+async fn tls_to_a_port_without_it_is_named() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    let (kind, text) = failure(connect(&format!("etcds://{}", server.address())).await);
+    assert!(matches!(kind, ErrorKind::Refused { .. }), "{text}");
+    assert!(text.contains("does not speak TLS on this port: write `etcd://`"), "{text}");
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::url::{Credentials, Server};
 
 use super::{URL, bad};
@@ -36,6 +36,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let rest = ["mysql://", "mariadb://"].iter().find_map(|s| url.strip_prefix(s));
         let rest = rest.ok_or_else(|| bad("must begin with `mysql://` or `mariadb://`"))?;
         let (Credentials { user, password, rest: place }, parameters) = URL.split(rest)?;

@@ -314,7 +314,7 @@ impl fmt::Debug for AdvisoryLock {
         let options = &self.0.pool.options;
         f.debug_struct("AdvisoryLock")
             .field("key", &self.0.key)
-            .field("server", &options.address().to_string())
+            .field("server", &options.place())
             .field("database", &options.database())
             .finish_non_exhaustive()
     }

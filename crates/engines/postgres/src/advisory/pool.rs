@@ -168,7 +168,7 @@ impl fmt::Debug for AdvisoryPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let options = &self.0.options;
         f.debug_struct("AdvisoryPool")
-            .field("server", &options.address().to_string())
+            .field("server", &options.place())
             .field("database", &options.database())
             .finish_non_exhaustive()
     }

@@ -15,13 +15,12 @@ use holdline_net::runtime::RuntimeHandle;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-use tokio_postgres::config::SslMode;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, NoTls, Row};
 
 use crate::error::{ENGINE, is_locked, of_command, of_handshake, refused, unavailable};
 use crate::keys::quoted;
-use crate::link::{Parameter, PreparedStatements, dial_and, handshake, refusal};
+use crate::link::{Parameter, PreparedStatements, choose, dial_and, handshake, refusal, startup};
 use crate::options::PostgresOptions;
 use crate::schema;
 
@@ -225,7 +224,7 @@ async fn serve(
         () = reply.closed() => return,
         made = connect(&opening, end) => made,
         () = late => {
-            let message = format!("{}: no answer within {limit:?}", options.address());
+            let message = format!("{}: no answer within {limit:?}", options.place());
             Err(unavailable(message, Certainty::NotApplied))
         }
     };
@@ -262,6 +261,7 @@ async fn connect(
 ) -> Result<Connected, LockError> {
     let Opening { options, clock, runtime } = opening;
     let opened = clock.now();
+    let options = &choose(options, &**clock).await?;
     let mut socket = None;
     let stream = dial_and(options, |of| {
         socket = Some(Socket::of(&of)?);
@@ -273,13 +273,7 @@ async fn connect(
         let failed = |error| refused(format!("cannot set up the socket: {error}"));
         socket.watch_peer().map_err(failed)?;
     }
-    let mut config = Config::new();
-    config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
-    config.application_name(options.application_name());
-    if let Some(password) = options.password().read().await {
-        config.password(password);
-    }
-    let connected = config.connect_raw(stream, NoTls).await;
+    let connected = startup(options).await.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
     let mut connection: Connection = Box::pin(connection);
     let made = tokio::select! {

@@ -46,12 +46,14 @@ pub(crate) async fn dial_and(
             Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, None) => {
-            let stream = socket::connect(host, *port).await.map_err(failed)?;
+            let dialled = options.host_to_dial(host);
+            let stream = socket::connect(&dialled, *port).await.map_err(failed)?;
             show(SockRef::from(&stream)).map_err(failed)?;
             Ok(Box::new(stream))
         }
         (Address::Tcp { host, port }, Some(files)) => {
-            let stream = socket::connect(host, *port).await.map_err(failed)?;
+            let dialled = options.host_to_dial(host);
+            let stream = socket::connect(&dialled, *port).await.map_err(failed)?;
             show(SockRef::from(&stream)).map_err(failed)?;
             with_tls(stream, host, files).await
         }

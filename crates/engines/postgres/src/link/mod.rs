@@ -11,6 +11,7 @@
 
 mod dial;
 mod handshake;
+mod hosts;
 mod locked_rows;
 mod prepared;
 
@@ -38,6 +39,7 @@ use crate::schema::{self, Found, Functions};
 use dial::{Stream, dial};
 pub(crate) use dial::{dial_and, refusal};
 pub(crate) use handshake::{Facts, handshake};
+pub(crate) use hosts::choose;
 use locked_rows::LockedRows;
 pub(crate) use prepared::PreparedStatements;
 
@@ -71,7 +73,7 @@ impl SqlServer for Database {
     type Session = Session;
 
     fn address(&self) -> String {
-        self.options.address().to_string()
+        self.options.place()
     }
 
     fn limits(&self) -> &Limits {
@@ -79,15 +81,9 @@ impl SqlServer for Database {
     }
 
     async fn open(shared: &LinkState<Database>) -> Result<(Client, Driver), LockError> {
-        let options = &shared.server.options;
+        let options = &choose(&shared.server.options, &*shared.clock).await?;
         let stream = dial(options).await?;
-        let mut config = Config::new();
-        config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
-        config.application_name(options.application_name());
-        if let Some(password) = options.password().read().await {
-            config.password(password);
-        }
-        let connected = config.connect_raw(stream, NoTls).await;
+        let connected = startup(options).await.connect_raw(stream, NoTls).await;
         let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
         Ok((client, Box::pin(Receiver { connection, watches: shared.watches.clone() })))
     }
@@ -126,6 +122,20 @@ impl SqlServer for Database {
     }
 
     fn restart(_shared: &Arc<LinkState<Database>>) {}
+}
+
+/// Returns what is sent to begin a connection.
+pub(crate) async fn startup(options: &PostgresOptions) -> Config {
+    let mut config = Config::new();
+    config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
+    config.application_name(options.application_name());
+    if let Some(text) = options.startup() {
+        config.options(text);
+    }
+    if let Some(password) = options.password().read().await {
+        config.password(password);
+    }
+    config
 }
 
 /// A server, and one logical connection to it. Clones share it; the last one ends it.

@@ -41,17 +41,28 @@ fn tls_is_on_or_off_and_nothing_between() {
         PostgresOptions::from_url(&url).map(|options| options.tls().cloned())
     };
     assert_eq!(tls("sslmode=disable").expect("good"), None);
-    for mode in ["require", "verify-full"] {
-        let files = tls(&format!("sslmode={mode}&ca=/ca")).expect("good").expect("TLS");
+    for (parameters, verification) in [
+        ("sslmode=require&sslrootcert=/ca", Verification::Authority),
+        ("sslmode=verify-ca&ca=/ca", Verification::Authority),
+        ("ca=/ca&sslmode=verify-full", Verification::Full),
+    ] {
+        let files = tls(parameters).expect("good").expect("TLS");
         assert_eq!(files.ca.as_deref(), Some(Path::new("/ca")));
+        assert_eq!(files.verification, verification, "{parameters}");
+    }
+    for (parameters, verification) in [
+        ("sslmode=require", Verification::Off),
+        ("sslmode=verify-full&sslrootcert=system", Verification::Full),
+    ] {
+        let files = tls(parameters).expect("good").expect("TLS");
+        assert_eq!((files.ca, files.verification), (None, verification), "{parameters}");
     }
     for (parameters, says) in [
-        ("sslmode=prefer", "does not check"),
-        ("sslmode=verify-ca", "does not check"),
+        ("sslmode=prefer", "clear text"),
+        ("sslmode=allow", "clear text"),
         ("sslmode=on", "unknown"),
         ("ca=/ca", "need TLS"),
-        ("sslmode=require&sslrootcert=/ca", "called `ca`"),
-        ("sslmode=require&sslkey=/key", "called `key`"),
+        ("sslmode=require&sslkey=/key", "both"),
         ("sslmode=require&cert=/c", "both"),
         ("sslmode=require&host=/run", "unix socket"),
     ] {
@@ -69,7 +80,15 @@ fn errors_about_urls_do_not_show_the_password() {
         ("postgres://ann:hers@db:port/x", "port"),
         ("postgres://ann:hers@db:0/x", "port"),
         ("postgres://ann:hers@db:65536/x", "port"),
-        ("postgres://ann:hers@a,b/x", "several hosts"),
+        ("postgres://ann:hers@a,,b/x", "between its commas"),
+        ("postgres://ann:hers@a,b/x?port=1,2,3", "one for each"),
+        ("postgres://ann:hers@a,b/x?hostaddr=127.0.0.1", "several hosts"),
+        ("postgres://ann:hers@a/x?hostaddr=b", "no IP address"),
+        ("postgres://ann:hers@a/x?target_session_attrs=standby", "need a primary"),
+        ("postgres://ann:hers@a/x?channel_binding=require", "`sslmode=verify-full`"),
+        ("postgres://ann:hers@a/x?service=s", "into the URL"),
+        ("postgres://ann:hers@a/x?connect_timeout=0", "connect_timeout"),
+        ("postgres://ann:hers@a/x?connect_timeout=s", "whole number"),
         ("postgres://ann:hers@::1/x", "brackets"),
         ("postgres://ann:hers@[::1/x", "`]`"),
         ("postgres://ann:hers@db/x?shema=a", "`schema`"),
@@ -96,4 +115,34 @@ fn names_of_schemas_that_could_leave_a_text_are_refused() {
         assert!(error.contains("schema"), "{error}");
     }
     assert!(message_of("postgres://ann@db?schema=a%27b").contains("schema"));
+}
+
+#[test]
+fn several_hosts_have_a_port_each_or_one_for_all() {
+    for (url, place) in [
+        ("postgres://ann@a,b:2,[::1]:3/x", "a:5432,b:2,[::1]:3"),
+        ("postgres://ann@a,b/x?port=7", "a:7,b:7"),
+        ("postgres://ann@a,b/x?port=7,8", "a:7,b:8"),
+        ("postgres://ann@/x?host=a,b", "a:5432,b:5432"),
+        ("postgres://ann@:9/x?host=a,b", "a:9,b:9"),
+        ("postgres:///x?host=a&user=ann", "a:5432"),
+    ] {
+        let options = PostgresOptions::from_url(url).expect(url);
+        assert_eq!((options.place().as_str(), options.user()), (place, "ann"), "{url}");
+    }
+}
+
+#[test]
+fn the_connection_strings_of_providers_are_read() {
+    for url in [
+        "postgresql://ann:hers@ep-x-pooler.neon.example/d?sslmode=require&options=endpoint%3Dep-x",
+        "postgresql://ann:hers@db.example:5432/d?sslmode=verify-full&sslrootcert=system\
+         &channel_binding=prefer",
+        "postgres://ann:hers@h1:5432,h2:5432/d?target_session_attrs=read-write\
+         &connect_timeout=10&application_name=app",
+        "POSTGRES://ann:hers@h.example:5432/d?hostaddr=192.0.2.7&sslmode=verify-full",
+    ] {
+        let options = PostgresOptions::from_url(url).expect(url);
+        assert_eq!((options.user(), options.database()), ("ann", "d"), "{url}");
+    }
 }

@@ -4,10 +4,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::url::Credentials;
 
 use super::{URL, bad};
+
+/// How many hosts one URL may name.
+const MAX_HOSTS: usize = 16;
 
 /// Where the server is. It shows itself without user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +39,8 @@ impl fmt::Display for Address {
 }
 
 pub(super) struct Parts {
-    pub(super) address: Address,
+    /// In the order in which they are tried.
+    pub(super) addresses: Vec<Address>,
     pub(super) user: String,
     pub(super) password: Option<String>,
     pub(super) database: Option<String>,
@@ -45,30 +49,58 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let rest = ["postgres://", "postgresql://"].iter().find_map(|s| url.strip_prefix(s));
         let rest = rest.ok_or_else(|| bad("must begin with `postgres://` or `postgresql://`"))?;
         let (Credentials { user, password, rest: place }, parameters) = URL.split(rest)?;
         let of = |key: &str| parameters.iter().find(|(k, _)| k == key).map(|(_, value)| value);
         let no_user = || bad("names no user: write `postgres://USER@HOST/DATABASE`");
-        let user = user.ok_or_else(no_user)?;
+        let user = user.or_else(|| of("user").cloned()).ok_or_else(no_user)?;
         let (place, path) = place.split_once('/').unwrap_or((place, ""));
-        let (mut host, mut port) = URL.host(place)?;
-        if let Some(value) = of("host") {
-            host.clone_from(value);
+        let addresses = addresses(place, of("host"), of("port"))?;
+        let database = Some(URL.text(path)?).filter(|name| !name.is_empty());
+        Ok(Parts { addresses, user, password, database, parameters })
+    }
+}
+
+/// Reads the hosts and their ports, which the parameters `host` and `port` replace. As in libpq,
+/// there is one port for all hosts, or one for each.
+fn addresses(
+    place: &str,
+    hosts: Option<&String>,
+    ports: Option<&String>,
+) -> Result<Vec<Address>, LockError> {
+    let mut found = place.split(',').map(|one| URL.host(one)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(hosts) = hosts {
+        let written: Vec<&str> = hosts.split(',').collect();
+        let port_of = |at: usize| match found.len() {
+            1 => found[0].1,
+            _ => found.get(at).and_then(|(_, port)| *port),
+        };
+        found = written.iter().enumerate().map(|(at, h)| ((*h).to_owned(), port_of(at))).collect();
+    }
+    if let Some(ports) = ports {
+        let ports = ports.split(',').map(|port| URL.a_port(port)).collect::<Result<Vec<_>, _>>()?;
+        if ports.len() != 1 && ports.len() != found.len() {
+            return Err(bad("has a `port` for some hosts only: name one port, or one for each"));
         }
-        if let Some(value) = of("port") {
-            port = Some(URL.a_port(value)?);
+        for (at, (_, port)) in found.iter_mut().enumerate() {
+            *port = ports.get(at).or(ports.first()).copied();
         }
+    }
+    if found.len() > MAX_HOSTS {
+        return Err(bad(format_args!("names more than {MAX_HOSTS} hosts")));
+    }
+    if found.len() > 1 && found.iter().any(|(host, _)| host.is_empty()) {
+        return Err(bad("names a host without a name between its commas"));
+    }
+    let address = |(host, port): (String, Option<u16>)| {
         let port = port.unwrap_or(URL.port);
-        let address = match host.as_str() {
+        match host.as_str() {
             socket if socket.starts_with('/') => Address::Unix(socket.into(), port),
             "" => Address::Tcp { host: URL.here().host, port },
-            many if many.contains(',') => {
-                return Err(bad("names several hosts: name the one that takes writes"));
-            }
             _ => Address::Tcp { host, port },
-        };
-        let database = Some(URL.text(path)?).filter(|name| !name.is_empty());
-        Ok(Parts { address, user, password, database, parameters })
-    }
+        }
+    };
+    Ok(found.into_iter().map(address).collect())
 }

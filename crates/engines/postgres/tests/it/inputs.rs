@@ -1,9 +1,13 @@
 //! Wrong input and wrong setup: each error says what to do, and nothing is written.
 
+use std::sync::Arc;
+
+use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, Engine, ErrorKind, ListRequest, LockError, ReleaseReply};
+use holdline_postgres::{PostgresOptions, checkup};
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{connect, ending, request};
+use crate::support::{connect, ending, let_go, request, take};
 
 const SCHEMAS: &str = "select nspname from pg_namespace where nspname !~ '^pg_' \
     and nspname not in ('public', 'information_schema')";
@@ -90,6 +94,84 @@ async fn certificates_are_checked_both_ways() {
         let error = refused(&url).await;
         assert!(error.to_string().contains(says), "{url}: {error}");
     }
+}
+
+#[tokio::test]
+async fn sslmode_means_what_it_means_in_libpq() {
+    let server = PostgresServer::start(PostgresConfig::default().with_client_certificates());
+    let files = server.certificates();
+    let (ca, other) = (files.ca(), files.other_ca());
+    let (cert, key) = files.client();
+    let port = server.address().port();
+    let url = |host: &str, parameters: &str| {
+        let own = format!("&sslcert={}&sslkey={}", cert.display(), key.display());
+        format!("postgres://postgres@{host}:{port}/postgres?{parameters}{own}")
+    };
+    let with =
+        |mode: &str, ca: &std::path::Path| format!("sslmode={mode}&sslrootcert={}", ca.display());
+    // The server listens at the second address too, which its certificate does not name.
+    for (host, parameters) in [
+        ("localhost", "sslmode=require".to_owned()),
+        ("127.0.0.2", "sslmode=require".to_owned()),
+        ("127.0.0.2", with("require", &ca)),
+        ("127.0.0.2", with("verify-ca", &ca)),
+        ("localhost", with("verify-full", &ca)),
+        ("localhost", format!("{}&hostaddr=127.0.0.2", with("verify-full", &ca))),
+    ] {
+        connect(&url(host, &parameters))
+            .await
+            .unwrap_or_else(|error| panic!("{parameters}: {error}"));
+        let options = PostgresOptions::from_url(&url(host, &parameters)).expect("good");
+        let found = checkup(&options, Arc::new(MachineClock)).await.expect("good options");
+        let warns = found.findings().iter().any(|finding| finding.check() == "certificate");
+        assert_eq!(warns, parameters == "sslmode=require", "{parameters}");
+    }
+    for (host, parameters, says) in [
+        ("localhost", with("require", &other), "not from the authority in `ca`"),
+        ("localhost", with("verify-ca", &other), "not from the authority in `ca`"),
+        ("127.0.0.2", with("verify-full", &ca), "is not for '127.0.0.2'"),
+        ("localhost", "sslmode=verify-full&sslrootcert=system".to_owned(), "who signed"),
+        ("localhost", "sslmode=verify-ca".to_owned(), "who signed"),
+    ] {
+        let error = refused(&url(host, &parameters)).await;
+        assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{parameters}: {error}");
+        assert!(error.to_string().contains(says), "{parameters}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_hosts_the_first_that_takes_writes_is_used() {
+    let primary = PostgresServer::start(PostgresConfig::default());
+    let standby = PostgresServer::start(PostgresConfig::default());
+    std::fs::write(standby.directory().join("data/standby.signal"), "").expect("written");
+    standby.restart();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = gone.local_addr().expect("an address");
+    drop(gone);
+    let url = |hosts: &[std::net::SocketAddr]| {
+        let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+        format!("postgres://postgres@{}/postgres?target_session_attrs=read-write", hosts.join(","))
+    };
+    let (writes, follows) = (primary.address(), standby.address());
+    for hosts in [[nobody, follows, writes], [writes, nobody, follows], [follows, writes, nobody]] {
+        let engine = connect(&url(&hosts)).await.expect("connected");
+        let held = request("a");
+        take(&engine, &held).await;
+        let_go(&engine, &held).await;
+    }
+    let error = refused(&url(&[nobody, follows])).await;
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    let text = error.to_string();
+    let says = ["none of the hosts takes writes", "nobody listens there", "a standby"];
+    assert!(says.iter().all(|says| text.contains(says)), "{text}");
+    let error = refused(&url(&[follows, follows])).await;
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    // One that never answers has its share of the time, and no more.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().expect("an address");
+    connect(&format!("{}&connect_timeout_ms=9000", url(&[silent, writes])))
+        .await
+        .expect("connected");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{AcquireReply, AcquireRequest, Engine, Health, Purpose, RenewReply};
+use holdline_core::{AcquireReply, AcquireRequest, Engine, ErrorKind, Health, Purpose, RenewReply};
 use holdline_postgres::{PostgresOptions, checkup};
 use holdline_services::{PgBouncer, PostgresConfig, PostgresServer};
 
@@ -86,4 +86,14 @@ async fn sessions_that_others_use_are_left_as_they_are() {
     let done = psql.args(["-X", "-A", "-t", "-c", ask, "-d", &pooler.url()]).output();
     let reply = done.expect("psql comes with postgresql");
     assert_eq!(String::from_utf8_lossy(&reply.stdout).trim(), "0000", "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_pooler_of_statements_is_an_error_of_configuration() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let pooler = PgBouncer::start_for_statements(&server);
+    let engine = connect(&pooler.url()).await.expect("it connects later");
+    let error = engine.try_acquire(&request("a")).await.expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "url", .. }), "{error:?}");
+    assert!(error.to_string().contains("pool_mode"), "{error}");
 }

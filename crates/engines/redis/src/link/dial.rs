@@ -14,11 +14,14 @@ use holdline_core::{Certainty, LockError};
 use holdline_net::socket::{self, AsSocket};
 use holdline_net::tls::TlsContext;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::environment::Stream;
 use crate::error::{ENGINE, unavailable};
 use crate::options::{Address, RedisOptions};
+
+/// How long a TLS handshake may take before another connection checks whether the server has TLS.
+const PROBE_AFTER: Duration = Duration::from_millis(300);
 
 /// The names in the messages of a failed TLS handshake.
 pub(super) const TLS: TlsContext = TlsContext { engine: ENGINE, without: "redis://" };
@@ -72,7 +75,10 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
             match tls {
                 true => {
                     stage.reach(Stage::TLS);
-                    Box::new(TLS.wrap(socket, host, options.tls()).await?)
+                    tokio::select! {
+                        wrapped = TLS.wrap(socket, host, options.tls()) => Box::new(wrapped?),
+                        () = has_no_tls(host, *port) => return Err(TLS.no_tls()),
+                    }
                 }
                 false => Box::new(socket),
             }
@@ -80,6 +86,26 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
     };
     stage.reach(Stage::HANDSHAKE);
     Ok(Dialled { stream, reset })
+}
+
+/// Becomes ready if the server answers in clear text; otherwise never.
+///
+/// A Redis server without TLS says nothing to the first message of TLS: it waits for the end of a
+/// line. So a handshake that takes long is checked by a second connection, which sends one `PING`.
+async fn has_no_tls(host: &str, port: u16) {
+    tokio::time::sleep(PROBE_AFTER).await;
+    let answer = async {
+        let mut socket = socket::connect(host, port).await?;
+        socket.write_all(b"PING\r\n").await?;
+        let mut first = [0; 1];
+        socket.read_exact(&mut first).await?;
+        Ok::<u8, io::Error>(first[0])
+    };
+    // An answer in clear text is `+PONG`, or an error such as `-NOAUTH`.
+    match answer.await {
+        Ok(b'+' | b'-') => {}
+        _ => std::future::pending().await,
+    }
 }
 
 fn connect_error(address: &Address, error: &io::Error) -> LockError {

@@ -130,7 +130,7 @@ impl RedisOptions {
     }
 
     fn validate_tls(&self) -> Result<(), LockError> {
-        let TlsFiles { ca, cert, key } = &self.access.tls;
+        let TlsFiles { ca, cert, key, .. } = &self.access.tls;
         let tls = matches!(
             self.access.address,
             Address::Tcp { tls: true, .. }

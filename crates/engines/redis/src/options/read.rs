@@ -7,7 +7,7 @@ use super::{Dialect, Publish, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
-const PARAMETERS: [&str; 20] = [
+pub(super) const PARAMETERS: [&str; 20] = [
     "ca",
     "cert",
     "client_name",

@@ -14,6 +14,7 @@ fn urls_are_read() {
         ("redis://h", "h:6379", None, None, 0),
         ("redis://h:1/3", "h:1", None, None, 3),
         ("redis://h:1?db=3", "h:1", None, None, 3),
+        ("REDIS://h:1/3/", "h:1", None, None, 3),
         ("redis://:p@h", "h:6379", None, Some("p"), 0),
         ("redis://u:p%40%3a@h/2", "h:6379", Some("u"), Some("p@:"), 2),
         ("redis://u:p@q@h/2", "h:6379", Some("u"), Some("p@q"), 2),
@@ -143,6 +144,11 @@ fn errors_in_a_url_do_not_show_the_password() {
     }
     for (url, says) in [
         ("redis:h", "must begin with"),
+        ("redis://a,b", "`redis-cluster://` if they are nodes"),
+        ("rediss://u:canary-7f3a@a:1,b:2/0", "`redlock://` if they are"),
+        ("redis://a\n", "line feed"),
+        ("redis://u:canary-7f3a?b&c@a", "%3F"),
+        ("redis://u:canary-7f3a?x=1&y=@a", "%3F"),
         ("valkey://h", "must begin with"),
         ("redis+unix://run/r", "absolute path"),
         ("rediss://h?cert=/c", "both `cert` and `key`"),

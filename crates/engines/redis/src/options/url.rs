@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use holdline_core::LockError;
+use holdline_core::{LockError, accept_url};
 use holdline_net::url::{Credentials, Server};
 
 use super::group::SentinelGroup;
-use super::{URL, bad};
+use super::{URL, bad, group, read};
 
 /// The address of the server. `Display` omits user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,9 +65,16 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn split(url: &str) -> Result<Parts, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
         let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
         let parameters = URL.parameters(query)?;
+        // Templates may contain an `@`; the rest of a password begins with no known parameter.
+        let is_known =
+            |key: &str| read::PARAMETERS.contains(&key) || group::PARAMETERS.contains(&key);
+        if query.contains('@') && !parameters.iter().all(|(key, _)| is_known(key)) {
+            return Err(URL.at_in_query());
+        }
         let mut parts = match scheme {
             "redis" => network(before, false)?,
             "rediss" => network(before, true)?,
@@ -86,12 +93,20 @@ impl Parts {
     }
 }
 
+/// What is meant by several servers depends on what they are to each other.
+const SEVERAL: &str = "names several servers: write `redis+sentinel://` if they are Sentinels, \
+                       `redis-cluster://` if they are nodes of a cluster, `redlock://` if they are \
+                       independent, and of a primary with replicas the primary alone";
+
 /// `user:password@host:port/db`.
 fn network(rest: &str, tls: bool) -> Result<Parts, LockError> {
     let Credentials { user, password, rest } = URL.credentials(rest)?;
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if host.contains(',') {
+        return Err(bad(SEVERAL));
+    }
     let Server { host, port } = URL.server(host)?;
-    let db = database(path, "redis://localhost/0")?;
+    let db = database(path.strip_suffix('/').unwrap_or(path), "redis://localhost/0")?;
     let address = Address::Tcp { host, port, tls };
     Ok(Parts { address, user, password, db, group: None, parameters: Vec::new() })
 }

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::LockError;
 use holdline_core::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MAX_NODES};
+use holdline_core::{LockError, accept_url};
 
 use super::ENGINE;
 use crate::environment::Environment;
@@ -39,6 +39,7 @@ impl QuorumOptions {
     /// # Errors
     /// `Invalid`: the URL is wrong. The message never shows its password. No connection was made.
     pub fn from_url(url: &str) -> Result<QuorumOptions, LockError> {
+        let url = &*accept_url(url).map_err(bad)?;
         let (scheme, rest) = match url.split_once("://") {
             Some(("redlock", rest)) => ("redis", rest),
             Some(("redlocks", rest)) => ("rediss", rest),

@@ -110,7 +110,7 @@ async fn fifty_thousand_locks_at_once_wait_for_their_turn() {
     behind(&server, "CLIENT PAUSE 2000 ALL");
     let tasks: Vec<_> = (0..50_000)
         .map(|number| {
-            let mutex = client.mutex_with(&format!("a{number}"), &patient()).expect("a good lock");
+            let mutex = client.mutex_with(format!("a{number}"), &patient()).expect("a good lock");
             tokio::spawn(async move { mutex.try_lock().await.map(drop) })
         })
         .collect();

@@ -84,7 +84,7 @@ impl RedisOptions {
             }
             "user" => self.access.user = Some(value),
             "password_command" | "password_env" | "password_file" => {
-                self.access.password = Secret::from_parameter(ENGINE, &key, &value)?;
+                self.access.password = Secret::from_parameter(ENGINE, key, &value)?;
             }
             of_group if group::PARAMETERS.contains(&of_group) => {
                 let message = "is for servers that Sentinels monitor: write `redis+sentinel://`";

@@ -222,6 +222,49 @@ fn the_quarantine_begins_after_a_majority_with_data_has_agreed() {
     assert!(begins(&set));
 }
 
+/// Returns the quarantines that begin now: the node, whether by time, and the floor of each.
+fn beginnings(set: &TestSet) -> Vec<(usize, bool, u64)> {
+    let steps = plan(&set.reports(), &desired(set.nodes.len(), false)).steps.into_iter();
+    let begun = steps.filter_map(|(node, command)| match command {
+        NodeCommand::BeginQuarantine { by_time, floor, .. } => Some((node, by_time, floor)),
+        _ => None,
+    });
+    begun.collect()
+}
+
+#[test]
+fn without_a_majority_with_data_a_quarantine_begins_when_all_nodes_have_agreed() {
+    const LARGEST: u64 = 9_000_000_000;
+    let mut set = TestSet::initial(5);
+    set.nodes[0].raise(LARGEST);
+    for node in 0..3 {
+        assert!(set.restart(node, "again"));
+    }
+    let change = plan(&set.reports(), &desired(5, false)).steps;
+    for (node, command) in change.into_iter().filter(|(node, _)| *node != 4) {
+        assert!(set.send(node, command));
+    }
+    assert_eq!(beginnings(&set), [], "node 4 votes under the former configuration");
+    set.step(&desired(5, false));
+    set.silent = vec![4];
+    assert_eq!(beginnings(&set), [], "node 4 may know a larger token");
+    set.silent.clear();
+    let expected = [0, 1, 2].map(|node| (node, true, LARGEST));
+    assert_eq!(beginnings(&set), expected, "the largest token of all nodes");
+}
+
+#[test]
+fn the_floor_is_from_the_nodes_that_have_their_data() {
+    let mut set = TestSet::initial(5);
+    set.nodes[0].raise(9_000_000);
+    set.nodes[1].raise(9_000_000_000);
+    for node in [1, 2] {
+        assert!(set.restart(node, "again"));
+    }
+    set.step(&desired(5, false));
+    assert_eq!(beginnings(&set), [1, 2].map(|node| (node, false, 9_000_000)));
+}
+
 #[test]
 fn slots_are_distinguished_when_several_nodes_lose_their_data() {
     // A wiped node knows nothing; its address shows its slot.

@@ -7,7 +7,7 @@ use super::{id, token};
 use crate::Moment;
 use crate::quorum::{
     Ballot, BallotOutcome, Configuration, NameRegister, NoVote, NodeCommand, NodeId, QuorumNode,
-    Vote, WriteBack, WriteBackReply, majority,
+    Vote, WriteBack, WriteBackReply, end_of_majority, majority, proven,
 };
 use crate::validity::{MARGIN, validity_time};
 
@@ -45,6 +45,37 @@ fn writes(ballot: &mut Ballot) -> Vec<(usize, u64)> {
 fn a_majority_is_more_than_half() {
     for (nodes, needed) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (7, 4)] {
         assert_eq!(majority(nodes), needed);
+    }
+}
+
+#[test]
+fn a_majority_ends_with_its_earliest_end() {
+    for (ends, nodes, end) in [
+        (vec![], 1, None),
+        (vec![5], 1, Some(5)),
+        (vec![5], 3, None),
+        (vec![5, 3], 3, Some(3)),
+        (vec![3, 5, 4], 3, Some(4)),
+        (vec![9, 1, 8], 5, Some(1)),
+        (vec![9, 1, 8, 7], 5, Some(7)),
+    ] {
+        assert_eq!(end_of_majority(ends.clone(), nodes), end, "{ends:?} of {nodes}");
+    }
+}
+
+#[test]
+fn a_recorded_token_is_proven_by_a_majority_of_all_nodes() {
+    for (tokens, nodes, found) in [
+        (vec![], 1, None),
+        (vec![7], 1, Some(7)),
+        (vec![7], 3, None),
+        (vec![7, 9], 3, None),
+        (vec![7, 9, 9], 3, Some(9)),
+        (vec![7, 7, 9, 9], 5, None),
+        (vec![9, 7, 9, 7, 7], 5, Some(7)),
+    ] {
+        let recorded: Vec<_> = tokens.iter().copied().map(token).collect();
+        assert_eq!(proven(&recorded, nodes), found.map(token), "{tokens:?} of {nodes}");
     }
 }
 
@@ -177,6 +208,43 @@ fn a_write_back_that_is_not_answered_is_no_proof() {
 }
 
 #[test]
+fn pending_votes_and_pending_write_backs_are_awaited() {
+    let awaited = |ballot: &Ballot| ballot.awaited().collect::<Vec<_>>();
+    let mut ballot = asked(5);
+    assert_eq!(awaited(&ballot), [0, 1, 2, 3, 4]);
+    ballot.voted(0, granted(9));
+    ballot.voted(1, granted(4));
+    ballot.refused(3, NoVote::Busy);
+    ballot.unanswered(4);
+    assert_eq!(awaited(&ballot), [2]);
+    // The deadline of a request that was answered in time.
+    ballot.unanswered(1);
+    ballot.voted(2, granted(9));
+    assert_eq!(ballot.decide(at(5)), BallotOutcome::Pending);
+    assert_eq!((writes(&mut ballot), awaited(&ballot)), (vec![(1, 9)], vec![1]));
+    ballot.written(1, WriteBackReply::Counter(token(9)));
+    assert!(awaited(&ballot).is_empty());
+    assert_eq!(ballot.decide(at(5)), won(9, 0));
+}
+
+#[test]
+fn evidence_that_ends_now_does_not_win() {
+    let mut ballot = asked(3);
+    ballot.voted(0, granted(7));
+    ballot.voted(1, granted(4));
+    ballot.decide(at(5));
+    assert_eq!(writes(&mut ballot), [(1, 7)]);
+    ballot.written(1, WriteBackReply::Counter(token(7)));
+    ballot.voted(2, granted(5));
+    // Of the majority that reported 7, the first vote ends now. The other two votes are valid.
+    let now = NOW.after(validity_time(LEASE, 0));
+    assert_eq!(ballot.decide(now), BallotOutcome::Pending);
+    assert_eq!(writes(&mut ballot), [(2, 7)]);
+    ballot.written(2, WriteBackReply::Counter(token(7)));
+    assert_eq!(ballot.decide(now), won(7, 1));
+}
+
+#[test]
 fn a_decision_is_final() {
     let mut ballot = asked(3);
     ballot.voted(0, granted(7));
@@ -236,6 +304,26 @@ fn a_register_raises_its_counter_with_each_grant_and_never_lowers_it() {
     assert_eq!((register.last(), register.holder()), (300, Some(id(5))));
     register.expire();
     assert!(register.heal(id(5), 320, token(310)) && register.last() == 320);
+}
+
+#[test]
+fn a_healed_record_is_no_vote_and_no_evidence() {
+    let mut register = NameRegister::default();
+    assert_eq!((register.recorded(id(1)), register.evidence(id(1))), (None, None));
+    register.acquire(id(1), 0, 7).expect("in range");
+    assert_eq!(register.recorded(id(1)), Some(token(7)));
+    assert_eq!(register.evidence(id(1)), Some(token(7)));
+    assert_eq!((register.recorded(id(2)), register.evidence(id(2))), (None, None));
+    register.expire();
+    assert_eq!((register.recorded(id(1)), register.evidence(id(1))), (None, None));
+    // It is healed with its own token, where the counter stands higher.
+    assert!(register.heal(id(1), 9, token(7)));
+    assert_eq!((register.recorded(id(1)), register.evidence(id(1))), (Some(token(7)), None));
+    assert_eq!((register.recorded(id(2)), register.evidence(id(2))), (None, None));
+    assert_eq!(register.acquire(id(1), 0, 0), Ok(Vote::Healed));
+    assert_eq!(register.acquire(id(2), 0, 0), Ok(Vote::Busy));
+    assert_eq!(register.write_back(id(1), token(12)), WriteBackReply::NotHeld);
+    assert_eq!(register.last(), 9);
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::set::{TestSet, address, desired, node_id, run};
-use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, quarantine_of};
+use crate::quorum::configuration::{DEFAULT_MAX_LEASE, MAX_LEASE_CAP, MAX_NODES, quarantine_of};
 use crate::quorum::node::Run;
 use crate::quorum::{
-    Configuration, DesiredConfiguration, MemberState, NodeCommand, NodeId, QuorumNode, SetStatus,
-    VoteRefusal, plan, replacements,
+    Configuration, DesiredConfiguration, MemberState, NodeCommand, NodeId, NodeReport, QuorumNode,
+    SetStatus, VoteRefusal, plan, replacements,
 };
 
 fn agreed(status: &SetStatus) -> &Configuration {
@@ -220,6 +220,49 @@ fn the_quarantine_begins_after_a_majority_with_data_has_agreed() {
     assert!(!begins(&set), "nodes 0 and 1 have it, node 3 not yet");
     set.step(&desired(5, false));
     assert!(begins(&set));
+}
+
+/// Returns the quarantines that begin now: the node, whether by time, and the floor of each.
+fn beginnings(set: &TestSet) -> Vec<(usize, bool, u64)> {
+    let steps = plan(&set.reports(), &desired(set.nodes.len(), false)).steps.into_iter();
+    let begun = steps.filter_map(|(node, command)| match command {
+        NodeCommand::BeginQuarantine { by_time, floor, .. } => Some((node, by_time, floor)),
+        _ => None,
+    });
+    begun.collect()
+}
+
+#[test]
+fn without_a_majority_with_data_a_quarantine_begins_when_all_nodes_have_agreed() {
+    const LARGEST: u64 = 9_000_000_000;
+    let mut set = TestSet::initial(5);
+    set.nodes[0].raise(LARGEST);
+    for node in 0..3 {
+        assert!(set.restart(node, "again"));
+    }
+    let change = plan(&set.reports(), &desired(5, false)).steps;
+    for (node, command) in change.into_iter().filter(|(node, _)| *node != 4) {
+        assert!(set.send(node, command));
+    }
+    assert_eq!(beginnings(&set), [], "node 4 votes under the former configuration");
+    set.step(&desired(5, false));
+    set.silent = vec![4];
+    assert_eq!(beginnings(&set), [], "node 4 may know a larger token");
+    set.silent.clear();
+    let expected = [0, 1, 2].map(|node| (node, true, LARGEST));
+    assert_eq!(beginnings(&set), expected, "the largest token of all nodes");
+}
+
+#[test]
+fn the_floor_is_from_the_nodes_that_have_their_data() {
+    let mut set = TestSet::initial(5);
+    set.nodes[0].raise(9_000_000);
+    set.nodes[1].raise(9_000_000_000);
+    for node in [1, 2] {
+        assert!(set.restart(node, "again"));
+    }
+    set.step(&desired(5, false));
+    assert_eq!(beginnings(&set), [1, 2].map(|node| (node, false, 9_000_000)));
 }
 
 #[test]
@@ -773,6 +816,104 @@ fn a_vote_requires_the_marker_and_the_configuration() {
 }
 
 #[test]
+fn a_node_refuses_commands_that_do_not_match_its_state() {
+    let of = |id| Configuration::initial(&[(node_id(id), "a")], DEFAULT_MAX_LEASE);
+    let episode = node_id(1);
+    let (initial, foreign) = (of(1), of(2));
+    let stamp = initial.stamp();
+    let mut node = QuorumNode::blank("first".to_owned(), episode);
+    let refuses = |node: &QuorumNode, command: NodeCommand| {
+        let mut copy = node.clone();
+        assert!(!copy.apply("first", command.clone(), 0), "{command:?}");
+        assert_eq!(copy, *node, "{command:?}");
+    };
+    let accepts = |node: &mut QuorumNode, command: NodeCommand| {
+        assert!(node.apply("first", command.clone(), 0), "{command:?}");
+    };
+    let quarantine = initial.quarantine();
+    let propose = |from, configuration: &Configuration| NodeCommand::Propose {
+        from,
+        configuration: configuration.clone(),
+    };
+    let adopt = |from, configuration: &Configuration| NodeCommand::Adopt {
+        from,
+        configuration: configuration.clone(),
+    };
+    let activate = |stamp| NodeCommand::Activate { stamp, quarantine };
+    let begin = |episode, stamp| {
+        let by_time = false;
+        NodeCommand::BeginQuarantine { episode, stamp, quarantine, by_time, floor: 2_000_000 }
+    };
+    refuses(&node, propose(Some(stamp), &initial));
+    refuses(&node, propose(None, &foreign));
+    accepts(&mut node, propose(None, &initial));
+    refuses(&node, activate(foreign.stamp()));
+    accepts(&mut node, activate(stamp));
+    refuses(&node, activate(stamp));
+    // The node has a quarantine already.
+    refuses(&node, begin(episode, stamp));
+    refuses(&node, NodeCommand::Vouch { episode: node_id(2) });
+    accepts(&mut node, NodeCommand::Vouch { episode });
+    refuses(&node, begin(episode, stamp));
+    refuses(&node, NodeCommand::Readmit { id: episode, fresh: node_id(3) });
+    // A later epoch of the same set, from the configuration that the node has.
+    let same_epoch = Configuration::initial(&[(episode, "a")], MAX_LEASE_CAP);
+    let other_set = foreign.clone().after(foreign.set(), 7);
+    refuses(&node, adopt(Some(stamp), &same_epoch));
+    refuses(&node, adopt(Some(stamp), &other_set));
+    refuses(&node, adopt(None, &initial.successor(&[])));
+    let replaced = initial.successor(&[(episode, node_id(2), "b")]);
+    accepts(&mut node, adopt(Some(stamp), &replaced));
+    assert_eq!(node.state, MemberState::Replaced);
+    refuses(&node, NodeCommand::Readmit { id: node_id(2), fresh: node_id(3) });
+    accepts(&mut node, NodeCommand::Readmit { id: episode, fresh: node_id(3) });
+    // It is no member under its new id yet.
+    refuses(&node, begin(node_id(3), replaced.stamp()));
+    let readmitted = replaced.successor(&[(node_id(2), node_id(3), "a")]);
+    accepts(&mut node, adopt(Some(replaced.stamp()), &readmitted));
+    refuses(&node, begin(episode, readmitted.stamp()));
+    refuses(&node, begin(node_id(3), replaced.stamp()));
+    accepts(&mut node, begin(node_id(3), readmitted.stamp()));
+    assert_eq!((node.floor, node.state), (2_000_000, MemberState::Recovering));
+}
+
+#[test]
+fn a_tenure_is_over_when_the_slot_has_another_since() {
+    let member = node_id(1);
+    let first = Configuration::initial(&[(member, "a")], DEFAULT_MAX_LEASE);
+    let without = first.successor(&[(member, node_id(2), "b")]);
+    let again = without.successor(&[(node_id(2), member, "a")]);
+    let report = |configuration: Option<&Configuration>| {
+        let node = QuorumNode::blank("first".to_owned(), member);
+        NodeReport { configuration: configuration.cloned(), ..node.report() }
+    };
+    for (known, current, evicted) in [
+        (Some(&first), &first, false),
+        (Some(&first), &first.successor(&[]), false),
+        (Some(&first), &without, true),
+        (Some(&first), &again, true),
+        (Some(&without), &again, false),
+        (None, &first, false),
+        (None, &without, false),
+    ] {
+        assert_eq!(report(known).is_evicted(current), evicted, "{known:?} {current:?}");
+    }
+}
+
+#[test]
+fn a_client_subtracts_its_measured_time_from_a_quarantine() {
+    let seconds = Duration::from_secs;
+    let node = QuorumNode::blank("first".to_owned(), node_id(1));
+    assert_eq!(node.report().quarantine_left(), None);
+    for (measured, left) in [(0, 75), (5, 70), (80, 0)] {
+        let quarantine = Some((seconds(75), true));
+        let measured = seconds(measured);
+        let report = NodeReport { quarantine, measured, ..node.report() };
+        assert_eq!(report.quarantine_left(), Some(seconds(left)));
+    }
+}
+
+#[test]
 fn late_and_repeated_commands_change_nothing() {
     let mut set = TestSet::initial(3);
     let desired = desired(3, false);
@@ -824,6 +965,51 @@ fn a_merge_returns_no_slot_to_its_former_node() {
     let longer = first.clone().after(first.set(), 1);
     let alike = Configuration::merged(vec![longer.clone().founded(), longer.clone()]);
     assert_eq!(alike.expect("of one epoch").quarantine(), longer.quarantine(), "the longer one");
+}
+
+#[test]
+fn only_configurations_of_one_set_epoch_and_size_are_merged() {
+    let ids = [1, 2, 3].map(|id| (node_id(id), "a"));
+    let three = Configuration::initial(&ids, DEFAULT_MAX_LEASE);
+    let two = Configuration::initial(&ids[..2], DEFAULT_MAX_LEASE);
+    let merged = |one: &Configuration, other: &Configuration| {
+        Configuration::merged(vec![one.clone(), other.clone()])
+    };
+    let other_set = three.clone().after(two.set(), 0);
+    let other_size = two.after(three.set(), 0);
+    let other_epoch = three.successor(&[]);
+    for other in [other_set, other_size, other_epoch] {
+        assert_eq!((merged(&three, &other), merged(&other, &three)), (None, None), "{other}");
+    }
+    let longer = Configuration::initial(&ids, MAX_LEASE_CAP);
+    assert_eq!(merged(&three, &longer), Some(longer));
+    assert_eq!(Configuration::merged(Vec::new()), None);
+}
+
+/// Clients of different versions compare stamps, so the digest never changes.
+#[test]
+fn a_stamp_is_the_same_in_every_version() {
+    let nodes = [(node_id(1), "a"), (node_id(2), "b")];
+    let stamp = Configuration::initial(&nodes, DEFAULT_MAX_LEASE).stamp();
+    let text = "6bfe5128a4a2aecf6bfe5028a4a2ad1c.1.098a105f788a303b";
+    assert_eq!(stamp.to_string(), text);
+}
+
+#[test]
+fn the_largest_configuration_and_the_largest_epoch_are_accepted() {
+    let slots = |nodes| " 00000000000000000000000000000001/0@a".repeat(nodes);
+    let text = |epoch: u64, nodes| {
+        format!("2 00000000000000000000000000000001 {epoch} 600000 750000{}", slots(nodes))
+    };
+    let largest = 1 << 53;
+    for (epoch, nodes) in [(1, 1), (1, MAX_NODES), (largest, 1)] {
+        let text = text(epoch, nodes);
+        let configuration: Configuration = text.parse().expect("within the bounds");
+        assert_eq!(configuration.to_string(), text);
+    }
+    for (epoch, nodes) in [(1, 0), (1, MAX_NODES + 1), (1, 2 * MAX_NODES), (largest + 1, 1)] {
+        text(epoch, nodes).parse::<Configuration>().expect_err("beyond the bounds");
+    }
 }
 
 #[test]
@@ -914,6 +1100,15 @@ fn a_node_of_another_set_is_a_missing_vote_beside_a_majority_that_agrees() {
     set.pass_quarantine();
     set.settle(&five);
     assert_eq!((set.votes(), &set.nodes[4]), (4, &before[4]), "of epoch 3");
+    // Nor do nodes of two other sets.
+    let mut third = TestSet::blank(5);
+    third.nodes.iter_mut().zip(80..).for_each(|(node, id)| {
+        *node = QuorumNode::blank("first".to_owned(), node_id(id));
+    });
+    third.settle(&desired(5, true));
+    let kept = std::mem::replace(&mut set.nodes[3], third.nodes[3].clone());
+    assert_eq!(agreed(&set.settle(&five)).set(), set.configuration(0).set());
+    set.nodes[3] = kept;
     // Without a majority of one set it is not known which is meant.
     (set.nodes[2], set.nodes[3]) = (others.nodes[2].clone(), others.nodes[3].clone());
     set.silent = vec![4];

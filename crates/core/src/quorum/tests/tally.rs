@@ -65,6 +65,30 @@ fn a_lease_is_lost_only_when_no_majority_can_hold_it() {
 }
 
 #[test]
+fn a_pending_answer_may_complete_a_majority() {
+    let mut tally = asked(3);
+    tally.kept(0);
+    tally.unanswered(1);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Pending, "of those that keep it");
+    let mut tally = asked(3);
+    tally.gone(0, true);
+    tally.unanswered(1);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Pending, "of those that lack it");
+    tally.unanswered(2);
+    assert_eq!(tally.decide(at(9)), RenewalOutcome::Unknown);
+}
+
+#[test]
+fn an_answer_whose_lease_ends_now_does_not_count() {
+    let mut tally = asked(1);
+    tally.kept(0);
+    let valid_until = Moment::ORIGIN.after(validity_time(LEASE, 0));
+    let mut late = tally.clone();
+    assert_eq!(late.decide(valid_until), RenewalOutcome::Unknown);
+    assert_eq!(tally.decide(at(9_997)), RenewalOutcome::Renewed { valid_until });
+}
+
+#[test]
 fn skipped_nodes_and_late_answers_keep_nothing() {
     let mut tally = Tally::new(3, LEASE);
     tally.asked(0, at(0));

@@ -185,7 +185,8 @@ mod tests {
             ("http://h?tokn_file=/x", "did you mean `token_file`?"),
             ("https://h?cert=/x", "needs `key`"),
             ("http://h?command_timeout_ms=1", "from 10ms to 60s"),
-            ("http://h/a b", "percent-encoded"),
+            ("http://h/a b", "has white space inside"),
+            ("http://h/a\"b", "percent-encoded"),
             ("http://h?token_env=HOLDLINE_NO_SUCH_VARIABLE", "is not set"),
         ] {
             let error = HttpOptions::from_url(url).expect_err(url).to_string();

@@ -105,10 +105,12 @@ fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     subscriptions.refused(Form::Plain, &[b"c".to_vec()], 2);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Lost));
+    assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Refused));
     subscriptions.lost(1);
     assert_eq!(next(&mut subscription), Poll::Pending, "it was reported");
     assert!(subscriptions.changes(Form::Plain, 2).is_empty(), "it is not requested there again");
     let mut late = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    assert_eq!(next(&mut late), ready(SubscriptionEvent::Refused));
     assert_eq!(next(&mut late), Poll::Pending, "nothing is received there");
     subscriptions.lost(2);
     assert_eq!(subscriptions.changes(Form::Plain, 3).subscribe, [b"c".to_vec()]);

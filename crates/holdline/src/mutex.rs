@@ -59,7 +59,7 @@ impl Mutex {
     /// - `TimedOut`: somebody else held it the whole time. Nothing is left in the store.
     /// - `TooManyWaiters`: the queue is full. Nothing is left in the store.
     /// - `Unavailable`, `NoQuorum`: the store did not answer until the limit; without a limit the
-    ///   call waits until it does. With [`LockOptions::with_fail_in_outage`] the first comes within
+    ///   call waits until it does. With `LockOptions::with_fail_in_outage` the first comes within
     ///   seconds. A grant that the store may have made is released in the background, and lasts for
     ///   at most 30 s.
     /// - `Quarantined`: the limit has passed while nodes that lost their memory waited. Nothing is

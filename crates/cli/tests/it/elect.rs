@@ -1,6 +1,8 @@
 //! `elect`: one candidate's command runs at a time, and observers see which.
 //! Read next: `elections`, the same on real stores.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -99,6 +101,8 @@ fn a_leader_resigns_at_its_signal_and_its_command_does_not_get_it() {
     world.queued("e", 1);
     // Nothing to resign: a candidate that waits goes on waiting.
     two.signal(Signal::USR1);
+    // event: the signal is handled; one that comes with the hand-over is for the new leader
+    std::thread::sleep(Duration::from_millis(300));
     one.signal(Signal::USR1);
     assert_eq!(one.line(), "stopped", "TERM, and not the signal");
     let second = leads(&two);

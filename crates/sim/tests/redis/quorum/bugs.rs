@@ -237,7 +237,7 @@ return wanted < token and wanted or token",
                 "if not node.r then return",
             )],
             Bug::Unnoticed => &[(
-                "elseif not same_run and node.b == ARGV[1] then
+                "elseif node.b == ARGV[1] and not was_replica then
   accepted = 0
 ",
                 "elseif not same_run and node.m then
@@ -276,7 +276,7 @@ return wanted < token and wanted or token",
             Bug::DurableExcuse => &[
                 ("local NAMES = { 'm', ", "local NAMES = { 'd', 'm', "),
                 (
-                    "elseif not same_run and node.b == ARGV[1] then
+                    "elseif node.b == ARGV[1] and not was_replica then
   accepted = 0
 ",
                     "elseif not same_run and node.d then

@@ -101,8 +101,8 @@ fn a_leader_resigns_at_its_signal_and_its_command_does_not_get_it() {
     world.queued("e", 1);
     // Nothing to resign: a candidate that waits goes on waiting.
     two.signal(Signal::USR1);
-    // event: the signal is handled; one that comes with the hand-over is for the new leader
-    std::thread::sleep(Duration::from_millis(300));
+    // A signal that comes with the hand-over is for the new leader.
+    std::thread::sleep(Duration::from_millis(300)); // event: the signal is handled
     one.signal(Signal::USR1);
     assert_eq!(one.line(), "stopped", "TERM, and not the signal");
     let second = leads(&two);

@@ -184,8 +184,8 @@ pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
 fn free_in_session(shared: &Shared, grant: &Grant, reason: &LostReason) {
     let in_session = shared.engine.capabilities().expiry == Expiry::Session;
     if in_session && janitor::may_linger(reason) && !grant.plan.keeps_id {
-        let (plan, for_good) = (&grant.plan, grant.unsettled);
-        let mut pending = janitor::pending_release(shared, plan, grant.lease_id, for_good);
+        let for_good = grant.unsettled;
+        let mut pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
         pending.was_held = true;
         janitor::hand_over(shared, None, pending);
     }

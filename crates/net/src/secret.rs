@@ -4,10 +4,10 @@
 //! a command is run again. If that fails, the last value is used.
 
 use std::fmt;
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use holdline_core::{Escaped, LockError, StrayCharacter};
@@ -84,7 +84,7 @@ impl Secret {
             }
             Source::Command(words) => {
                 let (words, (sender, output)) = (words.clone(), oneshot::channel());
-                std::thread::spawn(move || sender.send(command_line(&words)));
+                std::thread::spawn(move || sender.send(command_line(&words, COMMAND_LIMIT)));
                 output.await.unwrap_or_else(|_| Err("it was not run".to_owned()))
             }
         };
@@ -159,7 +159,7 @@ impl Secret {
     /// or too long.
     pub fn from_command(engine: &'static str, command: &str) -> Result<Secret, LockError> {
         let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-        let text = command_line(&words).map_err(|why| {
+        let text = command_line(&words, COMMAND_LIMIT).map_err(|why| {
             let program = words.first().map_or("", |program| program);
             LockError::invalid(engine, "password_command", format!("{program}: {why}"))
         })?;
@@ -171,21 +171,24 @@ fn file_line(path: &Path) -> Result<String, String> {
     first_line(read_short(path, MAX_SECRET_SIZE).map_err(|error| error.to_string())?)
 }
 
-fn command_line(words: &[String]) -> Result<String, String> {
+fn command_line(words: &[String], limit: Duration) -> Result<String, String> {
     let [program, arguments @ ..] = words else { return Err("names no program".to_owned()) };
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let stdout = child.stdout.take();
-    let reader = std::thread::spawn(move || {
+    let (sender, output) = mpsc::channel();
+    std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        if let Some(stdout) = stdout {
-            stdout.take(MAX_SECRET_SIZE + 1).read_to_end(&mut bytes)?;
-        }
-        Ok::<_, io::Error>(bytes)
+        let read = match stdout {
+            Some(stdout) => stdout.take(MAX_SECRET_SIZE + 1).read_to_end(&mut bytes),
+            None => Ok(0),
+        };
+        sender.send(read.map(|_| bytes))
     });
-    wait_for(&mut child)?;
-    let bytes = reader.join().map_err(|_| "its output cannot be read".to_owned())?;
+    wait_for(&mut child, limit)?;
+    // A process that the command has started may keep the pipe open.
+    let bytes = output.recv_timeout(limit).map_err(|_| "its output does not end".to_owned())?;
     let bytes = bytes.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MAX_SECRET_SIZE {
         return Err(format!("its output is longer than {MAX_SECRET_SIZE} bytes"));
@@ -194,18 +197,18 @@ fn command_line(words: &[String]) -> Result<String, String> {
 }
 
 /// Waits until a command has succeeded; ends it after a while.
-fn wait_for(child: &mut Child) -> Result<(), String> {
+fn wait_for(child: &mut Child, limit: Duration) -> Result<(), String> {
     let begun = Instant::now();
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => return Err(format!("it ended with {status}")),
-            Ok(None) if begun.elapsed() < COMMAND_LIMIT => std::thread::sleep(COMMAND_POLL),
+            Ok(None) if begun.elapsed() < limit => std::thread::sleep(COMMAND_POLL),
             Ok(None) => {
                 // It may end by itself just now.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("it takes longer than {COMMAND_LIMIT:?}"));
+                return Err(format!("it takes longer than {limit:?}"));
             }
             Err(error) => return Err(error.to_string()),
         }
@@ -305,6 +308,18 @@ mod tests {
         std::fs::remove_file(&file).expect("removed");
         age(&secret);
         assert_eq!(read(&secret).await, "second", "the last one");
+    }
+
+    #[test]
+    fn a_command_ends_in_time_also_if_it_hangs_or_leaves_a_process_with_its_output() {
+        let run = |script: &str| {
+            let words = ["sh", "-c", script].map(str::to_owned);
+            command_line(&words, Duration::from_millis(300)).expect_err("refused")
+        };
+        let hangs = run("exec sleep 20");
+        assert!(hangs.contains("longer than"), "{hangs}");
+        let leaves = run("echo secret; sleep 20 &");
+        assert!(leaves.contains("does not end"), "{leaves}");
     }
 
     #[test]

@@ -161,7 +161,7 @@ const RULES: [Rule; 25] = [
     },
     Rule {
         name: "decisions",
-        asks: "decisions are numbered, each number once",
+        asks: "decisions are numbered, short, and have the three parts",
         findings: decisions::findings,
     },
     Rule {

@@ -146,7 +146,7 @@ const RULES: [Rule; 25] = [
     },
     Rule {
         name: "book",
-        asks: "every page of docs stands in the table of contents, once",
+        asks: "every page of docs stands in one table of contents, once",
         findings: book::findings,
     },
     Rule {

@@ -37,6 +37,8 @@ pub(crate) const BOOKS: [Book; 2] = [
 const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 /// The page for what a server does not find links to the root of the site.
 const NOT_FOUND: &str = "404.html";
+/// What mdBook makes of a table of contents.
+const CONTENTS: &str = "toc.html";
 
 /// Makes the books, checks their links, and returns where the first page for users is.
 ///
@@ -107,7 +109,7 @@ struct Across<'a> {
 }
 
 impl Across<'_> {
-    /// The page with its links to pages of the other book leading to their HTML.
+    /// The page with its links to pages of the other book, and to contents, leading to HTML.
     fn rewritten(&self, page: &str, text: &str) -> String {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (number, line) in prose(text) {
@@ -128,12 +130,16 @@ impl Across<'_> {
             None => (target, String::new()),
         };
         let linked = resolved(directory_of(page), path)?;
+        let depth = format!("{}{page}", self.book.directory).matches('/').count();
+        let root = "../".repeat(depth);
+        if let Some(book) = BOOKS.iter().find(|book| book.summary == linked) {
+            return Some(format!("{root}{}{CONTENTS}", book.directory));
+        }
         if !self.pages.contains(&linked) {
             return None;
         }
-        let depth = format!("{}{page}", self.book.directory).matches('/').count();
         let html = linked.strip_suffix(".md")?;
-        Some(format!("{}{}{html}.html{part}", "../".repeat(depth), self.other.directory))
+        Some(format!("{root}{}{html}.html{part}", self.other.directory))
     }
 }
 
@@ -242,13 +248,13 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const CONTENTS: &str = "# Summary\n\n[A](../README.md)\n\n- [B](b.md)\n  - [C](c/d.md)\n";
+    const SUMMARY: &str = "# Summary\n\n[A](../README.md)\n\n- [B](b.md)\n  - [C](c/d.md)\n";
 
     #[test]
     fn pages_are_found_in_order_and_counted_from_the_root() {
         let summary = BOOKS[0].summary;
-        assert_eq!(pages_of(summary, CONTENTS), ["README.md", "docs/b.md", "docs/c/d.md"]);
-        let staged = from_root(summary, CONTENTS);
+        assert_eq!(pages_of(summary, SUMMARY), ["README.md", "docs/b.md", "docs/c/d.md"]);
+        let staged = from_root(summary, SUMMARY);
         assert!(staged.contains("[A](README.md)\n"), "{staged}");
         assert!(staged.contains("\n  - [C](docs/c/d.md)\n"), "{staged}");
     }
@@ -271,6 +277,8 @@ mod tests {
             to_users.rewritten("docs/d/e.md", text),
             of("../../../docs/a.html#x", "../../../B.html")
         );
+        let contents = to_users.rewritten("README.md", "[book](docs/SUMMARY.md)");
+        assert_eq!(contents, "[book](../toc.html)\n");
     }
 
     #[test]

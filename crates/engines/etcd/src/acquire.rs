@@ -47,6 +47,7 @@ impl Store {
         // Another process may have asked under this id: a detached lease belongs to no process, and
         // any process that knows the id may ask for it again.
         let anywhere = request.known || matches!(request.hold, Hold::Detached(_));
+        self.finish_deletion(name, id).await?;
         let known = match self.held.find(name, id) {
             None if anywhere => self.find(name, id).await?,
             held => held,
@@ -413,7 +414,8 @@ impl Store {
 
     /// Deletes a key that must not stay, and that was made at this revision: a deletion that is
     /// late must not delete what is made later. Returns whether the key may still exist; then the
-    /// request must not be repeated, since the deletion may follow.
+    /// next request under the lease id repeats the deletion before it does anything else (H5 of
+    /// [`crate::held`]).
     async fn take_back(
         &self,
         name: &LockName,
@@ -423,8 +425,12 @@ impl Store {
     ) -> Certainty {
         let compare = vec![made_at(key.clone(), revision)];
         let txn = TxnRequest { compare, success: vec![delete(key)], failure: Vec::new() };
+        // The request that made the key has its reply.
+        self.held.answered(name, id);
+        self.held.update(name, id, |held| held.deleting = Some(revision));
         match self.txn(txn).await {
             Ok(_) => {
+                self.held.update(name, id, |held| held.deleting = None);
                 self.held.forget(name, id);
                 Certainty::NotApplied
             }
@@ -432,6 +438,19 @@ impl Store {
                 let error = failure.into_error();
                 tracing::debug!(%error, "a key could not be deleted again");
                 Certainty::Unknown
+            }
+        }
+    }
+
+    /// Repeats a deletion that had no reply (H5 of [`crate::held`]).
+    async fn finish_deletion(&self, name: &LockName, id: LeaseId) -> Result<(), LockError> {
+        let Some(held) = self.held.find(name, id) else { return Ok(()) };
+        let Some(revision) = held.deleting else { return Ok(()) };
+        match self.take_back(name, id, held.key, revision).await {
+            Certainty::NotApplied => Ok(()),
+            certainty => {
+                let message = "a key of an earlier request could not be deleted yet";
+                Err(unavailable(message, certainty))
             }
         }
     }

@@ -11,6 +11,9 @@
 //! - H4: requests and renewals of a lease id overlap: the caller stops waiting for one before it is
 //!   over. So a read shows that there is no key only for what was known before the read, and a
 //!   reply ends H3 only for a request that was the only one.
+//! - H5: a deletion without a reply may still delete the key. It names the revision that made the
+//!   key, so it cannot delete a later one. The next request under the lease id first repeats the
+//!   deletion until it has a reply, and never holds the key of that revision.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) created: i64,
     /// A request without a reply may still make the key (H3).
     pub(crate) in_flight: bool,
+    /// A deletion of the key that was made at this revision has no reply yet (H5).
+    pub(crate) deleting: Option<i64>,
     /// There was a request before, which may have made the key or may still make it (H4).
     pub(crate) repeated: bool,
     /// The token, once the name is known to be held. It stays held for as long as the key exists.
@@ -64,6 +69,7 @@ impl Held {
             session,
             created: 0,
             in_flight: false,
+            deleting: None,
             repeated: false,
             token: None,
             asked: None,

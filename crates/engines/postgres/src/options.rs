@@ -18,6 +18,7 @@ use holdline_net::limits::Limits;
 use holdline_net::secret::Secret;
 use holdline_net::tls::{TlsFiles, Verification};
 use holdline_net::url::Reader;
+use tokio_postgres::config::ChannelBinding;
 
 use crate::error::ENGINE;
 
@@ -83,6 +84,7 @@ struct Access {
     password: Secret,
     database: String,
     tls: Option<TlsFiles>,
+    channel_binding: ChannelBinding,
     /// The startup parameter `options`, such as `-c name=value`.
     startup: Option<String>,
 }
@@ -93,7 +95,7 @@ impl PostgresOptions {
     /// `password_env` (the name of a variable), `connect_timeout_ms`, `command_timeout_ms`,
     /// `max_waiters`, and of libpq's `host`, `hostaddr`, `port`, `dbname`, `user`, `options`,
     /// `connect_timeout`, `sslrootcert`, `sslcert`, `sslkey`, `target_session_attrs`
-    /// (`read-write`, `primary`, `any`) and `channel_binding` (`disable`, `prefer`).
+    /// (`read-write`, `primary`, `any`) and `channel_binding` (`disable`, `prefer`, `require`).
     ///
     /// Without a password in the URL, that of the variable `PGPASSWORD` is used, or of the password
     /// file: `PGPASSFILE`, or `~/.pgpass`.
@@ -112,6 +114,7 @@ impl PostgresOptions {
                 password: Secret::new(parts.password),
                 database,
                 tls: None,
+                channel_binding: ChannelBinding::Prefer,
                 startup: None,
             },
             limits: Limits::of_seconds(5, 2),
@@ -157,7 +160,9 @@ impl PostgresOptions {
         match key {
             "application_name" => self.application_name = value,
             "ca" | "cert" | "key" => files.set(key, value),
-            "channel_binding" => libpq::channel_binding(&value)?,
+            "channel_binding" => {
+                self.access.channel_binding = libpq::channel_binding(&value)?;
+            }
             "connect_timeout" => {
                 self.limits.connect_timeout = Duration::from_secs(URL.number(key, &value)?);
             }
@@ -219,6 +224,11 @@ impl PostgresOptions {
         }
         if let Some(files) = &self.access.tls {
             files.validate(URL)?;
+        }
+        if self.access.tls.is_none() && self.requires_binding() {
+            return Err(bad(
+                "has `channel_binding=require`, which needs TLS: add `sslmode=verify-full`",
+            ));
         }
         let is_unix = |address: &Address| matches!(address, Address::Unix(..));
         if self.access.tls.is_some() && self.access.addresses.iter().any(is_unix) {
@@ -333,6 +343,15 @@ impl PostgresOptions {
 
     pub(crate) fn tls(&self) -> Option<&TlsFiles> {
         self.access.tls.as_ref()
+    }
+
+    pub(crate) fn channel_binding(&self) -> ChannelBinding {
+        self.access.channel_binding
+    }
+
+    /// Returns whether a sign-in without channel binding is refused.
+    pub(crate) fn requires_binding(&self) -> bool {
+        self.access.channel_binding == ChannelBinding::Require
     }
 
     pub(crate) fn limits(&self) -> &Limits {

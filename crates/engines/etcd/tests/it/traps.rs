@@ -426,6 +426,54 @@ async fn a_late_deletion_after_a_full_queue_spares_what_was_made_since() {
     assert!(keys(&server).contains(&key));
 }
 
+/// The deletion of a key that found the queue full has no reply, so it may still arrive. It names
+/// the revision that made the key. A repeated request under the same lease id must make the key
+/// again, or it would hold a key that the late deletion ends.
+#[tokio::test]
+async fn a_repeated_request_holds_no_key_that_a_late_deletion_ends() {
+    let (server, direct) = server().await;
+    let proxy = FaultProxy::start(server.address());
+    let url = format!("etcd://{}?max_waiters=1&command_timeout_ms=1500", proxy.address());
+    let full = engine(&url).await;
+    let mut other = contender(&full, "b");
+    other.take().await;
+    let key = keys(&server).remove(0).replacen("/b/", "/a/", 1);
+    let made_at = || {
+        let fields = server.ctl(&["get", &key, "--write-out=fields"]);
+        let line = fields.lines().find(|line| line.contains("CreateRevision")).map(str::to_owned);
+        line.expect("the key is there")
+    };
+    let mut holder = contender(&direct, "a");
+    let mut waiter = contender(&direct, "a");
+    holder.take().await;
+    waiter.queue().await;
+
+    let mut late = contender(&full, "a");
+    late.request.client = other.request.client;
+    let length = u8::try_from(key.len()).expect("short");
+    // A `DeleteRangeRequest` in a `RequestOp`.
+    let deletion = [&[0x1a, length + 2, 0x0a, length], key.as_bytes()].concat();
+    proxy.inject(Frames::requests().containing(deletion), Fault::Swallow);
+    let error = late.ask().await.expect_err("the queue is full");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    let first = made_at();
+    holder.let_go().await;
+    waiter.take().await;
+    waiter.let_go().await;
+
+    // While the deletion has no reply, the request has none either.
+    proxy.reset();
+    let error = late.ask().await.expect_err("the key cannot be deleted yet");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
+    assert!(error.is_transient(), "{error}");
+    proxy.pass();
+    proxy.reset();
+    late.take().await;
+    assert_ne!(made_at(), first);
+    late.let_go().await;
+    other.let_go().await;
+}
+
 /// A process that knows the lease id renews it, and the client that had it uses the key again.
 #[tokio::test]
 async fn a_renewal_by_another_process_finds_no_later_request_under_the_same_key() {

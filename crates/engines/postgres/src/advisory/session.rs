@@ -16,11 +16,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, Row};
 
 use crate::error::{ENGINE, is_locked, of_command, of_handshake, refused, unavailable};
 use crate::keys::quoted;
-use crate::link::{Parameter, PreparedStatements, choose, dial_and, handshake, refusal, startup};
+use crate::link::{Parameter, PreparedStatements, choose, dial_and, handshake, sign_in};
 use crate::options::PostgresOptions;
 use crate::schema;
 
@@ -273,8 +273,7 @@ async fn connect(
         let failed = |error| refused(format!("cannot set up the socket: {error}"));
         socket.watch_peer().map_err(failed)?;
     }
-    let connected = startup(options).await.connect_raw(stream, NoTls).await;
-    let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
+    let (client, connection) = sign_in(options, stream).await?;
     let mut connection: Connection = Box::pin(connection);
     let made = tokio::select! {
         biased;

@@ -14,7 +14,8 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::error::{ENGINE, of_handshake, refused, unavailable};
+use super::binding::BoundStream;
+use crate::error::{ENGINE, of_handshake, plain, refused, unavailable};
 use crate::options::{Address, PostgresOptions};
 
 /// The SSLRequest message: its length, and its code.
@@ -27,7 +28,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Opens a stream.
-pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, LockError> {
+pub(super) async fn dial(options: &PostgresOptions) -> Result<BoundStream, LockError> {
     dial_and(options, |_| Ok(())).await
 }
 
@@ -35,7 +36,7 @@ pub(super) async fn dial(options: &PostgresOptions) -> Result<Box<dyn Stream>, L
 pub(crate) async fn dial_and(
     options: &PostgresOptions,
     show: impl FnOnce(SockRef<'_>) -> io::Result<()>,
-) -> Result<Box<dyn Stream>, LockError> {
+) -> Result<BoundStream, LockError> {
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
     match (address, options.tls()) {
@@ -43,13 +44,13 @@ pub(crate) async fn dial_and(
             let path: PathBuf = Address::socket(directory, *port);
             let stream = socket::connect_unix(path).await.map_err(failed)?;
             show(SockRef::from(&stream)).map_err(failed)?;
-            Ok(Box::new(stream))
+            Ok(BoundStream::unbound(stream))
         }
         (Address::Tcp { host, port }, None) => {
             let dialled = options.host_to_dial(host);
             let stream = socket::connect(&dialled, *port).await.map_err(failed)?;
             show(SockRef::from(&stream)).map_err(failed)?;
-            Ok(Box::new(stream))
+            Ok(BoundStream::unbound(stream))
         }
         (Address::Tcp { host, port }, Some(files)) => {
             let dialled = options.host_to_dial(host);
@@ -64,7 +65,7 @@ async fn with_tls(
     mut stream: TcpStream,
     host: &str,
     files: &TlsFiles,
-) -> Result<Box<dyn Stream>, LockError> {
+) -> Result<BoundStream, LockError> {
     let broke = |error: io::Error| {
         let message = format!("the server broke off when it was asked for TLS: {error}");
         unavailable(message, Certainty::NotApplied)
@@ -72,16 +73,26 @@ async fn with_tls(
     stream.write_all(&TLS_WANTED).await.map_err(broke)?;
     // One byte, and no more: what follows belongs to the handshake.
     match stream.read_u8().await.map_err(broke)? {
-        b'S' => Ok(Box::new(TLS.wrap(stream, host, files).await?)),
+        b'S' => {
+            let stream = TLS.wrap(stream, host, files).await?;
+            let certificates = stream.get_ref().1.peer_certificates();
+            let certificate =
+                certificates.and_then(|chain| chain.first()).map(|first| first.to_vec());
+            Ok(BoundStream::of_certificate(stream, certificate.as_deref()))
+        }
         _ => Err(refused("the server does not speak TLS: write `sslmode=disable`")),
     }
 }
 
 /// Converts a failed sign-in. The server rejects a client certificate only after the TLS handshake.
-pub(crate) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
+pub(super) fn refusal(error: &tokio_postgres::Error, options: &PostgresOptions) -> LockError {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
     match (cause, options.tls(), options.address()) {
         (Some(cause), Some(files), Address::Tcp { host, .. }) => TLS.failure(cause, host, files),
+        // The stream did not break, and the server reported no error: the client crate refused.
+        (None, ..) if options.requires_binding() && error.as_db_error().is_none() => {
+            refused(format!("`channel_binding=require` is not met: {}", plain(error)))
+        }
         _ => of_handshake(error),
     }
 }

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use holdline_core::{Clock, LockError};
 use tokio::io::AsyncReadExt;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
+use super::binding::{BoundStream, Negotiated};
 use super::locked_rows::ROW_WAIT;
 use crate::error::{of_handshake, protocol, refused};
 use crate::options::PostgresOptions;
@@ -106,7 +107,8 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
 /// cancel request, so one is written to a pipe of our own.
 async fn our_process(client: &Client) -> Result<i32, LockError> {
     let (ours, mut theirs) = tokio::io::duplex(64);
-    let wrote = client.cancel_token().cancel_query_raw(ours, NoTls).await;
+    let pipe = BoundStream::unbound(ours);
+    let wrote = client.cancel_token().cancel_query_raw(pipe, Negotiated).await;
     let mut request = [0; 12];
     let read = theirs.read_exact(&mut request).await;
     if wrote.is_err() || read.is_err() {

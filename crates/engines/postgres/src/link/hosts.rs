@@ -5,10 +5,9 @@
 //! - Invariant C2: with one host nothing is asked here, and the handshake reports a standby.
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
-use tokio_postgres::NoTls;
 
-use super::dial::{dial, refusal};
-use super::startup;
+use super::dial::dial;
+use super::sign_in;
 use crate::error::{ENGINE, of_handshake, protocol, refused, unavailable};
 use crate::options::{Address, PostgresOptions};
 
@@ -45,9 +44,7 @@ pub(crate) async fn choose(
 
 /// Returns whether a host takes writes, on a connection of its own.
 async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
-    let stream = dial(options).await?;
-    let connected = startup(options).await.connect_raw(stream, NoTls).await;
-    let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
+    let (client, connection) = sign_in(options, dial(options).await?).await?;
     let ask = "select pg_catalog.pg_is_in_recovery() \
         or pg_catalog.current_setting('transaction_read_only') = 'on'";
     let reply = tokio::select! {

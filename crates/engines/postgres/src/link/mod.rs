@@ -9,6 +9,7 @@
 //! Read next: `handshake` for the first statements, `locked_rows` for names whose rows others have
 //! locked.
 
+mod binding;
 mod dial;
 mod handshake;
 mod hosts;
@@ -26,18 +27,18 @@ use holdline_core::hints::Watches;
 use holdline_core::{Clock, LockError, LockName, Moment};
 use holdline_net::limits::Limits;
 use holdline_net::sql::link::{Driver, LinkState, ServerLink, SqlServer};
-use tokio_postgres::config::SslMode;
-use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Row};
 
 use crate::error::{ENGINE, is_locked, is_schema_gone, of_command};
 use crate::keys;
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found, Functions};
 
-use dial::{Stream, dial};
-pub(crate) use dial::{dial_and, refusal};
+use binding::{BoundStream, Negotiated};
+use dial::dial;
+pub(crate) use dial::dial_and;
 pub(crate) use handshake::{Facts, handshake};
 pub(crate) use hosts::choose;
 use locked_rows::LockedRows;
@@ -82,9 +83,7 @@ impl SqlServer for Database {
 
     async fn open(shared: &LinkState<Database>) -> Result<(Client, Driver), LockError> {
         let options = &choose(&shared.server.options, &*shared.clock).await?;
-        let stream = dial(options).await?;
-        let connected = startup(options).await.connect_raw(stream, NoTls).await;
-        let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
+        let (client, connection) = sign_in(options, dial(options).await?).await?;
         Ok((client, Box::pin(Receiver { connection, watches: shared.watches.clone() })))
     }
 
@@ -124,10 +123,25 @@ impl SqlServer for Database {
     fn restart(_shared: &Arc<LinkState<Database>>) {}
 }
 
+/// The other half of a client: it must be polled for anything to be sent or received.
+pub(crate) type ServerConnection = Connection<BoundStream, BoundStream>;
+
+/// Begins a connection on a stream to the server.
+pub(crate) async fn sign_in(
+    options: &PostgresOptions,
+    stream: BoundStream,
+) -> Result<(Client, ServerConnection), LockError> {
+    let connected = startup(options).await.connect_raw(stream, Negotiated).await;
+    connected.map_err(|error| dial::refusal(&error, options))
+}
+
 /// Returns what is sent to begin a connection.
-pub(crate) async fn startup(options: &PostgresOptions) -> Config {
+async fn startup(options: &PostgresOptions) -> Config {
     let mut config = Config::new();
-    config.user(options.user()).dbname(options.database()).ssl_mode(SslMode::Disable);
+    config.user(options.user()).dbname(options.database());
+    // The stream has TLS already, if the options ask for it: the client crate negotiates nothing.
+    config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+    config.channel_binding(options.channel_binding());
     config.application_name(options.application_name());
     if let Some(text) = options.startup() {
         config.options(text);
@@ -304,7 +318,7 @@ impl Session {
 
 /// Writes, reads, and hands notifications on; it is ready when the connection is over.
 struct Receiver {
-    connection: Connection<Box<dyn Stream>, NoTlsStream>,
+    connection: ServerConnection,
     watches: Arc<Watches>,
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use holdline_core::LockError;
 use holdline_net::files::read_short;
 use holdline_net::secret::MAX_SECRET_SIZE;
+use tokio_postgres::config::ChannelBinding;
 
 use super::url::Address;
 use super::{URL, bad};
@@ -50,15 +51,13 @@ pub(super) fn refusal(key: &str) -> Option<LockError> {
     Some(bad(format_args!("has `{known}`: {advice}")))
 }
 
-/// Checks `channel_binding`. The client crate cannot bind to our TLS, so it cannot be required.
-pub(super) fn channel_binding(value: &str) -> Result<(), LockError> {
+/// Reads `channel_binding`.
+pub(super) fn channel_binding(value: &str) -> Result<ChannelBinding, LockError> {
     match value {
-        "disable" | "prefer" => Ok(()),
-        "require" => Err(bad(
-            "has `channel_binding=require`, which is not supported: leave it out, and write \
-             `sslmode=verify-full`, which proves who the server is",
-        )),
-        _ => Err(bad("has a `channel_binding` that must be `disable` or `prefer`")),
+        "disable" => Ok(ChannelBinding::Disable),
+        "prefer" => Ok(ChannelBinding::Prefer),
+        "require" => Ok(ChannelBinding::Require),
+        _ => Err(bad("has a `channel_binding` that must be `disable`, `prefer` or `require`")),
     }
 }
 

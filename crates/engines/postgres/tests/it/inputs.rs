@@ -192,3 +192,26 @@ async fn a_standby_is_refused_and_the_primary_is_asked_for() {
     let error = refused(&server.url()).await;
     assert!(error.to_string().contains("name the primary"), "{error}");
 }
+
+/// The server checks the hash of its certificate in the client's proof. `require` refuses a sign-in
+/// without such a proof.
+#[tokio::test]
+async fn channel_binding_is_required_as_in_libpq() {
+    let server = PostgresServer::start(PostgresConfig::default().with_passwords().with_tls());
+    server.sql("create role ann login password 'hers'; create schema holdline authorization ann");
+    let url = |server: &PostgresServer, mode: &str| {
+        let port = server.address().port();
+        format!("postgres://ann:hers@localhost:{port}/postgres?sslmode=require{mode}")
+    };
+    for mode in ["", "&channel_binding=disable", "&channel_binding=require"] {
+        let engine = connect(&url(&server, mode)).await;
+        assert!(engine.is_ok(), "{mode}: {:?}", engine.err());
+    }
+    // Without SCRAM there is nothing to bind to.
+    let trusting = PostgresServer::start(PostgresConfig::default().with_tls());
+    trusting.sql("create role ann login; create schema holdline authorization ann");
+    connect(&url(&trusting, "")).await.expect("let in");
+    let error = refused(&url(&trusting, "&channel_binding=require")).await;
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("`channel_binding=require` is not met"), "{error}");
+}

@@ -30,8 +30,8 @@ impl RedisOptions {
         }
         self.validate_cluster()?;
         if self.access.user.is_some() && !self.access.password.is_set() {
-            let message =
-                "needs a password: in the URL, by `password_file`, `password_env`, or in code";
+            let message = "needs a password: in the URL, by `password_file`, `password_env`, or in \
+                           code; for a user with `nopass`, any password will do";
             return Err(LockError::invalid(ENGINE, "user", message));
         }
         self.validate_tls()

@@ -16,7 +16,7 @@ pub(crate) fn run(words: &[&str]) -> Result<bool, String> {
 /// # Errors
 /// Cargo does not start.
 pub(crate) fn demo(options: &[&str]) -> Result<bool, String> {
-    let build = ["build", "-q", "-p", "holdline-cli", "--features", "server"];
+    let build = ["build", "-q", "-p", "holdline-cli", "--features", "all-engines,server"];
     let built = cargo(&build).status().map_err(|why| format!("cargo does not start: {why}"))?;
     Ok(built.success() && run(&[&["demo"], options].concat())?)
 }

@@ -11,6 +11,7 @@ use crate::console::{Color, Console};
 use crate::duration;
 use crate::failure::Failure;
 use crate::holder::cut;
+use crate::session::install;
 use crate::verbs;
 
 /// The longest part of a wrong argument that is shown, in bytes; names have at most 512.
@@ -198,28 +199,26 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     Unparsed::Wrong { failure, console: plain(arguments) }
 }
 
-fn fix(error: &clap::Error) -> &'static str {
-    let absent = error.get(ContextKind::InvalidSubcommand);
-    match error.get(ContextKind::InvalidArg) {
+/// The verbs that a build may lack. `serve` has the cargo feature `server`; the others are called
+/// as their features.
+const OPTIONAL_VERBS: [&str; 4] = ["mcp", "serve", "top", "torture"];
+
+fn fix(error: &clap::Error) -> String {
+    if let Some(ContextValue::String(verb)) = error.get(ContextKind::InvalidSubcommand)
+        && OPTIONAL_VERBS.contains(&verb.as_str())
+    {
+        let feature = if verb == "serve" { "server" } else { verb };
+        return format!("this build lacks the verb; {}", install(feature));
+    }
+    let fix = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(missing))
             if missing.iter().any(|argument| argument.contains("--if-fencing-token")) =>
         {
             "`holdline who NAME` shows the token; see --help"
         }
-        _ if absent == Some(&ContextValue::String("mcp".to_owned())) => {
-            "this build lacks the verb: build it with `--features mcp`"
-        }
-        _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
-            "this build lacks the verb: build it with `--features server`"
-        }
-        _ if absent == Some(&ContextValue::String("top".to_owned())) => {
-            "this build lacks the verb: build it with `--features top`"
-        }
-        _ if absent == Some(&ContextValue::String("torture".to_owned())) => {
-            "this build lacks the verb: build it with `--features torture`"
-        }
         _ => "see --help",
-    }
+    };
+    fix.to_owned()
 }
 
 /// Escapes the user's input in clap's messages.

@@ -26,3 +26,5 @@
 //! ```
 
 pub use holdline_core::{Anchor, Capabilities, ClientId, Engine, Entropy, Hold};
+
+pub use crate::engines::missing_feature;

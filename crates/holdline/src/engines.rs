@@ -14,69 +14,73 @@ use crate::clock::SystemClock;
 use crate::parker::block_on;
 use crate::url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 
-/// The schemes of this build.
-const SCHEMES: &[&str] = &[
-    #[cfg(feature = "etcd")]
-    "etcd",
-    #[cfg(feature = "etcd")]
-    "etcds",
-    #[cfg(feature = "http")]
-    "http",
-    #[cfg(feature = "http")]
-    "https",
-    #[cfg(feature = "local")]
-    "local",
-    "memory",
-    #[cfg(feature = "redis")]
-    "redis",
-    #[cfg(feature = "redis")]
-    "rediss",
-    #[cfg(feature = "redis")]
-    "redis+unix",
-    #[cfg(feature = "redis")]
-    "redis+sentinel",
-    #[cfg(feature = "redis")]
-    "rediss+sentinel",
-    #[cfg(feature = "redis")]
-    "redis-cluster",
-    #[cfg(feature = "redis")]
-    "rediss-cluster",
-    #[cfg(feature = "redis")]
-    "redlock",
-    #[cfg(feature = "redis")]
-    "redlocks",
-    #[cfg(feature = "mysql")]
-    "mysql",
-    #[cfg(feature = "mysql")]
-    "mariadb",
-    #[cfg(feature = "postgres")]
-    "postgres",
-    #[cfg(feature = "postgres")]
-    "postgresql",
-    #[cfg(feature = "zookeeper")]
-    "zk",
-];
-/// Schemes of engines that this build may not have.
-const ELSEWHERE: &[(&str, &str)] = &[
-    ("etcd", ETCD),
-    ("etcds", ETCD),
-    ("http", HTTP),
-    ("https", HTTP),
-    ("local", "`local` locks: this build lacks the cargo feature `local`"),
-    ("redis", REDIS),
-    ("rediss", REDIS),
-    ("redis+unix", REDIS),
-    ("redis+sentinel", REDIS),
-    ("rediss+sentinel", REDIS),
-    ("redis-cluster", REDIS),
-    ("rediss-cluster", REDIS),
-    ("redlock", REDIS),
-    ("redlocks", REDIS),
-    ("mysql", MYSQL),
-    ("mariadb", MYSQL),
-    ("postgres", POSTGRES),
-    ("postgresql", POSTGRES),
-    ("zk", ZOOKEEPER),
+/// An engine that a URL can name, whether or not this build has it.
+pub(crate) struct KnownEngine {
+    name: &'static str,
+    /// Its cargo feature; `None` if every build has it.
+    feature: Option<&'static str>,
+    is_built: bool,
+    schemes: &'static [&'static str],
+}
+
+const KNOWN: &[KnownEngine] = &[
+    KnownEngine {
+        name: "etcd",
+        feature: Some("etcd"),
+        is_built: cfg!(feature = "etcd"),
+        schemes: &["etcd", "etcds"],
+    },
+    KnownEngine {
+        name: "http",
+        feature: Some("http"),
+        is_built: cfg!(feature = "http"),
+        schemes: &["http", "https"],
+    },
+    KnownEngine {
+        name: "local",
+        feature: Some("local"),
+        is_built: cfg!(feature = "local"),
+        schemes: &["local"],
+    },
+    KnownEngine { name: "memory", feature: None, is_built: true, schemes: &["memory"] },
+    KnownEngine {
+        name: "mysql",
+        feature: Some("mysql"),
+        is_built: cfg!(feature = "mysql"),
+        schemes: &["mysql", "mariadb"],
+    },
+    KnownEngine {
+        name: "postgres",
+        feature: Some("postgres"),
+        is_built: cfg!(feature = "postgres"),
+        schemes: &["postgres", "postgresql"],
+    },
+    KnownEngine {
+        name: "redis",
+        feature: Some("redis"),
+        is_built: cfg!(feature = "redis"),
+        schemes: &[
+            "redis",
+            "rediss",
+            "redis+unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis-cluster",
+            "rediss-cluster",
+        ],
+    },
+    KnownEngine {
+        name: "redlock",
+        feature: Some("redis"),
+        is_built: cfg!(feature = "redis"),
+        schemes: &["redlock", "redlocks"],
+    },
+    KnownEngine {
+        name: "zookeeper",
+        feature: Some("zookeeper"),
+        is_built: cfg!(feature = "zookeeper"),
+        schemes: &["zk"],
+    },
 ];
 /// Other names of these engines.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -95,12 +99,29 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("rediss+cluster", "rediss-cluster"),
     ("file", "local"),
 ];
-const POSTGRES: &str = "`postgres` locks: this build lacks the cargo feature `postgres`";
-const MYSQL: &str = "`mysql` locks: this build lacks the cargo feature `mysql`";
-const HTTP: &str = "`http` locks: this build lacks the cargo feature `http`";
-const ETCD: &str = "`etcd` locks: this build lacks the cargo feature `etcd`";
-const ZOOKEEPER: &str = "`zookeeper` locks: this build lacks the cargo feature `zookeeper`";
-const REDIS: &str = "`redis` locks: this build lacks the cargo feature `redis`";
+
+/// Returns the engine of a scheme, whether or not this build has it.
+pub(crate) fn known_engine(scheme: &str) -> Option<&'static KnownEngine> {
+    KNOWN.iter().find(|engine| engine.schemes.contains(&scheme))
+}
+
+/// Returns the schemes of the engines that this build has.
+fn schemes() -> impl Iterator<Item = &'static str> {
+    KNOWN.iter().filter(|engine| engine.is_built).flat_map(|engine| engine.schemes).copied()
+}
+
+/// Returns the cargo feature that an engine URL needs and that this build lacks.
+///
+/// ```
+/// // Every build has it.
+/// assert_eq!(holdline::engine::missing_feature("memory:"), None);
+/// assert_eq!(holdline::engine::missing_feature("no URL"), None);
+/// ```
+pub fn missing_feature(url: &str) -> Option<&'static str> {
+    let url = accept_url(url).ok()?;
+    let engine = known_engine(EngineUrl::split(&url)?.scheme)?;
+    if engine.is_built { None } else { engine.feature }
+}
 
 /// Returns OpenTelemetry's name of the database behind an engine, `db.system.name`; `None` for an
 /// engine without one, or if only its server knows.
@@ -131,26 +152,25 @@ impl From<Arc<dyn Engine>> for Connected {
 /// Connects to the engine that a URL names.
 pub(crate) async fn connect(url: &str) -> Result<Connected, LockError> {
     let url = &*accept_url(url).map_err(wrong_url)?;
-    let split = EngineUrl::split(url).ok_or_else(|| no_scheme(url, SCHEMES))?;
-    let engine = match split.scheme {
-        "memory" => memory(split),
+    let split = EngineUrl::split(url).ok_or_else(|| no_scheme(url, schemes()))?;
+    let engine = match known_engine(split.scheme).map(|engine| engine.name) {
+        Some("memory") => memory(split),
         #[cfg(feature = "local")]
-        "local" => local(url).await,
+        Some("local") => local(url).await,
         #[cfg(feature = "etcd")]
-        "etcd" | "etcds" => etcd(url).await,
+        Some("etcd") => etcd(url).await,
         #[cfg(feature = "http")]
-        "http" | "https" => http(url).await,
+        Some("http") => http(url).await,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-        | "redis-cluster" | "rediss-cluster" => redis(url).await,
+        Some("redis") => redis(url).await,
         #[cfg(feature = "redis")]
-        "redlock" | "redlocks" => return redlock(url).await,
+        Some("redlock") => return redlock(url).await,
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => mysql(url).await,
+        Some("mysql") => mysql(url).await,
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => postgres(url).await,
+        Some("postgres") => postgres(url).await,
         #[cfg(feature = "zookeeper")]
-        "zk" => zookeeper(url).await,
+        Some("zookeeper") => zookeeper(url).await,
         _ => Err(unknown_scheme(split, url)),
     };
     engine.map(Connected::from)
@@ -180,42 +200,36 @@ pub(crate) async fn connect_apart(url: &str) -> Result<Connected, LockError> {
 /// `Invalid`: the URL names no engine of this build, or has a wrong parameter.
 pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
     let url = &*accept_url(url).map_err(wrong_url)?;
-    match EngineUrl::split(url).map(|split| split.scheme) {
+    let engine = EngineUrl::split(url).and_then(|split| known_engine(split.scheme));
+    match engine.map(|engine| engine.name) {
         #[cfg(feature = "local")]
         Some("local") => Ok(holdline_local::checkup(&holdline_local::LocalOptions::from_url(url)?)),
         #[cfg(feature = "etcd")]
-        Some("etcd" | "etcds") => {
-            holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await
-        }
+        Some("etcd") => holdline_etcd::checkup(&holdline_etcd::EtcdOptions::from_url(url)?).await,
         #[cfg(feature = "http")]
-        Some("http" | "https") => {
-            holdline_http::checkup(&holdline_http::HttpOptions::from_url(url)?).await
-        }
+        Some("http") => holdline_http::checkup(&holdline_http::HttpOptions::from_url(url)?).await,
         #[cfg(feature = "redis")]
-        Some(
-            "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel"
-            | "redis-cluster" | "rediss-cluster",
-        ) => {
+        Some("redis") => {
             let options = holdline_redis::RedisOptions::from_url(url)?;
             holdline_redis::checkup(&options, clock(ClockKind::Boottime, "redis")?).await
         }
         #[cfg(feature = "redis")]
-        Some("redlock" | "redlocks") => {
+        Some("redlock") => {
             let options = holdline_redis::QuorumOptions::from_url(url)?;
             holdline_redis::quorum_checkup(&options, clock(ClockKind::Boottime, "redlock")?).await
         }
         #[cfg(feature = "mysql")]
-        Some("mysql" | "mariadb") => {
+        Some("mysql") => {
             let options = holdline_mysql::MysqlOptions::from_url(url)?;
             holdline_mysql::checkup(&options, clock(ClockKind::Boottime, "mysql")?).await
         }
         #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => {
+        Some("postgres") => {
             let options = holdline_postgres::PostgresOptions::from_url(url)?;
             holdline_postgres::checkup(&options, clock(ClockKind::Boottime, "postgres")?).await
         }
         #[cfg(feature = "zookeeper")]
-        Some("zk") => {
+        Some("zookeeper") => {
             let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
             holdline_zookeeper::checkup(&options, clock(ClockKind::Boottime, "zookeeper")?).await
         }
@@ -238,8 +252,10 @@ fn wrong_url(why: String) -> LockError {
 /// part of another program's connection string, or a password: it is never shown.
 fn unknown_scheme(url: EngineUrl<'_>, text: &str) -> LockError {
     let scheme = url.scheme;
-    if let Some((_, feature)) = ELSEWHERE.iter().find(|(name, _)| *name == scheme) {
-        return LockError::unsupported("holdline", feature);
+    if let Some(feature) = known_engine(scheme).and_then(|engine| engine.feature) {
+        let message =
+            format!("`{scheme}:` needs the cargo feature `{feature}`, which this build lacks");
+        return LockError::invalid("holdline", "url", message);
     }
     if let Some((other, ours)) = OTHER_NAMES.iter().find(|(name, _)| *name == scheme) {
         let message = format!("no engine '{other}:': write '{ours}:'");
@@ -247,11 +263,12 @@ fn unknown_scheme(url: EngineUrl<'_>, text: &str) -> LockError {
     }
     let advice = foreign_scheme(scheme, url.rest)
         .or_else(|| foreign_text(text).map(|advice| format!("no engine of that scheme: {advice}")));
-    let message = match (advice, nearest(scheme, SCHEMES.iter().copied())) {
+    let message = match (advice, nearest(scheme, schemes())) {
         (Some(advice), _) => advice,
         (None, Some(near)) => format!("no engine of that scheme: did you mean '{near}:'?"),
         (None, None) => {
-            format!("no engine of that scheme in this build, which has {}", SCHEMES.join(", "))
+            let known = schemes().collect::<Vec<_>>().join(", ");
+            format!("no engine of that scheme in this build, which has {known}")
         }
     };
     LockError::invalid("holdline", "url", message)

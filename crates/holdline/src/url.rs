@@ -5,29 +5,8 @@
 
 use holdline_core::{Escaped, LockError, nearest};
 
-/// The schemes of all engines, whether or not this build has them.
-const SCHEMES: &[&str] = &[
-    "etcd",
-    "etcds",
-    "http",
-    "https",
-    "local",
-    "mariadb",
-    "memory",
-    "mysql",
-    "postgres",
-    "postgresql",
-    "redis",
-    "redis+sentinel",
-    "redis+unix",
-    "redis-cluster",
-    "rediss",
-    "rediss+sentinel",
-    "rediss-cluster",
-    "redlock",
-    "redlocks",
-    "zk",
-];
+use crate::engines::known_engine;
+
 /// The parameters whose values are no secrets. Names of files and variables are none either.
 const SHOWN_PARAMETERS: &[&str] = &[
     "acl",
@@ -115,7 +94,7 @@ impl<'a> EngineUrl<'a> {
 pub fn redact_url(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else { return NOT_A_URL.to_owned() };
     let scheme = scheme.to_ascii_lowercase();
-    if !SCHEMES.contains(&scheme.as_str()) {
+    if known_engine(&scheme).is_none() {
         return NOT_A_URL.to_owned();
     }
     let mut shown = format!("{scheme}:");
@@ -192,9 +171,9 @@ fn push_parameter(shown: &mut String, parameter: &str) {
 
 /// Returns the error for a text that has no scheme. It does not show the text, and names what it
 /// looks like.
-pub(crate) fn no_scheme(text: &str, schemes: &[&str]) -> LockError {
+pub(crate) fn no_scheme(text: &str, schemes: impl Iterator<Item = &'static str>) -> LockError {
     let advice = foreign_text(text).unwrap_or_else(|| {
-        let known: Vec<String> = schemes.iter().map(|scheme| format!("{scheme}:")).collect();
+        let known: Vec<String> = schemes.map(|scheme| format!("{scheme}:")).collect();
         format!("write for example {}", known.join(" or "))
     });
     let message =
@@ -225,7 +204,7 @@ pub(crate) fn foreign_text(text: &str) -> Option<String> {
 pub(crate) fn foreign_scheme(scheme: &str, rest: &str) -> Option<String> {
     if scheme == "jdbc" {
         let inner = rest.split(':').next().unwrap_or_default();
-        let ours = SCHEMES.contains(&inner);
+        let ours = known_engine(inner).is_some();
         let way = "with the user before the `@`, as in `postgres://USER@HOST/DATABASE`";
         return Some(if ours {
             format!("no engine 'jdbc:': write it without `jdbc:`, {way}")
@@ -235,7 +214,7 @@ pub(crate) fn foreign_scheme(scheme: &str, rest: &str) -> Option<String> {
     }
     // SQLAlchemy names its driver behind a `+`.
     let (dialect, _) = scheme.split_once('+')?;
-    SCHEMES.contains(&dialect).then(|| {
+    known_engine(dialect).is_some().then(|| {
         format!("no engine with a driver behind `+`: write `{dialect}:` alone, without a driver")
     })
 }

@@ -32,7 +32,7 @@ pub(crate) fn make() -> Result<(), String> {
     let target = Metadata::read()?.target_directory;
     let tool = tool(&target)?;
     let build = ["build", "--locked", "--profile", "dist", "-p", "holdline-cli", "--features"];
-    process::watch(cargo(&build).arg("mcp,server,torture"), None, |_| ())?;
+    process::watch(cargo(&build).arg("all"), None, |_| ())?;
     let place = target.join("deb");
     let share = place.join("share");
     let _ = std::fs::remove_dir_all(&share);

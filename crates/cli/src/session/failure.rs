@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use holdline::engine::missing_feature;
 use holdline_core::{ErrorKind, Escaped, LockError};
 
 use crate::address::has_password;
@@ -100,7 +101,7 @@ fn is_full(error: &LockError) -> bool {
 /// environment has no password.
 pub(super) fn of_connect(error: LockError, address: &Address) -> Failure {
     let refused = matches!(error.kind(), ErrorKind::Refused { .. });
-    let failure = url_failure(error);
+    let failure = of_url(error, &address.url);
     let in_job = std::env::var_os(outer_locks::VARIABLE).is_some();
     let has_none = !has_password(&address.url) && !address.url.contains("password_");
     if !(refused && in_job && has_none && address.source == Source::Environment) {
@@ -109,6 +110,22 @@ pub(super) fn of_connect(error: LockError, address: &Address) -> Failure {
     failure.fix(
         "`holdline run` takes a password out of the HOLDLINE_URL of its job: name a file that \
          holds it there, by password_file",
+    )
+}
+
+/// Explains an error of a URL. For an engine that this build lacks, it says how to install it.
+pub(crate) fn of_url(error: LockError, url: &str) -> Failure {
+    let failure = url_failure(error);
+    match missing_feature(url) {
+        Some(feature) => failure.fix(install(feature)),
+        None => failure,
+    }
+}
+
+/// Returns how to install the program with a cargo feature that this build lacks.
+pub(crate) fn install(feature: &str) -> String {
+    format!(
+        "in a clone of Holdline: cargo install --path crates/cli --features {feature} (or `all`)"
     )
 }
 

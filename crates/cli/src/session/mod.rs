@@ -21,7 +21,7 @@ use holdline_local::{LocalEngine, LocalOptions, LocalReport};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-pub(crate) use failure::url_failure;
+pub(crate) use failure::{install, of_url, url_failure};
 pub(crate) use no_store::NoStore;
 
 use crate::child::Signals;

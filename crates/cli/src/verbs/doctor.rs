@@ -10,7 +10,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::url_failure;
+use crate::session::of_url;
 
 /// What `doctor` takes.
 #[derive(Debug, Args)]
@@ -25,7 +25,8 @@ pub(crate) struct DoctorArgs {
 
 /// Checks the health of the engine.
 pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
-    let checkup = holdline::health::checkup(&address.url).await.map_err(url_failure)?;
+    let checkup = holdline::health::checkup(&address.url).await;
+    let checkup = checkup.map_err(|error| of_url(error, &address.url))?;
     let url = holdline::redact_url(&address.url);
     if console.is_json() {
         console.object(&json!({

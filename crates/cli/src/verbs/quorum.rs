@@ -73,8 +73,8 @@ pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Con
     #[cfg(not(feature = "redis"))]
     {
         let _ = (&arguments.verb, address, console);
-        let feature = "`redlock` locks: this build lacks the cargo feature `redis`";
-        Err(holdline_core::LockError::unsupported("holdline", feature).into())
+        let message = "this build lacks the cargo feature `redis`";
+        Err(crate::failure::Failure::config(message).fix(crate::session::install("redis")))
     }
 }
 

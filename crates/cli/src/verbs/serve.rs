@@ -22,7 +22,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
-use crate::session::url_failure;
+use crate::session::{of_url, url_failure};
 
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
@@ -106,7 +106,7 @@ async fn open(url: &str, console: &Console) -> Result<Arc<dyn Engine>, Failure> 
     if url.starts_with("memory:") {
         console.warn("memory: the locks end with this server; use it for tests only");
     }
-    let client = holdline::Client::connect(url).await.map_err(url_failure)?;
+    let client = holdline::Client::connect(url).await.map_err(|error| of_url(error, url))?;
     Ok(client.admin().engine().clone())
 }
 

@@ -59,7 +59,7 @@ impl SlotArgs {
         let is_length = text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
             && !text.contains(char::is_whitespace);
         if !is_length {
-            return Ok(Slot::cron(text, self.tz.as_deref().unwrap_or("UTC")));
+            return cron(text, self.tz.as_deref().unwrap_or("UTC"));
         }
         if self.tz.is_some() {
             let message = "--tz: a slot of a fixed length has no time zone";
@@ -82,6 +82,22 @@ impl SlotArgs {
             None => options,
         }
     }
+}
+
+#[cfg(feature = "cron")]
+#[expect(clippy::unnecessary_wraps, reason = "a build without the feature `cron` refuses")]
+fn cron(expression: &str, zone: &str) -> Result<Slot, Failure> {
+    Ok(Slot::cron(expression, zone))
+}
+
+#[cfg(not(feature = "cron"))]
+fn cron(expression: &str, _zone: &str) -> Result<Slot, Failure> {
+    let message = format_args!(
+        "--once-per {}: this build lacks the cargo feature `cron`, which reads cron expressions",
+        Escaped(expression)
+    )
+    .to_string();
+    Err(Failure::config(message).fix(crate::session::install("cron")))
 }
 
 impl Run<'_> {

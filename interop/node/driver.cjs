@@ -1,4 +1,4 @@
-// Drives one npm lock library by lines on standard input; docs/interop.md has the words.
+// Drives one npm lock library by lines on standard input; the words: docs/contributing/interop-tests.md.
 //
 // Usage: driver.cjs PEER URL…, where PEER is redlock4, redlock5, redlock-universal or
 // redis-semaphore; NODE_PATH says where they are installed. All but the last lock over several servers.

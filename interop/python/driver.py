@@ -1,4 +1,6 @@
-"""Drives one Python lock library by lines on standard input; docs/interop.md has the words.
+"""Drives one Python lock library by lines on standard input.
+
+The words: docs/contributing/interop-tests.md.
 
 Usage: driver.py PEER URL..., where PEER is redis-py, python-redis-lock or pottery. The last locks over
 several servers.

@@ -1,8 +1,11 @@
-//! The book: the pages of `docs/SUMMARY.md` as HTML with a search, made by mdBook.
+//! The books: the pages of `docs` as HTML with a search, made by mdBook.
+//!
+//! There are two, with contents and a search of their own: one for users, and one for contributors,
+//! which is built into `contributing/` of the first.
 //!
 //! Pages link to each other, and to files of the repository, by relative paths, so that they can be
-//! read where the code is. The book has the same directories: each page and each file that a page
-//! links to is copied to its own path below `target/book/src`, and no link is rewritten.
+//! read where the code is. A book has the same directories: each page and each file that a page
+//! links to is copied to its own path. Only a link to a page of the other book is rewritten.
 
 use crate::cargo::root;
 use crate::interop;
@@ -14,23 +17,54 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-const SUMMARY: &str = "docs/SUMMARY.md";
+/// A table of contents, and what becomes of it.
+pub(crate) struct Book {
+    pub(crate) summary: &'static str,
+    title: &'static str,
+    /// Its directory in the HTML, with a slash at the end.
+    directory: &'static str,
+}
+
+pub(crate) const BOOKS: [Book; 2] = [
+    Book { summary: "docs/SUMMARY.md", title: "Holdline", directory: "" },
+    Book {
+        summary: "docs/contributing/SUMMARY.md",
+        title: "Holdline: for contributors",
+        directory: "contributing/",
+    },
+];
 /// It takes two seconds, most of it for the search.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(120));
 /// The page for what a server does not find links to the root of the site.
 const NOT_FOUND: &str = "404.html";
+/// What mdBook makes of a table of contents.
+const CONTENTS: &str = "toc.html";
 
-/// Makes the book, checks its links, and returns where its first page is.
+/// Makes the books, checks their links, and returns where the first page for users is.
 ///
 /// # Errors
 /// mdBook is not available, a page is missing, or a link leads nowhere.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let mdbook = interop::mdbook()?;
     let place = Metadata::read()?.target_directory.join("book");
-    stage(&place)?;
-    // It looks for the style sheet in the working directory.
-    process::watch(Command::new(mdbook).arg("build").current_dir(&place), LIMIT, |_| ())?;
+    match std::fs::remove_dir_all(&place) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("{}: {why}", place.display()));
+        }
+        _ => {}
+    }
     let html = place.join("html");
+    for (index, book) in BOOKS.iter().enumerate() {
+        let staged = place.join(format!("staged-{index}"));
+        let other = &BOOKS[1 - index];
+        stage(book, other, &staged)?;
+        // It looks for the style sheet in the working directory.
+        let mut command = Command::new(&mdbook);
+        command.arg("build").current_dir(&staged);
+        command.arg("--dest-dir").arg(html.join(book.directory));
+        command.env("MDBOOK_BOOK__TITLE", book.title);
+        process::watch(&mut command, LIMIT, |_| ())?;
+    }
     let dead = dead_links(&read_pages(&html, Path::new(""))?, &|path| html.join(path).exists());
     match dead.is_empty() {
         true => Ok(html.join("index.html")),
@@ -38,39 +72,83 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     }
 }
 
-/// Copies the pages, and what they link to, into an empty directory.
-fn stage(place: &Path) -> Result<(), String> {
-    match std::fs::remove_dir_all(place) {
-        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
-            return Err(format!("{}: {why}", place.display()));
-        }
-        _ => {}
-    }
+/// Copies the pages of a book, and what they link to, into a directory.
+fn stage(book: &Book, other: &Book, place: &Path) -> Result<(), String> {
     let source = place.join("src");
-    let summary = read(&root().join(SUMMARY))?;
-    let pages = pages_of(&summary);
-    let mut files: BTreeSet<String> = pages.iter().cloned().collect();
+    let summary = read(&root().join(book.summary))?;
+    let pages = pages_of(book.summary, &summary);
+    let pages_of_other = pages_of(other.summary, &read(&root().join(other.summary))?);
+    let mut files = BTreeSet::new();
     for page in &pages {
         let text = read(&root().join(page))?;
-        let linked = linked_files(page, &text);
-        files.extend(linked.into_iter().filter(|path| root().join(path).is_file()));
+        files.extend(linked_files(page, &text));
+        let across = Across { book, other, pages: &pages_of_other };
+        write(&source.join(page), &across.rewritten(page, &text))?;
     }
-    for file in &files {
+    let is_page = |path: &String| pages.contains(path) || pages_of_other.contains(path);
+    for file in files.iter().filter(|path| !is_page(path) && root().join(path).is_file()) {
         copy(&root().join(file), &source.join(file))?;
     }
-    write(&source.join("SUMMARY.md"), &from_root(&summary))?;
+    write(&source.join("SUMMARY.md"), &from_root(book.summary, &summary))?;
     ["book.toml", "book.css"]
         .into_iter()
         .try_for_each(|name| copy(&root().join("docs").join(name), &place.join(name)))
 }
 
 /// The pages in the order of the book, as paths from the root.
-pub(crate) fn pages_of(summary: &str) -> Vec<String> {
-    linked_files(SUMMARY, summary)
+pub(crate) fn pages_of(summary: &str, text: &str) -> Vec<String> {
+    linked_files(summary, text)
+}
+
+/// What links from one book to the other need.
+struct Across<'a> {
+    book: &'a Book,
+    other: &'a Book,
+    /// Those of the other book.
+    pages: &'a [String],
+}
+
+impl Across<'_> {
+    /// The page with its links to pages of the other book, and to contents, leading to HTML.
+    fn rewritten(&self, page: &str, text: &str) -> String {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        for (number, line) in prose(text) {
+            for target in targets(line) {
+                if let Some(path) = self.path(page, target) {
+                    let line = &mut lines[number - 1];
+                    *line = line.replace(&format!("]({target})"), &format!("]({path})"));
+                    *line = line.replace(&format!("]: {target}"), &format!("]: {path}"));
+                }
+            }
+        }
+        lines.join("\n") + "\n"
+    }
+
+    fn path(&self, page: &str, target: &str) -> Option<String> {
+        let (path, part) = match target.split_once('#') {
+            Some((path, part)) => (path, format!("#{part}")),
+            None => (target, String::new()),
+        };
+        let linked = resolved(directory_of(page), path)?;
+        let depth = format!("{}{page}", self.book.directory).matches('/').count();
+        let root = "../".repeat(depth);
+        if let Some(book) = BOOKS.iter().find(|book| book.summary == linked) {
+            return Some(format!("{root}{}{CONTENTS}", book.directory));
+        }
+        if !self.pages.contains(&linked) {
+            return None;
+        }
+        let html = linked.strip_suffix(".md")?;
+        Some(format!("{root}{}{html}.html{part}", self.other.directory))
+    }
+}
+
+fn directory_of(page: &str) -> &str {
+    page.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 fn linked_files(page: &str, text: &str) -> Vec<String> {
-    let directory = page.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let directory = directory_of(page);
     let path = |target: &str| {
         let path = target.split_once('#').map_or(target, |(path, _)| path);
         if path.is_empty() { None } else { resolved(directory, path) }
@@ -79,8 +157,8 @@ fn linked_files(page: &str, text: &str) -> Vec<String> {
 }
 
 /// The summary with its links counted from the root.
-fn from_root(summary: &str) -> String {
-    let directory = SUMMARY.rsplit_once('/').map_or("", |(directory, _)| directory);
+fn from_root(summary: &str, text: &str) -> String {
+    let directory = directory_of(summary);
     let line = |line: &str| match line.split_once("](") {
         Some((title, rest)) => {
             let target = rest.trim_end().trim_end_matches(')');
@@ -88,7 +166,7 @@ fn from_root(summary: &str) -> String {
         }
         None => line.to_owned(),
     };
-    summary.lines().map(|text| line(text) + "\n").collect()
+    text.lines().map(|text| line(text) + "\n").collect()
 }
 
 /// What the check needs of a page: where its links lead, and which parts it has.
@@ -128,8 +206,8 @@ fn read_pages(html: &Path, below: &Path) -> Result<HashMap<String, Page>, String
 /// Every link of a page that leads to no file, or to no part of its page.
 fn dead_links(pages: &HashMap<String, Page>, is_there: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut dead = Vec::new();
-    for (name, page) in pages.iter().filter(|(name, _)| *name != NOT_FOUND) {
-        let directory = name.rsplit_once('/').map_or("", |(directory, _)| directory);
+    for (name, page) in pages.iter().filter(|(name, _)| !name.ends_with(NOT_FOUND)) {
+        let directory = directory_of(name);
         for link in page.links.iter().filter(|link| !link.contains(':')) {
             let (path, part) = link.split_once('#').unwrap_or((link, ""));
             let path = match path {
@@ -155,7 +233,9 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), String> {
-    std::fs::write(path, text).map_err(|why| format!("{}: {why}", path.display()))
+    let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = made.and_then(|()| std::fs::write(path, text));
+    written.map_err(|why| format!("{}: {why}", path.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
@@ -168,14 +248,37 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const CONTENTS: &str = "# Summary\n\n[A](../README.md)\n\n- [B](b.md)\n  - [C](c/d.md)\n";
+    const SUMMARY: &str = "# Summary\n\n[A](../README.md)\n\n- [B](b.md)\n  - [C](c/d.md)\n";
 
     #[test]
     fn pages_are_found_in_order_and_counted_from_the_root() {
-        assert_eq!(pages_of(CONTENTS), ["README.md", "docs/b.md", "docs/c/d.md"]);
-        let staged = from_root(CONTENTS);
+        let summary = BOOKS[0].summary;
+        assert_eq!(pages_of(summary, SUMMARY), ["README.md", "docs/b.md", "docs/c/d.md"]);
+        let staged = from_root(summary, SUMMARY);
         assert!(staged.contains("[A](README.md)\n"), "{staged}");
         assert!(staged.contains("\n  - [C](docs/c/d.md)\n"), "{staged}");
+    }
+
+    #[test]
+    fn a_link_to_the_other_book_leads_to_its_html() {
+        let pages = ["docs/a.md".to_owned(), "B.md".to_owned()];
+        let [users, contributors] = &BOOKS;
+        let to_contributors = Across { book: users, other: contributors, pages: &pages };
+        let to_users = Across { book: contributors, other: users, pages: &pages };
+        let text = "[a](../a.md#x) [c](c.md)\n```text\n[a](../a.md)\n```\n[b]: ../../B.md\n";
+        let of = |a: &str, b: &str| {
+            format!("[a]({a}) [c](c.md)\n```text\n[a](../a.md)\n```\n[b]: {b}\n")
+        };
+        assert_eq!(
+            to_contributors.rewritten("docs/d/e.md", text),
+            of("../../contributing/docs/a.html#x", "../../contributing/B.html")
+        );
+        assert_eq!(
+            to_users.rewritten("docs/d/e.md", text),
+            of("../../../docs/a.html#x", "../../../B.html")
+        );
+        let contents = to_users.rewritten("README.md", "[book](docs/SUMMARY.md)");
+        assert_eq!(contents, "[book](../toc.html)\n");
     }
 
     #[test]

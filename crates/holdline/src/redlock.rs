@@ -1,7 +1,8 @@
 //! An operator's commands for a quorum of Redis servers: initialise it, inspect it, replace a node.
 //!
 //! To acquire locks, use a [`Client`](crate::Client) with `redlock://one,two,three`; nothing here
-//! holds a lock. `docs/cli.md` explains the states, `docs/quorum.md` the protocol.
+//! holds a lock. `docs/cli.md` explains the states, and `docs/contributing/redlock-protocol.md` the
+//! protocol.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), holdline::LockError> {

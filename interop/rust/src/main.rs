@@ -1,4 +1,5 @@
-//! Drives one lock crate by lines on standard input; `docs/interop.md` has the words.
+//! Drives one lock crate by lines on standard input, with the words of
+//! `docs/contributing/interop-tests.md`.
 //!
 //! Usage: `holdline-interop-peers PEER URL…`, where PEER is `rslock` or `redlock`.
 

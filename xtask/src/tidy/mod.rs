@@ -146,7 +146,7 @@ const RULES: [Rule; 25] = [
     },
     Rule {
         name: "book",
-        asks: "every page of docs stands in the table of contents, once",
+        asks: "every page of docs stands in one table of contents, once",
         findings: book::findings,
     },
     Rule {
@@ -161,7 +161,7 @@ const RULES: [Rule; 25] = [
     },
     Rule {
         name: "decisions",
-        asks: "decisions are numbered, each number once",
+        asks: "decisions are numbered, short, and have the three parts",
         findings: decisions::findings,
     },
     Rule {

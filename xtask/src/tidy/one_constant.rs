@@ -46,7 +46,8 @@ const PROGRAMS: (&str, [&str; 2]) = ("crates/engines/", [".lua", ".sql"]);
 /// Where the docs of items are shown to users: as help, and as the description of the API.
 const SHOWN: [&str; 2] = ["crates/cli/src/", "crates/server/src/"];
 /// Pages of `docs` that state times that were measured, and what was once the case.
-const OTHER_PAGES: [&str; 3] = ["docs/benchmarks.md", "docs/track-record.md", "docs/decisions/"];
+const OTHER_PAGES: [&str; 4] =
+    ["docs/benchmarks.md", "docs/contributing/", "docs/track-record.md", "docs/decisions/"];
 /// Constants whose numbers are rarely another time in a page.
 const DISTINCT: [&str; 4] = ["DEFAULT_LEASE", "MAX_FIRST_LEASE", "MIN_TOMBSTONE", "QUEUE_SILENCE"];
 /// What a text is about that states a time of the contract.

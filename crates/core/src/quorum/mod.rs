@@ -33,8 +33,8 @@
 //! it.
 //!
 //! Read next: [`ballot`] for the contender's side, [`register`] for the node's, [`membership`] for
-//! which nodes belong to a set and how a node that lost its data is readmitted. `docs/quorum.md`
-//! has the same rules with the proof.
+//! which nodes belong to a set and how a node that lost its data is readmitted. The same rules with
+//! the proof: `docs/contributing/redlock-protocol.md`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The dialects with the libraries that share their locks: real libraries, on the same keys of real
-//! servers, in both directions. `docs/interop.md` describes how to run it, and `docs/redisson.md`
-//! the dialect of the module `redisson`.
+//! servers, in both directions. `docs/contributing/interop-tests.md` says how to run it.
+//! `docs/redisson.md` has the dialect of the module `redisson`.
 
 /// Fails a case unless a condition holds.
 macro_rules! ensure {

@@ -25,7 +25,7 @@ const FRESH: u32 = 10;
 /// The part of the session timeout that is not counted on, at least.
 const UNSURE: u32 = 5;
 /// A silent connection is dropped after this part of the session timeout, and not before this time,
-/// for members that are busy. But the client crate's own limit is the upper bound.
+/// for members that are busy. But two fifths of the timeout are the upper bound.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
 /// A grant needs at least this part of the time that is counted on.
@@ -218,7 +218,7 @@ fn sure(time: Duration, half_tick: Duration) -> Duration {
     time.saturating_sub(late(time, half_tick).max(time / UNSURE))
 }
 
-/// Checks for pauses for as long as the session is used. It runs where the client crate sends the
+/// Checks for pauses for as long as the session is used. It runs where the client sends the
 /// heartbeats, so a delay of those also delays these checks.
 async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {

@@ -222,7 +222,7 @@ impl Link {
     }
 
     /// Moves requests from the queue to the outbox.
-    fn take_requests(&mut self, shared: &Shared) {
+    pub(super) fn take_requests(&mut self, shared: &Shared) {
         while self.outbox.len() - self.written < MOST_UNSENT && !self.closes {
             let Some(call) = shared.calls.pop() else {
                 if shared.is_closing() {
@@ -255,6 +255,13 @@ impl Link {
         let begins = self.written_before + self.outbox.len() as u64;
         self.sent.push_back(Sent { xid, begins, deliver });
         xid
+    }
+
+    /// Handles bytes as if they had been read.
+    #[cfg(test)]
+    pub(super) fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<(), End> {
+        self.inbox.extend(bytes);
+        self.handle_input(shared)
     }
 
     /// Handles the complete frames of the inbox.
@@ -298,8 +305,7 @@ impl Link {
             }
             _ => {}
         }
-        let oldest = self.sent.front().is_some_and(|sent| sent.xid == header.xid);
-        let Some(sent) = self.sent.pop_front().filter(|_| oldest) else {
+        let Some(sent) = self.sent.pop_front_if(|sent| sent.xid == header.xid) else {
             return Err(Malformed("a reply to no request").into());
         };
         self.last_zxid = self.last_zxid.max(header.zxid);

@@ -1,9 +1,11 @@
 //! The task of one session: connects to one member after the other, until the session ends.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::url::Server;
 use rand::seq::SliceRandom;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -31,6 +33,7 @@ enum Failed {
     Member(LockError),
     /// The session has expired.
     Expired,
+    OutOfTime,
 }
 
 impl SessionTask {
@@ -42,22 +45,23 @@ impl SessionTask {
         let end = Instant::now() + options.session_timeout;
         let new = SessionKey::default();
         let mut pauses = Pauses::new(options.silence);
+        let mut why = "no member has answered in time".to_owned();
         loop {
-            let error = match try_members(&options, &shared, &new, 0, end).await {
+            match try_members(&options, &shared, &new, 0, end).await {
                 Ok((link, key, given)) => {
+                    shared.state.send_replace(SessionState::Connected);
                     let task = SessionTask { options, shared, key, given, link };
                     return Ok((task, given));
                 }
-                Err(Failed::Member(error)) => error,
-                Err(Failed::Expired) => {
-                    unavailable("the members allow no session", Certainty::NotApplied)
-                }
-            };
-            if !matches!(error.kind(), ErrorKind::Unavailable { .. }) {
-                return Err(error.into());
+                Err(Failed::Member(error)) => match error.kind() {
+                    ErrorKind::Unavailable { message } => why.clone_from(message),
+                    _ => return Err(error.into()),
+                },
+                Err(Failed::Expired) => "the members allow no session".clone_into(&mut why),
+                Err(Failed::OutOfTime) => {}
             }
             if Instant::now() >= end {
-                return Err(RequestError::NotSent(unavailable_message(&error)));
+                return Err(RequestError::NotSent(why));
             }
             pauses.wait().await;
         }
@@ -68,7 +72,6 @@ impl SessionTask {
         // Also if the runtime drops this task.
         let _ended = EndOnDrop(self.shared.clone());
         loop {
-            self.shared.state.send_replace(SessionState::Connected);
             match self.link.run(&self.shared).await {
                 End::Broken(why) => {
                     tracing::debug!(why, "the connection to a ZooKeeper member ended");
@@ -96,13 +99,16 @@ impl SessionTask {
         loop {
             match try_members(&self.options, &self.shared, &self.key, zxid, end).await {
                 Ok((link, key, _)) => {
-                    (self.link, self.key) = (link, key);
+                    self.link = link;
+                    self.key = key;
+                    self.shared.state.send_replace(SessionState::Connected);
                     return true;
                 }
                 Err(Failed::Expired) => return false,
                 Err(Failed::Member(error)) => {
                     tracing::debug!(%error, "no ZooKeeper member can be reached");
                 }
+                Err(Failed::OutOfTime) => {}
             }
             if Instant::now() >= end {
                 return false;
@@ -139,12 +145,13 @@ impl Pauses {
     }
 }
 
+/// A connection on which a session was opened, the session's key and its timeout.
 type Opened = (Link, SessionKey, Duration);
 
 /// Tries each member once, in random order, until `end`.
 ///
 /// # Errors
-/// `Refused` if any member refuses the client; otherwise why the last could not be reached.
+/// If no member gives a session: why one refuses the client, or why the last cannot be reached.
 async fn try_members(
     options: &ClientOptions,
     shared: &Shared,
@@ -154,62 +161,48 @@ async fn try_members(
 ) -> Result<Opened, Failed> {
     let mut members: Vec<_> = options.members.iter().collect();
     members.shuffle(&mut rand::rng());
-    let mut failure = unavailable("no member is named", Certainty::NotApplied);
+    let mut failure = None;
     for member in members {
-        let trying = async {
-            let mut stream = dial(member, options.tls.as_ref()).await.map_err(Failed::Member)?;
-            let opening =
-                open_session(&mut stream, options.session_timeout, session, last_zxid).await;
-            let (given, key) = opening.map_err(|why| match why {
-                NoSession::Expired if session.id != 0 => Failed::Expired,
-                why => Failed::Member(no_session(member, why)),
-            })?;
-            let silence = Silence::of(given, options.silence);
-            let mut link = Link::new(stream, silence, last_zxid);
-            if let Some(credentials) = &options.credentials {
-                link.authenticate(shared, credentials).await.map_err(|end| match end {
-                    End::Broken(why) => Failed::Member(unavailable(
-                        format!("{member}: {why}"),
-                        Certainty::NotApplied,
-                    )),
-                    End::Refused(code) => Failed::Member(RequestError::of_code(code).into_error()),
-                    End::Closed | End::SessionGone => Failed::Expired,
-                })?;
-            }
-            Ok((link, key, given))
+        let trying = try_member(options, shared, member, session, last_zxid);
+        let error = match timeout_at(end, timeout(options.silence, trying)).await {
+            Err(_) => return Err(Failed::OutOfTime),
+            Ok(Err(_)) => silent(member, format_args!("no answer within {:?}", options.silence)),
+            Ok(Ok(Err(Failed::Member(error)))) => error,
+            Ok(Ok(outcome)) => return outcome,
         };
-        let limited = timeout(options.silence, trying);
-        let failed = match timeout_at(end, limited).await {
-            Ok(Ok(Ok(opened))) => return Ok(opened),
-            Ok(Ok(Err(Failed::Expired))) => return Err(Failed::Expired),
-            Ok(Ok(Err(Failed::Member(failed)))) => failed,
-            Ok(Err(_)) => unavailable(
-                format!("{member}: no answer within {:?}", options.silence),
-                Certainty::NotApplied,
-            ),
-            Err(_) => {
-                failure = unavailable(
-                    format!("{member}: no answer in time"),
-                    Certainty::NotApplied,
-                );
-                break;
-            }
-        };
-        let is_refusal = !matches!(failure.kind(), ErrorKind::Unavailable { .. });
-        if !is_refusal {
-            failure = failed;
+        let refused = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
+        if !failure.as_ref().is_some_and(refused) {
+            failure = Some(error);
         }
     }
-    Err(Failed::Member(failure))
+    Err(failure.map_or(Failed::OutOfTime, Failed::Member))
 }
 
-fn no_session(member: &holdline_net::url::Server, why: NoSession) -> LockError {
-    unavailable(format!("{member}: {why}"), Certainty::NotApplied)
-}
-
-fn unavailable_message(error: &LockError) -> String {
-    match error.kind() {
-        ErrorKind::Unavailable { message } => message.clone(),
-        other => format!("{other:?}"),
+/// Opens the session on one member, or continues it there.
+async fn try_member(
+    options: &ClientOptions,
+    shared: &Shared,
+    member: &Server,
+    session: &SessionKey,
+    last_zxid: i64,
+) -> Result<Opened, Failed> {
+    let mut stream = dial(member, options.tls.as_ref()).await.map_err(Failed::Member)?;
+    let opening = open_session(&mut stream, options.session_timeout, session, last_zxid).await;
+    let (given, key) = opening.map_err(|why| match why {
+        NoSession::Expired if session.id != 0 => Failed::Expired,
+        why => Failed::Member(silent(member, why)),
+    })?;
+    let mut link = Link::new(stream, Silence::of(given, options.silence), last_zxid);
+    if let Some(credentials) = &options.credentials {
+        link.authenticate(shared, credentials).await.map_err(|end| match end {
+            End::Broken(why) => Failed::Member(silent(member, why)),
+            End::Refused(code) => Failed::Member(RequestError::of_code(code).into_error()),
+            End::Closed | End::SessionGone => Failed::Expired,
+        })?;
     }
+    Ok((link, key, given))
+}
+
+fn silent(member: &Server, why: impl Display) -> LockError {
+    unavailable(format!("{member}: {why}"), Certainty::NotApplied)
 }

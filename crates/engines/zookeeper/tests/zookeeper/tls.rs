@@ -48,7 +48,8 @@ async fn each_mistake_with_tls_has_its_message() {
     let other = format!("{secure}?ca={}", other.display());
     refused(&other, "not from the authority in `ca`").await;
     let port = secure.rsplit_once(':').expect("a port").1;
-    refused(&format!("zks://127.0.0.2:{port}?ca={ca}"), "is not for '127.0.0.2'").await;
+    let mapped = format!("zks://[::ffff:127.0.0.1]:{port}?ca={ca}");
+    refused(&mapped, "is not for '::ffff:127.0.0.1'").await;
     refused(&format!("zk://localhost:{port}"), "write `zks://`").await;
     let plain = server.address(0);
     refused(&format!("zks://{plain}?ca={ca}"), "write `zk://`").await;

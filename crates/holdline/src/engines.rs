@@ -55,6 +55,8 @@ const SCHEMES: &[&str] = &[
     "postgresql",
     #[cfg(feature = "zookeeper")]
     "zk",
+    #[cfg(feature = "zookeeper")]
+    "zks",
 ];
 /// Schemes of engines that this build may not have.
 const ELSEWHERE: &[(&str, &str)] = &[
@@ -77,6 +79,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("postgres", POSTGRES),
     ("postgresql", POSTGRES),
     ("zk", ZOOKEEPER),
+    ("zks", ZOOKEEPER),
 ];
 /// Other names of these engines.
 const OTHER_NAMES: &[(&str, &str)] = &[
@@ -150,7 +153,7 @@ pub(crate) async fn connect(url: &str) -> Result<Connected, LockError> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres(url).await,
         #[cfg(feature = "zookeeper")]
-        "zk" => zookeeper(url).await,
+        "zk" | "zks" => zookeeper(url).await,
         _ => Err(unknown_scheme(split, url)),
     };
     engine.map(Connected::from)
@@ -215,7 +218,7 @@ pub async fn checkup(url: &str) -> Result<Checkup, LockError> {
             holdline_postgres::checkup(&options, clock(ClockKind::Boottime, "postgres")?).await
         }
         #[cfg(feature = "zookeeper")]
-        Some("zk") => {
+        Some("zk" | "zks") => {
             let options = holdline_zookeeper::ZooKeeperOptions::from_url(url)?;
             holdline_zookeeper::checkup(&options, clock(ClockKind::Boottime, "zookeeper")?).await
         }

@@ -27,6 +27,7 @@ const SCHEMES: &[&str] = &[
     "redlock",
     "redlocks",
     "zk",
+    "zks",
 ];
 /// The parameters whose values are no secrets. Names of files and variables are none either.
 const SHOWN_PARAMETERS: &[&str] = &[

@@ -4,8 +4,8 @@
 //!   A proof is a request that a majority has committed: a write, or a transaction of checks. An
 //!   answer of a single member proves nothing.
 //! - S3: the leader may learn late of a heartbeat. Members report with a delay of half a tick. Two
-//!   heartbeats may be as far apart as the silence after which a connection is dropped, and an
-//!   eighth more, because none is sent while one is not answered. So this time is not counted on,
+//!   heartbeats may reach a member as far apart as the silence after which a connection is dropped,
+//!   and an eighth more, which is as exactly as a pause is noticed. So this time is not counted on,
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
 

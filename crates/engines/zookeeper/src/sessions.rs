@@ -4,8 +4,8 @@
 //!   itself expires a group that is not renewed. An acquire or a renewal refreshes the group; when
 //!   its time is over, the engine deletes its nodes. If the process cannot do it, the servers do,
 //!   after the same time. So no reply promises more time than the group has left.
-//! - S4: a copy of the process by fork shares the sockets of its parent, and what it would write
-//!   to them. So a copy opens no session.
+//! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
+//!   (H2 of `held`), and shares its sockets. So a copy opens no session.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 

@@ -98,6 +98,9 @@ impl SessionTask {
         let mut pauses = Pauses::new(self.options.silence);
         loop {
             match try_members(&self.options, &self.shared, &self.key, zxid, end).await {
+                Ok((_, _, given)) if given < self.given => {
+                    tracing::warn!(?given, "a member grants a shorter session than the others");
+                }
                 Ok((link, key, _)) => {
                     self.link = link;
                     self.key = key;

@@ -31,6 +31,9 @@ use crate::session::{self, Session, silence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group(ClientId, u64);
 
+/// The pause before the members are asked for a session again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
 /// The sessions of one engine.
@@ -119,10 +122,12 @@ impl Sessions {
             let mut pauses = session::pauses(before, (time, self.half_tick));
             match self.check_during(connect(&self.options, time), &mut pauses).await {
                 Ok(client) => break (client, before, pauses),
-                // The client gives up after the session timeout, which may be less than what a busy
-                // machine needs.
+                // Members may look for a leader, or be restarted.
                 Err(RequestError::NotSent(_))
-                    if started.elapsed() < self.options.command_timeout() => {}
+                    if started.elapsed() < self.options.command_timeout() =>
+                {
+                    tokio::time::sleep(AGAIN).await;
+                }
                 // No contender belongs to it yet.
                 Err(failure) => {
                     let kind = failure.into_error().kind().clone();

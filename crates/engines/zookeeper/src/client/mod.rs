@@ -135,10 +135,10 @@ impl Drop for Asked<'_> {
 }
 
 impl Client {
-    /// Opens a session. Its task runs in the current runtime.
+    /// Opens a session. Its task runs in the current runtime. Each member is tried once.
     ///
     /// # Errors
-    /// `NotSent`: no member gives a session in the time of one. `Error`: they refuse it.
+    /// `NotSent`: no member gives a session. `Error`: one refuses the client.
     pub(crate) async fn connect(options: ClientOptions) -> Result<Client, RequestError> {
         let shared = Shared::new();
         let request_timeout = options.request_timeout;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdline_core::{Certainty, ErrorKind, LockError};
 use holdline_net::url::Server;
 use rand::seq::SliceRandom;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::dial::{NoSession, SessionKey, dial, open_session};
 use super::link::{End, Link, Silence};
@@ -33,37 +33,29 @@ enum Failed {
     Member(LockError),
     /// The session has expired.
     Expired,
-    OutOfTime,
 }
 
 impl SessionTask {
-    /// Opens a new session; returns it with its timeout.
+    /// Opens a new session on the first member that grants one; returns it with its timeout. Each
+    /// member is tried once.
     pub(super) async fn open(
         options: ClientOptions,
         shared: Arc<Shared>,
     ) -> Result<(SessionTask, Duration), RequestError> {
-        let end = Instant::now() + options.session_timeout;
-        let new = SessionKey::default();
-        let mut pauses = Pauses::new(options.silence);
-        let mut why = "no member has answered in time".to_owned();
-        loop {
-            match try_members(&options, &shared, &new, 0, end).await {
-                Ok((link, key, given)) => {
-                    shared.state.send_replace(SessionState::Connected);
-                    let task = SessionTask { options, shared, key, given, link };
-                    return Ok((task, given));
-                }
-                Err(Failed::Member(error)) => match error.kind() {
-                    ErrorKind::Unavailable { message } => why.clone_from(message),
-                    _ => return Err(error.into()),
-                },
-                Err(Failed::Expired) => "the members allow no session".clone_into(&mut why),
-                Err(Failed::OutOfTime) => {}
+        let error = match try_members(&options, &shared, &SessionKey::default(), 0, None).await {
+            Ok((link, key, given)) => {
+                shared.state.send_replace(SessionState::Connected);
+                let task = SessionTask { options, shared, key, given, link };
+                return Ok((task, given));
             }
-            if Instant::now() >= end {
-                return Err(RequestError::NotSent(why));
+            Err(Failed::Member(error)) => error,
+            Err(Failed::Expired) => {
+                unavailable("the members allow no session", Certainty::NotApplied)
             }
-            pauses.wait().await;
+        };
+        match error.kind() {
+            ErrorKind::Unavailable { message } => Err(RequestError::NotSent(message.clone())),
+            _ => Err(error.into()),
         }
     }
 
@@ -97,7 +89,7 @@ impl SessionTask {
         let zxid = self.link.last_zxid;
         let mut pauses = Pauses::new(self.options.silence);
         loop {
-            match try_members(&self.options, &self.shared, &self.key, zxid, end).await {
+            match try_members(&self.options, &self.shared, &self.key, zxid, Some(end)).await {
                 Ok((_, _, given)) if given < self.given => {
                     tracing::warn!(?given, "a member grants a shorter session than the others");
                 }
@@ -111,7 +103,6 @@ impl SessionTask {
                 Err(Failed::Member(error)) => {
                     tracing::debug!(%error, "no ZooKeeper member can be reached");
                 }
-                Err(Failed::OutOfTime) => {}
             }
             if Instant::now() >= end {
                 return false;
@@ -151,7 +142,7 @@ impl Pauses {
 /// A connection on which a session was opened, the session's key and its timeout.
 type Opened = (Link, SessionKey, Duration);
 
-/// Tries each member once, in random order, until `end`.
+/// Tries each member once, in random order, but not after `end`.
 ///
 /// # Errors
 /// If no member gives a session: why one refuses the client, or why the last cannot be reached.
@@ -160,25 +151,24 @@ async fn try_members(
     shared: &Shared,
     session: &SessionKey,
     last_zxid: i64,
-    end: Instant,
+    end: Option<Instant>,
 ) -> Result<Opened, Failed> {
     let mut members: Vec<_> = options.members.iter().collect();
     members.shuffle(&mut rand::rng());
-    let mut failure = None;
+    let mut failure = unavailable("no member is named", Certainty::NotApplied);
     for member in members {
         let trying = try_member(options, shared, member, session, last_zxid);
-        let error = match timeout_at(end, timeout(options.silence, trying)).await {
-            Err(_) => return Err(Failed::OutOfTime),
-            Ok(Err(_)) => silent(member, format_args!("no answer within {:?}", options.silence)),
-            Ok(Ok(Err(Failed::Member(error)))) => error,
-            Ok(Ok(outcome)) => return outcome,
+        let silence_ends = Instant::now() + options.silence;
+        let error = match timeout_at(end.unwrap_or(silence_ends).min(silence_ends), trying).await {
+            Err(_) => silent(member, format_args!("no answer within {:?}", options.silence)),
+            Ok(Err(Failed::Member(error))) => error,
+            Ok(outcome) => return outcome,
         };
-        let refused = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
-        if !failure.as_ref().is_some_and(refused) {
-            failure = Some(error);
+        if matches!(failure.kind(), ErrorKind::Unavailable { .. }) {
+            failure = error;
         }
     }
-    Err(failure.map_or(Failed::OutOfTime, Failed::Member))
+    Err(Failed::Member(failure))
 }
 
 /// Opens the session on one member, or continues it there.

@@ -453,16 +453,12 @@ async fn a_reply_that_is_none_ends_the_connection_and_not_the_session() {
 async fn a_server_that_is_none_gives_no_session() {
     let server = TestServer::start().await;
     let answering = async {
-        loop {
-            let mut accepted = server.accept().await;
-            accepted.write(b"-ERR unknown command\r\n").await;
-        }
+        let mut accepted = server.accept().await;
+        accepted.write(b"-ERR unknown command\r\n").await;
+        accepted
     };
-    let connecting = Client::connect(options(vec![server.member()], SECOND / 2));
-    let outcome = tokio::select! {
-        outcome = connecting => outcome,
-        () = answering => unreachable!("it serves for ever"),
-    };
+    let connecting = Client::connect(options(vec![server.member()], LONG));
+    let (outcome, _accepted) = tokio::join!(connecting, answering);
     let error = outcome.err().expect("no session");
     assert!(
         matches!(&error, RequestError::NotSent(why) if why.contains("check the port")),

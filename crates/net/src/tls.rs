@@ -309,8 +309,7 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
         // Java's servers call a missing certificate a bad one.
         Error::AlertReceived(
             Alert::CertificateRequired | Alert::HandshakeFailure | Alert::BadCertificate,
-        ) if files.cert.is_none() =>
-        {
+        ) if files.cert.is_none() => {
             "the server wants a client certificate: set `cert` and `key`".to_owned()
         }
         Error::AlertReceived(

@@ -81,8 +81,7 @@ async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     checkup.add(rights(options, longest, clock).await);
     if options.exposes_password() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
-        checkup
-            .add(finding.warn("write `zks://`, with a secureClientPort of the servers"));
+        checkup.add(finding.warn("write `zks://`, with a secureClientPort of the servers"));
     }
     checkup
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
-    Capabilities, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange,
-    LockError, LockName,
+    Capabilities, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange, LockError, LockName,
 };
 use tokio::sync::Mutex;
 

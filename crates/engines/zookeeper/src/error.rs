@@ -47,8 +47,8 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    /// Returns the error for the library. An earlier request of the same verb may have been applied,
-    /// so the outcome of the verb is unknown even if this request was not sent.
+    /// Returns the error for the library. An earlier request of the same verb may have been
+    /// applied, so the outcome of the verb is unknown even if this request was not sent.
     pub(crate) fn into_error(self) -> LockError {
         match self {
             RequestError::SessionGone => {
@@ -109,9 +109,7 @@ impl RequestError {
             INVALID_ACL => refused(
                 "the servers do not accept the nodes' ACL: `acl=creator` needs user and password",
             ),
-            QUOTA_EXCEEDED => {
-                refused("the quota on the nodes is used up: raise it (setquota)")
-            }
+            QUOTA_EXCEEDED => refused("the quota on the nodes is used up: raise it (setquota)"),
             NOT_READ_ONLY => {
                 let nodes = vec!["the member is read-only: it has no quorum".into()];
                 RequestError::Error(not_applied(ErrorKind::NoQuorum { nodes }))

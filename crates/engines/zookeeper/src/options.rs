@@ -99,7 +99,9 @@ impl ZooKeeperOptions {
             "ca" | "cert" | "key" => match &mut self.tls {
                 Some(files) => files.set(key, value),
                 None => {
-                    return Err(URL.bad(format_args!("has `{key}`, which needs TLS: write `zks://`")));
+                    return Err(
+                        URL.bad(format_args!("has `{key}`, which needs TLS: write `zks://`"))
+                    );
                 }
             },
             common => self.cluster.set(URL, &PARAMETERS, common, value)?,

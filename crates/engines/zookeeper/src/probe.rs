@@ -109,9 +109,8 @@ async fn session(
     tls: Option<&TlsFiles>,
     asked: Duration,
 ) -> Result<Duration, LockError> {
-    let no_session = |why: NoSession| {
-        unavailable(format!("{member}: {why}"), Certainty::NotApplied)
-    };
+    let no_session =
+        |why: NoSession| unavailable(format!("{member}: {why}"), Certainty::NotApplied);
     let mut stream = dial(member, tls).await?;
     let opening = open_session(&mut stream, asked, &SessionKey::default(), 0).await;
     let (given, _) = opening.map_err(no_session)?;

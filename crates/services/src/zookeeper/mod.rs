@@ -8,8 +8,8 @@ mod snapshot;
 pub use config::ZooKeeperConfig;
 use node::Node;
 
-use crate::{Certificates, Failure};
 use crate::wait::{LIMIT, until};
+use crate::{Certificates, Failure};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

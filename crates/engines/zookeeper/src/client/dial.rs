@@ -32,9 +32,9 @@ pub(crate) async fn dial(
     member: &Server,
     tls: Option<&TlsFiles>,
 ) -> Result<Box<dyn Stream>, LockError> {
-    let stream = socket::connect(&member.host, member.port).await.map_err(|error| {
-        unavailable(format!("{member}: {error}"), Certainty::NotApplied)
-    })?;
+    let stream = socket::connect(&member.host, member.port)
+        .await
+        .map_err(|error| unavailable(format!("{member}: {error}"), Certainty::NotApplied))?;
     match tls {
         Some(files) => Ok(Box::new(TLS.wrap(stream, &member.host, files).await?)),
         None => Ok(Box::new(stream)),
@@ -81,10 +81,9 @@ impl std::fmt::Display for NoSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self {
-            NoSession::Io(error) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => f
-                .write_str(
-                    "it closes the connection: it is no ZooKeeper server, or has no quorum",
-                ),
+            NoSession::Io(error) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => {
+                f.write_str("it closes the connection: it is no ZooKeeper server, or has no quorum")
+            }
             NoSession::Io(error) => write!(f, "{error}"),
             NoSession::Malformed(Malformed(why)) => {
                 write!(f, "the answer is not from a ZooKeeper server: check the port ({why})")

@@ -3,6 +3,8 @@
 //!
 //! - J1: no input makes the decoder panic, or allocate more than the input is long.
 
+use std::borrow::Cow;
+
 /// The input is no valid message; the text says why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -91,8 +93,9 @@ impl<'a> Decoder<'a> {
         Ok(taken)
     }
 
-    pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {
-        std::str::from_utf8(self.buffer()?).map_err(|_| Malformed("a text is not UTF-8"))
+    /// Returns a text. Bytes that are not UTF-8, in names of other programs' nodes, are replaced.
+    pub(crate) fn text(&mut self) -> Result<Cow<'a, str>, Malformed> {
+        self.buffer().map(String::from_utf8_lossy)
     }
 
     /// Returns a list of texts; null is an empty one.
@@ -100,7 +103,7 @@ impl<'a> Decoder<'a> {
         // Nothing is allocated by the announced length, which may be wrong.
         let mut texts = Vec::new();
         for _ in 0..self.length()? {
-            texts.push(self.text()?.to_owned());
+            texts.push(self.text()?.into_owned());
         }
         Ok(texts)
     }
@@ -123,14 +126,14 @@ mod tests {
             Encoder::default().int(-7).long(1 << 40).bool(true).text("é").buffer(b"").into_bytes();
         let mut decoder = Decoder::new(&bytes);
         assert_eq!((decoder.int(), decoder.long()), (Ok(-7), Ok(1 << 40)));
-        assert_eq!((decoder.bool(), decoder.text()), (Ok(true), Ok("é")));
+        assert_eq!((decoder.bool(), decoder.text()), (Ok(true), Ok("é".into())));
         assert_eq!(decoder.buffer(), Ok(&b""[..]));
         assert_eq!(decoder.int(), Err(Malformed("it ends too early")));
         assert_eq!(Encoder::default().int(1).into_frame(), [0, 0, 0, 4, 0, 0, 0, 1]);
     }
 
     #[test]
-    fn null_is_empty_and_wrong_lengths_are_errors() {
+    fn null_is_empty_and_a_wrong_length_is_an_error() {
         let null = Encoder::default().int(-1).into_bytes();
         assert_eq!(Decoder::new(&null).texts(), Ok(Vec::new()));
         assert_eq!(Decoder::new(&null).buffer(), Ok(&b""[..]));
@@ -141,6 +144,6 @@ mod tests {
         let endless = Encoder::default().int(i32::MAX).int(-1).int(-1).into_bytes();
         assert_eq!(Decoder::new(&endless).texts(), Err(Malformed("it ends too early")));
         let latin = Encoder::default().buffer(b"\xe9").into_bytes();
-        assert_eq!(Decoder::new(&latin).text(), Err(Malformed("a text is not UTF-8")));
+        assert_eq!(Decoder::new(&latin).text(), Ok("\u{fffd}".into()));
     }
 }

@@ -4,8 +4,9 @@
 //!   that is not for the oldest request is an error of protocol, which ends the connection.
 //! - L2: when the connection ends, each request that was given to it fails: *not sent* if the
 //!   stream has accepted none of its bytes, otherwise *no answer*.
-//! - L3: if nothing is sent for a while, a ping is. If nothing is received for longer, while a reply
-//!   is due, the connection is dropped. After a pause of this process a ping gets its time first.
+//! - L3: if nothing is sent for a while, a ping is. If nothing is received for longer while a
+//!   reply is due, the connection is dropped. After a pause of this process a ping gets its time
+//!   first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -287,7 +288,7 @@ impl Link {
         match header.xid {
             EVENT => {
                 if let Some((event, path)) = event(&mut reply)? {
-                    shared.watches.fire(event, path);
+                    shared.watches.fire(event, &path);
                 }
                 return Ok(());
             }
@@ -305,9 +306,10 @@ impl Link {
             }
             _ => {}
         }
-        let Some(sent) = self.sent.pop_front_if(|sent| sent.xid == header.xid) else {
-            return Err(Malformed("a reply to no request").into());
-        };
+        let is_oldest = self.sent.front().is_some_and(|sent| sent.xid == header.xid);
+        // What is not answered stays, and fails with the connection.
+        let oldest = if is_oldest { self.sent.pop_front() } else { None };
+        let sent = oldest.ok_or(Malformed("a reply to no request"))?;
         self.last_zxid = self.last_zxid.max(header.zxid);
         let Some(deliver) = sent.deliver else { return Err(End::Closed) };
         if header.code != 0 {

@@ -1,5 +1,7 @@
 //! The messages of ZooKeeper that the engine uses, as in `zookeeper.jute` of its sources.
 
+use std::borrow::Cow;
+
 use super::jute::{Decoder, Encoder, Malformed};
 
 /// The xid of a watch event, a ping and an authentication. Requests count from 1.
@@ -105,12 +107,12 @@ pub(crate) fn create(
     let body = create_body(at, data, acl, mode);
     match mode {
         // Its stat is not needed.
-        CreateMode::Container => Request::new(OP_CREATE_CONTAINER, body, |reply| {
-            Ok((reply.text()?.to_owned(), None))
-        }),
+        CreateMode::Container => {
+            Request::new(OP_CREATE_CONTAINER, body, |reply| Ok((reply.text()?.into_owned(), None)))
+        }
         CreateMode::Persistent | CreateMode::EphemeralSequential => {
             Request::new(OP_CREATE2, body, |reply| {
-                let path = reply.text()?.to_owned();
+                let path = reply.text()?.into_owned();
                 Ok((path, Some(stat(reply)?)))
             })
         }
@@ -289,7 +291,7 @@ pub(crate) enum Event {
 /// Decodes a watch event and its path; `None` for a type that no watch of ours is for.
 pub(super) fn event<'a>(
     message: &mut Decoder<'a>,
-) -> Result<Option<(Event, &'a str)>, Malformed> {
+) -> Result<Option<(Event, Cow<'a, str>)>, Malformed> {
     let kind = message.int()?;
     let _session_state = message.int()?;
     let path = message.text()?;

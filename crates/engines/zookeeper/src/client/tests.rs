@@ -116,7 +116,7 @@ impl Accepted {
 impl Received {
     /// The path, with which the body of each request here begins.
     fn path(&self) -> String {
-        Decoder::new(&self.body).text().expect("a path").to_owned()
+        Decoder::new(&self.body).text().expect("a path").into_owned()
     }
 }
 

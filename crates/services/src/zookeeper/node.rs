@@ -162,9 +162,17 @@ impl Node {
         Some(mode.to_owned())
     }
 
+    /// Whether it listens for clients by TLS, if it should: that port opens after the other one.
+    fn listens_for_tls(&self) -> bool {
+        self.secure.as_ref().is_none_or(|secure| {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, secure.port.number())).is_ok()
+        })
+    }
+
     /// Waits until the member serves clients.
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
-        let Err(why) = self.process.await_that(|| self.mode().is_some()) else { return Ok(()) };
+        let serves = || self.mode().is_some() && self.listens_for_tls();
+        let Err(why) = self.process.await_that(serves) else { return Ok(()) };
         Err(Failure::because(format!("ZooKeeper {why}"), self.log()))
     }
 

@@ -22,8 +22,6 @@ use crate::error::{not_applied, unavailable};
 const STAGGER: Duration = Duration::from_millis(150);
 /// The longest answer to a four-letter word that is read.
 const LONGEST_WORDS: u64 = 64 * 1024;
-/// How long the check whether the other side has TLS may take.
-const TLS_CHECK: Duration = Duration::from_millis(500);
 const SHORTEST: Duration = Duration::from_millis(1);
 const FIRST_XID: i32 = 1;
 
@@ -81,13 +79,13 @@ pub(crate) async fn limits(
         Ok(Err(error)) => error,
         Err(_) => {
             let message = format!("{member}: no answer within {within:?}");
-            unavailable(message, Certainty::NotApplied)
+            return Err(unavailable(message, Certainty::NotApplied));
         }
     };
     if !is_unavailable(&error) {
         return Err(error);
     }
-    let checked = timeout(within.min(TLS_CHECK), tls_mismatch(member, tls)).await;
+    let checked = timeout(within, tls_mismatch(member, tls)).await;
     Err(checked.ok().flatten().unwrap_or(error))
 }
 

@@ -30,6 +30,8 @@ const LONGEST_FRAME: usize = 64 * 1024 * 1024;
 /// The longest request that servers accept, unless their `jute.maxbuffer` is larger.
 const LONGEST_REQUEST: usize = 0xf_ffff;
 const READ_AT_ONCE: usize = 16 * 1024;
+/// The memory of a long reply is not kept beyond this size.
+const MOST_KEPT: usize = 1024 * 1024;
 /// How much may wait for the stream before no more requests are taken from the queue.
 const MOST_UNSENT: usize = 64 * 1024;
 
@@ -276,6 +278,9 @@ impl Link {
         let handled = inbox.len() - rest.len();
         self.inbox = inbox;
         self.inbox.drain(..handled);
+        if self.inbox.is_empty() && self.inbox.capacity() > MOST_KEPT {
+            self.inbox = Vec::new();
+        }
         if self.sent.is_empty() && self.pings == 0 && !self.authenticates {
             self.due_since = None;
         }

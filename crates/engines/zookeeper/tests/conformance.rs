@@ -40,12 +40,11 @@ impl RealStore for Store {
     }
 
     async fn open(&self) -> Result<ZooKeeperEngine, LockError> {
-        let url = match self.tls {
-            true => {
-                let ca = self.servers.certificates().ca();
-                format!("{}?ca={}", self.servers.secure_url(), ca.display())
-            }
-            false => self.servers.url(),
+        let url = if self.tls {
+            let ca = self.servers.certificates().ca();
+            format!("{}?ca={}", self.servers.secure_url(), ca.display())
+        } else {
+            self.servers.url()
         };
         let options = ZooKeeperOptions::from_url(&url)?
             .with_max_waiters(50)

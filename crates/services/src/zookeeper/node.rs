@@ -55,13 +55,11 @@ impl Node {
             return Err(Failure::new(format!("{JAR} is missing: {way}")));
         }
         let directory = Scratch::new("zk")?;
-        let secure = match config.tls {
-            true => Some(Secure {
-                port: Port::reserve()?,
-                certificates: Certificates::write(directory.path())?,
-            }),
-            false => None,
-        };
+        let mut secure = None;
+        if config.tls {
+            let certificates = Certificates::write(directory.path())?;
+            secure = Some(Secure { port: Port::reserve()?, certificates });
+        }
         Ok(Self {
             process: ServerProcess::new(directory),
             secure,

@@ -320,10 +320,10 @@ impl Link {
         if header.code != 0 {
             // There is nothing to decode.
             let _ = deliver(Err(RequestError::of_code(header.code)));
-            return match error::ends_session(header.code) {
-                true => Err(End::SessionGone),
-                false => Ok(()),
-            };
+            if error::ends_session(header.code) {
+                return Err(End::SessionGone);
+            }
+            return Ok(());
         }
         Ok(deliver(Ok(&mut reply))?)
     }
@@ -353,10 +353,10 @@ async fn write_or_flush(
     writer: &mut (impl AsyncWrite + Unpin),
     output: &[u8],
 ) -> io::Result<usize> {
-    match output.is_empty() {
-        true => writer.flush().await.map(|()| 0),
-        false => writer.write(output).await,
+    if output.is_empty() {
+        return writer.flush().await.map(|()| 0);
     }
+    writer.write(output).await
 }
 
 /// Returns the next complete frame; `None` if more bytes must come.

@@ -330,6 +330,29 @@ async fn a_client_that_is_dropped_closes_its_session_after_its_requests() {
 }
 
 #[tokio::test]
+async fn a_session_whose_client_was_dropped_without_a_connection_is_closed_on_the_next_one() {
+    let server = TestServer::start().await;
+    let (client, accepted) = connected(&server, LONG).await;
+    drop(accepted);
+    reach(&client, SessionState::Disconnected).await;
+    drop(client);
+    let mut accepted = server.welcome(LONG).await;
+    assert_eq!((accepted.session, accepted.next().await.op), (7, CLOSE_SESSION));
+}
+
+/// The lease would last for longer than the session.
+#[tokio::test]
+async fn a_member_that_grants_less_time_than_the_others_does_not_continue_a_session() {
+    let server = TestServer::start().await;
+    let (client, accepted) = connected(&server, LONG).await;
+    drop(accepted);
+    reach(&client, SessionState::Disconnected).await;
+    let _less = server.welcome(LONG / 2).await;
+    let _as_much = server.welcome(LONG).await;
+    reach(&client, SessionState::Connected).await;
+}
+
+#[tokio::test]
 async fn a_client_authenticates_before_its_first_request_on_each_connection() {
     let server = TestServer::start().await;
     let credentials = Some("ann:hers".to_owned());

@@ -2,17 +2,19 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
 use holdline_core::{Certainty, ErrorKind};
 use holdline_net::url::Server;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::calls::Call;
+use super::calls::{Call, Deliver};
 use super::dial::decode_session;
 use super::jute::{Decoder, Encoder};
 use super::link::{Link, Silence};
@@ -221,6 +223,27 @@ async fn what_a_broken_connection_has_not_taken_was_not_sent() {
     assert!(matches!(last, Err(RequestError::NotSent(_))), "{last:?}");
 }
 
+#[tokio::test]
+async fn a_request_of_which_the_stream_has_taken_no_byte_was_not_sent() {
+    let (ours, theirs) = duplex(1024);
+    let shared = Shared::new();
+    let outcomes = Arc::new(Mutex::new(Vec::new()));
+    // Their frames begin at the bytes 0, 1012 and 2024.
+    for _ in 0..3 {
+        let outcomes = outcomes.clone();
+        let deliver: Deliver = Box::new(move |reply| {
+            outcomes
+                .lock()
+                .extend(reply.err().map(|error| matches!(error, RequestError::NotSent(_))));
+            Ok(())
+        });
+        assert!(shared.calls.push(Call { op: DELETE, body: vec![0; 1000], deliver }).is_ok());
+    }
+    let mut link = Link::new(Box::new(ours), Silence::of(LONG, LONG), 0);
+    tokio::join!(link.run(&shared), async move { drop(theirs) });
+    assert_eq!(*outcomes.lock(), [false, false, true]);
+}
+
 /// A read must see what was created before it, also if both waited for the connection.
 #[tokio::test]
 async fn requests_that_wait_for_a_connection_are_sent_in_their_order() {
@@ -347,7 +370,10 @@ async fn a_member_that_grants_less_time_than_the_others_does_not_continue_a_sess
     let (client, accepted) = connected(&server, LONG).await;
     drop(accepted);
     reach(&client, SessionState::Disconnected).await;
-    let _less = server.welcome(LONG / 2).await;
+    let mut less = server.welcome(LONG / 2).await;
+    // It is left before a ping is sent.
+    let end = soon(less.stream.read(&mut [0])).await;
+    assert_eq!(end.expect("read"), 0);
     let _as_much = server.welcome(LONG).await;
     reach(&client, SessionState::Connected).await;
 }

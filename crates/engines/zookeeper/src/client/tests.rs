@@ -216,11 +216,15 @@ async fn what_a_broken_connection_has_not_taken_was_not_sent() {
     // The first bytes of the first request have left.
     accepted.stream.readable().await.expect("readable");
     drop(accepted);
-    let outcomes = soon(futures_util::future::join_all(many)).await;
+    let all = futures_util::future::join_all(many);
+    let (outcomes, mut accepted) = soon(async { tokio::join!(all, server.welcome(LONG)) }).await;
     let first = outcomes.first().expect("one");
     assert!(matches!(first, Err(RequestError::NoAnswer(_))), "{first:?}");
     let last = outcomes.last().expect("one");
     assert!(matches!(last, Err(RequestError::NotSent(_))), "{last:?}");
+    let mut asked = pin!(client.ask(delete("/next", None)));
+    assert!(poll!(&mut asked).is_pending());
+    assert_eq!(accepted.next().await.path(), "/next", "none is sent on the next connection");
 }
 
 #[tokio::test]

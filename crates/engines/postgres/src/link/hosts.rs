@@ -9,10 +9,11 @@ use tokio_postgres::NoTls;
 
 use super::dial::{dial, refusal};
 use super::startup;
-use crate::error::{ENGINE, of_handshake, protocol, refused, unavailable};
+use crate::error::{ENGINE, of_handshake, protocol, takes_no_writes, unavailable};
 use crate::options::{Address, PostgresOptions};
 
-/// Returns the options with the one host to connect to.
+/// Returns the options with the one host to connect to. `took_writes` is whether this client has
+/// reached a server that took writes.
 ///
 /// # Errors
 /// No host takes writes. The error names each host with its own error; it is `Unavailable` if one
@@ -20,6 +21,7 @@ use crate::options::{Address, PostgresOptions};
 pub(crate) async fn choose(
     options: &PostgresOptions,
     clock: &dyn Clock,
+    took_writes: bool,
 ) -> Result<PostgresOptions, LockError> {
     let [_, _, ..] = options.addresses() else { return Ok(options.clone()) };
     // The chosen host needs a share too.
@@ -30,7 +32,7 @@ pub(crate) async fn choose(
         let one = options.only(address);
         let outcome = tokio::select! {
             biased;
-            outcome = takes_writes(&one) => outcome,
+            outcome = takes_writes(&one, took_writes) => outcome,
             () = clock.sleep_until(clock.now().after(share)) => {
                 Err(unavailable(format!("no answer within {share:?}"), Certainty::NotApplied))
             }
@@ -44,7 +46,7 @@ pub(crate) async fn choose(
 }
 
 /// Returns whether a host takes writes, on a connection of its own.
-async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
+async fn takes_writes(options: &PostgresOptions, took_writes: bool) -> Result<(), LockError> {
     let stream = dial(options).await?;
     let connected = startup(options).await.connect_raw(stream, NoTls).await;
     let (client, connection) = connected.map_err(|error| refusal(&error, options))?;
@@ -60,7 +62,7 @@ async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
     let odd = || protocol("the server does not report whether it takes writes");
     let follows = reply.first().and_then(|row| row.try_get::<_, bool>(0).ok()).ok_or_else(odd)?;
     if follows {
-        return Err(refused("a standby, which takes no writes"));
+        return Err(takes_no_writes(took_writes, "a standby, which takes no writes"));
     }
     Ok(())
 }

@@ -108,8 +108,7 @@ pub(crate) fn takes_no_writes(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if READ_ONLY.contains(&words.code))
 }
 
-/// Returns the error for a server that took writes when the connection was made, and no longer
-/// does.
+/// The error for a server that took writes when the connection was made, and no longer does.
 pub(crate) fn switched_over(failed: &Failed) -> Option<LockError> {
     match failed {
         Failed::Server(words) if SWITCHED_OVER.contains(&words.code) => {

@@ -3,6 +3,9 @@
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
 //! - A2: without any authentication configured, the server listens on loopback only, and every
 //!   client that reaches it may do everything.
+//! - A4: a client that proves more than one thing, such as a token and a certificate, has the rights
+//!   that each of them gives. A certificate that no entry names identifies nobody: it opens the
+//!   connection, and no more.
 //! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
 //!   expiry and removal take effect at once.
 
@@ -16,7 +19,8 @@ use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::config::{ConfigError, ServerConfig, TokenConfig, expiry, rights};
+use crate::certificate::Certificate;
+use crate::config::{CertificateConfig, ConfigError, Entry, ProxyConfig, ServerConfig};
 use crate::problem::Problem;
 
 /// What somebody may do.
@@ -43,7 +47,6 @@ pub enum Right {
 
 impl Rights {
     pub(crate) const ALL: Rights = Rights { view: true, lock: true, operate: true, admin: true };
-    const OF_CERTIFICATES: Rights = Rights { view: true, lock: true, operate: false, admin: false };
 
     /// Adds a right by its name; `None`: there is none of that name. `admin` includes all.
     pub(crate) fn with(self, name: &str) -> Option<Rights> {
@@ -54,6 +57,16 @@ impl Rights {
             "admin" => Rights::ALL,
             _ => return None,
         })
+    }
+
+    /// The rights that both have.
+    fn and(self, other: Rights) -> Rights {
+        Rights {
+            view: self.view && other.view,
+            lock: self.lock && other.lock,
+            operate: self.operate && other.operate,
+            admin: self.admin && other.admin,
+        }
     }
 
     fn has(self, right: Right) -> bool {
@@ -78,26 +91,105 @@ struct Known {
     /// The name of the token, the person, or the address.
     name: String,
     rights: Rights,
-    /// The stores that may be used; all of them if there is none.
-    stores: Vec<String>,
-    prefixes: Vec<String>,
+    stores: Scope,
+    /// The prefixes of lock names.
+    prefixes: Scope,
     expires: Option<Timestamp>,
 }
 
+/// Where the rights are good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Scope {
+    Everywhere,
+    Only(Vec<String>),
+}
+
+impl Scope {
+    /// In the settings no entry means everywhere.
+    fn of(entries: &[String]) -> Scope {
+        if entries.is_empty() { Scope::Everywhere } else { Scope::Only(entries.to_vec()) }
+    }
+
+    fn covers(&self, covered: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Scope::Everywhere => true,
+            Scope::Only(entries) => entries.iter().any(|entry| covered(entry)),
+        }
+    }
+
+    /// What is in both. `common` returns what two entries have in common.
+    fn and(&self, other: &Scope, common: impl Fn(&str, &str) -> Option<String>) -> Scope {
+        let (ours, theirs) = match (self, other) {
+            (Scope::Everywhere, scope) | (scope, Scope::Everywhere) => return scope.clone(),
+            (Scope::Only(ours), Scope::Only(theirs)) => (ours, theirs),
+        };
+        let pairs = ours.iter().flat_map(|our| theirs.iter().map(move |their| (our, their)));
+        Scope::Only(pairs.filter_map(|(our, their)| common(our, their)).collect())
+    }
+}
+
+fn same_store(one: &str, other: &str) -> Option<String> {
+    (one == other).then(|| one.to_owned())
+}
+
+/// The names that begin with two prefixes begin with the longer one, if it begins with the other.
+fn longer_prefix(one: &str, other: &str) -> Option<String> {
+    if one.starts_with(other) {
+        return Some(one.to_owned());
+    }
+    other.starts_with(one).then(|| other.to_owned())
+}
+
 impl Identity {
-    fn new(name: &str, rights: Rights, (stores, prefixes): (&[String], &[String])) -> Identity {
-        let (name, stores, prefixes) = (name.to_owned(), stores.to_vec(), prefixes.to_vec());
-        Identity::known(Known { name, rights, stores, prefixes, expires: None })
+    /// Somebody who may do everything.
+    fn unlimited(name: String) -> Identity {
+        Identity::of(Known {
+            name,
+            rights: Rights::ALL,
+            stores: Scope::Everywhere,
+            prefixes: Scope::Everywhere,
+            expires: None,
+        })
     }
 
-    fn of_token(token: &TokenConfig, rights: Rights, expires: Option<Timestamp>) -> Identity {
-        let (name, stores) = (token.name.clone(), token.stores.clone());
-        let prefixes = token.prefixes.clone();
-        Identity::known(Known { name, rights, stores, prefixes, expires })
+    fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
+        Ok(Identity::of(Known {
+            name: entry.name.to_owned(),
+            rights: rights(entry)?,
+            stores: Scope::of(entry.stores),
+            prefixes: Scope::of(entry.prefixes),
+            expires: expiry(entry)?,
+        }))
     }
 
-    fn known(known: Known) -> Identity {
+    fn of(known: Known) -> Identity {
         Identity { known: Arc::new(known), address: None }
+    }
+
+    /// Returns who has proved to be both: it may do what both may.
+    fn and(&self, other: &Identity) -> Identity {
+        let (one, other) = (&self.known, &other.known);
+        let expires = [one.expires, other.expires].into_iter().flatten().min();
+        Identity::of(Known {
+            name: format!("{} ({})", one.name, other.name),
+            rights: one.rights.and(other.rights),
+            stores: one.stores.and(&other.stores, same_store),
+            prefixes: one.prefixes.and(&other.prefixes, longer_prefix),
+            expires,
+        })
+    }
+
+    /// Returns this identity until `end` at the latest.
+    fn until(&self, end: Timestamp) -> Identity {
+        let known = &self.known;
+        let expires = known.expires.map_or(end, |expires| expires.min(end));
+        Identity::of(Known {
+            name: known.name.clone(),
+            rights: known.rights,
+            stores: known.stores.clone(),
+            prefixes: known.prefixes.clone(),
+            expires: Some(expires),
+        })
     }
 
     /// Returns who acts, for the audit trail. The address is that of the connection: behind a
@@ -109,11 +201,10 @@ impl Identity {
 
     /// Checks that a store may be used.
     pub(crate) fn may_use(&self, store: &str) -> Result<(), Problem> {
-        let stores = &self.known.stores;
-        match stores.is_empty() || stores.iter().any(|known| known == store) {
-            true => Ok(()),
-            false => Err(Problem::outside_stores()),
+        if self.known.stores.covers(|known| known == store) {
+            return Ok(());
         }
+        Err(Problem::outside_stores())
     }
 
     /// Returns the name, by which limits are counted and sessions are owned.
@@ -140,14 +231,17 @@ impl Identity {
 
     /// Returns whether all names that begin with this text are within the prefixes.
     pub fn covers(&self, name: &str) -> bool {
-        let prefixes = &self.known.prefixes;
-        prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+        self.known.prefixes.covers(|prefix| name.starts_with(prefix))
     }
 
-    /// Returns after how long the token expires; `None` if it does not.
+    /// Returns after how long the proof of the identity expires; `None` if it does not.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
         let left = self.known.expires?.duration_since(Timestamp::now());
         Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
+    }
+
+    fn is_current(&self) -> bool {
+        self.expires_in().is_none_or(|left| !left.is_zero())
     }
 }
 
@@ -155,14 +249,21 @@ impl Identity {
 #[derive(Clone)]
 pub(crate) struct Caller {
     address: IpAddr,
+    certificate: Option<Arc<Certificate>>,
     /// Who it is where no authentication is configured: its address, with all rights.
     identity: Identity,
 }
 
 impl Caller {
     pub(crate) fn new(address: IpAddr) -> Caller {
-        let identity = Identity::new(&address.to_string(), Rights::ALL, (&[], &[]));
-        Caller { address, identity }
+        let identity = Identity::unlimited(address.to_string());
+        Caller { address, certificate: None, identity }
+    }
+
+    /// Adds the certificate of the client, whose signature TLS has checked.
+    pub(crate) fn with_certificate(mut self, certificate: Option<Certificate>) -> Caller {
+        self.certificate = certificate.map(Arc::new);
+        self
     }
 }
 
@@ -185,43 +286,43 @@ struct Proxy {
 pub(crate) struct Access {
     tokens: Vec<Token>,
     proxy: Option<Proxy>,
-    certificates: bool,
+    certificates: Vec<(CertificateConfig, Identity)>,
+    /// Nobody can prove anything: every client may do everything.
+    is_open: bool,
 }
 
 impl Access {
     pub(crate) fn of(config: &ServerConfig) -> Result<Access, ConfigError> {
-        let tokens = config.tokens.iter().map(|token| {
-            let of = format!("tokens.{}", token.name);
+        let mut tokens = Vec::with_capacity(config.tokens.len());
+        for token in &config.tokens {
+            let entry = Entry::of_token(token);
             let digest = digest_of_hex(&token.sha256).ok_or_else(|| {
-                ConfigError::new(format_args!("{of}: `sha256` must be 64 hexadecimal digits"))
+                ConfigError::new(format_args!("{entry}: `sha256` must be 64 hexadecimal digits"))
             })?;
-            let (rights, expires) =
-                (rights(&token.rights, &of)?, expiry(token.expires.as_deref(), &of)?);
-            Ok(Token { digest, identity: Identity::of_token(token, rights, expires) })
-        });
-        let proxy = config.proxy.as_ref().map(|proxy| {
-            let header = proxy.header.to_ascii_lowercase();
-            let header = HeaderName::try_from(header)
-                .map_err(|_| ConfigError::new("proxy.header is no header name"))?;
-            if proxy.addresses.is_empty() {
-                return Err(ConfigError::new("proxy.addresses must name the proxy"));
+            if TokenDigest(digest) == TokenDigest::of("") {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: `sha256` is the digest of no text at all: was the variable empty?"
+                )));
             }
-            let users = proxy.users.iter().map(|user| {
-                let rights = rights(&user.rights, &format!("proxy.users.{}", user.name))?;
-                Ok(Identity::new(&user.name, rights, (&user.stores, &user.prefixes)))
-            });
-            let users = users.collect::<Result<_, ConfigError>>()?;
-            Ok(Proxy { header, addresses: proxy.addresses.clone(), users })
-        });
-        Ok(Access {
-            tokens: tokens.collect::<Result<_, ConfigError>>()?,
-            proxy: proxy.transpose()?,
-            certificates: config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
-        })
+            tokens.push(Token { digest, identity: Identity::of_entry(entry)? });
+        }
+        let mut certificates = Vec::with_capacity(config.certificates.len());
+        for certificate in &config.certificates {
+            let entry = Entry::of_certificate(certificate);
+            if certificate.subject.is_none() && certificate.san.is_none() {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: needs `subject`, such as \"CN=build-7,O=Example\", or `san`, such as \
+                     \"DNS:build-7.example\""
+                )));
+            }
+            certificates.push((certificate.clone(), Identity::of_entry(entry)?));
+        }
+        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?;
+        let is_open = tokens.is_empty() && certificates.is_empty() && proxy.is_none();
+        Ok(Access { tokens, proxy, certificates, is_open })
     }
 
-    /// Finds out who sends a request. A connection with client certificates has shown a good one.
-    /// `login` is the token with which the browser has logged in.
+    /// Finds out who sends a request. `login` is the token with which the browser has logged in.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -238,10 +339,27 @@ impl Access {
         caller: &Caller,
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
+        let by_request = self.by_request(headers, caller, login)?;
+        let by_connection = caller.certificate.as_ref().and_then(|shown| self.owner_of(shown));
+        match (by_request, by_connection) {
+            (Some(one), Some(other)) => Ok(one.and(&other)),
+            (Some(identity), None) | (None, Some(identity)) => Ok(identity),
+            (None, None) if self.is_open => Ok(caller.identity.clone()),
+            (None, None) => Err(Problem::unauthenticated()),
+        }
+    }
+
+    /// Finds out whom the request itself names; `None` if it names nobody.
+    fn by_request(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+        login: Option<&TokenDigest>,
+    ) -> Result<Option<Identity>, Problem> {
         if let Some(proxy) = &self.proxy
             && headers.contains_key(&proxy.header)
         {
-            return proxy.identify(headers, caller.address);
+            return proxy.identify(headers, caller.address).map(Some);
         }
         if let Some(value) = headers.get(AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| {
@@ -249,18 +367,17 @@ impl Access {
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
             });
             let known = token.and_then(|token| self.known(&TokenDigest::of(token)));
-            return known.ok_or_else(Problem::unauthenticated);
+            return known.ok_or_else(Problem::unauthenticated).map(Some);
         }
-        if let Some(identity) = login.and_then(|digest| self.known(digest)) {
-            return Ok(identity);
-        }
-        if self.certificates {
-            return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, (&[], &[])));
-        }
-        if self.tokens.is_empty() && self.proxy.is_none() {
-            return Ok(caller.identity.clone());
-        }
-        Err(Problem::unauthenticated())
+        Ok(login.and_then(|digest| self.known(digest)))
+    }
+
+    /// Finds out whose certificate it is. If several entries name it, all of them must agree.
+    fn owner_of(&self, shown: &Certificate) -> Option<Identity> {
+        let entries = self.certificates.iter().filter(|(entry, _)| shown.is_meant_by(entry));
+        let identities = entries.map(|(_, identity)| identity.clone());
+        let owner = identities.reduce(|one, other| one.and(&other))?;
+        Some(owner.until(shown.expires)).filter(Identity::is_current)
     }
 
     /// Returns whether any token would be accepted.
@@ -276,7 +393,7 @@ impl Access {
                 found = Some(known.identity.clone());
             }
         }
-        found.filter(|identity| identity.expires_in().is_none_or(|left| !left.is_zero()))
+        found.filter(Identity::is_current)
     }
 }
 
@@ -288,6 +405,17 @@ impl TokenDigest {
 }
 
 impl Proxy {
+    fn of(config: &ProxyConfig) -> Result<Proxy, ConfigError> {
+        let header = HeaderName::try_from(config.header.to_ascii_lowercase())
+            .map_err(|_| ConfigError::new("proxy.header is no header name"))?;
+        if config.addresses.is_empty() {
+            return Err(ConfigError::new("proxy.addresses must name the proxy"));
+        }
+        let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
+        let users = users.collect::<Result<_, ConfigError>>()?;
+        Ok(Proxy { header, addresses: config.addresses.clone(), users })
+    }
+
     fn identify(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Identity, Problem> {
         let mut values = headers.get_all(&self.header).iter();
         let name = values.next().and_then(|value| value.to_str().ok());
@@ -297,6 +425,25 @@ impl Proxy {
         let user = self.users.iter().find(|user| Some(user.name()) == name);
         user.cloned().ok_or_else(Problem::unauthenticated)
     }
+}
+
+/// Reads the rights by their names.
+fn rights(entry: Entry<'_>) -> Result<Rights, ConfigError> {
+    entry.rights.iter().try_fold(Rights::default(), |rights, name| {
+        rights.with(name).ok_or_else(|| {
+            ConfigError::new(format_args!(
+                "{entry}: no right `{name}`: known are view, lock, operate, admin"
+            ))
+        })
+    })
+}
+
+/// Reads when a proof expires.
+fn expiry(entry: Entry<'_>) -> Result<Option<Timestamp>, ConfigError> {
+    let parsed = entry.expires.map(str::parse::<Timestamp>).transpose();
+    parsed.map_err(|_| {
+        ConfigError::new(format_args!("{entry}: `expires` is no time such as 2027-01-31T00:00:00Z"))
+    })
 }
 
 fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
@@ -321,6 +468,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+    use crate::config::TokenConfig;
 
     fn here() -> Caller {
         Caller::new(IpAddr::V4(Ipv4Addr::LOCALHOST))
@@ -378,6 +526,38 @@ mod tests {
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
         assert!(access.identify(&twice, &proxy, None).is_err());
+    }
+
+    fn narrowed(one: &str, other: &str) -> Identity {
+        let identity = |text: &str| {
+            let text = format!("sha256 = \"{}\"\n{text}", hex("s3cret"));
+            let token: TokenConfig = toml::from_str(&text).expect("a token");
+            Identity::of_entry(Entry::of_token(&token)).expect("good")
+        };
+        identity(one).and(&identity(other))
+    }
+
+    #[test]
+    fn two_proofs_give_what_both_give() {
+        let build = "name = \"build\"\nrights = [\"view\", \"lock\"]\nprefixes = [\"ci/\", \"x\"]\n\
+                     expires = \"2998-01-01T00:00:00Z\"";
+        let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\nprefixes = [\"ci/a\", \"y\"]\n\
+                     stores = [\"s\"]\nexpires = \"2999-01-01T00:00:00Z\"";
+        for identity in [narrowed(token, build), narrowed(build, token)] {
+            assert!(identity.may_on(Right::Lock, "ci/a/1").is_ok());
+            for name in ["ci/", "ci/b", "x", "y", ""] {
+                assert!(identity.may_on(Right::Lock, name).is_err(), "{name}");
+            }
+            assert!(identity.may(Right::View).is_err() && identity.may(Right::Operate).is_err());
+            assert!(identity.may_use("s").is_ok() && identity.may_use("default").is_err());
+            let expires = identity.known.expires.map(|at| at.to_string());
+            assert_eq!(expires.as_deref(), Some("2998-01-01T00:00:00Z"));
+        }
+        assert_eq!(narrowed(token, build).name(), "ci (build)");
+        let elsewhere = "name = \"e\"\nrights = [\"lock\"]\nprefixes = [\"z\"]\nstores = [\"t\"]";
+        let nothing = narrowed(token, elsewhere);
+        assert!(!nothing.covers("z") && !nothing.covers("ci/a") && !nothing.covers(""));
+        assert!(nothing.may_use("s").is_err() && nothing.may_use("t").is_err());
     }
 
     #[test]

@@ -3,16 +3,15 @@
 //! Tokens stand there as SHA-256 digests, so that a reader of the file cannot use them. A token
 //! is 128 random bits or more, so a plain digest is enough: there is nothing to guess.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::access::{Access, Rights};
+use crate::access::Access;
 use crate::app::DEFAULT_STORE;
 
 /// What is wrong with the settings, as text for the operator.
@@ -43,6 +42,7 @@ pub struct ServerConfig {
     pub(crate) hosts: Vec<String>,
     /// Who may do what. Without an entry everybody on this machine may do everything.
     pub(crate) tokens: Vec<TokenConfig>,
+    pub(crate) certificates: Vec<CertificateConfig>,
     pub(crate) proxy: Option<ProxyConfig>,
     pub(crate) tls: Option<TlsConfig>,
     pub(crate) limits: LimitsConfig,
@@ -81,6 +81,26 @@ pub(crate) struct TokenConfig {
     pub(crate) expires: Option<String>,
 }
 
+/// A client certificate that the settings know by its names. It needs `tls.client_ca`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CertificateConfig {
+    pub(crate) name: String,
+    /// Its whole subject as RFC 4514 writes it: `CN=build-7,O=Example`.
+    #[serde(default)]
+    pub(crate) subject: Option<String>,
+    /// One of its alternative names as OpenSSL writes them: `DNS:build-7.example`.
+    #[serde(default)]
+    pub(crate) san: Option<String>,
+    pub(crate) rights: Vec<String>,
+    #[serde(default)]
+    pub(crate) stores: Vec<String>,
+    #[serde(default)]
+    pub(crate) prefixes: Vec<String>,
+    #[serde(default)]
+    pub(crate) expires: Option<String>,
+}
+
 /// A reverse proxy that authenticates people and names them in a header.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +122,59 @@ pub(crate) struct UserConfig {
     pub(crate) stores: Vec<String>,
     #[serde(default)]
     pub(crate) prefixes: Vec<String>,
+}
+
+/// Somebody who has rights, whatever proves it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    /// The list of the settings.
+    list: &'static str,
+    pub(crate) name: &'a str,
+    pub(crate) rights: &'a [String],
+    pub(crate) stores: &'a [String],
+    pub(crate) prefixes: &'a [String],
+    pub(crate) expires: Option<&'a str>,
+}
+
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.list, self.name)
+    }
+}
+
+impl Entry<'_> {
+    pub(crate) fn of_token(token: &TokenConfig) -> Entry<'_> {
+        Entry {
+            list: "tokens",
+            name: &token.name,
+            rights: &token.rights,
+            stores: &token.stores,
+            prefixes: &token.prefixes,
+            expires: token.expires.as_deref(),
+        }
+    }
+
+    pub(crate) fn of_certificate(certificate: &CertificateConfig) -> Entry<'_> {
+        Entry {
+            list: "certificates",
+            name: &certificate.name,
+            rights: &certificate.rights,
+            stores: &certificate.stores,
+            prefixes: &certificate.prefixes,
+            expires: certificate.expires.as_deref(),
+        }
+    }
+
+    pub(crate) fn of_user(user: &UserConfig) -> Entry<'_> {
+        Entry {
+            list: "proxy.users",
+            name: &user.name,
+            rights: &user.rights,
+            stores: &user.stores,
+            prefixes: &user.prefixes,
+            expires: None,
+        }
+    }
 }
 
 /// The files of TLS.
@@ -171,6 +244,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7654)),
             hosts: Vec::new(),
             tokens: Vec::new(),
+            certificates: Vec::new(),
             proxy: None,
             tls: None,
             limits: LimitsConfig::default(),
@@ -233,6 +307,18 @@ impl ServerConfig {
     /// What is wrong and what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.access()?;
+        let mut names = BTreeSet::new();
+        for entry in self.entries() {
+            if entry.name.is_empty() {
+                return Err(ConfigError::new(format_args!("{entry}: the name is empty")));
+            }
+            // Sessions and limits are counted by the name.
+            if !names.insert(entry.name) {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: two entries have this name: give each its own"
+                )));
+            }
+        }
         self.stores().try_for_each(|(name, _)| store_name(name))?;
         let limits = &self.limits;
         let positive = [
@@ -251,12 +337,24 @@ impl ServerConfig {
                 "limits.request_timeout_ms must be above 0, and limits.max_wait_ms at most a day",
             ));
         }
-        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-        let authenticates = !self.tokens.is_empty() || self.proxy.is_some() || certificates;
+        let has_client_ca = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let authenticates =
+            !self.tokens.is_empty() || self.proxy.is_some() || !self.certificates.is_empty();
+        if !self.certificates.is_empty() && !has_client_ca {
+            return Err(ConfigError::new(
+                "certificates: nobody can show one: add `tls.client_ca`, the authority that signs them",
+            ));
+        }
+        if has_client_ca && !authenticates {
+            return Err(ConfigError::new(
+                "tls.client_ca: a certificate opens a connection, and gives no right: add \
+                 `certificates`, which names those that have rights, or tokens",
+            ));
+        }
         if !self.listen.ip().is_loopback() && !authenticates {
             return Err(ConfigError::new(format_args!(
                 "{} is reachable from other machines, and nobody is authenticated: add tokens, \
-                 `tls.client_ca` or `proxy`, or listen on 127.0.0.1",
+                 `certificates` or `proxy`, or listen on 127.0.0.1",
                 self.listen
             )));
         }
@@ -268,6 +366,28 @@ impl ServerConfig {
             )));
         }
         Ok(())
+    }
+
+    /// Checks that the stores exist for which somebody has rights.
+    pub(crate) fn check_stores(&self, served: &[&str]) -> Result<(), ConfigError> {
+        for entry in self.entries() {
+            let unknown = entry.stores.iter().find(|store| !served.contains(&store.as_str()));
+            if let Some(unknown) = unknown {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: there is no store {unknown:?}: the stores of this server are {}",
+                    served.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everybody who has rights, in the order of the lists.
+    fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let users = self.proxy.iter().flat_map(|proxy| &proxy.users);
+        let tokens = self.tokens.iter().map(Entry::of_token);
+        let certificates = self.certificates.iter().map(Entry::of_certificate);
+        tokens.chain(certificates).chain(users.map(Entry::of_user))
     }
 
     pub(crate) fn access(&self) -> Result<Access, ConfigError> {
@@ -288,30 +408,13 @@ pub(crate) fn store_name(name: &str) -> Result<(), ConfigError> {
     Err(ConfigError::new(format_args!("stores: the name {name:?} {message}")))
 }
 
-/// Reads the rights by their names.
-pub(crate) fn rights(names: &[String], of: &str) -> Result<Rights, ConfigError> {
-    names.iter().try_fold(Rights::default(), |rights, name| {
-        rights.with(name).ok_or_else(|| {
-            ConfigError::new(format_args!(
-                "{of}: no right `{name}`: known are view, lock, operate, admin"
-            ))
-        })
-    })
-}
-
-/// Reads when a token expires.
-pub(crate) fn expiry(text: Option<&str>, of: &str) -> Result<Option<Timestamp>, ConfigError> {
-    let parsed = text.map(str::parse::<Timestamp>).transpose();
-    parsed.map_err(|_| {
-        ConfigError::new(format_args!("{of}: `expires` is no time such as 2027-01-31T00:00:00Z"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const DIGEST: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+
+    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
     fn what_would_let_strangers_in_is_refused() {
@@ -320,12 +423,20 @@ mod tests {
         );
         let open = "[server]\nlisten = \"0.0.0.0:1\"\n";
         let tls = "[server.tls]\ncert = \"/a\"\nkey = \"/b\"\n";
+        let files = "cert = \"/a\"\nkey = \"/b\"\n";
+        let anybody = "[[server.certificates]]\nname = \"x\"\nrights = []\n";
+        let certificate = format!("{anybody}subject = \"CN=x\"\n");
         for (text, says) in [
             (open.to_owned(), "nobody is authenticated"),
             (format!("{open}{token}"), "clear text"),
             (format!("{open}{tls}"), "nobody is authenticated"),
             (token.replace("lock\"]", "lok\"]"), "no right `lok`"),
             (token.replace(DIGEST, "abc"), "64 hexadecimal digits"),
+            (token.replace(DIGEST, EMPTY), "digest of no text"),
+            (format!("{token}{token}"), "tokens.ci: two entries have this name"),
+            (format!("{token}{certificate}"), "tls.client_ca"),
+            (format!("[server.tls]\n{files}client_ca = \"/c\"\n"), "gives no right"),
+            (format!("[server.tls]\n{files}client_ca = \"/c\"\n{anybody}"), "needs `subject`"),
             ("[server]\nlisten = \"here\"\n".to_owned(), "[server]"),
             ("[server]\nfoo = 1\n".to_owned(), "unknown field `foo`"),
             ("[server.limits]\nconnections = 0\n".to_owned(), "connections"),

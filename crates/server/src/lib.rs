@@ -12,7 +12,7 @@
 //!
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
-//! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
+//! `contract` for the engine protocol, `access`, `certificate` and `shield` for who may do what, `events` for
 //! the stream, `audit` for who did what, `serve` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
@@ -20,6 +20,7 @@ mod access;
 mod app;
 mod attempt;
 mod audit;
+mod certificate;
 mod config;
 mod contract;
 mod events;

@@ -32,7 +32,7 @@ use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
 use crate::access::Caller;
-use crate::app::App;
+use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::handle::ServerHandle;
@@ -128,6 +128,8 @@ impl Reloader {
     pub fn reload(&self, config: &ServerConfig) -> Result<(), ConfigError> {
         let config = config.clone().with_listen(self.address);
         config.validate()?;
+        let stores: Vec<&str> = self.app.stores().map(|app| app.store.as_str()).collect();
+        config.check_stores(&stores)?;
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
         if tls.is_some() != self.tls.read().is_some() {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
@@ -172,6 +174,8 @@ impl Server {
             Ok::<_, ServerError>((name, client_of(engine)?))
         });
         let others = others.collect::<Result<Vec<_>, _>>()?;
+        let names = others.iter().map(|(name, _)| name.as_str());
+        config.check_stores(&[DEFAULT_STORE].into_iter().chain(names).collect::<Vec<_>>())?;
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
         let listen = config.listen;
         let listener = TcpListener::bind(listen).await;
@@ -319,8 +323,7 @@ impl Connections {
         let _ = limit_silence(&stream);
         let limits = &self.app.limits.config;
         let caller = Caller::new(peer.ip().to_canonical());
-        let service = RouterService { router: self.router.clone(), caller };
-        let service = TowerToHyperService::new(service);
+        let router = self.router.clone();
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
@@ -330,11 +333,15 @@ impl Connections {
         self.tasks.spawn(async move {
             app.metrics.connection(true);
             match tls {
-                None => serve(&http, stream, service, watcher).await,
+                None => serve(&http, stream, RouterService { router, caller }, watcher).await,
                 Some(config) => {
                     let accept = TlsAcceptor::from(config).accept(stream);
                     match timeout(handshake, accept).await {
-                        Ok(Ok(stream)) => serve(&http, stream, service, watcher).await,
+                        Ok(Ok(stream)) => {
+                            let certificate = tls::certificate(stream.get_ref().1);
+                            let caller = caller.with_certificate(certificate);
+                            serve(&http, stream, RouterService { router, caller }, watcher).await;
+                        }
                         Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
                         Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
                     }
@@ -349,9 +356,10 @@ impl Connections {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     http: &http1::Builder,
     stream: S,
-    service: TowerToHyperService<RouterService>,
+    service: RouterService,
     watcher: hyper_util::server::graceful::Watcher,
 ) {
+    let service = TowerToHyperService::new(service);
     let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
     if let Err(error) = in_place(connection).await {
         tracing::debug!(%error, "a connection broke off");

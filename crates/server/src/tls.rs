@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
+use tokio_rustls::rustls::{RootCertStore, ServerConfig, ServerConnection, crypto};
 
+use crate::certificate::Certificate;
 use crate::config::{ConfigError, TlsConfig};
 
 /// Reads the files of TLS.
@@ -36,6 +37,16 @@ pub(crate) fn server(files: &TlsConfig) -> Result<Arc<ServerConfig>, ConfigError
         .map_err(|error| at(&files.cert, format_args!("does not fit its key: {error}")))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// Returns the names of the client's certificate. The handshake has checked its signature.
+pub(crate) fn certificate(connection: &ServerConnection) -> Option<Certificate> {
+    let shown = connection.peer_certificates()?.first()?;
+    let certificate = Certificate::read(shown);
+    if certificate.is_none() {
+        tracing::warn!("a client certificate has a form that cannot be read: it identifies nobody");
+    }
+    certificate
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {

@@ -9,6 +9,7 @@ use holdline_services::{RedisConfig, RedisServer};
 
 use crate::events::{event, stream};
 use crate::ground::{Ground, store};
+use crate::rights::S3CRET;
 
 const CONFIG: &str = r#"
 [[server.tokens]]
@@ -157,4 +158,21 @@ async fn names_that_cannot_be_paths_are_refused() {
     assert!(error.expect_err("a bad name").to_string().contains("a b"));
     let secret = ServerConfig::from_toml("[server.stores]\na = \"redis://:s3cret@host\"");
     assert!(!format!("{:?}", secret.expect("good")).contains("s3cret"));
+}
+
+#[tokio::test]
+async fn rights_on_a_store_that_is_not_served_are_refused() {
+    let text = crate::rights::config("ci", S3CRET, r#"["lock"]"#, r#"stores = ["biling"]"#);
+    let config = ServerConfig::from_toml(&text).expect("good by itself");
+    let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let engine = || async { store().await.admin().engine().clone() };
+    let others = vec![("billing".to_owned(), engine().await)];
+    let refused = Server::bind_stores(engine().await, others, &config).await.err();
+    let error = refused.expect("no such store").to_string();
+    let says =
+        "tokens.ci: there is no store \"biling\": the stores of this server are default, billing";
+    assert_eq!(error, says);
+    let ground = Ground::start().await;
+    let error = ground.reloader.reload(&config).expect_err("no such store").to_string();
+    assert!(error.contains("no store \"biling\""), "{error}");
 }

@@ -1,27 +1,29 @@
 //! Who sends a request, and what they may do.
 //!
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
-//! - A2: without any authentication configured, the server listens on loopback only, and every
-//!   client that reaches it may do everything.
+//! - A2: without any authentication configured, the server listens on loopback or on its socket
+//!   only, and every client that reaches it may do everything.
 //! - A4: a client that proves more than one thing, such as a token and a certificate, has the rights
 //!   that each of them gives. A certificate that no entry names identifies nobody: it opens the
 //!   connection, and no more.
 //! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
 //!   expiry and removal take effect at once.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::Operator;
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::certificate::Certificate;
-use crate::config::{CertificateConfig, ConfigError, Entry, ProxyConfig, ServerConfig};
+use crate::config::{CertificateConfig, ConfigError, Entry, ServerConfig};
 use crate::problem::Problem;
+use crate::proxy::Proxy;
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,7 +85,25 @@ impl Rights {
 #[derive(Clone, Debug)]
 pub struct Identity {
     known: Arc<Known>,
-    address: Option<IpAddr>,
+    peer: Option<Peer>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// Of a network. A process of this machine can have any address of this machine.
+    Address { ip: IpAddr, is_this_machine: bool },
+    /// A process that uses the socket of this machine, and the user whom the system knows it by.
+    Process { uid: u32 },
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Address { ip, .. } => ip.fmt(f),
+            Peer::Process { uid } => write!(f, "uid:{uid}"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -152,7 +172,7 @@ impl Identity {
         })
     }
 
-    fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
+    pub(crate) fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
         Ok(Identity::of(Known {
             name: entry.name.to_owned(),
             rights: rights(entry)?,
@@ -163,7 +183,7 @@ impl Identity {
     }
 
     fn of(known: Known) -> Identity {
-        Identity { known: Arc::new(known), address: None }
+        Identity { known: Arc::new(known), peer: None }
     }
 
     /// Returns who has proved to be both: it may do what both may.
@@ -195,7 +215,7 @@ impl Identity {
     /// Returns who acts, for the audit trail. The address is that of the connection: behind a
     /// proxy, the proxy's.
     pub(crate) fn operator(&self) -> Operator {
-        let from = self.address.map(|address| address.to_string()).unwrap_or_default();
+        let from = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
         Operator { who: self.name().to_owned(), from }
     }
 
@@ -245,19 +265,18 @@ impl Identity {
     }
 }
 
-/// The other end of a connection.
+/// The other end of a connection, and what the connection proves about it.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    address: IpAddr,
+    pub(crate) peer: Peer,
     certificate: Option<Arc<Certificate>>,
-    /// Who it is where no authentication is configured: its address, with all rights.
+    /// Who it is where no authentication is configured: its address or user, with all rights.
     identity: Identity,
 }
 
 impl Caller {
-    pub(crate) fn new(address: IpAddr) -> Caller {
-        let identity = Identity::unlimited(address.to_string());
-        Caller { address, certificate: None, identity }
+    pub(crate) fn new(peer: Peer) -> Caller {
+        Caller { peer, certificate: None, identity: Identity::unlimited(peer.to_string()) }
     }
 
     /// Adds the certificate of the client, whose signature TLS has checked.
@@ -276,19 +295,16 @@ struct Token {
     identity: Identity,
 }
 
-struct Proxy {
-    header: HeaderName,
-    addresses: Vec<IpAddr>,
-    users: Vec<Identity>,
-}
-
 /// Whom the server knows.
 pub(crate) struct Access {
     tokens: Vec<Token>,
     proxy: Option<Proxy>,
     certificates: Vec<(CertificateConfig, Identity)>,
-    /// Nobody can prove anything: every client may do everything.
+    socket_users: Vec<(u32, Identity)>,
+    /// Nobody can prove anything: every client of an address may do everything.
     is_open: bool,
+    /// The mode of the socket alone says who may do everything.
+    socket_is_open: bool,
 }
 
 impl Access {
@@ -317,9 +333,14 @@ impl Access {
             }
             certificates.push((certificate.clone(), Identity::of_entry(entry)?));
         }
-        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?;
+        let mut socket_users = Vec::new();
+        for user in config.socket.iter().flat_map(|socket| &socket.users) {
+            socket_users.push((user.uid, Identity::of_entry(Entry::of_socket_user(user))?));
+        }
+        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?.flatten();
         let is_open = tokens.is_empty() && certificates.is_empty() && proxy.is_none();
-        Ok(Access { tokens, proxy, certificates, is_open })
+        let socket_is_open = config.socket.is_some() && socket_users.is_empty();
+        Ok(Access { tokens, proxy, certificates, socket_users, is_open, socket_is_open })
     }
 
     /// Finds out who sends a request. `login` is the token with which the browser has logged in.
@@ -330,7 +351,7 @@ impl Access {
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         let identity = self.find(headers, caller, login)?;
-        Ok(Identity { address: Some(caller.address), ..identity })
+        Ok(Identity { peer: Some(caller.peer), ..identity })
     }
 
     fn find(
@@ -340,11 +361,11 @@ impl Access {
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         let by_request = self.by_request(headers, caller, login)?;
-        let by_connection = caller.certificate.as_ref().and_then(|shown| self.owner_of(shown));
+        let by_connection = self.by_connection(caller);
         match (by_request, by_connection) {
             (Some(one), Some(other)) => Ok(one.and(&other)),
             (Some(identity), None) | (None, Some(identity)) => Ok(identity),
-            (None, None) if self.is_open => Ok(caller.identity.clone()),
+            (None, None) if self.admits_anybody_at(caller.peer) => Ok(caller.identity.clone()),
             (None, None) => Err(Problem::unauthenticated()),
         }
     }
@@ -359,7 +380,7 @@ impl Access {
         if let Some(proxy) = &self.proxy
             && headers.contains_key(&proxy.header)
         {
-            return proxy.identify(headers, caller.address).map(Some);
+            return proxy.identify(headers, caller.peer).map(Some);
         }
         if let Some(value) = headers.get(AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| {
@@ -370,6 +391,32 @@ impl Access {
             return known.ok_or_else(Problem::unauthenticated).map(Some);
         }
         Ok(login.and_then(|digest| self.known(digest)))
+    }
+
+    /// Finds out whom the connection itself names. What a proxy sends is not the proxy's own.
+    fn by_connection(&self, caller: &Caller) -> Option<Identity> {
+        match caller.peer {
+            Peer::Process { .. } if self.is_proxy(caller.peer) => None,
+            Peer::Process { uid } => {
+                let known = self.socket_users.iter().find(|(known, _)| *known == uid);
+                known.map(|(_, identity)| identity.clone())
+            }
+            Peer::Address { .. } => {
+                caller.certificate.as_ref().and_then(|shown| self.owner_of(shown))
+            }
+        }
+    }
+
+    fn is_proxy(&self, peer: Peer) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer))
+    }
+
+    /// Returns whether a client that proves nothing may do everything.
+    fn admits_anybody_at(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Address { .. } => self.is_open,
+            Peer::Process { .. } => self.socket_is_open && !self.is_proxy(peer),
+        }
     }
 
     /// Finds out whose certificate it is. If several entries name it, all of them must agree.
@@ -401,29 +448,6 @@ impl TokenDigest {
     /// Computes the digest of a token, whether the server knows it or not.
     pub fn of(token: &str) -> TokenDigest {
         TokenDigest(Sha256::digest(token.as_bytes()).into())
-    }
-}
-
-impl Proxy {
-    fn of(config: &ProxyConfig) -> Result<Proxy, ConfigError> {
-        let header = HeaderName::try_from(config.header.to_ascii_lowercase())
-            .map_err(|_| ConfigError::new("proxy.header is no header name"))?;
-        if config.addresses.is_empty() {
-            return Err(ConfigError::new("proxy.addresses must name the proxy"));
-        }
-        let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
-        let users = users.collect::<Result<_, ConfigError>>()?;
-        Ok(Proxy { header, addresses: config.addresses.clone(), users })
-    }
-
-    fn identify(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Identity, Problem> {
-        let mut values = headers.get_all(&self.header).iter();
-        let name = values.next().and_then(|value| value.to_str().ok());
-        if values.next().is_some() || !self.addresses.contains(&peer) {
-            return Err(Problem::unauthenticated());
-        }
-        let user = self.users.iter().find(|user| Some(user.name()) == name);
-        user.cloned().ok_or_else(Problem::unauthenticated)
     }
 }
 
@@ -465,13 +489,17 @@ fn digest_of_hex(text: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use http::HeaderName;
 
     use super::*;
     use crate::config::TokenConfig;
 
     fn here() -> Caller {
-        Caller::new(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        Caller::new(Peer::Address { ip: IpAddr::from([127, 0, 0, 1]), is_this_machine: true })
+    }
+
+    fn elsewhere(last: u8) -> Caller {
+        Caller::new(Peer::Address { ip: IpAddr::from([10, 0, 0, last]), is_this_machine: false })
     }
 
     fn hex(token: &str) -> String {
@@ -517,15 +545,47 @@ mod tests {
     #[test]
     fn a_person_is_known_by_the_header_of_the_proxy_only() {
         let access = access("2999-01-01T00:00:00Z");
-        let proxy = Caller::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+        let proxy = elsewhere(1);
         let ana = with("x-forwarded-user", "ana");
         let known = access.identify(&ana, &proxy, None).expect("known");
         assert!(known.may_on(Right::Admin, "any").is_ok());
-        assert!(access.identify(&ana, &here(), None).is_err(), "from elsewhere");
+        assert!(access.identify(&ana, &elsewhere(2), None).is_err(), "from elsewhere");
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        let local = Caller::new(Peer::Address { ip, is_this_machine: true });
+        assert!(access.identify(&ana, &local, None).is_err(), "a process of this machine");
         assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy, None).is_err());
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
         assert!(access.identify(&twice, &proxy, None).is_err());
+    }
+
+    #[test]
+    fn over_the_socket_the_system_says_who_asks() {
+        let users = "[server.proxy]\nheader = \"X-Forwarded-User\"\nuids = [33]\n\
+                     users = [{ name = \"ana\", rights = [\"view\"] }]\n[server.socket]\n\
+                     path = \"/run/s\"\n";
+        let entry = "users = [{ name = \"deploy\", uid = 7, rights = [\"lock\"] }]\n";
+        let access =
+            |text: &str| ServerConfig::from_toml(text).expect("good").access().expect("good");
+        let by_mode = access(users);
+        let by_user = access(&format!("{users}{entry}"));
+        let process = |uid| Caller::new(Peer::Process { uid });
+        let (none, ana) = (HeaderMap::new(), with("x-forwarded-user", "ana"));
+        let known = |access: &Access, headers: &HeaderMap, uid| {
+            access.identify(headers, &process(uid), None).ok()
+        };
+        let deploy = known(&by_user, &none, 7).expect("an entry");
+        assert!(deploy.name() == "deploy" && deploy.may(Right::Lock).is_ok());
+        assert!(deploy.may(Right::View).is_err() && deploy.operator().from == "uid:7");
+        assert!(known(&by_user, &none, 8).is_none(), "no entry");
+        let by_mode_only = known(&by_mode, &none, 8).expect("the mode lets it in");
+        assert!(by_mode_only.name() == "uid:8" && by_mode_only.may(Right::Admin).is_ok());
+        for access in [&by_mode, &by_user] {
+            let person = known(access, &ana, 33).expect("the proxy");
+            assert!(person.name() == "ana" && person.may(Right::Admin).is_err());
+            assert!(known(access, &none, 33).is_none(), "the proxy has no rights of its own");
+            assert!(known(access, &ana, 7).is_none(), "no proxy");
+        }
     }
 
     fn narrowed(one: &str, other: &str) -> Identity {

@@ -5,14 +5,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use crate::access::Access;
 use crate::app::DEFAULT_STORE;
+use crate::proxy::Network;
 
 /// What is wrong with the settings, as text for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +37,9 @@ impl std::error::Error for ConfigError {}
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Where the server listens.
-    pub(crate) listen: SocketAddr,
+    /// Where the server listens; unless set, on this machine if there is no socket.
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) socket: Option<SocketConfig>,
     /// The names by which clients reach the server, besides its address and `localhost`.
     pub(crate) hosts: Vec<String>,
     /// Who may do what. Without an entry everybody on this machine may do everything.
@@ -101,15 +103,70 @@ pub(crate) struct CertificateConfig {
     pub(crate) expires: Option<String>,
 }
 
-/// A reverse proxy that authenticates people and names them in a header.
+/// A reverse proxy. It ends TLS, and may authenticate people and name them in a header.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProxyConfig {
-    /// The header, such as `X-Forwarded-User`.
-    pub(crate) header: String,
+    /// The header, such as `X-Forwarded-User`. Without it, the proxy passes tokens on.
+    #[serde(default)]
+    pub(crate) header: Option<String>,
     /// The addresses of the proxy: from all others the header is refused.
-    pub(crate) addresses: Vec<IpAddr>,
+    #[serde(default)]
+    pub(crate) addresses: Vec<Network>,
+    /// The users as which the proxy runs, if it uses the socket.
+    #[serde(default)]
+    pub(crate) uids: Vec<u32>,
+    /// Whether every process on this machine may name people.
+    #[serde(default)]
+    pub(crate) trust_this_machine: bool,
+    #[serde(default)]
     pub(crate) users: Vec<UserConfig>,
+}
+
+/// The socket of this machine.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SocketConfig {
+    pub(crate) path: PathBuf,
+    /// Who may connect: the mode of the file, in octal digits.
+    #[serde(default)]
+    pub(crate) mode: SocketMode,
+    /// Who may do what. Without an entry everybody who may connect may do everything.
+    #[serde(default)]
+    pub(crate) users: Vec<SocketUser>,
+}
+
+/// The mode of a socket's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SocketMode(pub(crate) u32);
+
+impl Default for SocketMode {
+    fn default() -> SocketMode {
+        SocketMode(0o600)
+    }
+}
+
+impl<'de> Deserialize<'de> for SocketMode {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<SocketMode, D::Error> {
+        let text = String::deserialize(from)?;
+        let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| mode & !0o666 == 0);
+        mode.map(SocketMode).ok_or_else(|| {
+            de::Error::custom(format!("the mode {text:?} is none such as \"0600\" or \"0660\""))
+        })
+    }
+}
+
+/// A user of this machine, by the number that the system knows.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SocketUser {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    pub(crate) rights: Vec<String>,
+    #[serde(default)]
+    pub(crate) stores: Vec<String>,
+    #[serde(default)]
+    pub(crate) prefixes: Vec<String>,
 }
 
 /// A person that a proxy names.
@@ -162,6 +219,17 @@ impl Entry<'_> {
             stores: &certificate.stores,
             prefixes: &certificate.prefixes,
             expires: certificate.expires.as_deref(),
+        }
+    }
+
+    pub(crate) fn of_socket_user(user: &SocketUser) -> Entry<'_> {
+        Entry {
+            list: "socket.users",
+            name: &user.name,
+            rights: &user.rights,
+            stores: &user.stores,
+            prefixes: &user.prefixes,
+            expires: None,
         }
     }
 
@@ -241,7 +309,8 @@ impl Default for LimitsConfig {
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
         ServerConfig {
-            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7654)),
+            listen: None,
+            socket: None,
             hosts: Vec::new(),
             tokens: Vec::new(),
             certificates: Vec::new(),
@@ -275,7 +344,22 @@ impl ServerConfig {
     /// Sets where the server listens.
     #[must_use]
     pub fn with_listen(mut self, listen: SocketAddr) -> ServerConfig {
-        self.listen = listen;
+        self.listen = Some(listen);
+        self
+    }
+
+    /// Has the server listen on a socket of this machine that only its own user may connect to,
+    /// unless the settings have one already: then they say who may.
+    #[must_use]
+    pub fn with_socket(mut self, path: impl Into<PathBuf>) -> ServerConfig {
+        let path = path.into();
+        match &mut self.socket {
+            Some(socket) => socket.path = path,
+            None => {
+                let mode = SocketMode::default();
+                self.socket = Some(SocketConfig { path, mode, users: Vec::new() });
+            }
+        }
         self
     }
 
@@ -291,9 +375,10 @@ impl ServerConfig {
         self.stores.iter().map(|(name, url)| (name.as_str(), url.0.as_str()))
     }
 
-    /// Returns where the server listens.
-    pub fn listen(&self) -> SocketAddr {
-        self.listen
+    /// Returns the address on which the server listens; `None` if it has a socket only.
+    pub fn listen(&self) -> Option<SocketAddr> {
+        let usual = SocketAddr::from((Ipv4Addr::LOCALHOST, 7654));
+        self.listen.or(self.socket.is_none().then_some(usual))
     }
 
     /// Returns whether connections are encrypted.
@@ -337,9 +422,15 @@ impl ServerConfig {
                 "limits.request_timeout_ms must be above 0, and limits.max_wait_ms at most a day",
             ));
         }
+        self.validate_listeners()
+    }
+
+    /// Checks that nobody has rights who cannot prove who they are.
+    fn validate_listeners(&self) -> Result<(), ConfigError> {
         let has_client_ca = self.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+        let names_people = self.proxy.as_ref().is_some_and(|proxy| proxy.header.is_some());
         let authenticates =
-            !self.tokens.is_empty() || self.proxy.is_some() || !self.certificates.is_empty();
+            !self.tokens.is_empty() || names_people || !self.certificates.is_empty();
         if !self.certificates.is_empty() && !has_client_ca {
             return Err(ConfigError::new(
                 "certificates: nobody can show one: add `tls.client_ca`, the authority that signs them",
@@ -351,18 +442,31 @@ impl ServerConfig {
                  `certificates`, which names those that have rights, or tokens",
             ));
         }
-        if !self.listen.ip().is_loopback() && !authenticates {
+        if self.proxy.is_some() && !authenticates {
+            return Err(ConfigError::new(
+                "proxy: without `header` it names nobody: add the tokens that it passes on",
+            ));
+        }
+        let Some(listen) = self.listen() else { return Ok(()) };
+        if self.socket.is_some() && !authenticates {
             return Err(ConfigError::new(format_args!(
-                "{} is reachable from other machines, and nobody is authenticated: add tokens, \
-                 `certificates` or `proxy`, or listen on 127.0.0.1",
-                self.listen
+                "listen: every process on this machine could go by {listen} past the mode of the \
+                 socket: leave `listen` out, or add tokens"
             )));
         }
-        if !self.listen.ip().is_loopback() && self.tls.is_none() && self.proxy.is_none() {
+        if listen.ip().is_loopback() {
+            return Ok(());
+        }
+        if !authenticates {
             return Err(ConfigError::new(format_args!(
-                "{} is reachable from other machines, and tokens would travel in clear text: add \
-                 `tls`, or `proxy` for a reverse proxy that has it",
-                self.listen
+                "{listen} is reachable from other machines, and nobody is authenticated: add tokens, \
+                 `certificates` or `proxy`, or listen on 127.0.0.1",
+            )));
+        }
+        if self.tls.is_none() && self.proxy.is_none() {
+            return Err(ConfigError::new(format_args!(
+                "{listen} is reachable from other machines, and tokens would travel in clear text: \
+                 add `tls`, or `proxy` with the addresses of a reverse proxy that has it",
             )));
         }
         Ok(())
@@ -385,9 +489,11 @@ impl ServerConfig {
     /// Everybody who has rights, in the order of the lists.
     fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let users = self.proxy.iter().flat_map(|proxy| &proxy.users);
+        let socket_users = self.socket.iter().flat_map(|socket| &socket.users);
         let tokens = self.tokens.iter().map(Entry::of_token);
         let certificates = self.certificates.iter().map(Entry::of_certificate);
-        tokens.chain(certificates).chain(users.map(Entry::of_user))
+        let users = users.map(Entry::of_user).chain(socket_users.map(Entry::of_socket_user));
+        tokens.chain(certificates).chain(users)
     }
 
     pub(crate) fn access(&self) -> Result<Access, ConfigError> {
@@ -425,6 +531,8 @@ mod tests {
         let tls = "[server.tls]\ncert = \"/a\"\nkey = \"/b\"\n";
         let files = "cert = \"/a\"\nkey = \"/b\"\n";
         let anybody = "[[server.certificates]]\nname = \"x\"\nrights = []\n";
+        let header = "header = \"X-Forwarded-User\"\n";
+        let socket = "[server.socket]\npath = \"/run/s\"\n";
         let certificate = format!("{anybody}subject = \"CN=x\"\n");
         for (text, says) in [
             (open.to_owned(), "nobody is authenticated"),
@@ -441,11 +549,36 @@ mod tests {
             ("[server]\nfoo = 1\n".to_owned(), "unknown field `foo`"),
             ("[server.limits]\nconnections = 0\n".to_owned(), "connections"),
             ("x = \n".to_owned(), "line 1"),
+            (format!("{open}[server.proxy]\naddresses = [\"10.0.0.1\"]\n"), "names nobody"),
+            (
+                format!("[server.proxy]\n{header}addresses = [\"127.0.0.1\"]\n"),
+                "trust_this_machine",
+            ),
+            (
+                format!("[server.proxy]\n{header}addresses = [\"0.0.0.0/0\"]\n"),
+                "trust_this_machine",
+            ),
+            (
+                format!("[server.proxy]\n{header}addresses = [\"10.0.0.1/8\"]\n"),
+                "no network such as",
+            ),
+            (format!("[server.proxy]\n{header}addresses = []\n"), "must name the proxy"),
+            (format!("{socket}mode = \"0777\"\n"), "such as \"0600\""),
+            (format!("[server]\nlisten = \"127.0.0.1:1\"\n{socket}"), "past the mode"),
         ] {
             let error = ServerConfig::from_toml(&text).expect_err(&text).to_string();
             assert!(error.contains(says), "{text}: {error}");
         }
-        for text in [String::new(), token.clone(), format!("{open}{tls}{token}")] {
+        for text in [
+            String::new(),
+            token.clone(),
+            format!("{open}{tls}{token}"),
+            // A proxy that ends TLS and passes tokens on.
+            format!("{open}{token}[server.proxy]\naddresses = [\"10.0.0.0/8\"]\n"),
+            format!("[server.proxy]\n{header}uids = [33]\n{socket}mode = \"0660\"\n"),
+            format!("[server.proxy]\n{header}addresses = [\"::1\"]\ntrust_this_machine = true\n"),
+            socket.to_owned(),
+        ] {
             assert!(ServerConfig::from_toml(&text).is_ok(), "{text}");
         }
     }

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 #[derive(Clone)]
 pub struct ServerHandle {
     app: App,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     has_tls: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct Login {
 }
 
 impl ServerHandle {
-    pub(crate) fn new(app: App, address: SocketAddr, has_tls: bool) -> ServerHandle {
+    pub(crate) fn new(app: App, address: Option<SocketAddr>, has_tls: bool) -> ServerHandle {
         ServerHandle { app, address, has_tls }
     }
 
@@ -42,8 +42,8 @@ impl ServerHandle {
         self.app.stores().cloned().map(StoreHandle).collect()
     }
 
-    /// Returns where the server listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the address of the server; `None` if it has a socket only.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 

@@ -12,8 +12,8 @@
 //!
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
-//! `contract` for the engine protocol, `access`, `certificate` and `shield` for who may do what, `events` for
-//! the stream, `audit` for who did what, `serve` for connections, `config` for the settings,
+//! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do what, `events` for
+//! the stream, `audit` for who did what, `serve` and `socket` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
@@ -34,10 +34,12 @@ mod metrics;
 mod openapi;
 mod operators;
 mod problem;
+mod proxy;
 mod routes;
 mod serve;
 mod sessions;
 mod shield;
+mod socket;
 mod tls;
 mod views;
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,25 +20,27 @@ use holdline_http::in_place::in_place;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::RwLock;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
-use crate::access::Caller;
+use crate::access::{Caller, Peer};
 use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
+use crate::certificate::Certificate;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::handle::ServerHandle;
 use crate::routes;
 use crate::shield::Hosts;
+use crate::socket::Socket;
 use crate::tls;
 
 /// How often sessions that are over are looked for.
@@ -57,6 +60,8 @@ pub enum ServerError {
     Store(LockError),
     /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
+    /// The socket cannot be made.
+    Socket(PathBuf, io::Error),
 }
 
 impl fmt::Display for ServerError {
@@ -65,6 +70,9 @@ impl fmt::Display for ServerError {
             ServerError::Config(error) => error.fmt(f),
             ServerError::Store(error) => error.fmt(f),
             ServerError::Listen(address, error) => write!(f, "{address}: {error}"),
+            ServerError::Socket(path, error) => {
+                write!(f, "socket {}: {error}", path.display())
+            }
         }
     }
 }
@@ -94,15 +102,16 @@ impl From<LockError> for ServerError {
 /// let client = Client::connect("memory:served").await?;
 /// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(client.admin().engine().clone(), &config).await?;
-/// println!("serves http://{}", server.address());
+/// println!("serves http://{}", server.address().expect("no socket is set"));
 /// server.run(async { /* until it is to stop */ }).await;
 /// # Ok(())
 /// # }
 /// ```
 pub struct Server {
     app: App,
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Option<TcpListener>,
+    address: Option<SocketAddr>,
+    socket: Option<Socket>,
     tls: Arc<RwLock<Option<Arc<Tls>>>>,
     pages: Router,
     background: Vec<Background>,
@@ -115,18 +124,19 @@ type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Reloader {
     app: App,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     tls: Arc<RwLock<Option<Arc<Tls>>>>,
 }
 
 impl Reloader {
     /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The
-    /// address, the stores and the limits stay as they are.
+    /// address, the socket's file, the stores and the limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
     pub fn reload(&self, config: &ServerConfig) -> Result<(), ConfigError> {
-        let config = config.clone().with_listen(self.address);
+        let mut config = config.clone();
+        config.listen = self.address;
         config.validate()?;
         let stores: Vec<&str> = self.app.stores().map(|app| app.store.as_str()).collect();
         config.check_stores(&stores)?;
@@ -177,22 +187,36 @@ impl Server {
         let names = others.iter().map(|(name, _)| name.as_str());
         config.check_stores(&[DEFAULT_STORE].into_iter().chain(names).collect::<Vec<_>>())?;
         let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        let listen = config.listen;
-        let listener = TcpListener::bind(listen).await;
-        let listener = listener.map_err(|error| ServerError::Listen(listen, error))?;
-        let address = listener.local_addr();
-        let address = address.map_err(|error| ServerError::Listen(listen, error))?;
+        let (listener, address) = match config.listen() {
+            None => (None, None),
+            Some(listen) => {
+                let failed = |error| ServerError::Listen(listen, error);
+                let listener = TcpListener::bind(listen).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                (Some(listener), Some(address))
+            }
+        };
+        let socket = config.socket.as_ref().map(|socket| {
+            Socket::bind(socket).map_err(|error| ServerError::Socket(socket.path.clone(), error))
+        });
+        let socket = socket.transpose()?;
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
         let access = (config.access()?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
         let tls = Arc::new(RwLock::new(tls));
-        Ok(Server { app, listener, address, tls, pages: Router::new(), background: Vec::new() })
+        let (pages, background) = (Router::new(), Vec::new());
+        Ok(Server { app, listener, address, socket, tls, pages, background })
     }
 
-    /// Returns where the server listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the address of the server; `None` if it has a socket only.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Returns the path of the server's socket.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(Socket::path)
     }
 
     /// Returns what gives the server new settings while it runs.
@@ -228,7 +252,7 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future closes the listener; connections go on until their requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { app, listener, tls, pages, background, .. } = self;
+        let Server { app, listener, socket, tls, pages, background, .. } = self;
         let connections = Connections {
             router: routes::router(&app, pages),
             tls,
@@ -247,9 +271,11 @@ impl Server {
             () = stop => {}
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
-            () = connections.accept(&listener) => {}
+            () = connections.accept(listener.as_ref()) => {}
+            () = connections.accept_local(socket.as_ref()) => {}
         }
         drop(listener);
+        drop(socket);
         app.stopping.cancel();
         let Connections { graceful, tasks, .. } = connections;
         tasks.close();
@@ -304,15 +330,24 @@ struct Connections {
 }
 
 impl Connections {
-    async fn accept(&self, listener: &TcpListener) {
+    async fn accept(&self, listener: Option<&TcpListener>) {
+        let Some(listener) = listener else { return std::future::pending().await };
         loop {
             let Ok(room) = self.room.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, peer)) => self.start(stream, peer, room),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    tokio::time::sleep(AFTER_FAILURE).await;
-                }
+                Err(error) => after_failure(&error).await,
+            }
+        }
+    }
+
+    async fn accept_local(&self, socket: Option<&Socket>) {
+        let Some(socket) = socket else { return std::future::pending().await };
+        loop {
+            let Ok(room) = self.room.clone().acquire_owned().await else { return };
+            match socket.listener.accept().await {
+                Ok((stream, _)) => self.start_local(stream, room),
+                Err(error) => after_failure(&error).await,
             }
         }
     }
@@ -321,48 +356,81 @@ impl Connections {
         // Small answers leave at once. A peer that is silent for long is cut off.
         let _ = stream.set_nodelay(true);
         let _ = limit_silence(&stream);
+        let ip = peer.ip().to_canonical();
+        // Both ends of a connection within a machine may have any address of the machine.
+        let has_our_address = stream.local_addr().is_ok_and(|our| our.ip().to_canonical() == ip);
+        let is_this_machine = ip.is_loopback() || has_our_address;
+        let connection = self.connection(Peer::Address { ip, is_this_machine });
+        let (tls, handshake) = (self.tls.read().clone(), self.app.limits.config.request_timeout());
+        self.run(room, async move {
+            let Some(config) = tls else { return connection.serve(stream).await };
+            let accept = TlsAcceptor::from(config).accept(stream);
+            match timeout(handshake, accept).await {
+                Ok(Ok(stream)) => {
+                    let certificate = tls::certificate(stream.get_ref().1);
+                    connection.with_certificate(certificate).serve(stream).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
+                Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+            }
+        });
+    }
+
+    fn start_local(&self, stream: UnixStream, room: OwnedSemaphorePermit) {
+        match stream.peer_cred() {
+            Ok(process) => {
+                let connection = self.connection(Peer::Process { uid: process.uid() });
+                self.run(room, connection.serve(stream));
+            }
+            Err(error) => tracing::warn!(%error, "a connection of nobody was closed"),
+        }
+    }
+
+    fn connection(&self, peer: Peer) -> Connection {
         let limits = &self.app.limits.config;
-        let caller = Caller::new(peer.ip().to_canonical());
-        let router = self.router.clone();
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
             .max_buf_size(limits.header_bytes);
-        let (tls, watcher) = (self.tls.read().clone(), self.graceful.watcher());
-        let (app, handshake) = (self.app.clone(), limits.request_timeout());
+        let service = RouterService { router: self.router.clone(), caller: Caller::new(peer) };
+        Connection { http, service, watcher: self.graceful.watcher() }
+    }
+
+    fn run(&self, room: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
+        let app = self.app.clone();
         self.tasks.spawn(async move {
             app.metrics.connection(true);
-            match tls {
-                None => serve(&http, stream, RouterService { router, caller }, watcher).await,
-                Some(config) => {
-                    let accept = TlsAcceptor::from(config).accept(stream);
-                    match timeout(handshake, accept).await {
-                        Ok(Ok(stream)) => {
-                            let certificate = tls::certificate(stream.get_ref().1);
-                            let caller = caller.with_certificate(certificate);
-                            serve(&http, stream, RouterService { router, caller }, watcher).await;
-                        }
-                        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
-                        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
-                    }
-                }
-            }
+            work.await;
             app.metrics.connection(false);
             drop(room);
         });
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    http: &http1::Builder,
-    stream: S,
+async fn after_failure(error: &io::Error) {
+    tracing::warn!(%error, "a connection was not accepted");
+    tokio::time::sleep(AFTER_FAILURE).await;
+}
+
+/// A connection before its first request.
+struct Connection {
+    http: http1::Builder,
     service: RouterService,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let service = TowerToHyperService::new(service);
-    let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
-    if let Err(error) = in_place(connection).await {
-        tracing::debug!(%error, "a connection broke off");
+    watcher: Watcher,
+}
+
+impl Connection {
+    fn with_certificate(mut self, certificate: Option<Certificate>) -> Connection {
+        self.service.caller = self.service.caller.with_certificate(certificate);
+        self
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+        let service = TowerToHyperService::new(self.service);
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = in_place(self.watcher.watch(connection)).await {
+            tracing::debug!(%error, "a connection broke off");
+        }
     }
 }
 

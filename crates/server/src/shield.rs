@@ -53,9 +53,11 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    pub(crate) fn new(listen: SocketAddr, names: &[String]) -> Hosts {
+    /// `listen` is the address of the server; a server with a socket only has none.
+    pub(crate) fn new(listen: Option<SocketAddr>, names: &[String]) -> Hosts {
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        Hosts { names, listens_everywhere: listen.ip().is_unspecified(), local: listen.ip() }
+        let local = listen.map_or(IpAddr::from([127, 0, 0, 1]), |listen| listen.ip());
+        Hosts { names, listens_everywhere: local.is_unspecified(), local }
     }
 
     /// Returns whether an authority (`host` or `host:port`) names this server. An address cannot be
@@ -174,7 +176,7 @@ mod tests {
     #[test]
     fn only_requests_for_this_server_from_its_own_pages_pass() {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7654));
-        let hosts = Hosts::new(listen, &["Locks.Example".to_owned()]);
+        let hosts = Hosts::new(Some(listen), &["Locks.Example".to_owned()]);
         let check = |pairs: &[(HeaderName, &'static str)]| {
             hosts.check(&headers(pairs), &Uri::from_static("/v1/locks")).map_err(|p| p.kind())
         };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use holdline_core::{Engine, Escaped};
@@ -39,6 +39,10 @@ pub(crate) struct ServeArgs {
     /// --config, or 127.0.0.1:7654]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Listen on a socket of this machine, and on no address unless --listen or the file has one; only
+    /// the user of the server may connect, unless [server.socket] has another mode
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Serve the API only, without the pages below /dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -70,7 +74,12 @@ pub(crate) fn run(
             true => server,
             false => holdline_dashboard::mount(server, &urls),
         };
-        console.info(&format!("serves {}://{}", scheme(&config), server.address()));
+        if let Some(address) = server.address() {
+            console.info(&format!("serves {}://{address}", scheme(&config)));
+        }
+        if let Some(path) = server.socket() {
+            console.info(&format!("serves {}", Escaped(&path.to_string_lossy())));
+        }
         let reloader = server.reloader();
         tokio::select! {
             biased;
@@ -133,6 +142,10 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
     };
     let config = match arguments.listen {
         Some(listen) => config.with_listen(listen),
+        None => config,
+    };
+    let config = match &arguments.socket {
+        Some(path) => config.with_socket(path),
         None => config,
     };
     config.validate().map_err(Failure::config)?;

@@ -83,7 +83,8 @@ impl Ground {
         let others = others.into_iter().map(named).collect();
         let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = server.expect("listens");
-        let (address, reloader) = (server.address(), server.reloader());
+        let address = server.address().expect("an address");
+        let reloader = server.reloader();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             // A ground that was dropped stops too.

@@ -13,5 +13,6 @@ mod rights;
 mod schema;
 mod sessions;
 mod several;
+mod socket;
 mod stores;
 mod tls;

@@ -40,7 +40,7 @@ async fn serve(config: &str) -> SocketAddr {
     let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
     let server =
         Server::bind(store().await.admin().engine().clone(), &config).await.expect("listens");
-    let address = server.address();
+    let address = server.address().expect("an address");
     tokio::spawn(server.run(std::future::pending()));
     address
 }

@@ -22,14 +22,12 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use parking_lot::RwLock;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
 use crate::access::{Caller, Peer};
@@ -41,7 +39,7 @@ use crate::handle::ServerHandle;
 use crate::routes;
 use crate::shield::Hosts;
 use crate::socket::Socket;
-use crate::tls;
+use crate::tls::{Tls, certificate_of};
 
 /// How often sessions that are over are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -112,7 +110,7 @@ pub struct Server {
     listener: Option<TcpListener>,
     address: Option<SocketAddr>,
     socket: Option<Socket>,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    tls: Tls,
     pages: Router,
     background: Vec<Background>,
 }
@@ -125,7 +123,7 @@ type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Reloader {
     app: App,
     address: Option<SocketAddr>,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    tls: Tls,
 }
 
 impl Reloader {
@@ -140,17 +138,23 @@ impl Reloader {
         config.validate()?;
         let stores: Vec<&str> = self.app.stores().map(|app| app.store.as_str()).collect();
         config.check_stores(&stores)?;
-        let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        if tls.is_some() != self.tls.read().is_some() {
+        let tls = Tls::read(config.tls.as_ref())?;
+        if tls.current().is_some() != self.tls.current().is_some() {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
         }
         let (access, hosts) = (config.access()?, Hosts::new(self.address, &config.hosts));
+        // A file that was cut off, or is empty since the disk is full, must not let everybody in.
+        if access.admits_anybody() && !self.app.access.read().admits_anybody() {
+            return Err(ConfigError::new(
+                "nobody would be authenticated any more: start the server anew for that",
+            ));
+        }
         // Opened anew, so that a file that was moved away is followed by another.
         let audit_file = audit::open_file(&config)?;
         *self.app.access.write() = Arc::new(access);
         *self.app.hosts.write() = Arc::new(hosts);
         *self.app.audit_file.write() = audit_file;
-        *self.tls.write() = tls;
+        self.tls.replace(&tls);
         Ok(())
     }
 }
@@ -186,7 +190,7 @@ impl Server {
         let others = others.collect::<Result<Vec<_>, _>>()?;
         let names = others.iter().map(|(name, _)| name.as_str());
         config.check_stores(&[DEFAULT_STORE].into_iter().chain(names).collect::<Vec<_>>())?;
-        let tls = config.tls.as_ref().map(tls::server).transpose()?;
+        let tls = Tls::read(config.tls.as_ref())?;
         let (listener, address) = match config.listen() {
             None => (None, None),
             Some(listen) => {
@@ -204,7 +208,6 @@ impl Server {
         let audit_file = audit::open_file(config)?;
         let access = (config.access()?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
-        let tls = Arc::new(RwLock::new(tls));
         let (pages, background) = (Router::new(), Vec::new());
         Ok(Server { app, listener, address, socket, tls, pages, background })
     }
@@ -226,7 +229,7 @@ impl Server {
 
     /// Returns what pages need that are served beside the API.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle::new(self.app.clone(), self.address, self.tls.read().is_some())
+        ServerHandle::new(self.app.clone(), self.address, self.tls.current().is_some())
     }
 
     /// Serves more pages beside the API. Every request for them passes the checks of `Host` and
@@ -271,6 +274,7 @@ impl Server {
             () = stop => {}
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
+            () = connections.tls.follow() => {}
             () = connections.accept(listener.as_ref()) => {}
             () = connections.accept_local(socket.as_ref()) => {}
         }
@@ -323,7 +327,7 @@ async fn sweep(app: &App) {
 struct Connections {
     app: App,
     router: Router,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    tls: Tls,
     room: Arc<Semaphore>,
     graceful: GracefulShutdown,
     tasks: TaskTracker,
@@ -361,13 +365,13 @@ impl Connections {
         let has_our_address = stream.local_addr().is_ok_and(|our| our.ip().to_canonical() == ip);
         let is_this_machine = ip.is_loopback() || has_our_address;
         let connection = self.connection(Peer::Address { ip, is_this_machine });
-        let (tls, handshake) = (self.tls.read().clone(), self.app.limits.config.request_timeout());
+        let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
         self.run(room, async move {
             let Some(config) = tls else { return connection.serve(stream).await };
             let accept = TlsAcceptor::from(config).accept(stream);
             match timeout(handshake, accept).await {
                 Ok(Ok(stream)) => {
-                    let certificate = tls::certificate(stream.get_ref().1);
+                    let certificate = certificate_of(stream.get_ref().1);
                     connection.with_certificate(certificate).serve(stream).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),

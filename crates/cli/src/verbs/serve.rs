@@ -14,6 +14,7 @@ use holdline_core::{Engine, Escaped};
 use holdline_server::{DEFAULT_STORE, Reloader, Server, ServerConfig, ServerError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::address::has_password;
@@ -26,6 +27,8 @@ use crate::session::url_failure;
 
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
+/// How often the configuration file is compared with what was read.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
@@ -55,6 +58,8 @@ pub(crate) fn run(
     address: &Address,
     console: &Console,
 ) -> Outcome {
+    // First, so that a change from now on is noticed.
+    let known = content(file);
     let config = with_stores(config(arguments, file)?, urls)?;
     raise_file_limit();
     log_to_stderr(console);
@@ -84,7 +89,7 @@ pub(crate) fn run(
         tokio::select! {
             biased;
             () = server.run(stop) => {}
-            () = reload(hangups, &reloader, arguments, file, console) => {}
+            () = reload(hangups, known, &reloader, (arguments, file), console) => {}
         }
         Ok(Exit::Success)
     })
@@ -171,15 +176,29 @@ fn stop() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Reads the settings again at each SIGHUP. Wrong ones change nothing.
+/// Reads the settings again at each SIGHUP, and when the file has changed: nobody sends a signal to
+/// a process in an image without a shell. Wrong settings change nothing.
 async fn reload(
     mut hangups: Signal,
+    mut known: Option<Vec<u8>>,
     reloader: &Reloader,
-    arguments: &ServeArgs,
-    file: Option<&Path>,
+    (arguments, file): (&ServeArgs, Option<&Path>),
     console: &Console,
 ) {
-    while hangups.recv().await.is_some() {
+    let mut last_seen = known.clone();
+    loop {
+        let is_asked = tokio::select! {
+            signal = hangups.recv() => signal.is_some(),
+            () = tokio::time::sleep(LOOK) => false,
+        };
+        let now = content(file);
+        // A file that is absent, or differs from the last look, may be half written.
+        let is_settled = now.is_some() && now == last_seen;
+        last_seen.clone_from(&now);
+        if !is_asked && (!is_settled || now == known) {
+            continue;
+        }
+        known = now;
         let done = config(arguments, file)
             .and_then(|config| reloader.reload(&config).map_err(Failure::config));
         match done {
@@ -187,7 +206,14 @@ async fn reload(
             Err(failure) => console.warn(&format!("not reloaded: {}", failure.message)),
         }
     }
-    std::future::pending::<()>().await;
+}
+
+/// What a configuration file holds; `None` if it cannot be read or is no such file.
+fn content(file: Option<&Path>) -> Option<Vec<u8>> {
+    let file = file?;
+    let about = std::fs::metadata(file).ok()?;
+    let is_short = about.is_file() && about.len() <= LARGEST;
+    is_short.then(|| std::fs::read(file).ok()).flatten()
 }
 
 /// Each connection is a descriptor: the limit that shells set is too low for many waiters.

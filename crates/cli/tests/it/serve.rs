@@ -249,6 +249,31 @@ fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
     std::fs::write(world.path("server.toml"), "[server]\nfoo = 1\n").expect("written");
     server.0.signal(Signal::HUP);
     assert!(server.0.said().contains("not reloaded"));
+    // In an image without a shell nobody sends a signal.
+    config("49ecf4cb726cc63120eac2b075fcc2adb8c623d8b97ff612b46bae39620d5154");
+    assert!(server.0.said().contains("was read again"));
+    let good = world.run(&["--url", &with, "run", "a", "--", "true"]);
+    assert_eq!(good.code, 0, "{good:?}");
+}
+
+#[test]
+fn curl_takes_a_lock_over_a_socket_of_this_machine() {
+    let world = World::new();
+    let path = world.path("server.sock").display().to_string();
+    let mut server = Served::started(world.start(&["serve", "--socket", &path]));
+    assert_eq!(server.1, path);
+    let curl = |method: &str, name: &str| {
+        let url = format!("http://localhost/v1/locks/{name}");
+        let mut curl = Command::new("curl");
+        output(curl.args(["-s", "--unix-socket", &path, "-X", method, &url])).stdout
+    };
+    assert!(curl("POST", "a").contains("\"fencing_token\":1"));
+    assert!(curl("POST", "a").contains("\"kind\":\"busy\""));
+    server.0.signal(Signal::TERM);
+    assert_eq!(server.0.code(), 0);
+    assert!(!Path::new(&path).exists());
+    let both = world.run(&["serve", "--socket", &path, "--listen", "127.0.0.1:0"]);
+    assert!(both.code == 78 && both.stderr.contains("past the mode"), "{both:?}");
 }
 
 #[test]

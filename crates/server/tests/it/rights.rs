@@ -84,6 +84,10 @@ async fn new_settings_change_rights_and_lose_no_session() {
         ServerConfig::from_toml(text).and_then(|config| ground.reloader.reload(&config))
     };
     assert!(reload("[server]\nfoo = 1").is_err(), "wrong settings change nothing");
+    // A file that was cut off.
+    let error = reload("").expect_err("everybody would be let in").to_string();
+    assert!(error.contains("nobody would be authenticated"), "{error}");
+    assert_eq!(ground.ask("POST", "/v1/locks/a", "").await.status, 401);
     let path = format!("/v1/sessions/{session}/heartbeat");
     assert_eq!(ground.ask_with("POST", &path, GOOD, "").await.status, 200);
     reload(&with(OTHER)).expect("good");

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use holdline_http::{HttpEngine, HttpOptions};
 use holdline_server::{Server, ServerConfig};
@@ -14,7 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::ground::{request, store};
+use crate::ground::{DEADLINE, request, store};
 use crate::rights::{S3CRET, config};
 
 struct Files(std::path::PathBuf, Certificates);
@@ -164,4 +165,27 @@ async fn a_client_with_a_certificate_and_a_token_may_what_both_may() {
         let answer = ask(address, &files, method, path, headers).await;
         assert_eq!(answer.0, status, "{method} {path} {headers}: {answer:?}");
     }
+}
+
+#[tokio::test]
+async fn files_that_change_are_in_use_without_a_signal() {
+    let files = Files::new("six");
+    let address = serve(&(tls(&files.1, true) + &owner("CN=client", r#"["view"]"#, ""))).await;
+    let url = format!("https://localhost:{}?ca={}", address.port(), files.1.ca().display());
+    connect(with_pair(&url, files.1.client())).await.expect("the first ones");
+    // A key without its certificate: what a slow writer leaves for a while.
+    std::fs::copy(files.1.client().1, files.1.server().1).expect("written");
+    connect(with_pair(&url, files.1.client())).await.expect("still the first ones");
+    let old_ca = std::fs::read(files.1.ca()).expect("there");
+    Certificates::write(&files.0).expect("all of another authority");
+    let renewed = async {
+        while connect(with_pair(&url, files.1.client())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await; // event: can only be asked
+        }
+    };
+    tokio::time::timeout(DEADLINE, renewed).await.expect("the new ones, in time");
+    let kept = files.0.join("old-ca.crt");
+    std::fs::write(&kept, old_ca).expect("written");
+    let url = format!("https://localhost:{}?ca={}", address.port(), kept.display());
+    connect(with_pair(&url, files.1.client())).await.expect_err("the old ones are gone");
 }

@@ -85,23 +85,23 @@ impl Rights {
 #[derive(Clone, Debug)]
 pub struct Identity {
     known: Arc<Known>,
-    peer: Option<Peer>,
+    peer: Option<PeerAddress>,
 }
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerAddress {
     /// Of a network. A process of this machine can have any address of this machine.
-    Address { ip: IpAddr, is_this_machine: bool },
+    Network { ip: IpAddr, is_this_machine: bool },
     /// A process that uses the socket of this machine, and the user whom the system knows it by.
     Process { uid: u32 },
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Peer::Address { ip, .. } => ip.fmt(f),
-            Peer::Process { uid } => write!(f, "uid:{uid}"),
+            PeerAddress::Network { ip, .. } => ip.fmt(f),
+            PeerAddress::Process { uid } => write!(f, "uid:{uid}"),
         }
     }
 }
@@ -268,14 +268,14 @@ impl Identity {
 /// The other end of a connection, and what the connection proves about it.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    pub(crate) peer: Peer,
+    pub(crate) peer: PeerAddress,
     certificate: Option<Arc<Certificate>>,
     /// Who it is where no authentication is configured: its address or user, with all rights.
     identity: Identity,
 }
 
 impl Caller {
-    pub(crate) fn new(peer: Peer) -> Caller {
+    pub(crate) fn new(peer: PeerAddress) -> Caller {
         Caller { peer, certificate: None, identity: Identity::unlimited(peer.to_string()) }
     }
 
@@ -396,26 +396,26 @@ impl Access {
     /// Finds out whom the connection itself names. What a proxy sends is not the proxy's own.
     fn by_connection(&self, caller: &Caller) -> Option<Identity> {
         match caller.peer {
-            Peer::Process { .. } if self.is_proxy(caller.peer) => None,
-            Peer::Process { uid } => {
+            PeerAddress::Process { .. } if self.is_proxy(caller.peer) => None,
+            PeerAddress::Process { uid } => {
                 let known = self.socket_users.iter().find(|(known, _)| *known == uid);
                 known.map(|(_, identity)| identity.clone())
             }
-            Peer::Address { .. } => {
+            PeerAddress::Network { .. } => {
                 caller.certificate.as_ref().and_then(|shown| self.owner_of(shown))
             }
         }
     }
 
-    fn is_proxy(&self, peer: Peer) -> bool {
+    fn is_proxy(&self, peer: PeerAddress) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer))
     }
 
     /// Returns whether a client that proves nothing may do everything.
-    fn admits_anybody_at(&self, peer: Peer) -> bool {
+    fn admits_anybody_at(&self, peer: PeerAddress) -> bool {
         match peer {
-            Peer::Address { .. } => self.is_open,
-            Peer::Process { .. } => self.socket_is_open && !self.is_proxy(peer),
+            PeerAddress::Network { .. } => self.is_open,
+            PeerAddress::Process { .. } => self.socket_is_open && !self.is_proxy(peer),
         }
     }
 
@@ -500,11 +500,17 @@ mod tests {
     use crate::config::TokenConfig;
 
     fn here() -> Caller {
-        Caller::new(Peer::Address { ip: IpAddr::from([127, 0, 0, 1]), is_this_machine: true })
+        Caller::new(PeerAddress::Network {
+            ip: IpAddr::from([127, 0, 0, 1]),
+            is_this_machine: true,
+        })
     }
 
     fn elsewhere(last: u8) -> Caller {
-        Caller::new(Peer::Address { ip: IpAddr::from([10, 0, 0, last]), is_this_machine: false })
+        Caller::new(PeerAddress::Network {
+            ip: IpAddr::from([10, 0, 0, last]),
+            is_this_machine: false,
+        })
     }
 
     fn hex(token: &str) -> String {
@@ -556,7 +562,7 @@ mod tests {
         assert!(known.may_on(Right::Admin, "any").is_ok());
         assert!(access.identify(&ana, &elsewhere(2), None).is_err(), "from elsewhere");
         let ip = IpAddr::from([10, 0, 0, 1]);
-        let local = Caller::new(Peer::Address { ip, is_this_machine: true });
+        let local = Caller::new(PeerAddress::Network { ip, is_this_machine: true });
         assert!(access.identify(&ana, &local, None).is_err(), "a process of this machine");
         assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy, None).is_err());
         let mut twice = ana;
@@ -574,7 +580,7 @@ mod tests {
             |text: &str| ServerConfig::from_toml(text).expect("good").access().expect("good");
         let by_mode = access(users);
         let by_user = access(&format!("{users}{entry}"));
-        let process = |uid| Caller::new(Peer::Process { uid });
+        let process = |uid| Caller::new(PeerAddress::Process { uid });
         let (none, ana) = (HeaderMap::new(), with("x-forwarded-user", "ana"));
         let known = |access: &Access, headers: &HeaderMap, uid| {
             access.identify(headers, &process(uid), None).ok()

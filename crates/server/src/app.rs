@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{Access, Identity};
 use crate::config::LimitsConfig;
 use crate::events::{Event, Events, What};
+use crate::health::StoreHealth;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::sessions::Sessions;
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) ended: EndedLeases,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: StoreHealth,
     /// Where records go that the store does not keep.
     pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
     /// Cancelled when the server is to stop.
@@ -95,6 +97,7 @@ impl App {
                 ended: EndedLeases::default(),
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
+                health: StoreHealth::default(),
                 audit_file: audit_file.clone(),
                 stopping: stopping.clone(),
                 client,

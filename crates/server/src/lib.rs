@@ -13,7 +13,7 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do what, `events` for
-//! the stream, `audit` for who did what, `serve` and `socket` for connections, `config` for the settings,
+//! the stream, `audit` for who did what, `serve` and `local_socket` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
@@ -29,6 +29,7 @@ mod health;
 mod input;
 mod json;
 mod limits;
+mod local_socket;
 mod locks;
 mod metrics;
 mod openapi;
@@ -39,7 +40,7 @@ mod routes;
 mod serve;
 mod sessions;
 mod shield;
-mod socket;
+
 mod tls;
 mod views;
 

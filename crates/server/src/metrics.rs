@@ -80,7 +80,7 @@ impl Metrics {
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "store_up",
-            "Whether the store answered when readiness was last asked",
+            "Whether the store answered when the server last looked",
             self.store_up.clone(),
         );
     }

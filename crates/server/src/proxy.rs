@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::access::{Identity, Peer};
+use crate::access::{Identity, PeerAddress};
 use crate::config::{ConfigError, Entry, ProxyConfig};
 use crate::problem::Problem;
 
@@ -59,16 +59,24 @@ impl Proxy {
     }
 
     /// Returns whether the other end of a connection is the proxy.
-    pub(crate) fn is_at(&self, peer: Peer) -> bool {
+    pub(crate) fn is_at(&self, peer: PeerAddress) -> bool {
         match peer {
-            Peer::Process { uid } => self.uids.contains(&uid),
-            Peer::Address { is_this_machine: true, .. } if !self.trusts_this_machine => false,
-            Peer::Address { ip, .. } => self.networks.iter().any(|network| network.contains(ip)),
+            PeerAddress::Process { uid } => self.uids.contains(&uid),
+            PeerAddress::Network { is_this_machine: true, .. } if !self.trusts_this_machine => {
+                false
+            }
+            PeerAddress::Network { ip, .. } => {
+                self.networks.iter().any(|network| network.contains(ip))
+            }
         }
     }
 
     /// Finds out whom the header names.
-    pub(crate) fn identify(&self, headers: &HeaderMap, peer: Peer) -> Result<Identity, Problem> {
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        peer: PeerAddress,
+    ) -> Result<Identity, Problem> {
         let mut values = headers.get_all(&self.header).iter();
         let name = values.next().and_then(|value| value.to_str().ok());
         if values.next().is_some() || !self.is_at(peer) {

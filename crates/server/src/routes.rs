@@ -11,8 +11,12 @@ use crate::{audit, contract, events, health, locks, openapi, operators, sessions
 /// Makes the router; `pages` are those that are served beside the API.
 pub(crate) fn router(app: &App, pages: Router) -> Router {
     let stores = app.stores().fold(api(app), |router, store| {
-        router.nest(&format!("/stores/{}", store.store), api(store))
+        let readyz = Router::new().route("/readyz", get(health::store_readyz));
+        let paths = api(store).merge(readyz.with_state(store.clone()));
+        router.nest(&format!("/stores/{}", store.store), paths)
     });
+    let stores =
+        stores.merge(Router::new().route("/readyz", get(health::readyz)).with_state(app.clone()));
     stores
         .merge(pages)
         .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
@@ -44,7 +48,6 @@ fn api(app: &App) -> Router {
         .route("/v1/engine/watch", post(contract::watch))
         .route("/api/openapi.json", get(openapi::show))
         .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
         .with_state(app.clone())
 }

@@ -30,15 +30,16 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::access::{Caller, Peer};
+use crate::access::{Caller, PeerAddress};
 use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
 use crate::certificate::Certificate;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::handle::ServerHandle;
+use crate::health;
+use crate::local_socket::LocalSocket;
 use crate::routes;
 use crate::shield::Hosts;
-use crate::socket::Socket;
 use crate::tls::{Tls, certificate_of};
 
 /// How often sessions that are over are looked for.
@@ -109,7 +110,7 @@ pub struct Server {
     app: App,
     listener: Option<TcpListener>,
     address: Option<SocketAddr>,
-    socket: Option<Socket>,
+    socket: Option<LocalSocket>,
     tls: Tls,
     pages: Router,
     background: Vec<Background>,
@@ -201,7 +202,8 @@ impl Server {
             }
         };
         let socket = config.socket.as_ref().map(|socket| {
-            Socket::bind(socket).map_err(|error| ServerError::Socket(socket.path.clone(), error))
+            LocalSocket::bind(socket)
+                .map_err(|error| ServerError::Socket(socket.path.clone(), error))
         });
         let socket = socket.transpose()?;
         let hosts = Hosts::new(address, &config.hosts);
@@ -219,7 +221,7 @@ impl Server {
 
     /// Returns the path of the server's socket.
     pub fn socket(&self) -> Option<&Path> {
-        self.socket.as_ref().map(Socket::path)
+        self.socket.as_ref().map(LocalSocket::path)
     }
 
     /// Returns what gives the server new settings while it runs.
@@ -274,6 +276,7 @@ impl Server {
             () = stop => {}
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
+            () = health::watch_stores(&app) => {}
             () = connections.tls.follow() => {}
             () = connections.accept(listener.as_ref()) => {}
             () = connections.accept_local(socket.as_ref()) => {}
@@ -345,7 +348,7 @@ impl Connections {
         }
     }
 
-    async fn accept_local(&self, socket: Option<&Socket>) {
+    async fn accept_local(&self, socket: Option<&LocalSocket>) {
         let Some(socket) = socket else { return std::future::pending().await };
         loop {
             let Ok(room) = self.room.clone().acquire_owned().await else { return };
@@ -364,7 +367,7 @@ impl Connections {
         // Both ends of a connection within a machine may have any address of the machine.
         let has_our_address = stream.local_addr().is_ok_and(|our| our.ip().to_canonical() == ip);
         let is_this_machine = ip.is_loopback() || has_our_address;
-        let connection = self.connection(Peer::Address { ip, is_this_machine });
+        let connection = self.connection(PeerAddress::Network { ip, is_this_machine });
         let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
         self.run(room, async move {
             let Some(config) = tls else { return connection.serve(stream).await };
@@ -383,14 +386,14 @@ impl Connections {
     fn start_local(&self, stream: UnixStream, room: OwnedSemaphorePermit) {
         match stream.peer_cred() {
             Ok(process) => {
-                let connection = self.connection(Peer::Process { uid: process.uid() });
+                let connection = self.connection(PeerAddress::Process { uid: process.uid() });
                 self.run(room, connection.serve(stream));
             }
             Err(error) => tracing::warn!(%error, "a connection of nobody was closed"),
         }
     }
 
-    fn connection(&self, peer: Peer) -> Connection {
+    fn connection(&self, peer: PeerAddress) -> Connection {
         let limits = &self.app.limits.config;
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())

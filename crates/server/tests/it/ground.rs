@@ -140,6 +140,20 @@ impl Ground {
         self.ask_with_through_outage(method, path, "").await
     }
 
+    /// Asks until the server has noticed how its store stands.
+    pub(crate) async fn until_ready_is(&self, path: &str, status: u16) -> Response {
+        let noticed = async {
+            loop {
+                let response = self.ask("GET", path, "").await;
+                if response.status == status {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // event: can only be asked
+            }
+        };
+        timeout(DEADLINE, noticed).await.expect("it is noticed")
+    }
+
     /// The same with a body.
     pub(crate) async fn ask_with_through_outage(
         &self,

@@ -6,6 +6,7 @@ mod connections;
 mod crowd;
 mod events;
 mod ground;
+mod health;
 mod inputs;
 mod network;
 mod openapi;

@@ -20,21 +20,21 @@ use crate::config::SocketConfig;
 const BACKLOG: i32 = 4_096;
 
 /// A socket that accepts connections.
-pub(crate) struct Socket {
+pub(crate) struct LocalSocket {
     pub(crate) listener: UnixListener,
-    file: SocketFile,
+    file: LocalSocketFile,
 }
 
 /// The file of a socket; it is removed when the value is dropped.
-struct SocketFile {
+struct LocalSocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
 }
 
-impl Socket {
+impl LocalSocket {
     /// Makes the file and listens.
-    pub(crate) fn bind(config: &SocketConfig) -> io::Result<Socket> {
+    pub(crate) fn bind(config: &SocketConfig) -> io::Result<LocalSocket> {
         let path = &config.path;
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -44,11 +44,11 @@ impl Socket {
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         let about = fs::symlink_metadata(path)?;
-        let file = SocketFile { path: path.clone(), device: about.dev(), inode: about.ino() };
+        let file = LocalSocketFile { path: path.clone(), device: about.dev(), inode: about.ino() };
         rustix::net::listen(&socket, BACKLOG)?;
         let listener = UnixListener::from_std(socket.into())?;
         fs::set_permissions(path, fs::Permissions::from_mode(config.mode.0))?;
-        Ok(Socket { listener, file })
+        Ok(LocalSocket { listener, file })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -72,7 +72,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Drop for SocketFile {
+impl Drop for LocalSocketFile {
     fn drop(&mut self) {
         let about = fs::symlink_metadata(&self.path);
         let is_ours =

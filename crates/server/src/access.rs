@@ -337,7 +337,7 @@ impl Access {
         for user in config.socket.iter().flat_map(|socket| &socket.users) {
             socket_users.push((user.uid, Identity::of_entry(Entry::of_socket_user(user))?));
         }
-        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?.flatten();
+        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?;
         let is_open = tokens.is_empty() && certificates.is_empty() && proxy.is_none();
         let socket_is_open = config.socket.is_some() && socket_users.is_empty();
         Ok(Access { tokens, proxy, certificates, socket_users, is_open, socket_is_open })
@@ -377,11 +377,20 @@ impl Access {
         caller: &Caller,
         login: Option<&TokenDigest>,
     ) -> Result<Option<Identity>, Problem> {
-        if let Some(proxy) = &self.proxy
-            && headers.contains_key(&proxy.header)
-        {
-            return proxy.identify(headers, caller.peer).map(Some);
+        let person = match &self.proxy {
+            Some(proxy) => proxy.identify(headers, caller.peer)?,
+            None => None,
+        };
+        let token = self.by_token(headers)?;
+        match (person, token) {
+            (Some(person), Some(token)) => Ok(Some(person.and(&token))),
+            (Some(identity), None) | (None, Some(identity)) => Ok(Some(identity)),
+            (None, None) => Ok(login.and_then(|digest| self.known(digest))),
         }
+    }
+
+    /// Finds out whom the header `Authorization` names; `None` if it is not there.
+    fn by_token(&self, headers: &HeaderMap) -> Result<Option<Identity>, Problem> {
         if let Some(value) = headers.get(AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| {
                 let (scheme, token) = text.split_once(' ')?;
@@ -390,7 +399,7 @@ impl Access {
             let known = token.and_then(|token| self.known(&TokenDigest::of(token)));
             return known.ok_or_else(Problem::unauthenticated).map(Some);
         }
-        Ok(login.and_then(|digest| self.known(digest)))
+        Ok(None)
     }
 
     /// Finds out whom the connection itself names. What a proxy sends is not the proxy's own.
@@ -409,6 +418,11 @@ impl Access {
 
     fn is_proxy(&self, peer: PeerAddress) -> bool {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer))
+    }
+
+    /// Returns whether connections are counted by the other end's address: a proxy has those of many.
+    pub(crate) fn counts_connections_of(&self, peer: PeerAddress) -> bool {
+        self.proxy.as_ref().is_none_or(|proxy| !proxy.has_address(peer))
     }
 
     /// Returns whether a client that proves nothing may do everything.
@@ -568,6 +582,18 @@ mod tests {
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
         assert!(access.identify(&twice, &proxy, None).is_err());
+    }
+
+    #[test]
+    fn a_person_with_a_token_may_what_both_may() {
+        let access = access("2999-01-01T00:00:00Z");
+        let mut both = with("x-forwarded-user", "ana");
+        both.extend(with("authorization", "Bearer s3cret"));
+        let known = access.identify(&both, &elsewhere(1), None).expect("known");
+        assert_eq!(known.name(), "ana (ci)");
+        assert!(known.may(Right::Admin).is_err() && known.may_on(Right::Lock, "ci/a").is_ok());
+        both.extend(with("authorization", "Bearer other"));
+        assert!(access.identify(&both, &elsewhere(1), None).is_err());
     }
 
     #[test]

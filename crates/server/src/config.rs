@@ -40,6 +40,8 @@ pub struct ServerConfig {
     /// Where the server listens; unless set, on this machine if there is no socket.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) socket: Option<SocketConfig>,
+    /// Where `/healthz` and `/readyz` are answered besides, without TLS.
+    pub(crate) health_listen: Option<SocketAddr>,
     /// The names by which clients reach the server, besides its address and `localhost`.
     pub(crate) hosts: Vec<String>,
     /// Who may do what. Without an entry everybody on this machine may do everything.
@@ -261,6 +263,7 @@ pub(crate) struct TlsConfig {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LimitsConfig {
     pub(crate) connections: usize,
+    pub(crate) connections_per_address: usize,
     pub(crate) waiters_per_client: usize,
     pub(crate) sessions: usize,
     pub(crate) event_streams: usize,
@@ -293,6 +296,7 @@ impl Default for LimitsConfig {
     fn default() -> LimitsConfig {
         LimitsConfig {
             connections: 20_000,
+            connections_per_address: 10_000,
             waiters_per_client: 1_000,
             sessions: 100_000,
             event_streams: 1_000,
@@ -311,6 +315,7 @@ impl Default for ServerConfig {
         ServerConfig {
             listen: None,
             socket: None,
+            health_listen: None,
             hosts: Vec::new(),
             tokens: Vec::new(),
             certificates: Vec::new(),
@@ -408,6 +413,7 @@ impl ServerConfig {
         let limits = &self.limits;
         let positive = [
             ("connections", limits.connections),
+            ("connections_per_address", limits.connections_per_address),
             ("body_bytes", limits.body_bytes),
             ("sessions", limits.sessions),
         ];

@@ -13,7 +13,7 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do what, `events` for
-//! the stream, `audit` for who did what, `serve` and `local_socket` for connections, `config` for the settings,
+//! the stream, `audit` for who did what, `serve`, `local_socket` and `probes` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
@@ -34,6 +34,7 @@ mod locks;
 mod metrics;
 mod openapi;
 mod operators;
+mod probes;
 mod problem;
 mod proxy;
 mod routes;

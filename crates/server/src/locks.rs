@@ -242,10 +242,7 @@ pub(crate) async fn list(
     }
     let request = ListRequest { prefix: parameters.prefix, after, limit };
     let page = app.client.admin().list(&request).await?;
-    Ok(Json(PageBody {
-        locks: page.names.iter().map(LockBody::of).collect(),
-        cursor: page.after.map(|name| name.as_str().to_owned()),
-    }))
+    Ok(Json(PageBody::of(&page)))
 }
 
 /// The status of an answer without a body.

@@ -26,6 +26,7 @@ pub(crate) struct Metrics {
     streams: Gauge,
     sessions: Gauge,
     connections: Gauge,
+    connections_refused: Counter,
     store_up: Family<Labels<1>, Gauge>,
 }
 
@@ -44,6 +45,7 @@ impl Metrics {
             streams: Gauge::default(),
             sessions: Gauge::default(),
             connections: Gauge::default(),
+            connections_refused: Counter::default(),
             store_up: Family::default(),
         };
         metrics.register();
@@ -78,6 +80,11 @@ impl Metrics {
         registry.register("event_streams", "Open event streams", self.streams.clone());
         registry.register("sessions", "Open sessions", self.sessions.clone());
         registry.register("connections", "Open connections", self.connections.clone());
+        registry.register(
+            "connections_refused",
+            "Connections that were closed at once, since their address had too many",
+            self.connections_refused.clone(),
+        );
         registry.register(
             "store_up",
             "Whether the store answered when the server last looked",
@@ -132,6 +139,11 @@ impl Metrics {
         } else {
             self.connections.dec();
         }
+    }
+
+    /// Counts a connection that was closed at once.
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.inc();
     }
 
     /// Writes all metrics.

@@ -1,5 +1,7 @@
 //! The description of the API as OpenAPI 3.1, made of the code.
 
+use std::sync::LazyLock;
+
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use holdline_core::ContractTimes;
@@ -115,8 +117,12 @@ pub fn document() -> String {
 }
 
 pub(crate) async fn show() -> impl IntoResponse {
-    let text = Document::openapi().to_json().unwrap_or_default();
-    ([(CONTENT_TYPE, "application/json")], with_times(&text, &ContractTimes::DEFAULT))
+    /// Made once: whoever asks needs no token.
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = Document::openapi().to_json().unwrap_or_default();
+        with_times(&text, &ContractTimes::DEFAULT)
+    });
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
 /// Writes the times of the contract where `@default_lease@` and the like stand.

@@ -14,9 +14,10 @@ use crate::access::{Identity, PeerAddress};
 use crate::config::{ConfigError, Entry, ProxyConfig};
 use crate::problem::Problem;
 
-/// A reverse proxy that names people in a header.
+/// A reverse proxy.
 pub(crate) struct Proxy {
-    pub(crate) header: HeaderName,
+    /// The header that names people; `None` if the proxy only passes tokens on.
+    pub(crate) header: Option<HeaderName>,
     networks: Vec<Network>,
     uids: Vec<u32>,
     trusts_this_machine: bool,
@@ -24,24 +25,21 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Reads the settings; `None` if the proxy names nobody and only passes tokens on.
-    pub(crate) fn of(config: &ProxyConfig) -> Result<Option<Proxy>, ConfigError> {
+    pub(crate) fn of(config: &ProxyConfig) -> Result<Proxy, ConfigError> {
         if config.addresses.is_empty() && config.uids.is_empty() {
             return Err(ConfigError::new(
                 "proxy: `addresses` or `uids` must name the proxy, such as [\"10.0.0.0/24\"]",
             ));
         }
-        let Some(header) = &config.header else {
-            let has_users = !config.users.is_empty();
-            return match has_users {
-                true => Err(ConfigError::new("proxy.users needs `header`, which names them")),
-                false => Ok(None),
-            };
-        };
-        let header = HeaderName::try_from(header.to_ascii_lowercase())
-            .map_err(|_| ConfigError::new("proxy.header is no header name"))?;
+        if config.header.is_none() && !config.users.is_empty() {
+            return Err(ConfigError::new("proxy.users needs `header`, which names them"));
+        }
+        let header = config.header.as_ref().map(|header| {
+            HeaderName::try_from(header.to_ascii_lowercase())
+                .map_err(|_| ConfigError::new("proxy.header is no header name"))
+        });
         let local = config.addresses.iter().find(|network| network.has_loopback());
-        if let (Some(local), false) = (local, config.trust_this_machine) {
+        if let (Some(_), Some(local), false) = (&header, local, config.trust_this_machine) {
             return Err(ConfigError::new(format_args!(
                 "proxy.addresses: every process on this machine could send the header from {local}: \
                  let the proxy use `socket`, and put its user into `proxy.uids`; or set \
@@ -49,13 +47,13 @@ impl Proxy {
             )));
         }
         let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
-        Ok(Some(Proxy {
-            header,
+        Ok(Proxy {
+            header: header.transpose()?,
             networks: config.addresses.clone(),
             uids: config.uids.clone(),
             trusts_this_machine: config.trust_this_machine,
             users: users.collect::<Result<_, _>>()?,
-        }))
+        })
     }
 
     /// Returns whether the other end of a connection is the proxy.
@@ -71,19 +69,30 @@ impl Proxy {
         }
     }
 
-    /// Finds out whom the header names.
+    /// Returns whether a connection is from one of its addresses, whoever else may be there.
+    pub(crate) fn has_address(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Process { uid } => self.uids.contains(&uid),
+            PeerAddress::Network { ip, .. } => {
+                self.networks.iter().any(|network| network.contains(ip))
+            }
+        }
+    }
+
+    /// Finds out whom the header names; `None` if it is not there.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
         peer: PeerAddress,
-    ) -> Result<Identity, Problem> {
-        let mut values = headers.get_all(&self.header).iter();
-        let name = values.next().and_then(|value| value.to_str().ok());
+    ) -> Result<Option<Identity>, Problem> {
+        let Some(header) = &self.header else { return Ok(None) };
+        let mut values = headers.get_all(header).iter();
+        let Some(name) = values.next() else { return Ok(None) };
         if values.next().is_some() || !self.is_at(peer) {
             return Err(Problem::unauthenticated());
         }
-        let user = self.users.iter().find(|user| Some(user.name()) == name);
-        user.cloned().ok_or_else(Problem::unauthenticated)
+        let user = self.users.iter().find(|user| name == user.name());
+        user.cloned().map(Some).ok_or_else(Problem::unauthenticated)
     }
 }
 

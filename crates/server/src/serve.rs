@@ -37,7 +37,9 @@ use crate::certificate::Certificate;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::handle::ServerHandle;
 use crate::health;
+use crate::limits::Counted;
 use crate::local_socket::LocalSocket;
+use crate::probes::Probes;
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls::{Tls, certificate_of};
@@ -111,6 +113,7 @@ pub struct Server {
     listener: Option<TcpListener>,
     address: Option<SocketAddr>,
     socket: Option<LocalSocket>,
+    probes: Option<Probes>,
     tls: Tls,
     pages: Router,
     background: Vec<Background>,
@@ -206,17 +209,29 @@ impl Server {
                 .map_err(|error| ServerError::Socket(socket.path.clone(), error))
         });
         let socket = socket.transpose()?;
+        let probes = match config.health_listen {
+            Some(listen) => {
+                let failed = |error| ServerError::Listen(listen, error);
+                Some(Probes::bind(listen).await.map_err(failed)?)
+            }
+            None => None,
+        };
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
         let access = (config.access()?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
         let (pages, background) = (Router::new(), Vec::new());
-        Ok(Server { app, listener, address, socket, tls, pages, background })
+        Ok(Server { app, listener, address, socket, probes, tls, pages, background })
     }
 
     /// Returns the address of the server; `None` if it has a socket only.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Returns the address on which only `/healthz` and `/readyz` are answered.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.probes.as_ref().map(Probes::address)
     }
 
     /// Returns the path of the server's socket.
@@ -257,7 +272,7 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future closes the listener; connections go on until their requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { app, listener, socket, tls, pages, background, .. } = self;
+        let Server { app, listener, socket, probes, tls, pages, background, .. } = self;
         let connections = Connections {
             router: routes::router(&app, pages),
             tls,
@@ -267,6 +282,8 @@ impl Server {
             app,
         };
         let app = connections.app.clone();
+        // Until the end: a server that stops is alive, and not ready.
+        let probing = probes.map(|probes| tokio::spawn(probes.serve(app.clone())));
         for work in background {
             let stopping = app.stopping.clone();
             connections.tasks.spawn(async move { stopping.run_until_cancelled(work).await });
@@ -294,6 +311,9 @@ impl Server {
             tracing::warn!("requests that did not end in time are cut off");
         }
         join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
+        if let Some(probing) = probing {
+            probing.abort();
+        }
     }
 }
 
@@ -359,7 +379,7 @@ impl Connections {
         }
     }
 
-    fn start(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
+    fn start(&self, stream: TcpStream, peer: SocketAddr, room: Room) {
         // Small answers leave at once. A peer that is silent for long is cut off.
         let _ = stream.set_nodelay(true);
         let _ = limit_silence(&stream);
@@ -367,9 +387,11 @@ impl Connections {
         // Both ends of a connection within a machine may have any address of the machine.
         let has_our_address = stream.local_addr().is_ok_and(|our| our.ip().to_canonical() == ip);
         let is_this_machine = ip.is_loopback() || has_our_address;
-        let connection = self.connection(PeerAddress::Network { ip, is_this_machine });
+        let address = PeerAddress::Network { ip, is_this_machine };
+        let Some(place) = self.place(room, address) else { return };
+        let connection = self.connection(address);
         let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
-        self.run(room, async move {
+        self.run(place, async move {
             let Some(config) = tls else { return connection.serve(stream).await };
             let accept = TlsAcceptor::from(config).accept(stream);
             match timeout(handshake, accept).await {
@@ -383,13 +405,29 @@ impl Connections {
         });
     }
 
-    fn start_local(&self, stream: UnixStream, room: OwnedSemaphorePermit) {
+    fn start_local(&self, stream: UnixStream, room: Room) {
         match stream.peer_cred() {
             Ok(process) => {
-                let connection = self.connection(PeerAddress::Process { uid: process.uid() });
-                self.run(room, connection.serve(stream));
+                let address = PeerAddress::Process { uid: process.uid() };
+                let Some(place) = self.place(room, address) else { return };
+                self.run(place, self.connection(address).serve(stream));
             }
             Err(error) => tracing::warn!(%error, "a connection of nobody was closed"),
+        }
+    }
+
+    /// Takes a place for a connection; `None` if its address has too many, and it is closed.
+    fn place(&self, room: Room, address: PeerAddress) -> Option<Place> {
+        if !self.app.access.read().counts_connections_of(address) {
+            return Some(Place { _room: room, _of_address: None });
+        }
+        match self.app.limits.connection(&address.to_string()) {
+            Ok(counted) => Some(Place { _room: room, _of_address: Some(counted) }),
+            Err(_) => {
+                self.app.metrics.connection_refused();
+                tracing::debug!(%address, "too many connections of this address are open");
+                None
+            }
         }
     }
 
@@ -403,15 +441,23 @@ impl Connections {
         Connection { http, service, watcher: self.graceful.watcher() }
     }
 
-    fn run(&self, room: OwnedSemaphorePermit, work: impl Future<Output = ()> + Send + 'static) {
+    fn run(&self, place: Place, work: impl Future<Output = ()> + Send + 'static) {
         let app = self.app.clone();
         self.tasks.spawn(async move {
             app.metrics.connection(true);
             work.await;
             app.metrics.connection(false);
-            drop(room);
+            drop(place);
         });
     }
+}
+
+type Room = OwnedSemaphorePermit;
+
+/// What a connection takes of the limits, until it is dropped.
+struct Place {
+    _room: Room,
+    _of_address: Option<Counted>,
 }
 
 async fn after_failure(error: &io::Error) {

@@ -2,11 +2,12 @@
 //! numbers: they are below 2^53, so every language reads them exactly.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use holdline_core::{
-    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
-    WaiterView,
+    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, ListPage, Mode,
+    Snapshot, WaiterView,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -229,13 +230,59 @@ impl LockBody {
     }
 }
 
-/// One page of names.
+/// How long a page is at most, in bytes of JSON.
+const MOST_BYTES: usize = 1_000_000;
+
+/// One page of names, of 1 MB at most.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PageBody {
     /// The locks, by name.
     pub(crate) locks: Vec<LockBody>,
     /// Where the next page begins; `null` after the last one.
     pub(crate) cursor: Option<String>,
+}
+
+impl PageBody {
+    /// Makes the page. It ends early if it would be too long. Of one lock that alone is too long it
+    /// shows the first holders and waiters; the counts are those of all.
+    pub(crate) fn of(page: &ListPage) -> PageBody {
+        let mut locks = Vec::with_capacity(page.names.len());
+        let mut left = MOST_BYTES;
+        for snapshot in &page.names {
+            let mut lock = LockBody::of(snapshot);
+            let mut length = length_of(&lock);
+            while length > MOST_BYTES {
+                lock.holders.truncate(lock.holders.len() / 2);
+                lock.queue.truncate(lock.queue.len() / 2);
+                length = length_of(&lock);
+            }
+            if length > left {
+                let cursor = locks.last().map(|last: &LockBody| last.name.clone());
+                return PageBody { locks, cursor };
+            }
+            left -= length;
+            locks.push(lock);
+        }
+        PageBody { locks, cursor: page.after.as_ref().map(|name| name.as_str().to_owned()) }
+    }
+}
+
+/// How long a lock is as JSON, with the comma behind it.
+fn length_of(lock: &LockBody) -> usize {
+    struct Length(usize);
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut length = Length(1);
+    // Strings and numbers always encode, and counting never fails.
+    let _ = serde_json::to_writer(&mut length, lock);
+    length.0
 }
 
 /// A granted lease.

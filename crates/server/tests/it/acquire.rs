@@ -282,3 +282,43 @@ async fn modes_permits_and_operators() {
     let next = next["fencing_token"].as_u64().expect("a number");
     assert!(next > 1000);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_locks_is_short_however_many_hold_them() {
+    const MOST: usize = 1_000_000;
+    let ground = Ground::start().await;
+    let mut connection = ground.open().await;
+    let reason = "x".repeat(900);
+    let body =
+        format!(r#"{{"mode": "permits", "permits_of": 1000, "about": {{"reason": "{reason}"}}}}"#);
+    for (name, holders) in [("a", 10), ("b", 990), ("c", 700), ("d", 600), ("e", 1)] {
+        for _ in 0..holders {
+            connection.send(&request("POST", &format!("/v1/locks/{name}"), "", &body)).await;
+            assert_eq!(connection.response().await.status, 200);
+        }
+    }
+    let (mut pages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let response = ground.ask("GET", &format!("/v1/locks?cursor={cursor}"), "").await;
+        assert!(response.body.len() <= MOST + 100, "{}", response.body.len());
+        let page = response.json();
+        let locks = page["locks"].as_array().expect("locks").iter();
+        let shown = locks.map(|lock| {
+            let holders = lock["holders"].as_array().map(Vec::len).expect("holders");
+            let name = lock["name"].as_str().expect("a name").to_owned();
+            (name, lock["holder_count"].as_u64().expect("a count"), holders)
+        });
+        pages.push(shown.collect::<Vec<_>>());
+        match page["cursor"].as_str() {
+            Some(next) => next.clone_into(&mut cursor),
+            None => break,
+        }
+    }
+    let lock = |name: &str, count, shown| (name.to_owned(), count, shown);
+    let expected = vec![
+        vec![lock("a", 10, 10), lock("b", 990, 495)],
+        vec![lock("c", 700, 700)],
+        vec![lock("d", 600, 600), lock("e", 1, 1)],
+    ];
+    assert_eq!(pages, expected, "all of them, in their order");
+}

@@ -9,7 +9,7 @@ use holdline::Client;
 use holdline_server::{Reloader, Server, ServerConfig};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Ground {
     pub(crate) client: Client,
     pub(crate) address: SocketAddr,
+    health_address: Option<SocketAddr>,
     pub(crate) reloader: Reloader,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
@@ -84,13 +85,14 @@ impl Ground {
         let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = server.expect("listens");
         let address = server.address().expect("an address");
-        let reloader = server.reloader();
+        let (health_address, reloader) = (server.health_address(), server.reloader());
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             // A ground that was dropped stops too.
             let _ = stopped.await;
         }));
-        Ground { client, address, reloader, stop: Some(stop), running: Some(running) }
+        let (stop, running) = (Some(stop), Some(running));
+        Ground { client, address, health_address, reloader, stop, running }
     }
 
     /// Stops the server as SIGTERM does, and waits for its end.
@@ -108,6 +110,20 @@ impl Ground {
     pub(crate) async fn open(&self) -> Connection {
         let stream = TcpStream::connect(self.address).await.expect("connects");
         Connection(BufReader::new(stream))
+    }
+
+    /// Connects from another address of this machine.
+    pub(crate) async fn open_from(&self, from: [u8; 4]) -> Connection {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from((from, 0))).expect("ours");
+        let stream = socket.connect(self.address).await.expect("connects");
+        Connection(BufReader::new(stream))
+    }
+
+    /// Connects to the port of the probes.
+    pub(crate) async fn open_probe(&self) -> Connection {
+        let address = self.health_address.expect("it has a port for probes");
+        Connection(BufReader::new(TcpStream::connect(address).await.expect("connects")))
     }
 
     /// Sends one request on a connection of its own.

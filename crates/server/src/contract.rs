@@ -86,7 +86,23 @@ pub(crate) async fn acquire(
         let event = Event::of(What::Granted, &request.name).by(&identity);
         app.events.publish(event.lease(request.lease_id).token(*token));
     }
+    if identity.may_on(Right::View, request.name.as_str()).is_err() {
+        return answer(reply.map(without_holder));
+    }
     answer(reply)
+}
+
+/// Leaves out who holds the name.
+fn without_holder(reply: AcquireReply) -> AcquireReply {
+    match reply {
+        AcquireReply::Queued { position, next_look, .. } => {
+            AcquireReply::Queued { position, holder: None, next_look }
+        }
+        AcquireReply::Busy { at_most, next_look, .. } => {
+            AcquireReply::Busy { holder: None, at_most, next_look }
+        }
+        other => other,
+    }
 }
 
 pub(crate) async fn renew(

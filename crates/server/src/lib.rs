@@ -28,6 +28,7 @@ mod handle;
 mod health;
 mod input;
 mod json;
+mod kind;
 mod limits;
 mod local_socket;
 mod locks;

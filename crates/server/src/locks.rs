@@ -45,9 +45,8 @@ const MOST_NAMES: usize = 1_000;
         (status = 200, body = LeaseBody, description = "The lock is held", headers(
             ("Holdline-Fencing-Token" = u64, description = "The fencing token")
         )),
-        (status = 423, body = ProblemBody, description = "The lock is held by somebody else",
-         content_type = "application/problem+json"),
-        (status = 408, body = ProblemBody, description = "The wait ran out",
+        (status = 423, body = ProblemBody, description = "The lock is held by somebody else (`busy`), \
+         or was so until the wait ran out (`timed_out`)",
          content_type = "application/problem+json"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
@@ -88,6 +87,9 @@ pub(crate) async fn acquire(
                 Some(id) => event.lease(id),
                 None => event,
             });
+            if identity.may_on(Right::View, wanted.name.as_str()).is_err() {
+                return Err(problem.without_holder());
+            }
             Err(problem)
         }
     }
@@ -218,7 +220,7 @@ pub(crate) struct ListParameters {
 
 /// Lists the locks that are held or waited for, by name.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", params(ListParameters),
+    get, path = "/v1/locks", tag = "locks", operation_id = "list_locks", params(ListParameters),
     responses(
         (status = 200, body = PageBody, description = "One page"),
         (status = "default", body = ProblemBody, description = "A problem",

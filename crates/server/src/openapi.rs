@@ -8,6 +8,7 @@ use holdline_core::ContractTimes;
 use holdline_core::name::MAX_NAME_BYTES;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
@@ -67,6 +68,31 @@ impl Modify for Forms {
             }
         }
         document.components = Some(components);
+        give_security(document);
+    }
+}
+
+/// Says how a client proves who it is. A server without authentication asks for nothing.
+fn give_security(document: &mut utoipa::openapi::OpenApi) {
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some("A token of the server's settings".to_owned());
+    let certificate = "A client certificate that the server's settings name";
+    let certificate = SecurityScheme::MutualTls {
+        description: Some(certificate.to_owned()),
+        extensions: None,
+        deprecated: None,
+    };
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    components.add_security_scheme("certificate", certificate);
+    let none: [&str; 0] = [];
+    let any = ["bearer", "certificate"].map(|scheme| SecurityRequirement::new(scheme, none));
+    document.security = Some(any.into_iter().chain([SecurityRequirement::default()]).collect());
+    for path in ["/healthz", "/readyz"] {
+        let item = document.paths.paths.get_mut(path);
+        if let Some(operation) = item.and_then(|item| item.get.as_mut()) {
+            operation.security = Some(Vec::new());
+        }
     }
 }
 

@@ -45,7 +45,7 @@ async fn a_wait_ends_with_the_lock_or_with_its_limit() {
     let ground = Ground::start().await;
     let first = ground.acquire("a", "").await;
     let late = ground.ask("POST", "/v1/locks/a", r#"{"wait_ms": 50}"#).await;
-    assert_eq!((late.status, late.text("kind")), (408, "timed_out".to_owned()));
+    assert_eq!((late.status, late.text("kind")), (423, "timed_out".to_owned()));
     let mut waiting = ground.open().await;
     waiting.send(&request("POST", "/v1/locks/a", "", LONG)).await;
     ground.until_waiting("a", 1).await;

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::Operator;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
@@ -420,6 +420,11 @@ impl Access {
         self.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer))
     }
 
+    /// Returns the header in which a proxy names people.
+    pub(crate) fn proxy_header(&self) -> Option<&HeaderName> {
+        self.proxy.as_ref().and_then(|proxy| proxy.header.as_ref())
+    }
+
     /// Returns whether connections are counted by the other end's address: a proxy has those of many.
     pub(crate) fn counts_connections_of(&self, peer: PeerAddress) -> bool {
         self.proxy.as_ref().is_none_or(|proxy| !proxy.has_address(peer))
@@ -508,8 +513,6 @@ fn digest_of_hex(text: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderName;
-
     use super::*;
     use crate::config::TokenConfig;
 

@@ -18,6 +18,7 @@ use crate::events::{Event, Events, What};
 use crate::health::StoreHealth;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::request_log::RequestLog;
 use crate::sessions::Sessions;
 use crate::shield::Hosts;
 
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: StoreHealth,
+    pub(crate) request_log: Arc<RequestLog>,
     /// Where records go that the store does not keep.
     pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
     /// Cancelled when the server is to stop.
@@ -85,6 +87,7 @@ impl App {
         let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
         let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let request_log = Arc::new(RequestLog::default());
         let app = |store: String, client: Client, others| {
             metrics.store(&store);
             let epoch = client.leases().draw_id().short().to_string();
@@ -98,6 +101,7 @@ impl App {
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
                 health: StoreHealth::default(),
+                request_log: request_log.clone(),
                 audit_file: audit_file.clone(),
                 stopping: stopping.clone(),
                 client,

@@ -11,6 +11,7 @@ use crate::access::{Caller, Identity, Right, TokenDigest};
 use crate::app::App;
 use crate::limits::Counted;
 use crate::problem::Problem;
+use crate::request_log::Sender;
 
 /// A server, for pages that are served beside the API. Clones are the same one.
 #[derive(Clone)]
@@ -69,7 +70,11 @@ impl ServerHandle {
     ) -> Result<Identity, Problem> {
         let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
         let access = self.app.access.read().clone();
-        access.identify(&parts.headers, caller, login)
+        let identity = access.identify(&parts.headers, caller, login)?;
+        if let Some(sender) = parts.extensions.get::<Sender>() {
+            sender.note(&identity);
+        }
+        Ok(identity)
     }
 
     /// Finds out whom a token is for; `None` if the server does not know it, or it has expired.

@@ -13,7 +13,7 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do what, `events` for
-//! the stream, `audit` for who did what, `serve`, `local_socket` and `probes` for connections, `config` for the settings,
+//! the stream, `audit` for who did what, `request_log` for who asked what, `serve`, `local_socket` and `probes` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
@@ -38,6 +38,7 @@ mod operators;
 mod probes;
 mod problem;
 mod proxy;
+mod request_log;
 mod routes;
 mod serve;
 mod sessions;

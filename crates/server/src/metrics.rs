@@ -11,6 +11,13 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::app::DEFAULT_STORE;
+
+/// From a tenth of a millisecond to minutes.
+fn times() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 4.0, 12))
+}
+
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
 /// The metrics of one server.
@@ -19,7 +26,7 @@ pub(crate) struct Metrics {
     requests: Family<Labels<2>, Counter>,
     acquire: Family<Labels<2>, Counter>,
     wait: Histogram,
-    request_time: Histogram,
+    request_time: Family<Labels<2>, Histogram>,
     lost: Family<Labels<1>, Counter>,
     unrecorded: Family<Labels<1>, Counter>,
     waiting: Gauge,
@@ -32,13 +39,12 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let times = || Histogram::new(exponential_buckets(0.000_1, 4.0, 12));
         let mut metrics = Metrics {
             registry: Registry::with_prefix("holdline"),
             requests: Family::default(),
             acquire: Family::default(),
             wait: times(),
-            request_time: times(),
+            request_time: Family::new_with_constructor(times),
             lost: Family::default(),
             unrecorded: Family::default(),
             waiting: Gauge::default(),
@@ -100,7 +106,9 @@ impl Metrics {
         };
         let labels = [("path", path.to_owned().into()), ("status", status)];
         self.requests.get_or_create(&labels).inc();
-        self.request_time.observe(took.as_secs_f64());
+        let (store, path) = store_of(path);
+        let labels = [("store", store.to_owned().into()), ("path", path.to_owned().into())];
+        self.request_time.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// Begins the metrics of a store, which is taken to answer.
@@ -156,6 +164,13 @@ impl Metrics {
         encode(&mut text, &self.registry).ok()?;
         Some(text)
     }
+}
+
+/// Divides the pattern of a route into the name of the store and the pattern within it.
+fn store_of(path: &str) -> (&str, &str) {
+    let rest = path.strip_prefix("/stores/");
+    let named = rest.and_then(|rest| rest.find('/').map(|end| rest.split_at(end)));
+    named.unwrap_or((DEFAULT_STORE, path))
 }
 
 fn of(store: &str) -> Labels<1> {

@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
@@ -25,6 +24,7 @@ use tower_service::Service;
 use crate::access::{Caller, Identity};
 use crate::app::App;
 use crate::problem::Problem;
+use crate::request_log::{Entry, Sender};
 
 /// How many headers a request may have.
 const MOST_HEADERS: usize = 64;
@@ -129,8 +129,9 @@ where
         self.route.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        let (app, began) = (self.app.clone(), Instant::now());
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let app = self.app.clone();
+        let entry = Entry::of(&mut request, &app.access.read());
         let path = request.extensions().get::<MatchedPath>().cloned();
         let checked = app.hosts.read().check(request.headers(), request.uri());
         let answered = checked.map(|()| self.route.call(request));
@@ -140,7 +141,8 @@ where
                 Err(problem) => problem.into_response(),
             };
             let path = path.as_ref().map_or("other", MatchedPath::as_str);
-            app.metrics.request(path, response.status().as_u16(), began.elapsed());
+            app.metrics.request(path, response.status().as_u16(), entry.took());
+            app.request_log.write(&entry, path, response.status());
             let of_route = std::mem::replace(response.headers_mut(), HEADERS.clone());
             response.headers_mut().extend(of_route);
             Ok(response)
@@ -155,6 +157,9 @@ impl FromRequestParts<App> for Identity {
         let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
         let access = app.access.read().clone();
         let identity = access.identify(&parts.headers, caller, None)?;
+        if let Some(sender) = parts.extensions.get::<Sender>() {
+            sender.note(&identity);
+        }
         identity.may_use(&app.store)?;
         Ok(identity)
     }

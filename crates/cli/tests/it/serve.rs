@@ -112,6 +112,56 @@ fn hostile_texts_make_no_line_of_the_log_and_no_event() {
     assert_eq!(server.code(), 0);
 }
 
+#[test]
+fn the_log_has_a_line_for_each_request_and_no_secret() {
+    let world = World::new();
+    // `printf s3cret | sha256sum`
+    let text = "[[server.tokens]]\nname = \"ci\"\nsha256 = \
+                \"1ec1c26b50d5d3c58d9583181af8076655fe00756bf7285940ba3670f99fcba0\"\n\
+                rights = [\"lock\"]\n";
+    let config = world.path("server.toml").display().to_string();
+    std::fs::write(&config, text).expect("written");
+    let ask = |server: &Served, token: &str, method: &str, path: &str| {
+        let (token, url) =
+            (format!("Authorization: Bearer {token}"), format!("{}{path}", server.1));
+        output(Command::new("curl").args(["-s", "-X", method, "-H", &token, &url])).stdout
+    };
+    let ended = |server: Served| {
+        let mut server = server.0;
+        server.signal(Signal::TERM);
+        let mut lines = Vec::new();
+        while let Some(line) = server.next_said() {
+            assert!(!line.contains("s3cret") && !line.contains("gu3ss"), "{line}");
+            lines.push(line);
+        }
+        assert_eq!(server.code(), 0);
+        lines
+    };
+    let server = Served::start(&world, "127.0.0.1:0", &["-v", "--config", &config]);
+    let lease = ask(&server, "s3cret", "POST", "/v1/locks/a%2Fb");
+    let (_, rest) = lease.split_once("\"lease_id\":\"").expect("a lease");
+    let lease = &rest[..32];
+    ask(&server, "s3cret", "DELETE", &format!("/v1/locks/a%2Fb/leases/{lease}"));
+    let lines = ended(server);
+    assert!(lines.iter().all(|line| !line.contains(lease)), "{lines:?}");
+    let has = |words: &[&str]| {
+        let found = lines.iter().filter(|line| words.iter().all(|word| line.contains(word)));
+        assert_eq!(found.count(), 1, "{words:?}: {lines:?}");
+    };
+    let common = ["name=\"a%2Fb\"", "status=200", "who=\"ci\"", "from=127.0.0.1"];
+    has(&[&["method=POST", "path=\"/v1/locks/{name}\""], &common[..]].concat());
+    has(&[&["method=DELETE", "path=\"/v1/locks/{name}/leases/{lease_id}\""], &common[..]].concat());
+    let server = Served::start(&world, "127.0.0.1:0", &["--config", &config]);
+    for _ in 0..30 {
+        ask(&server, "gu3ss", "GET", "/v1/locks/a");
+    }
+    let lines = ended(server);
+    let wrong = lines.iter().filter(|line| line.contains("wrong proof was sent"));
+    let count = wrong.inspect(|line| assert!(line.contains("from=127.0.0.1"), "{line}")).count();
+    assert!((1..=29).contains(&count), "{count}: {lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("status=")), "{lines:?}");
+}
+
 const WALKED: [&str; 5] =
     ["locked walk/1", "renewed", "wrote with a token", "refused token 0", "released walk/1"];
 

@@ -67,6 +67,8 @@ pub(crate) struct Inner {
     pub(crate) request_log: Arc<RequestLog>,
     /// Where records go that the store does not keep.
     pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
+    /// Cancelled when the server has received the signal to stop, and goes on for a while.
+    pub(crate) draining: CancellationToken,
     /// Cancelled when the server is to stop.
     pub(crate) stopping: CancellationToken,
     /// The other stores of the server; empty for all but the default one.
@@ -87,6 +89,7 @@ impl App {
         let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
         let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let draining = CancellationToken::new();
         let request_log = Arc::new(RequestLog::default());
         let app = |store: String, client: Client, others| {
             metrics.store(&store);
@@ -103,6 +106,7 @@ impl App {
                 health: StoreHealth::default(),
                 request_log: request_log.clone(),
                 audit_file: audit_file.clone(),
+                draining: draining.clone(),
                 stopping: stopping.clone(),
                 client,
                 others,

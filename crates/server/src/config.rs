@@ -272,10 +272,17 @@ pub(crate) struct LimitsConfig {
     pub(crate) header_bytes: usize,
     pub(crate) max_wait_ms: u64,
     pub(crate) request_timeout_ms: u64,
+    pub(crate) drain_ms: u64,
     pub(crate) stop_timeout_ms: u64,
 }
 
 impl LimitsConfig {
+    /// How long the server goes on taking requests after the signal to stop, while `/readyz` says
+    /// that it is stopping.
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_millis(self.drain_ms)
+    }
+
     /// The longest wait for a lock in one request.
     pub(crate) fn max_wait(&self) -> Duration {
         Duration::from_millis(self.max_wait_ms)
@@ -305,6 +312,7 @@ impl Default for LimitsConfig {
             header_bytes: 16 * 1024,
             max_wait_ms: 60 * 60 * 1_000,
             request_timeout_ms: 15_000,
+            drain_ms: 0,
             stop_timeout_ms: 10_000,
         }
     }

@@ -134,7 +134,7 @@ pub(crate) async fn healthz() -> Json<WellBody> {
     )
 )]
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<ReadyBody>, Problem> {
-    if app.stopping.is_cancelled() {
+    if app.draining.is_cancelled() {
         return Err(Problem::stopping(Certainty::NotApplied));
     }
     let have_answered = join_all(app.stores().map(has_answered)).await;
@@ -146,7 +146,7 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<ReadyBody>, Pr
 
 /// The same for one store: it must answer now.
 pub(crate) async fn store_readyz(State(app): State<App>) -> Result<Json<ReadyBody>, Problem> {
-    if app.stopping.is_cancelled() {
+    if app.draining.is_cancelled() {
         return Err(Problem::stopping(Certainty::NotApplied));
     }
     if !look(&app).await {

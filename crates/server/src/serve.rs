@@ -2,7 +2,9 @@
 //!
 //! - V1: a connection that sends its headers too slowly is closed; one more than the limit waits
 //!   until another one has ended.
-//! - V2: after the word to stop, waits end at once with 503, and all other requests have a while.
+//! - V3: after the signal to stop, the server first goes on for `drain_ms`, and `/readyz` says that it
+//!   stops: whoever routes requests has the time to learn it.
+//! - V2: after that, waits end at once with 503, and all other requests have a while.
 
 use std::fmt;
 use std::io;
@@ -288,6 +290,11 @@ impl Server {
             let stopping = app.stopping.clone();
             connections.tasks.spawn(async move { stopping.run_until_cancelled(work).await });
         }
+        let stop = async {
+            stop.await;
+            app.draining.cancel();
+            tokio::time::sleep(app.limits.config.drain()).await;
+        };
         tokio::select! {
             biased;
             () = stop => {}

@@ -85,6 +85,9 @@ pub(crate) fn run(
         if let Some(path) = server.socket() {
             console.info(&format!("serves {}", Escaped(&path.to_string_lossy())));
         }
+        if let Some(address) = server.health_address() {
+            console.info(&format!("answers probes at http://{address}"));
+        }
         let reloader = server.reloader();
         tokio::select! {
             biased;

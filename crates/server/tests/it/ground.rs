@@ -102,6 +102,11 @@ impl Ground {
         timeout(DEADLINE, running).await.expect("it ends").expect("without a panic");
     }
 
+    /// Sends the server the signal to stop, and waits for nothing.
+    pub(crate) fn signal_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
     /// Stops the server as SIGKILL does: nothing more is sent or answered.
     pub(crate) fn cut(&mut self) {
         self.running.take().expect("it runs").abort();

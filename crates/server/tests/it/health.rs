@@ -6,7 +6,7 @@ use holdline::Client;
 use holdline_services::{RedisConfig, RedisServer};
 use tokio::time::timeout;
 
-use crate::ground::{DEADLINE, Ground};
+use crate::ground::{DEADLINE, Ground, request};
 
 async fn until_metrics_have(ground: &Ground, line: &str) {
     let noticed = async {
@@ -41,4 +41,20 @@ async fn a_server_whose_store_has_never_answered_is_not_ready() {
     server.kill();
     ground.until_ready_is("/stores/default/readyz", 503).await;
     assert_eq!(ground.ask("GET", "/readyz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_stop_says_so_and_takes_requests_for_a_while() {
+    let limits = "[server.limits]\ndrain_ms = 86400000\n";
+    let mut ground = Ground::with(limits).await;
+    ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", "", r#"{"wait_ms": 60000}"#)).await;
+    ground.until_waiting("a", 1).await;
+    ground.signal_stop();
+    let answer = ground.until_ready_is("/readyz", 503).await;
+    assert_eq!(answer.text("kind"), "stopping");
+    assert_eq!(ground.ask("GET", "/healthz", "").await.status, 200);
+    ground.acquire("b", "").await;
+    ground.until_waiting("a", 1).await;
 }

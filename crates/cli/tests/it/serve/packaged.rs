@@ -95,13 +95,22 @@ fn the_settings_for_kubernetes_serve_with_the_probes_of_the_manifest() {
     let moved = settings.replace("/etc/holdline-tls/tls.crt", &cert.display().to_string());
     let moved = moved.replace("/etc/holdline-tls/tls.key", &key.display().to_string());
     let moved = moved.replace("0.0.0.0:7654", "127.0.0.1:0");
+    let moved = moved.replace("0.0.0.0:7655", "127.0.0.1:0");
     let server = serve(&world, &moved, Some(&world.url()));
+    let health = server.0.said();
+    let (_, health) = health.split_once("answers probes at ").expect("the port of the probes");
     let ca = certificates.ca();
     for path in ["/healthz", "/readyz"] {
-        assert!(manifest.contains(&format!("path: {path}\n")), "{path}");
+        assert!(
+            manifest.contains(&format!("path: {path}\n              port: health\n")),
+            "{path}"
+        );
         assert_eq!(status(&server, Some(&ca), "holdline", path), "200", "{path}");
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Host: 10.0.0.7:7655"]);
+        let probe = output(curl.arg(format!("{}{path}", health.trim()))).stdout;
+        assert_eq!(probe, "200", "{path}: a probe names the address of the pod");
     }
-    assert!(manifest.contains("value: holdline\n"), "the probes send the name of the server");
     assert_eq!(status(&server, Some(&ca), "10.0.0.7:7654", "/healthz"), "421");
     assert_eq!(status(&server, Some(&ca), "holdline", "/v1/locks"), "401");
 }

@@ -12,6 +12,7 @@
 //!
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
+//! `life` for what becomes of sessions, attempts and grants, `grant` for what is done about it,
 //! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
 //! the stream, `audit` for who did what, `serve` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
@@ -23,15 +24,19 @@ mod audit;
 mod config;
 mod contract;
 mod events;
+mod grant;
 mod handle;
 mod health;
 mod input;
 mod json;
+mod life;
 mod limits;
 mod locks;
 mod metrics;
+mod open_access;
 mod openapi;
 mod operators;
+mod peer;
 mod problem;
 mod routes;
 mod serve;

@@ -35,7 +35,10 @@ use crate::access::Caller;
 use crate::app::App;
 use crate::audit;
 use crate::config::{ConfigError, ServerConfig, store_name};
+use crate::grant;
 use crate::handle::ServerHandle;
+use crate::life::SILENCE;
+use crate::peer::{Peer, Socket};
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls;
@@ -120,8 +123,9 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The
-    /// address, the stores and the limits stay as they are.
+    /// Takes over tokens, hosts, certificates and the audit file. Sessions go on; waits and streams
+    /// end whose client may no longer have them. The address, the stores and the limits stay as
+    /// they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
@@ -139,6 +143,7 @@ impl Reloader {
         *self.app.hosts.write() = Arc::new(hosts);
         *self.app.audit_file.write() = audit_file;
         *self.tls.write() = tls;
+        self.app.access_changed.send_replace(());
         Ok(())
     }
 }
@@ -243,6 +248,7 @@ impl Server {
             () = stop => {}
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
+            _ = join_all(app.stores().map(grant::extend_what_was_read)) => {}
             () = connections.accept(&listener) => {}
         }
         drop(listener);
@@ -256,7 +262,11 @@ impl Server {
         if timeout(app.limits.config.stop_timeout(), all).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
-        join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
+        join_all(app.stores().map(|app| async {
+            grant::extend_at_stop(app, LAST_WORD).await;
+            app.client.shutdown(LAST_WORD).await
+        }))
+        .await;
     }
 }
 
@@ -283,7 +293,8 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
 async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let over: usize = app.stores().map(|app| app.sessions.sweep()).sum();
+        let over = |app: &App| app.life.lock().sweep(app.client.clock().now());
+        let over: usize = app.stores().map(over).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");
         }
@@ -319,7 +330,8 @@ impl Connections {
         let _ = limit_silence(&stream);
         let limits = &self.app.limits.config;
         let caller = Caller::new(peer.ip().to_canonical());
-        let service = RouterService { router: self.router.clone(), caller };
+        let socket = Socket::new(stream);
+        let service = RouterService { router: self.router.clone(), caller, peer: socket.peer() };
         let service = TowerToHyperService::new(service);
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
@@ -330,9 +342,9 @@ impl Connections {
         self.tasks.spawn(async move {
             app.metrics.connection(true);
             match tls {
-                None => serve(&http, stream, service, watcher).await,
+                None => serve(&http, socket, service, watcher).await,
                 Some(config) => {
-                    let accept = TlsAcceptor::from(config).accept(stream);
+                    let accept = TlsAcceptor::from(config).accept(socket);
                     match timeout(handshake, accept).await {
                         Ok(Ok(stream)) => serve(&http, stream, service, watcher).await,
                         Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
@@ -358,13 +370,13 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
-/// waiting request of a machine that is off must not keep its place in the queue.
+/// Cuts a peer off that takes nothing for a while, or that has vanished without a word: a waiting
+/// request of a machine that is off must not keep its place in the queue.
 fn limit_silence(stream: &TcpStream) -> io::Result<()> {
-    const HALF_A_MINUTE: u32 = 30_000;
-    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, silence)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
@@ -374,6 +386,7 @@ fn limit_silence(stream: &TcpStream) -> io::Result<()> {
 struct RouterService {
     router: Router,
     caller: Caller,
+    peer: Arc<Peer>,
 }
 
 impl tower_service::Service<http::Request<Incoming>> for RouterService {
@@ -390,6 +403,7 @@ impl tower_service::Service<http::Request<Incoming>> for RouterService {
 
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.caller.clone());
+        request.extensions_mut().insert(self.peer.clone());
         tower_service::Service::call(&mut self.router, request)
     }
 }

@@ -7,6 +7,7 @@ mod crowd;
 mod events;
 mod ground;
 mod inputs;
+mod life;
 mod network;
 mod openapi;
 mod rights;

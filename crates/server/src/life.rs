@@ -27,7 +27,6 @@
 //! - N3: a lease is listed by one session.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use holdline_core::lease::MAX_FIRST_LEASE;
@@ -63,6 +62,7 @@ pub(crate) type Listed = (LockName, LeaseId);
 
 /// The sessions, attempts and answered grants of one store. `P` is the other end of a connection.
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) struct Life<P> {
     most_sessions: usize,
     sessions: BTreeMap<LeaseId, Session>,
@@ -78,6 +78,7 @@ pub(crate) struct Life<P> {
 pub(crate) type AttemptId = u64;
 
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Session {
     owner: String,
     duration: Duration,
@@ -92,7 +93,7 @@ impl Session {
     }
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Attempt {
     name: LockName,
     session: Option<LeaseId>,
@@ -103,15 +104,20 @@ struct Attempt {
     ended: CancellationToken,
 }
 
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut fields = f.debug_struct("Attempt");
-        fields.field("name", &self.name).field("session", &self.session);
-        fields.field("lease", &self.lease).field("stage", &self.stage).finish_non_exhaustive()
+/// The token of the attempt is no part of its state.
+#[cfg(test)]
+impl std::hash::Hash for Attempt {
+    fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
+        self.name.hash(to);
+        self.session.hash(to);
+        self.keeps_id.hash(to);
+        self.lease.hash(to);
+        self.stage.hash(to);
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 enum Stage {
     Waiting,
     /// Its session has ended: nothing is granted to it.
@@ -120,6 +126,7 @@ enum Stage {
 }
 
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(Hash))]
 struct Short<P> {
     name: LockName,
     session: Option<LeaseId>,
@@ -130,6 +137,7 @@ struct Short<P> {
 
 /// How a session has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(test, derive(Hash))]
 pub(crate) enum SessionEnd {
     /// The client closed it: what its attempts get is released, whoever chose the id.
     Closed,

@@ -15,25 +15,28 @@
 //! break within [`SILENCE`], and a client that is there to read its answer within
 //! [`ACKNOWLEDGED_WITHIN`].
 
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::hash::BuildHasher;
 
 use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const CLIENTS: usize = 2;
-/// How often time passes, and how often the server is restarted, in one history.
-const MOST_PASSES: u8 = 2;
+/// How often time passes in one history. `HOLDLINE_LIFE_PASSES` sets more: 2 takes some minutes.
+const MOST_PASSES: u8 = 1;
+/// How often the server is restarted in one history.
 const MOST_RESTARTS: u8 = 1;
 
 /// What a client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     has_session: bool,
     keeps_id: bool,
 }
 
 /// How far a request is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Request {
     Unsent,
     Waiting(AttemptId),
@@ -46,7 +49,7 @@ enum Request {
     Over,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Link {
     Open,
     /// Closed by the client; whether it had read everything.
@@ -58,7 +61,7 @@ enum Link {
     Broken,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Client {
     kind: Kind,
     request: Request,
@@ -70,7 +73,7 @@ struct Client {
     told: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct World {
     life: Life<usize>,
     now: Moment,
@@ -79,6 +82,7 @@ struct World {
     store: BTreeMap<usize, Moment>,
     /// Releases that have not reached the store.
     releasing: BTreeSet<usize>,
+    most_passes: u8,
     passes: u8,
     restarts: u8,
 }
@@ -120,6 +124,11 @@ fn name() -> LockName {
     LockName::new("n").expect("a good name")
 }
 
+fn most_passes() -> u8 {
+    let set = std::env::var("HOLDLINE_LIFE_PASSES").ok();
+    set.map_or(MOST_PASSES, |text| text.parse().expect("a small number"))
+}
+
 impl World {
     fn new(kinds: [Kind; CLIENTS]) -> World {
         let client = |kind| Client {
@@ -136,6 +145,7 @@ impl World {
             clients: kinds.map(client).to_vec(),
             store: BTreeMap::new(),
             releasing: BTreeSet::new(),
+            most_passes: most_passes(),
             passes: 0,
             restarts: 0,
         }
@@ -171,7 +181,7 @@ impl World {
             }
         }
         steps.extend(self.releasing.iter().map(|client| Step::Release(*client)));
-        if self.passes < MOST_PASSES && !self.is_resetting() {
+        if self.passes < self.most_passes && !self.is_resetting() {
             steps.extend([RESET_WITHIN, ACKNOWLEDGED_WITHIN, MAX_FIRST_LEASE, DAY].map(Step::Pass));
         }
         if self.restarts < MOST_RESTARTS {
@@ -409,25 +419,41 @@ fn state_of(link: Link, now: Moment) -> PeerState {
 
 /// Explores every order of steps; returns how many states there are.
 fn explore(kinds: [Kind; CLIENTS], sometimes: &mut BTreeSet<&'static str>) -> usize {
+    let hashes = RandomState::new();
     let first = World::new(kinds);
-    let mut known = HashSet::from([format!("{first:?}")]);
-    let mut open = vec![(first, Vec::new())];
-    while let Some((world, history)) = open.pop() {
+    let mut known = HashSet::from([hashes.hash_one(&first)]);
+    // The step that led to each state, and the state before it.
+    let mut trace: Vec<(usize, Step)> = vec![(0, Step::Look)];
+    let mut open = vec![(first, 0)];
+    while let Some((world, number)) = open.pop() {
         for step in world.steps() {
             let mut next = world.clone();
             next.take(step);
-            if known.insert(format!("{next:?}")) {
-                let mut history = history.clone();
-                history.push(step);
-                if let Err(fault) = next.check() {
-                    panic!("{fault}: {history:?}: {next:#?}");
-                }
-                next.seen(sometimes);
-                open.push((next, history));
+            if !known.insert(hashes.hash_one(&next)) {
+                continue;
             }
+            trace.push((number, step));
+            if let Err(fault) = next.check() {
+                panic!("{fault}: {:?}: {next:#?}", history(&trace));
+            }
+            next.seen(sometimes);
+            open.push((next, trace.len() - 1));
         }
     }
     known.len()
+}
+
+/// The steps to the last state.
+fn history(trace: &[(usize, Step)]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut number = trace.len() - 1;
+    while number > 0 {
+        let (before, step) = trace[number];
+        steps.push(step);
+        number = before;
+    }
+    steps.reverse();
+    steps
 }
 
 #[test]

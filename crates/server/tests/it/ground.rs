@@ -188,6 +188,12 @@ impl Connection {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
     }
 
+    /// The end of the connection will be a reset.
+    pub(crate) fn reset_on_drop(&self) {
+        let linger = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(self.0.get_ref(), linger).expect("set");
+    }
+
     /// The client's end.
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.get_ref().local_addr().expect("an address")

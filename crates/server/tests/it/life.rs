@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use holdline::Client;
+use holdline_services::{RedisConfig, RedisServer};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -100,7 +102,9 @@ async fn a_wait_whose_session_falls_silent_ends() {
 /// The fault: a client that left while its session was closed left the other leases for a day.
 #[tokio::test]
 async fn a_session_is_closed_whole_though_its_client_does_not_wait() {
-    let ground = Ground::start().await;
+    let server = RedisServer::start(RedisConfig::default());
+    let store = Client::connect(&server.url()).await.expect("connects");
+    let ground = Ground::on(store, "").await;
     let session = session(&ground, DAY).await;
     for name in 0..40 {
         let body = format!(r#"{{"session": "{session}"}}"#);
@@ -169,7 +173,9 @@ async fn waiters_that_leave_at_the_moment_of_the_grant_leave_no_lock() {
 #[tokio::test]
 async fn bytes_after_a_request_do_not_hide_the_end_of_the_connection() {
     let ground = Ground::start().await;
-    let _held = ground.acquire("a", "").await;
+    let held = ground.acquire("a", "").await;
+    let day = format!(r#"{{"lease_duration_ms": {DAY}}}"#);
+    assert_eq!(ground.ask("PUT", &lease_path("a", &held), &day).await.status, 200);
     let body = r#"{"wait_ms": 3600000}"#;
     for behind in ["\r\n".to_owned(), request("GET", "/healthz", "", ""), "x".repeat(100_000)] {
         let mut waiting = waiting(&ground, "a", body).await;

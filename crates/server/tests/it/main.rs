@@ -16,3 +16,4 @@ mod sessions;
 mod several;
 mod stores;
 mod tls;
+mod vanish;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - L1: every grant has an owner that was answered, an open session that lists it, or an attempt
-//!   that will answer it or release it. Where a client chose the lease id, it knows the grant by it.
+//!   that will answer it or release it. If a client chose the lease id, it knows the grant by it.
 //! - L2: a grant is listed by its session in the same step in which the attempt has it. A session
 //!   that has ended is granted nothing: the attempt releases instead.
 //! - L3: the end of a session ends its attempts. Closing it releases its leases; silence releases
@@ -139,7 +139,7 @@ struct Short<P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) enum SessionEnd {
-    /// The client closed it: what its attempts get is released, whoever chose the id.
+    /// The client closed it: what its attempts get is released, also under an id of the client.
     Closed,
     /// No heartbeat came.
     Silent,

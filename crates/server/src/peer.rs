@@ -1,8 +1,8 @@
 //! The other end of a connection: whether it is still there.
 //!
-//! - P1: the end of the connection is seen while a request waits, whatever bytes follow the request.
-//!   hyper reads no further while it has bytes of the next request, so a wait reads ahead for it.
-//! - P2: whoever reads holds the mutex of the bytes, so the bytes stay in order.
+//! - P1: the end of the connection is seen while a request waits, whatever bytes follow it. hyper
+//!   reads no further while it has bytes of the next request, so a wait reads ahead for it.
+//! - P2: a read happens under the mutex of the bytes that were read ahead, so they stay in order.
 //! - P3: a connection that is broken stays broken, and one that the client closed in order may
 //!   still break: a client that closes it without having read its answer resets it.
 

@@ -69,8 +69,8 @@ pub(crate) struct KeptLease {
     /// The lease id.
     lease_id: String,
     state: LeaseState,
-    /// How long the holder may believe the lease, counted from when this answer *arrives*; 0 if this
-    /// request did not renew it.
+    /// How long the holder may believe the lease, counted from when this answer *arrives*; 0 if
+    /// this request did not renew it.
     valid_for_ms: u64,
 }
 

@@ -255,7 +255,7 @@ pub(crate) struct LeaseBody {
     /// How long the store keeps the lease after each renewal.
     pub(crate) lease_duration_ms: u64,
     /// How long the holder may believe the lease, counted from when this answer *arrives*. Renew
-    /// after a third of it: a lease longer than 30 s is granted for 30 s at first.
+    /// after a third of it: a long lease is granted for a short time at first.
     pub(crate) valid_for_ms: u64,
     /// How long the request waited.
     pub(crate) waited_ms: u64,

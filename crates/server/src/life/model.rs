@@ -2,14 +2,14 @@
 //!
 //! The server's part is [`Life`] itself. Around it, every order of the following steps: a request
 //! begins, the store grants, the grant is registered, the answer is taken, read, or never read; a
-//! session is opened, kept, closed, or falls silent; a client leaves in order, is reset or vanishes;
-//! a release reaches the store late; the server looks for what was read; time passes; the server
-//! is killed and started again.
+//! session is opened, kept, closed, or falls silent; a client leaves, is reset or vanishes; a release
+//! reaches the store late; the server looks for what was read; time passes; the server is killed and
+//! started again.
 //!
-//! - M1: a grant that is longer than the first lease has a client that was answered, or that was
-//!   told of it by a heartbeat of its session.
-//! - M2: each other grant has an attempt, a release on its way, or ends within the first lease.
-//! - M3: a grant whose answer may have been read is released only if its client says so.
+//! - M1: a grant that lasts longer than the first lease has a client that was answered, or that a
+//!   heartbeat of its session has informed, or a release that is on its way. All others end within
+//!   the first lease.
+//! - M2: a grant whose answer may have been read is released only if its client says so.
 //!
 //! A reset is assumed to arrive within [`RESET_WITHIN`], a connection to a client that vanished to
 //! break within [`SILENCE`], and a client that is there to read its answer within
@@ -70,7 +70,7 @@ struct Client {
     /// The client has asked for the end of its session.
     closed: bool,
     /// A heartbeat has named the lease.
-    told: bool,
+    informed: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -137,7 +137,7 @@ impl World {
             link: Link::Open,
             has_opened: false,
             closed: false,
-            told: false,
+            informed: false,
         };
         World {
             life: Life::new(10),
@@ -229,7 +229,7 @@ impl World {
                 for (_, lease) in beat.map(|(_, leases)| leases).unwrap_or_default() {
                     let holder = client_of(lease);
                     self.life.used(lease);
-                    self.clients[holder].told = true;
+                    self.clients[holder].informed = true;
                     self.renew(holder, DAY);
                 }
             }
@@ -369,7 +369,7 @@ impl World {
             let client = &self.clients[*number];
             let is_whole = *end > self.now.after(MAX_FIRST_LEASE);
             // An answer that left for an open connection counts: it may have been read.
-            let was_answered = client.request == Request::Read || client.told;
+            let was_answered = client.request == Request::Read || client.informed;
             if is_whole && !was_answered && !self.releasing.contains(number) {
                 return Err("M1: nobody knows a long grant");
             }
@@ -378,7 +378,7 @@ impl World {
             let client = &self.clients[*number];
             let may_know = matches!(client.request, Request::Read | Request::Answered);
             if may_know && !client.closed {
-                return Err("M3: a grant is released that its client may rely on");
+                return Err("M2: a grant is released that its client may rely on");
             }
         }
         Ok(())
@@ -397,8 +397,8 @@ impl World {
                 (false, Request::Answered, Link::Broken) => {
                     sometimes.insert("an answer was not read, and its grant is short")
                 }
-                (true, Request::Over, _) if client.told => {
-                    sometimes.insert("a heartbeat told of a grant whose answer was lost")
+                (true, Request::Over, _) if client.informed => {
+                    sometimes.insert("a heartbeat named a grant whose answer was lost")
                 }
                 _ => true,
             };
@@ -474,7 +474,7 @@ fn no_grant_is_without_somebody_who_knows_it() {
         "a long grant is held",
         "a client has read and left, and its grant was extended",
         "an answer was not read, and its grant is short",
-        "a heartbeat told of a grant whose answer was lost",
+        "a heartbeat named a grant whose answer was lost",
         "a release is on its way",
     ]);
     assert_eq!(sometimes, expected);

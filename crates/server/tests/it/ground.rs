@@ -105,7 +105,12 @@ impl Ground {
     }
 
     pub(crate) async fn open(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).await.expect("connects");
+        Ground::connect(self.address).await
+    }
+
+    /// Connects to this server, or to what stands before it.
+    pub(crate) async fn connect(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).await.expect("connects");
         Connection(BufReader::new(stream))
     }
 

@@ -302,3 +302,16 @@ async fn a_token_that_is_removed_ends_waits_and_streams() {
     let (_, kind, data) = event(&mut stays).await;
     assert!(kind == "refused" && data.contains("unauthenticated"), "{data}");
 }
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let expires = jiff::Timestamp::now() + Duration::from_secs(2);
+    let config = format!(
+        "[[server.tokens]]\nname = \"other\"\nsha256 = \"{}\"\nrights = [\"view\"]\nexpires = \
+         \"{expires}\"\n",
+        "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa"
+    );
+    let ground = Ground::with(&config).await;
+    let mut stream = stream(&ground, "/v1/events", "Authorization: Bearer other\r\n").await;
+    while !stream.line().await.starts_with("0\r\n") {}
+}

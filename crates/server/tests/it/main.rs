@@ -2,6 +2,7 @@
 
 mod acquire;
 mod audit;
+mod balanced;
 mod connections;
 mod crowd;
 mod events;

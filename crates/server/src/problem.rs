@@ -199,8 +199,8 @@ impl Problem {
         let detail = "another server has opened the session, or this one before it was restarted";
         let title = "The session is of another server";
         Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_server", title, detail).fix(
-            "send all requests of a session to one server; if it is gone, open a new session with the \
-             leases that are still held",
+            "send all requests of a session to one server; if it is gone, open a new session with \
+             the leases that are still held",
         )
     }
 

@@ -2,9 +2,9 @@
 //!
 //! The server's part is [`Life`] itself. Around it, every order of the following steps: a request
 //! begins, the store grants, the grant is registered, the answer is taken, read, or never read; a
-//! session is opened, kept, closed, or falls silent; a client leaves, is reset or vanishes; a release
-//! reaches the store late; the server looks for what was read; time passes; the server is killed and
-//! started again.
+//! session is opened, kept, closed, or falls silent; a client leaves, is reset or vanishes; a
+//! release reaches the store late; the server looks for what was read; time passes; the server is
+//! killed and started again.
 //!
 //! - M1: a grant that lasts longer than the first lease has a client that was answered, or that a
 //!   heartbeat of its session has informed, or a release that is on its way. All others end within

@@ -1,4 +1,5 @@
-//! Sessions of two servers behind haproxy: pinned to one server they work, in turn they are refused.
+//! Sessions of two servers behind haproxy: pinned to one server they work, in turn they are
+//! refused.
 
 use std::net::SocketAddr;
 

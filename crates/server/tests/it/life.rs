@@ -113,17 +113,13 @@ async fn a_session_is_closed_whole_though_its_client_does_not_wait() {
     let mut closing = ground.open().await;
     closing.send(&request("DELETE", &format!("/v1/sessions/{session}"), "", "")).await;
     drop(closing);
-    until("all are released, or none", async || {
+    until("all are released", async || {
         let count = held(&ground).await.len();
-        match count {
-            0 => Some(()),
-            // The request was not read: the connection was closed too early.
-            40 => Some(assert_eq!(
-                ground.ask("DELETE", &format!("/v1/sessions/{session}"), "").await.status,
-                204
-            )),
-            _ => None,
+        if count == 40 {
+            // The server saw the end of the connection before the request.
+            ground.ask("DELETE", &format!("/v1/sessions/{session}"), "").await;
         }
+        (count == 0).then_some(())
     })
     .await;
 }

@@ -451,6 +451,18 @@ impl Access {
         self.is_open || self.socket_is_open
     }
 
+    /// Returns the headers that say who sends a request.
+    pub(crate) fn proof(&self, headers: &HeaderMap) -> HeaderMap {
+        let proxy = self.proxy_header();
+        let mut proof = HeaderMap::new();
+        for name in proxy.into_iter().chain([&AUTHORIZATION]) {
+            for value in headers.get_all(name) {
+                proof.append(name.clone(), value.clone());
+            }
+        }
+        proof
+    }
+
     /// Returns whether any token would be accepted.
     pub(crate) fn has_tokens(&self) -> bool {
         !self.tokens.is_empty()

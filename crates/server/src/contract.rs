@@ -29,6 +29,7 @@ use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::Body;
 use crate::json::Json;
+use crate::open_access::OpenAccess;
 use crate::problem::Problem;
 
 /// How often a watch without hints writes a byte, so that a broken connection is noticed.
@@ -222,6 +223,7 @@ pub(crate) async fn operate(
 pub(crate) async fn watch(
     State(app): State<App>,
     identity: Identity,
+    access: OpenAccess,
     Body(Watch { name, lease_id }): Body<Watch>,
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
@@ -232,6 +234,8 @@ pub(crate) async fn watch(
         let byte = next_byte(&app, &mut hints).await?;
         Some((Ok::<_, Infallible>(vec![byte]), (app, hints, waiter)))
     });
+    let ended = async move { access.ended(Right::Lock, name.as_str()).await };
+    let bytes = bytes.take_until(ended);
     // A first byte, so that the client knows that the watch stands.
     let bytes = stream::once(async { Ok(vec![STILL_HERE]) }).chain(bytes);
     Ok(HttpBody::from_stream(bytes).into_response())

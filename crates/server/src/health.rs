@@ -218,7 +218,7 @@ pub(crate) async fn metrics(
 ) -> Result<Response, Problem> {
     identity.may(Right::View)?;
     let (waiting, streams) = app.limits.counts();
-    let sessions = app.stores().map(|app| app.sessions.count()).sum();
+    let sessions = app.stores().map(|app| app.life.lock().session_count()).sum();
     let text = app.metrics.text(waiting, streams, sessions);
     let text = text.ok_or_else(|| Problem::bad_request("the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

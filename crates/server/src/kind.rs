@@ -17,6 +17,10 @@ pub(crate) enum Kind {
     Forbidden,
     /// The request is for another server.
     WrongHost,
+    /// Another server has opened the session.
+    OtherServer,
+    /// The client has closed its side of the connection while it waited.
+    ClientGone,
     /// The request is from a page of another origin.
     WrongOrigin,
     /// There is no such path, session or freeze.
@@ -98,6 +102,8 @@ impl Kind {
             Kind::Unauthenticated => "unauthenticated",
             Kind::Forbidden => "forbidden",
             Kind::WrongHost => "wrong_host",
+            Kind::OtherServer => "other_server",
+            Kind::ClientGone => "client_gone",
             Kind::WrongOrigin => "wrong_origin",
             Kind::NotFound => "not_found",
             Kind::MethodNotAllowed => "method_not_allowed",

@@ -200,6 +200,34 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, Kind::NotFound, "There is nothing here", detail)
     }
 
+    pub(crate) fn no_session() -> Problem {
+        Problem::not_found("no such session: it was closed, or had no heartbeat for its duration")
+            .fix("open a new session, with the leases that are still held")
+    }
+
+    /// The session was open when the request began.
+    pub(crate) fn session_ended() -> Problem {
+        Problem::not_found("the session has ended while the request waited")
+            .fix("open a new session, with the leases that are still held")
+    }
+
+    /// A session is known to the server that opened it.
+    pub(crate) fn other_server() -> Problem {
+        let detail = "another server has opened the session, or this one before it was restarted";
+        let title = "The session is of another server";
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, Kind::OtherServer, title, detail).fix(
+            "send all requests of a session to one server; if it is gone, open a new session with \
+             the leases that are still held",
+        )
+    }
+
+    /// Nobody reads this, except a client that has closed one direction of the connection.
+    pub(crate) fn client_gone() -> Problem {
+        let detail = "the client has closed the connection before it was answered";
+        let title = "The client is gone";
+        Problem::new(StatusCode::BAD_REQUEST, Kind::ClientGone, title, detail)
+    }
+
     pub(crate) fn method_not_allowed() -> Problem {
         let detail = "the header `Allow` lists the methods of this path";
         let title = "The method is not allowed";

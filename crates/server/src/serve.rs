@@ -37,10 +37,13 @@ use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
 use crate::certificate::Certificate;
 use crate::config::{ConfigError, ServerConfig, store_name};
+use crate::grant;
 use crate::handle::ServerHandle;
 use crate::health;
+use crate::life::SILENCE;
 use crate::limits::Counted;
 use crate::local_socket::LocalSocket;
+use crate::peer::{Peer, Socket, Stream};
 use crate::probes::Probes;
 use crate::routes;
 use crate::shield::Hosts;
@@ -133,8 +136,9 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The
-    /// address, the socket's file, the stores and the limits stay as they are.
+    /// Takes over tokens, hosts, certificates and the audit file. Sessions go on; waits and streams
+    /// end whose client may no longer have them. The address, the socket's file, the stores and the
+    /// limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
@@ -161,6 +165,7 @@ impl Reloader {
         *self.app.hosts.write() = Arc::new(hosts);
         *self.app.audit_file.write() = audit_file;
         self.tls.replace(&tls);
+        self.app.access_changed.send_replace(());
         Ok(())
     }
 }
@@ -301,6 +306,7 @@ impl Server {
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
             () = health::watch_stores(&app) => {}
+            _ = join_all(app.stores().map(grant::extend_what_was_read)) => {}
             () = connections.tls.follow() => {}
             () = connections.accept(listener.as_ref()) => {}
             () = connections.accept_local(socket.as_ref()) => {}
@@ -317,7 +323,11 @@ impl Server {
         if timeout(app.limits.config.stop_timeout(), all).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
-        join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
+        join_all(app.stores().map(|app| async {
+            grant::extend_at_stop(app, LAST_WORD).await;
+            app.client.shutdown(LAST_WORD).await
+        }))
+        .await;
         if let Some(probing) = probing {
             probing.abort();
         }
@@ -347,7 +357,8 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
 async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let over: usize = app.stores().map(|app| app.sessions.sweep()).sum();
+        let over = |app: &App| app.life.lock().sweep(app.client.clock().now());
+        let over: usize = app.stores().map(over).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");
         }
@@ -396,11 +407,12 @@ impl Connections {
         let is_this_machine = ip.is_loopback() || has_our_address;
         let address = PeerAddress::Network { ip, is_this_machine };
         let Some(place) = self.place(room, address) else { return };
-        let connection = self.connection(address);
+        let socket = Socket::new(Stream::Tcp(stream));
+        let connection = self.connection(address, &socket);
         let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
         self.run(place, async move {
-            let Some(config) = tls else { return connection.serve(stream).await };
-            let accept = TlsAcceptor::from(config).accept(stream);
+            let Some(config) = tls else { return connection.serve(socket).await };
+            let accept = TlsAcceptor::from(config).accept(socket);
             match timeout(handshake, accept).await {
                 Ok(Ok(stream)) => {
                     let certificate = certificate_of(stream.get_ref().1);
@@ -417,7 +429,8 @@ impl Connections {
             Ok(process) => {
                 let address = PeerAddress::Process { uid: process.uid() };
                 let Some(place) = self.place(room, address) else { return };
-                self.run(place, self.connection(address).serve(stream));
+                let socket = Socket::new(Stream::Local(stream));
+                self.run(place, self.connection(address, &socket).serve(socket));
             }
             Err(error) => tracing::warn!(%error, "a connection of nobody was closed"),
         }
@@ -438,13 +451,14 @@ impl Connections {
         }
     }
 
-    fn connection(&self, peer: PeerAddress) -> Connection {
+    fn connection(&self, address: PeerAddress, socket: &Socket) -> Connection {
         let limits = &self.app.limits.config;
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
             .max_buf_size(limits.header_bytes);
-        let service = RouterService { router: self.router.clone(), caller: Caller::new(peer) };
+        let (router, caller) = (self.router.clone(), Caller::new(address));
+        let service = RouterService { router, caller, peer: socket.peer() };
         Connection { http, service, watcher: self.graceful.watcher() }
     }
 
@@ -494,13 +508,13 @@ impl Connection {
     }
 }
 
-/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
-/// waiting request of a machine that is off must not keep its place in the queue.
+/// Cuts a peer off that takes nothing for a while, or that has vanished without a word: a waiting
+/// request of a machine that is off must not keep its place in the queue.
 fn limit_silence(stream: &TcpStream) -> io::Result<()> {
-    const HALF_A_MINUTE: u32 = 30_000;
-    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
-    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
+    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, silence)?;
+    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
+    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }
@@ -510,6 +524,7 @@ fn limit_silence(stream: &TcpStream) -> io::Result<()> {
 struct RouterService {
     router: Router,
     caller: Caller,
+    peer: Arc<Peer>,
 }
 
 impl tower_service::Service<http::Request<Incoming>> for RouterService {
@@ -526,6 +541,7 @@ impl tower_service::Service<http::Request<Incoming>> for RouterService {
 
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.caller.clone());
+        request.extensions_mut().insert(self.peer.clone());
         tower_service::Service::call(&mut self.router, request)
     }
 }

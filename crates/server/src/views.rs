@@ -12,6 +12,9 @@ use holdline_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// How long an answer may take to arrive, unless the lease is short.
+const LONGEST_WAY: Duration = Duration::from_secs(1);
+
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -298,7 +301,8 @@ pub(crate) struct LeaseBody {
     pub(crate) mode: ModeBody,
     /// How long the store keeps the lease after each renewal.
     pub(crate) lease_duration_ms: u64,
-    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    /// How long the holder may believe the lease, counted from when this answer *arrives*. Renew
+    /// after a third of it: a long lease is granted for a short time at first.
     pub(crate) valid_for_ms: u64,
     /// How long the request waited.
     pub(crate) waited_ms: u64,
@@ -309,7 +313,7 @@ pub(crate) struct LeaseBody {
 /// A renewed lease.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RenewedBody {
-    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    /// How long the holder may believe the lease, counted from when this answer *arrives*.
     pub(crate) valid_for_ms: u64,
 }
 
@@ -318,6 +322,12 @@ pub(crate) struct RenewedBody {
 pub(crate) struct ReleasedBody {
     /// `released`.
     pub(crate) outcome: &'static str,
+}
+
+/// Returns how long a client may believe a lease from when the answer arrives, if it is valid for
+/// so long when the answer is written. The answer may take a tenth of it, or a second, to arrive.
+pub(crate) fn valid_from_arrival(remaining: Duration) -> Duration {
+    remaining.saturating_sub((remaining / 10).min(LONGEST_WAY))
 }
 
 /// Whole milliseconds, rounded down.

@@ -113,7 +113,12 @@ impl Ground {
     }
 
     pub(crate) async fn open(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).await.expect("connects");
+        Ground::connect(self.address).await
+    }
+
+    /// Connects to this server, or to what stands before it.
+    pub(crate) async fn connect(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).await.expect("connects");
         Connection(BufReader::new(stream))
     }
 
@@ -222,6 +227,12 @@ pub(crate) struct Connection(BufReader<TcpStream>);
 impl Connection {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
+    }
+
+    /// The end of the connection will be a reset.
+    pub(crate) fn reset_on_drop(&self) {
+        let linger = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(self.0.get_ref(), linger).expect("set");
     }
 
     /// The client's end.

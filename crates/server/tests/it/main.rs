@@ -2,12 +2,14 @@
 
 mod acquire;
 mod audit;
+mod balanced;
 mod connections;
 mod crowd;
 mod events;
 mod ground;
 mod health;
 mod inputs;
+mod life;
 mod network;
 mod openapi;
 mod rights;
@@ -17,3 +19,4 @@ mod several;
 mod socket;
 mod stores;
 mod tls;
+mod vanish;

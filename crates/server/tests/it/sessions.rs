@@ -78,7 +78,7 @@ async fn a_client_whose_server_is_gone_goes_on_at_another() {
     let lease = first.acquire("a", &in_session(&session)).await;
     first.cut();
     let gone = second.ask("POST", &format!("/v1/sessions/{session}/heartbeat"), "").await;
-    assert_eq!(gone.status, 404, "sessions are those of one server");
+    assert_eq!((gone.status, gone.text("kind")), (421, "other_server".to_owned()));
     let id = lease["lease_id"].as_str().expect("an id");
     let body =
         format!(r#"{{"duration_ms": 20000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);

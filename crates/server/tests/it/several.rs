@@ -52,7 +52,7 @@ async fn each_store_has_locks_sessions_and_events_of_its_own() {
     }
     let session = ground.ask("POST", "/stores/eu/v1/sessions", "").await.text("session");
     let beat = |prefix: &str| format!("{prefix}/v1/sessions/{session}/heartbeat");
-    assert_eq!(ground.ask("POST", &beat(""), "").await.status, 404);
+    assert_eq!(ground.ask("POST", &beat(""), "").await.status, 421);
     assert_eq!(ground.ask("POST", &beat("/stores/eu"), "").await.status, 200);
     let metrics = ground.ask("GET", "/metrics", "").await.body;
     assert!(metrics.contains("holdline_sessions 1"), "{metrics}");

@@ -17,7 +17,7 @@ use crate::access::{Access, Identity};
 use crate::config::LimitsConfig;
 use crate::events::{Event, Events, What};
 use crate::health::StoreHealth;
-use crate::life::Life;
+use crate::life::{Life, MostSessions};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::peer::Peer;
@@ -97,7 +97,9 @@ impl App {
         let access = Arc::new(RwLock::new(Arc::new(access)));
         let access_changed = Arc::new(watch::Sender::new(()));
         let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
-        let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
+        let sessions =
+            MostSessions { of_all: limits.sessions, of_one_owner: limits.sessions_per_client };
+        let limits = Arc::new(Limits::new(limits));
         let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
         let draining = CancellationToken::new();

@@ -266,6 +266,7 @@ pub(crate) struct LimitsConfig {
     pub(crate) connections_per_address: usize,
     pub(crate) waiters_per_client: usize,
     pub(crate) sessions: usize,
+    pub(crate) sessions_per_client: usize,
     pub(crate) event_streams: usize,
     pub(crate) event_streams_per_client: usize,
     pub(crate) body_bytes: usize,
@@ -306,6 +307,7 @@ impl Default for LimitsConfig {
             connections_per_address: 10_000,
             waiters_per_client: 1_000,
             sessions: 100_000,
+            sessions_per_client: 10_000,
             event_streams: 1_000,
             event_streams_per_client: 200,
             body_bytes: 256 * 1024,
@@ -424,6 +426,7 @@ impl ServerConfig {
             ("connections_per_address", limits.connections_per_address),
             ("body_bytes", limits.body_bytes),
             ("sessions", limits.sessions),
+            ("sessions_per_client", limits.sessions_per_client),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError::new(format_args!("limits.{name} must be above 0")));

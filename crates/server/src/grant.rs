@@ -211,6 +211,9 @@ impl App {
             Refusal::NoSession => Problem::no_session(),
             Refusal::TooManyLeases => Problem::too_many("the session has too many leases already"),
             Refusal::TooManySessions => Problem::too_many("too many sessions are open already"),
+            Refusal::TooManySessionsOfOwner => {
+                Problem::too_many("too many sessions of this client are open already")
+            }
         }
     }
 

@@ -64,14 +64,24 @@ pub(crate) type Listed = (LockName, LeaseId);
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct Life<P> {
-    most_sessions: usize,
+    most: MostSessions,
     sessions: BTreeMap<LeaseId, Session>,
+    /// How many of them each owner has.
+    by_owner: BTreeMap<String, usize>,
     /// The session that lists a lease.
     by_lease: BTreeMap<LeaseId, LeaseId>,
     attempts: BTreeMap<AttemptId, Attempt>,
     next_attempt: AttemptId,
     /// Grants that were answered and are not extended yet.
     short: BTreeMap<LeaseId, Short<P>>,
+}
+
+/// How many sessions there may be.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(test, derive(Hash))]
+pub(crate) struct MostSessions {
+    pub(crate) of_all: usize,
+    pub(crate) of_one_owner: usize,
 }
 
 /// Names an attempt of this server.
@@ -151,6 +161,7 @@ pub(crate) enum Refusal {
     NoSession,
     TooManyLeases,
     TooManySessions,
+    TooManySessionsOfOwner,
 }
 
 /// What to acquire, and for whom.
@@ -172,10 +183,11 @@ pub(crate) struct Begun {
 }
 
 impl<P> Life<P> {
-    pub(crate) fn new(most_sessions: usize) -> Life<P> {
+    pub(crate) fn new(most: MostSessions) -> Life<P> {
         Life {
-            most_sessions,
+            most,
             sessions: BTreeMap::new(),
+            by_owner: BTreeMap::new(),
             by_lease: BTreeMap::new(),
             attempts: BTreeMap::new(),
             next_attempt: 0,
@@ -196,9 +208,14 @@ impl<P> Life<P> {
         leases: BTreeSet<Listed>,
         now: Moment,
     ) -> Result<(), Refusal> {
-        if self.sessions.len() >= self.most_sessions {
+        if self.sessions.len() >= self.most.of_all {
             return Err(Refusal::TooManySessions);
         }
+        let of_owner = self.by_owner.get(owner).copied().unwrap_or_default();
+        if of_owner >= self.most.of_one_owner {
+            return Err(Refusal::TooManySessionsOfOwner);
+        }
+        self.by_owner.insert(owner.to_owned(), of_owner + 1);
         for (name, lease) in &leases {
             self.unlist(name, *lease);
             self.by_lease.insert(*lease, id);
@@ -261,6 +278,12 @@ impl<P> Life<P> {
 
     fn remove(&mut self, id: LeaseId, end: SessionEnd) -> Option<Session> {
         let session = self.sessions.remove(&id)?;
+        if let Some(count) = self.by_owner.get_mut(&session.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_owner.remove(&session.owner);
+            }
+        }
         for (_, lease) in &session.leases {
             self.by_lease.remove(lease);
         }

@@ -23,6 +23,7 @@ use crate::attempt::{AcquireBody, Key, Wanted, granted};
 use crate::grant::{Attempt, AttemptOf};
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
+use crate::metrics::Waited;
 use crate::open_access::OpenAccess;
 use crate::peer::PeerOf;
 use crate::problem::{Problem, ProblemBody};
@@ -67,9 +68,10 @@ pub(crate) async fn acquire(
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let mut wanted = Wanted::of(&app, name, key, body)?;
-    let waiter = match wanted.wait.is_zero() {
-        true => None,
-        false => Some(app.limits.waiter(identity.name())?),
+    let may_wait = !wanted.wait.is_zero();
+    let waiter = match may_wait {
+        true => Some(app.limits.waiter(identity.name())?),
+        false => None,
     };
     let of = AttemptOf {
         name: &wanted.name,
@@ -85,10 +87,14 @@ pub(crate) async fn acquire(
             let token = lease.fencing_token();
             let mut response = attempt.answer(&lease, body);
             response.headers_mut().insert(TOKEN, HeaderValue::from(token.get()));
+            if may_wait {
+                response.extensions_mut().insert(Waited);
+            }
             Ok(response)
         }
         Err(problem) => {
             attempt.refused(&problem);
+            let problem = if may_wait { problem.after_wait() } else { problem };
             if identity.may_on(Right::View, wanted.name.as_str()).is_err() {
                 return Err(problem.without_holder());
             }

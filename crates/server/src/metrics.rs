@@ -20,12 +20,16 @@ fn times() -> Histogram {
 
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
 
+/// Marks an answer whose request waited for a lock.
+#[derive(Clone)]
+pub(crate) struct Waited;
+
 /// The metrics of one server.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Labels<2>, Counter>,
     acquire: Family<Labels<2>, Counter>,
-    wait: Histogram,
+    wait: Family<Labels<1>, Histogram>,
     request_time: Family<Labels<2>, Histogram>,
     lost: Family<Labels<1>, Counter>,
     unrecorded: Family<Labels<1>, Counter>,
@@ -43,7 +47,7 @@ impl Metrics {
             registry: Registry::with_prefix("holdline"),
             requests: Family::default(),
             acquire: Family::default(),
-            wait: times(),
+            wait: Family::new_with_constructor(times),
             request_time: Family::new_with_constructor(times),
             lost: Family::default(),
             unrecorded: Family::default(),
@@ -65,7 +69,7 @@ impl Metrics {
         registry.register("http_requests", "Requests by path and status", self.requests.clone());
         registry.register_with_unit(
             "http_request",
-            "How long requests took, waits included",
+            "How long requests took that did not wait for a lock",
             Unit::Seconds,
             self.request_time.clone(),
         );
@@ -98,14 +102,16 @@ impl Metrics {
         );
     }
 
-    /// Counts a request. `path` is the pattern of the route, never the path itself.
-    pub(crate) fn request(&self, path: &str, status: u16, took: Duration) {
+    /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is absent
+    /// if the request waited for a lock: that time says nothing about the server.
+    pub(crate) fn request(&self, path: &str, status: u16, took: Option<Duration>) {
         let status = match status {
             200 => "200".into(),
             other => other.to_string().into(),
         };
         let labels = [("path", path.to_owned().into()), ("status", status)];
         self.requests.get_or_create(&labels).inc();
+        let Some(took) = took else { return };
         let (store, path) = store_of(path);
         let labels = [("store", store.to_owned().into()), ("path", path.to_owned().into())];
         self.request_time.get_or_create(&labels).observe(took.as_secs_f64());
@@ -121,8 +127,8 @@ impl Metrics {
     /// Counts an attempt to acquire.
     pub(crate) fn acquired(&self, store: &str, outcome: &'static str, waited: Duration) {
         let [store] = of(store);
+        self.wait.get_or_create(&[store.clone()]).observe(waited.as_secs_f64());
         self.acquire.get_or_create(&[store, ("outcome", outcome.into())]).inc();
-        self.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts a lease that was lost.

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::access::Right;
 use crate::json::Json;
 use crate::kind::{CertaintyWord, Kind, LostWord};
+use crate::metrics::Waited;
 use crate::views::HolderBody;
 
 /// How many seconds a client is told to pause at most.
@@ -58,6 +59,9 @@ pub(crate) struct ProblemBody {
     /// Who holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Box<HolderBody>>,
+    /// Whether the request waited for a lock.
+    #[serde(skip)]
+    waited: bool,
 }
 
 impl Problem {
@@ -79,6 +83,7 @@ impl Problem {
             fix: None,
             lost: None,
             holder: None,
+            waited: false,
         }))
     }
 
@@ -91,6 +96,12 @@ impl Problem {
     /// which a holder of a long lease is done: they look again within seconds.
     fn retry_after(mut self, after: Duration) -> Problem {
         self.0.retry_after = Some(after.as_secs().clamp(1, LONGEST_PAUSE));
+        self
+    }
+
+    /// Notes that the request waited for a lock.
+    pub(crate) fn after_wait(mut self) -> Problem {
+        self.0.waited = true;
         self
     }
 
@@ -429,8 +440,11 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
-        let retry_after = self.0.retry_after;
+        let (retry_after, waited) = (self.0.retry_after, self.0.waited);
         let mut response = (status, Json(self.0)).into_response();
+        if waited {
+            response.extensions_mut().insert(Waited);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {

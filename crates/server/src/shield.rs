@@ -23,6 +23,7 @@ use tower_service::Service;
 
 use crate::access::{Caller, Identity};
 use crate::app::App;
+use crate::metrics::Waited;
 use crate::problem::Problem;
 use crate::request_log::{Entry, Sender};
 
@@ -141,7 +142,9 @@ where
                 Err(problem) => problem.into_response(),
             };
             let path = path.as_ref().map_or("other", MatchedPath::as_str);
-            app.metrics.request(path, response.status().as_u16(), entry.took());
+            let has_waited = response.extensions().get::<Waited>().is_some();
+            let took = (!has_waited).then(|| entry.took());
+            app.metrics.request(path, response.status().as_u16(), took);
             app.request_log.write(&entry, path, response.status());
             let of_route = std::mem::replace(response.headers_mut(), HEADERS.clone());
             response.headers_mut().extend(of_route);

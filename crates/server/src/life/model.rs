@@ -140,7 +140,7 @@ impl World {
             informed: false,
         };
         World {
-            life: Life::new(10),
+            life: Life::new(MostSessions { of_all: 10, of_one_owner: 10 }),
             now: Moment::from_nanos(1_000_000_000),
             clients: kinds.map(client).to_vec(),
             store: BTreeMap::new(),
@@ -360,7 +360,7 @@ impl World {
                 client.request = if arrives { Request::Read } else { Request::Over };
             }
         }
-        self.life = Life::new(10);
+        self.life = Life::new(MostSessions { of_all: 10, of_one_owner: 10 });
         self.releasing.clear();
     }
 

@@ -58,3 +58,16 @@ async fn a_server_that_is_to_stop_says_so_and_takes_requests_for_a_while() {
     ground.acquire("b", "").await;
     ground.until_waiting("a", 1).await;
 }
+
+#[tokio::test]
+async fn waits_are_not_in_the_times_of_requests() {
+    let ground = Ground::start().await;
+    for body in ["", r#"{"wait_ms": 1}"#, r#"{"wait_ms": 1}"#] {
+        ground.ask("POST", "/v1/locks/a", body).await;
+    }
+    ground.ask("POST", "/stores/default/v1/locks/b", r#"{"wait_ms": 1}"#).await;
+    let of_path =
+        "holdline_http_request_seconds_count{store=\"default\",path=\"/v1/locks/{name}\"} 1\n";
+    until_metrics_have(&ground, of_path).await;
+    until_metrics_have(&ground, "holdline_wait_seconds_count{store=\"default\"} 4\n").await;
+}

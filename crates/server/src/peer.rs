@@ -11,12 +11,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use parking_lot::Mutex;
-use rustix::net::Shutdown;
+use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -74,6 +74,13 @@ impl Peer {
             }
             self.read_ahead();
         }
+    }
+
+    /// From now on the connection breaks if what is sent is not acknowledged for so long.
+    pub(crate) fn expect_acknowledgement(&self, within: Duration) {
+        let within = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        // Only a connection that is broken already refuses.
+        let _ = sockopt::set_tcp_user_timeout(&self.stream, within);
     }
 
     /// Returns whether the client has closed its side, or the connection is broken.

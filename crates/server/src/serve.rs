@@ -37,7 +37,6 @@ use crate::audit;
 use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::grant;
 use crate::handle::ServerHandle;
-use crate::life::SILENCE;
 use crate::peer::{Peer, Socket};
 use crate::routes;
 use crate::shield::Hosts;
@@ -370,13 +369,13 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Cuts a peer off that takes nothing for a while, or that has vanished without a word: a waiting
-/// request of a machine that is off must not keep its place in the queue.
+/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
+/// waiting request of a machine that is off must not keep its place in the queue.
 fn limit_silence(stream: &TcpStream) -> io::Result<()> {
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, silence)?;
-    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
-    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
+    const HALF_A_MINUTE: u32 = 30_000;
+    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }

@@ -3,9 +3,9 @@
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
 //! - A2: without any authentication configured, the server listens on loopback or on its socket
 //!   only, and every client that reaches it may do everything.
-//! - A4: a client that proves more than one thing, such as a token and a certificate, has the rights
-//!   that each of them gives. A certificate that no entry names identifies nobody: it opens the
-//!   connection, and no more.
+//! - A4: a client that proves more than one thing, such as a token and a certificate, has the
+//!   rights that each of them gives. A certificate that no entry names identifies nobody: it opens
+//!   the connection, and no more.
 //! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
 //!   expiry and removal take effect at once.
 
@@ -425,7 +425,8 @@ impl Access {
         self.proxy.as_ref().and_then(|proxy| proxy.header.as_ref())
     }
 
-    /// Returns whether connections are counted by the other end's address: a proxy has those of many.
+    /// Returns whether connections are counted by the other end's address: a proxy has those of
+    /// many clients.
     pub(crate) fn counts_connections_of(&self, peer: PeerAddress) -> bool {
         self.proxy.as_ref().is_none_or(|proxy| !proxy.has_address(peer))
     }
@@ -653,8 +654,8 @@ mod tests {
     fn two_proofs_give_what_both_give() {
         let build = "name = \"build\"\nrights = [\"view\", \"lock\"]\nprefixes = [\"ci/\", \"x\"]\n\
                      expires = \"2998-01-01T00:00:00Z\"";
-        let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\nprefixes = [\"ci/a\", \"y\"]\n\
-                     stores = [\"s\"]\nexpires = \"2999-01-01T00:00:00Z\"";
+        let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\n\
+                     prefixes = [\"ci/a\", \"y\"]\nstores = [\"s\"]\nexpires = \"2999-01-01T00:00:00Z\"";
         for identity in [narrowed(token, build), narrowed(build, token)] {
             assert!(identity.may_on(Right::Lock, "ci/a/1").is_ok());
             for name in ["ci/", "ci/b", "x", "y", ""] {

@@ -450,7 +450,7 @@ impl ServerConfig {
             !self.tokens.is_empty() || names_people || !self.certificates.is_empty();
         if !self.certificates.is_empty() && !has_client_ca {
             return Err(ConfigError::new(
-                "certificates: nobody can show one: add `tls.client_ca`, the authority that signs them",
+                "certificates: nobody can show one: add `tls.client_ca`, which signs them",
             ));
         }
         if has_client_ca && !authenticates {
@@ -476,8 +476,8 @@ impl ServerConfig {
         }
         if !authenticates {
             return Err(ConfigError::new(format_args!(
-                "{listen} is reachable from other machines, and nobody is authenticated: add tokens, \
-                 `certificates` or `proxy`, or listen on 127.0.0.1",
+                "{listen} is reachable from other machines, and nobody is authenticated: add \
+                 tokens, `certificates` or `proxy`, or listen on 127.0.0.1",
             )));
         }
         if self.tls.is_none() && self.proxy.is_none() {

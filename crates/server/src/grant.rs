@@ -19,7 +19,7 @@ use crate::access::Identity;
 use crate::app::App;
 use crate::events::{Event, What};
 use crate::json::Json;
-use crate::life::{AttemptId, Begin, Extension, Refusal, SessionEnd};
+use crate::life::{ACKNOWLEDGEMENT, AttemptId, Begin, Extension, Refusal, SessionEnd, is_long};
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::views::LeaseBody;
@@ -175,6 +175,11 @@ impl Attempt {
 
     fn answered(&mut self) {
         let now = self.app.client.clock().now();
+        if is_long(self.lease)
+            && let Some(peer) = &self.peer
+        {
+            peer.expect_acknowledgement(ACKNOWLEDGEMENT);
+        }
         self.app.life.lock().answered(self.id, self.peer.take(), now);
     }
 }

@@ -1,6 +1,7 @@
 //! Whether the server and its stores are well.
 //!
-//! - Y1: the server looks by itself, so `holdline_store_up` falls in an outage that nobody asks about.
+//! - Y1: the server looks by itself, so `holdline_store_up` falls in an outage that nobody asks
+//!   about.
 //! - Y2: a shared store that is away takes no server out of service: all of them would go at once,
 //!   and clients would get no answer in place of 503 with its certainty.
 

@@ -41,11 +41,10 @@ pub(crate) const MOST_LEASES: usize = 1_000;
 /// A client that has left its answer unread resets the connection within this time after it closed
 /// it: a round trip.
 const RESET_WITHIN: Duration = Duration::from_secs(1);
-/// A client that has not acknowledged its answer has a broken connection by then: see
-/// [`SILENCE`].
+/// After this time without an acknowledgement of the answer the system breaks the connection off.
+pub(crate) const ACKNOWLEDGEMENT: Duration = Duration::from_secs(15);
+/// If a client has not acknowledged its answer, its connection is broken by then.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(20);
-/// After this time without an acknowledgement the system breaks a connection off.
-pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
 /// How a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -369,7 +368,7 @@ impl<P> Life<P> {
     pub(crate) fn answered(&mut self, id: AttemptId, peer: Option<P>, now: Moment) {
         let Some(attempt) = self.end_attempt(id) else { return };
         let Stage::Granted(lease) = attempt.stage else { return };
-        if attempt.lease > MAX_FIRST_LEASE {
+        if is_long(attempt.lease) {
             let Attempt { name, session, lease: whole, .. } = attempt;
             let short = Short { name, session, lease: whole, answered: now, peer };
             self.short.insert(lease, short);
@@ -444,6 +443,11 @@ pub(crate) struct Extension {
     pub(crate) name: LockName,
     pub(crate) lease_id: LeaseId,
     pub(crate) lease: Duration,
+}
+
+/// Returns whether a lease begins short.
+pub(crate) fn is_long(lease: Duration) -> bool {
+    lease > MAX_FIRST_LEASE
 }
 
 /// Returns whether an answer of this age was read, if its connection is in this state.

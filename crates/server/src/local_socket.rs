@@ -1,7 +1,8 @@
 //! The socket of this machine: a file whose mode says who may connect.
 //!
 //! - U1: the file never has more rights than the settings give it, not even while it is made.
-//! - U2: the socket of a server that runs is never taken; that of a server that is gone is replaced.
+//! - U2: the socket of a server that runs is never taken; that of a server that is gone is
+//!   replaced.
 //! - U3: a server that ends removes its own file only.
 
 use std::fs;

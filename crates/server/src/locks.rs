@@ -50,8 +50,8 @@ const MOST_NAMES: usize = 1_000;
         (status = 200, body = LeaseBody, description = "The lock is held", headers(
             ("Holdline-Fencing-Token" = u64, description = "The fencing token")
         )),
-        (status = 423, body = ProblemBody, description = "The lock is held by somebody else (`busy`), \
-         or was so until the wait ran out (`timed_out`)",
+        (status = 423, body = ProblemBody, description = "The lock is held by somebody else \
+         (`busy`), or was so until the wait ran out (`timed_out`)",
          content_type = "application/problem+json"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),

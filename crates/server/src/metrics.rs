@@ -102,8 +102,8 @@ impl Metrics {
         );
     }
 
-    /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is absent
-    /// if the request waited for a lock: that time says nothing about the server.
+    /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is
+    /// absent if the request waited for a lock: that time says nothing about the server.
     pub(crate) fn request(&self, path: &str, status: u16, took: Option<Duration>) {
         let status = match status {
             200 => "200".into(),

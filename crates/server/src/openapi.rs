@@ -143,7 +143,7 @@ pub fn document() -> String {
 }
 
 pub(crate) async fn show() -> impl IntoResponse {
-    /// Made once: whoever asks needs no token.
+    /// Made once: a client needs no token for it.
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let text = Document::openapi().to_json().unwrap_or_default();
         with_times(&text, &ContractTimes::DEFAULT)

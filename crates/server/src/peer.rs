@@ -11,12 +11,12 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use parking_lot::Mutex;
-use rustix::net::Shutdown;
+use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -91,7 +91,7 @@ impl Stream {
         }
     }
 
-    /// Tells the other end that nothing follows.
+    /// Ends the direction to the other end: nothing follows.
     fn shut_down(&self) -> rustix::io::Result<()> {
         match self {
             Stream::Tcp(stream) => rustix::net::shutdown(stream, Shutdown::Write),
@@ -140,6 +140,15 @@ impl Peer {
             }
             self.read_ahead();
         }
+    }
+
+    /// From now on the connection breaks if what is sent is not acknowledged for so long.
+    pub(crate) fn expect_acknowledgement(&self, within: Duration) {
+        // A process of this machine has what was sent, or its end is seen at once.
+        let Stream::Tcp(stream) = &self.stream else { return };
+        let within = u32::try_from(within.as_millis()).unwrap_or(u32::MAX);
+        // Only a connection that is broken already refuses.
+        let _ = sockopt::set_tcp_user_timeout(stream, within);
     }
 
     /// Returns whether the client has closed its side, or the connection is broken.

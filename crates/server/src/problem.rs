@@ -18,7 +18,7 @@ use crate::kind::{CertaintyWord, Kind, LostWord};
 use crate::metrics::Waited;
 use crate::views::HolderBody;
 
-/// How many seconds a client is told to pause at most.
+/// How many seconds a client is asked to pause at most.
 const LONGEST_PAUSE: u64 = 5;
 
 /// What went wrong, as it is sent.
@@ -462,7 +462,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_never_told_to_sleep_for_long() {
+    fn a_client_is_never_asked_to_sleep_for_long() {
         for (left, seconds) in [(0, 1), (1, 1), (5, 5), (6, 5), (86_400, 5)] {
             let left = Duration::from_secs(left);
             let error = LockError::new("e", ErrorKind::Quarantined { left }, Certainty::NotApplied);

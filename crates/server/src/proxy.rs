@@ -41,8 +41,8 @@ impl Proxy {
         let local = config.addresses.iter().find(|network| network.has_loopback());
         if let (Some(_), Some(local), false) = (&header, local, config.trust_this_machine) {
             return Err(ConfigError::new(format_args!(
-                "proxy.addresses: every process on this machine could send the header from {local}: \
-                 let the proxy use `socket`, and put its user into `proxy.uids`; or set \
+                "proxy.addresses: every process on this machine could send the header from \
+                 {local}: let the proxy use `socket`, and put its user into `proxy.uids`; or set \
                  `proxy.trust_this_machine = true` if no other process is on it"
             )));
         }
@@ -69,7 +69,7 @@ impl Proxy {
         }
     }
 
-    /// Returns whether a connection is from one of its addresses, whoever else may be there.
+    /// Returns whether a connection is from one of its addresses, which others may have too.
     pub(crate) fn has_address(&self, peer: PeerAddress) -> bool {
         match peer {
             PeerAddress::Process { uid } => self.uids.contains(&uid),

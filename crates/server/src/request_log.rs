@@ -3,7 +3,7 @@
 //! - Q1: a line has no secret. Paths may hold ids of leases and sessions, so it has the pattern of
 //!   the route, and of its parameters the lock name only; it has no header and no body.
 //! - Q2: a line has a largest length, and hostile characters are escaped. Lines that need no right
-//!   have a largest number: whoever guesses tokens must not fill a disk.
+//!   have a largest number: a client that guesses tokens must not fill a disk.
 //! - Q3: a proof that is wrong is logged without `-v` too, with the address that sent it.
 
 use std::sync::{Arc, OnceLock};

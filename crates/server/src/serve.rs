@@ -2,8 +2,8 @@
 //!
 //! - V1: a connection that sends its headers too slowly is closed; one more than the limit waits
 //!   until another one has ended.
-//! - V3: after the signal to stop, the server first goes on for `drain_ms`, and `/readyz` says that it
-//!   stops: whoever routes requests has the time to learn it.
+//! - V3: after the signal to stop, the server first goes on for `drain_ms`, and `/readyz` says that
+//!   it stops: a load balancer has the time to learn it.
 //! - V2: after that, waits end at once with 503, and all other requests have a while.
 
 use std::fmt;
@@ -40,7 +40,6 @@ use crate::config::{ConfigError, ServerConfig, store_name};
 use crate::grant;
 use crate::handle::ServerHandle;
 use crate::health;
-use crate::life::SILENCE;
 use crate::limits::Counted;
 use crate::local_socket::LocalSocket;
 use crate::peer::{Peer, Socket, Stream};
@@ -508,13 +507,13 @@ impl Connection {
     }
 }
 
-/// Cuts a peer off that takes nothing for a while, or that has vanished without a word: a waiting
-/// request of a machine that is off must not keep its place in the queue.
+/// Cuts a peer off that takes nothing for half a minute, or that has vanished without a word: a
+/// waiting request of a machine that is off must not keep its place in the queue.
 fn limit_silence(stream: &TcpStream) -> io::Result<()> {
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, silence)?;
-    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
-    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
+    const HALF_A_MINUTE: u32 = 30_000;
+    sockopt::set_tcp_user_timeout(stream, HALF_A_MINUTE)?;
+    sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
 }

@@ -178,8 +178,8 @@ mod tests {
     fn the_job_that_attests_installs_nothing() {
         let commit = "a".repeat(40);
         let good = format!(
-            "jobs:\n  build:\n    - uses: a/b@{commit} # v1\n    - run: cargo install x\n  release:\n    \
-             attestations: write\n    - run: sha256sum x\n"
+            "jobs:\n  build:\n    - uses: a/b@{commit} # v1\n    - run: cargo install x\n\
+             \x20 release:\n    attestations: write\n    - run: sha256sum x\n"
         );
         assert_eq!(wrong_in_release(&good), None);
         for (bad, says) in [

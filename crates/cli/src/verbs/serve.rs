@@ -42,8 +42,8 @@ pub(crate) struct ServeArgs {
     /// --config, or 127.0.0.1:7654]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Listen on a socket of this machine, and on no address unless --listen or the file has one; only
-    /// the user of the server may connect, unless [server.socket] has another mode
+    /// Listen on a socket of this machine, and on no address unless --listen or the file has one;
+    /// only the user of the server may connect, unless [server.socket] has another mode
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Serve the API only, without the pages below /dashboard

@@ -12,7 +12,7 @@
 //! - M2: a grant whose answer may have been read is released only if its client says so.
 //!
 //! A reset is assumed to arrive within [`RESET_WITHIN`], a connection to a client that vanished to
-//! break within [`SILENCE`], and a client that is there to read its answer within
+//! break within [`ACKNOWLEDGEMENT`], and a client that is there to read its answer within
 //! [`ACKNOWLEDGED_WITHIN`].
 
 use std::collections::hash_map::RandomState;
@@ -336,7 +336,7 @@ impl World {
                 }
             }
         }
-        if duration >= SILENCE {
+        if duration >= ACKNOWLEDGEMENT {
             let vanished = |client: &&mut Client| client.link == Link::Vanished;
             let vanished: Vec<_> = self.clients.iter_mut().filter(vanished).collect();
             for client in vanished {

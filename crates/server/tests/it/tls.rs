@@ -90,7 +90,8 @@ async fn a_client_without_a_good_certificate_gets_nothing() {
 /// An entry for the client's certificate.
 fn owner(subject: &str, rights: &str, more: &str) -> String {
     format!(
-        "[[server.certificates]]\nname = \"build\"\nsubject = \"{subject}\"\nrights = {rights}\n{more}\n"
+        "[[server.certificates]]\nname = \"build\"\nsubject = \"{subject}\"\n\
+         rights = {rights}\n{more}\n"
     )
 }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::ground::{Connection, DEADLINE, Ground, Response, request};
 
 const CLIENTS: u64 = 40;
-const NAMES: u64 = 60;
+const NAMES: u64 = 400;
 const DAY: u64 = 86_400_000;
 const SECONDS: u64 = 5;
 

@@ -45,8 +45,8 @@ pub(crate) struct McpArgs {
     /// of the Git clone around the current directory, or the current directory]
     #[arg(long, value_name = "NAME")]
     repository: Option<String>,
-    /// The names of the store that the agent may lock by `name:` begin with this; may be given several
-    /// times [default: all names]
+    /// The names of the store that the agent may lock by `name:` begin with this; may be given
+    /// several times [default: all names]
     #[arg(long, value_name = "PREFIX")]
     names: Vec<String>,
     /// The name of the agent, for others [default: what the client reports]

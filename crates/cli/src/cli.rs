@@ -210,8 +210,8 @@ fn fix(error: &clap::Error) -> &'static str {
             "this build lacks the verb: build it with `--features mcp`"
         }
         _ if absent == Some(&ContextValue::String("serve".to_owned())) => {
-            "this build lacks the server: the .deb and the image of a release have it, and so has a \
-             build with `--features server`"
+            "this build lacks the server: the .deb and the image of a release have it, and so has \
+             a build with `--features server`"
         }
         _ if absent == Some(&ContextValue::String("top".to_owned())) => {
             "this build lacks the verb: build it with `--features top`"

@@ -655,7 +655,8 @@ mod tests {
         let build = "name = \"build\"\nrights = [\"view\", \"lock\"]\nprefixes = [\"ci/\", \"x\"]\n\
                      expires = \"2998-01-01T00:00:00Z\"";
         let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\n\
-                     prefixes = [\"ci/a\", \"y\"]\nstores = [\"s\"]\nexpires = \"2999-01-01T00:00:00Z\"";
+                     prefixes = [\"ci/a\", \"y\"]\nstores = [\"s\"]\n\
+                     expires = \"2999-01-01T00:00:00Z\"";
         for identity in [narrowed(token, build), narrowed(build, token)] {
             assert!(identity.may_on(Right::Lock, "ci/a/1").is_ok());
             for name in ["ci/", "ci/b", "x", "y", ""] {

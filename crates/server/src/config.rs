@@ -34,7 +34,7 @@ impl fmt::Display for ConfigError {
 impl std::error::Error for ConfigError {}
 
 /// The settings of a server.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
     /// Where the server listens; unless set, on this machine if there is no socket.
@@ -316,24 +316,6 @@ impl Default for LimitsConfig {
             request_timeout_ms: 15_000,
             drain_ms: 0,
             stop_timeout_ms: 10_000,
-        }
-    }
-}
-
-impl Default for ServerConfig {
-    fn default() -> ServerConfig {
-        ServerConfig {
-            listen: None,
-            socket: None,
-            health_listen: None,
-            hosts: Vec::new(),
-            tokens: Vec::new(),
-            certificates: Vec::new(),
-            proxy: None,
-            tls: None,
-            limits: LimitsConfig::default(),
-            audit_file: None,
-            stores: BTreeMap::new(),
         }
     }
 }

@@ -126,8 +126,8 @@ impl Metrics {
 
     /// Counts an attempt to acquire.
     pub(crate) fn acquired(&self, store: &str, outcome: &'static str, waited: Duration) {
+        self.wait.get_or_create(&of(store)).observe(waited.as_secs_f64());
         let [store] = of(store);
-        self.wait.get_or_create(&[store.clone()]).observe(waited.as_secs_f64());
         self.acquire.get_or_create(&[store, ("outcome", outcome.into())]).inc();
     }
 

@@ -5,14 +5,11 @@
 //! - B2: it answers `/healthz` and `/readyz`, without TLS and whatever the `Host` is, and nothing
 //!   else. One connection has one request, which must arrive within seconds.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::Response;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -78,7 +75,7 @@ impl Probes {
 async fn answer(stream: TcpStream, router: axum::Router) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let mut router = router.clone();
-        async move { Ok::<Response<Body>, Infallible>(router.call(request).await?) }
+        async move { router.call(request).await }
     });
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS).keep_alive(false);

@@ -44,6 +44,7 @@ mod peer;
 mod probes;
 mod problem;
 mod proxy;
+mod raw_refusal;
 mod request_log;
 mod routes;
 mod serve;

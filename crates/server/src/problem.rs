@@ -251,6 +251,19 @@ impl Problem {
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, title, detail)
     }
 
+    pub(crate) fn headers_too_long(limit: usize) -> Problem {
+        let detail = format!("the headers of a request may have {limit} bytes");
+        let title = "The headers are too long";
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Problem::new(status, Kind::TooLarge, title, detail)
+    }
+
+    /// Writes the problem as it is sent.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings and numbers always encode.
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+
     pub(crate) fn too_many_headers(limit: usize) -> Problem {
         let detail = format!("a request may have {limit} headers");
         let title = "The request has too many headers";

@@ -44,6 +44,7 @@ use crate::limits::Counted;
 use crate::local_socket::LocalSocket;
 use crate::peer::{Peer, Socket, Stream};
 use crate::probes::Probes;
+use crate::raw_refusal::WithBodies;
 use crate::routes;
 use crate::shield::Hosts;
 use crate::tls::{Tls, certificate_of};
@@ -458,7 +459,8 @@ impl Connections {
             .max_buf_size(limits.header_bytes);
         let (router, caller) = (self.router.clone(), Caller::new(address));
         let service = RouterService { router, caller, peer: socket.peer() };
-        Connection { http, service, watcher: self.graceful.watcher() }
+        let watcher = self.graceful.watcher();
+        Connection { http, service, watcher, header_bytes: limits.header_bytes }
     }
 
     fn run(&self, place: Place, work: impl Future<Output = ()> + Send + 'static) {
@@ -490,6 +492,7 @@ struct Connection {
     http: http1::Builder,
     service: RouterService,
     watcher: Watcher,
+    header_bytes: usize,
 }
 
 impl Connection {
@@ -500,6 +503,7 @@ impl Connection {
 
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
         let service = TowerToHyperService::new(self.service);
+        let stream = WithBodies::new(stream, self.header_bytes);
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         if let Err(error) = in_place(self.watcher.watch(connection)).await {
             tracing::debug!(%error, "a connection broke off");

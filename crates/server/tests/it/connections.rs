@@ -40,7 +40,19 @@ async fn headers_and_bodies_have_a_largest_size() {
     let ground = Ground::start().await;
     let long = "x".repeat(20_000);
     let response = ground.ask_with("GET", "/v1/locks/a", &format!("X-Long: {long}\r\n"), "").await;
-    assert_eq!(response.status, 431, "{response:?}");
+    assert_eq!((response.status, response.text("kind")), (431, "too_large".to_owned()));
+    // What no handler has seen has a body too, also behind another request.
+    for before in ["", &request("GET", "/healthz", "", "")] {
+        let mut connection = ground.open().await;
+        connection.send(format!("{before}no request\r\n\r\n")).await;
+        if !before.is_empty() {
+            assert_eq!(connection.response().await.status, 200);
+        }
+        let response = connection.response().await;
+        assert_eq!((response.status, response.text("kind")), (400, "bad_request".to_owned()));
+        assert!(response.headers.contains("application/problem+json"), "{response:?}");
+        assert_eq!(connection.rest().await, "", "it is closed");
+    }
     let many: String = (0..100).map(|number| format!("X-{number}: 1\r\n")).collect();
     let response = ground.ask_with("GET", "/v1/locks/a", &many, "").await;
     assert_eq!(response.status, 431, "{response:?}");

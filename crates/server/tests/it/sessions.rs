@@ -119,7 +119,8 @@ async fn a_session_that_ends_in_silence_gives_nothing_up() {
 
 #[tokio::test]
 async fn a_hundred_thousand_sessions_are_cheap_and_one_more_is_refused() {
-    let ground = Ground::with("[server.limits]\nsessions = 100000\n").await;
+    let ground =
+        Ground::with("[server.limits]\nsessions = 100000\nsessions_per_client = 100000\n").await;
     let mut connection = ground.open().await;
     let body = r#"{"duration_ms": 3600000}"#;
     let request = crate::ground::request("POST", "/v1/sessions", "", body);

@@ -33,6 +33,11 @@ impl Served {
         }
     }
 
+    /// Waits for a line of the log that has this text.
+    fn says(&self, text: &str) {
+        while !self.0.said().contains(text) {}
+    }
+
     pub(crate) fn fresh(world: &World) -> Served {
         Served::start(world, "127.0.0.1:0", &[])
     }
@@ -287,21 +292,21 @@ fn a_token_in_a_file_lets_in_and_a_reload_takes_it_back() {
     config("49ecf4cb726cc63120eac2b075fcc2adb8c623d8b97ff612b46bae39620d5154");
     std::fs::write(world.path("token"), "n3xt\n").expect("written");
     server.0.signal(Signal::HUP);
-    assert!(server.0.said().contains("was read again"));
+    server.says("was read again");
     std::thread::sleep(Duration::from_secs(4)); // event: a lease that is not renewed has ended
     holder.let_go();
     assert_eq!(holder.code(), 0, "{}", holder.rest());
     config(&"0".repeat(64));
     server.0.signal(Signal::HUP);
-    assert!(server.0.said().contains("was read again"));
+    server.says("was read again");
     let gone = world.run(&["--url", &with, "run", "a", "--", "true"]);
     assert!(gone.code == 77 && !gone.stderr.contains("s3cret"), "{gone:?}");
     std::fs::write(world.path("server.toml"), "[server]\nfoo = 1\n").expect("written");
     server.0.signal(Signal::HUP);
-    assert!(server.0.said().contains("not reloaded"));
+    server.says("not reloaded");
     // In an image without a shell nobody sends a signal.
     config("49ecf4cb726cc63120eac2b075fcc2adb8c623d8b97ff612b46bae39620d5154");
-    assert!(server.0.said().contains("was read again"));
+    server.says("was read again");
     let good = world.run(&["--url", &with, "run", "a", "--", "true"]);
     assert_eq!(good.code, 0, "{good:?}");
 }

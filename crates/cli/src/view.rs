@@ -149,7 +149,7 @@ pub(crate) fn moment(at: SystemTime) -> String {
 }
 
 /// Returns a time of day in UTC.
-#[cfg(feature = "top")]
+#[cfg(any(feature = "top", test))]
 pub(crate) fn time_of_day(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() % 86_400;
     format!("{:02}:{:02}:{:02}Z", seconds / 3_600, seconds / 60 % 60, seconds % 60)

@@ -31,7 +31,7 @@ use crate::{assets, live};
 /// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(client.admin().engine().clone(), &config).await?;
 /// let server = holdline_dashboard::mount(server, &Default::default());
-/// println!("open http://{}/dashboard", server.address());
+/// println!("open http://{}/dashboard", server.address().expect("an address"));
 /// server.run(async { /* until it is to stop */ }).await;
 /// # Ok(())
 /// # }

@@ -82,7 +82,7 @@ impl Shared {
             stores,
             sections,
             // Cookies do not distinguish ports: each server of a machine has its own name.
-            cookie: format!("holdline_{}", server.address().port()),
+            cookie: format!("holdline_{}", server.address().map_or(0, |address| address.port())),
             secret,
             server,
         }

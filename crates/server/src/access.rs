@@ -1,11 +1,15 @@
 //! Who sends a request, and what they may do.
 //!
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
-//! - A2: without any authentication configured, the server listens on loopback only, and every
-//!   client that reaches it may do everything.
+//! - A2: without any authentication configured, the server listens on loopback or on its socket
+//!   only, and every client that reaches it may do everything.
+//! - A4: a client that proves more than one thing, such as a token and a certificate, has the
+//!   rights that each of them gives. A certificate that no entry names identifies nobody: it opens
+//!   the connection, and no more.
 //! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
 //!   expiry and removal take effect at once.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +20,10 @@ use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use crate::config::{ConfigError, ServerConfig, TokenConfig, expiry, rights};
+use crate::certificate::Certificate;
+use crate::config::{CertificateConfig, ConfigError, Entry, ServerConfig};
 use crate::problem::Problem;
+use crate::proxy::Proxy;
 
 /// What somebody may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +49,6 @@ pub enum Right {
 
 impl Rights {
     pub(crate) const ALL: Rights = Rights { view: true, lock: true, operate: true, admin: true };
-    const OF_CERTIFICATES: Rights = Rights { view: true, lock: true, operate: false, admin: false };
 
     /// Adds a right by its name; `None`: there is none of that name. `admin` includes all.
     pub(crate) fn with(self, name: &str) -> Option<Rights> {
@@ -54,6 +59,16 @@ impl Rights {
             "admin" => Rights::ALL,
             _ => return None,
         })
+    }
+
+    /// The rights that both have.
+    fn and(self, other: Rights) -> Rights {
+        Rights {
+            view: self.view && other.view,
+            lock: self.lock && other.lock,
+            operate: self.operate && other.operate,
+            admin: self.admin && other.admin,
+        }
     }
 
     fn has(self, right: Right) -> bool {
@@ -70,7 +85,25 @@ impl Rights {
 #[derive(Clone, Debug)]
 pub struct Identity {
     known: Arc<Known>,
-    address: Option<IpAddr>,
+    peer: Option<PeerAddress>,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerAddress {
+    /// Of a network. A process of this machine can have any address of this machine.
+    Network { ip: IpAddr, is_this_machine: bool },
+    /// A process that uses the socket of this machine, and the user whom the system knows it by.
+    Process { uid: u32 },
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Network { ip, .. } => ip.fmt(f),
+            PeerAddress::Process { uid } => write!(f, "uid:{uid}"),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -78,42 +111,120 @@ struct Known {
     /// The name of the token, the person, or the address.
     name: String,
     rights: Rights,
-    /// The stores that may be used; all of them if there is none.
-    stores: Vec<String>,
-    prefixes: Vec<String>,
+    stores: Scope,
+    /// The prefixes of lock names.
+    prefixes: Scope,
     expires: Option<Timestamp>,
 }
 
+/// Where the rights are good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Scope {
+    Everywhere,
+    Only(Vec<String>),
+}
+
+impl Scope {
+    /// In the settings no entry means everywhere.
+    fn of(entries: &[String]) -> Scope {
+        if entries.is_empty() { Scope::Everywhere } else { Scope::Only(entries.to_vec()) }
+    }
+
+    fn covers(&self, covered: impl Fn(&str) -> bool) -> bool {
+        match self {
+            Scope::Everywhere => true,
+            Scope::Only(entries) => entries.iter().any(|entry| covered(entry)),
+        }
+    }
+
+    /// What is in both. `common` returns what two entries have in common.
+    fn and(&self, other: &Scope, common: impl Fn(&str, &str) -> Option<String>) -> Scope {
+        let (ours, theirs) = match (self, other) {
+            (Scope::Everywhere, scope) | (scope, Scope::Everywhere) => return scope.clone(),
+            (Scope::Only(ours), Scope::Only(theirs)) => (ours, theirs),
+        };
+        let pairs = ours.iter().flat_map(|our| theirs.iter().map(move |their| (our, their)));
+        Scope::Only(pairs.filter_map(|(our, their)| common(our, their)).collect())
+    }
+}
+
+fn same_store(one: &str, other: &str) -> Option<String> {
+    (one == other).then(|| one.to_owned())
+}
+
+/// The names that begin with two prefixes begin with the longer one, if it begins with the other.
+fn longer_prefix(one: &str, other: &str) -> Option<String> {
+    if one.starts_with(other) {
+        return Some(one.to_owned());
+    }
+    other.starts_with(one).then(|| other.to_owned())
+}
+
 impl Identity {
-    fn new(name: &str, rights: Rights, (stores, prefixes): (&[String], &[String])) -> Identity {
-        let (name, stores, prefixes) = (name.to_owned(), stores.to_vec(), prefixes.to_vec());
-        Identity::known(Known { name, rights, stores, prefixes, expires: None })
+    /// Somebody who may do everything.
+    fn unlimited(name: String) -> Identity {
+        Identity::of(Known {
+            name,
+            rights: Rights::ALL,
+            stores: Scope::Everywhere,
+            prefixes: Scope::Everywhere,
+            expires: None,
+        })
     }
 
-    fn of_token(token: &TokenConfig, rights: Rights, expires: Option<Timestamp>) -> Identity {
-        let (name, stores) = (token.name.clone(), token.stores.clone());
-        let prefixes = token.prefixes.clone();
-        Identity::known(Known { name, rights, stores, prefixes, expires })
+    pub(crate) fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
+        Ok(Identity::of(Known {
+            name: entry.name.to_owned(),
+            rights: rights(entry)?,
+            stores: Scope::of(entry.stores),
+            prefixes: Scope::of(entry.prefixes),
+            expires: expiry(entry)?,
+        }))
     }
 
-    fn known(known: Known) -> Identity {
-        Identity { known: Arc::new(known), address: None }
+    fn of(known: Known) -> Identity {
+        Identity { known: Arc::new(known), peer: None }
+    }
+
+    /// Returns who has proved to be both: it may do what both may.
+    fn and(&self, other: &Identity) -> Identity {
+        let (one, other) = (&self.known, &other.known);
+        let expires = [one.expires, other.expires].into_iter().flatten().min();
+        Identity::of(Known {
+            name: format!("{} ({})", one.name, other.name),
+            rights: one.rights.and(other.rights),
+            stores: one.stores.and(&other.stores, same_store),
+            prefixes: one.prefixes.and(&other.prefixes, longer_prefix),
+            expires,
+        })
+    }
+
+    /// Returns this identity until `end` at the latest.
+    fn until(&self, end: Timestamp) -> Identity {
+        let known = &self.known;
+        let expires = known.expires.map_or(end, |expires| expires.min(end));
+        Identity::of(Known {
+            name: known.name.clone(),
+            rights: known.rights,
+            stores: known.stores.clone(),
+            prefixes: known.prefixes.clone(),
+            expires: Some(expires),
+        })
     }
 
     /// Returns who acts, for the audit trail. The address is that of the connection: behind a
     /// proxy, the proxy's.
     pub(crate) fn operator(&self) -> Operator {
-        let from = self.address.map(|address| address.to_string()).unwrap_or_default();
+        let from = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
         Operator { who: self.name().to_owned(), from }
     }
 
     /// Checks that a store may be used.
     pub(crate) fn may_use(&self, store: &str) -> Result<(), Problem> {
-        let stores = &self.known.stores;
-        match stores.is_empty() || stores.iter().any(|known| known == store) {
-            true => Ok(()),
-            false => Err(Problem::outside_stores()),
+        if self.known.stores.covers(|known| known == store) {
+            return Ok(());
         }
+        Err(Problem::outside_stores())
     }
 
     /// Returns the name, by which limits are counted and sessions are owned.
@@ -140,29 +251,38 @@ impl Identity {
 
     /// Returns whether all names that begin with this text are within the prefixes.
     pub fn covers(&self, name: &str) -> bool {
-        let prefixes = &self.known.prefixes;
-        prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+        self.known.prefixes.covers(|prefix| name.starts_with(prefix))
     }
 
-    /// Returns after how long the token expires; `None` if it does not.
+    /// Returns after how long the proof of the identity expires; `None` if it does not.
     pub(crate) fn expires_in(&self) -> Option<Duration> {
         let left = self.known.expires?.duration_since(Timestamp::now());
         Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
     }
+
+    fn is_current(&self) -> bool {
+        self.expires_in().is_none_or(|left| !left.is_zero())
+    }
 }
 
-/// The other end of a connection.
+/// The other end of a connection, and what the connection proves about it.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    address: IpAddr,
-    /// Who it is where no authentication is configured: its address, with all rights.
+    pub(crate) peer: PeerAddress,
+    certificate: Option<Arc<Certificate>>,
+    /// Who it is where no authentication is configured: its address or user, with all rights.
     identity: Identity,
 }
 
 impl Caller {
-    pub(crate) fn new(address: IpAddr) -> Caller {
-        let identity = Identity::new(&address.to_string(), Rights::ALL, (&[], &[]));
-        Caller { address, identity }
+    pub(crate) fn new(peer: PeerAddress) -> Caller {
+        Caller { peer, certificate: None, identity: Identity::unlimited(peer.to_string()) }
+    }
+
+    /// Adds the certificate of the client, whose signature TLS has checked.
+    pub(crate) fn with_certificate(mut self, certificate: Option<Certificate>) -> Caller {
+        self.certificate = certificate.map(Arc::new);
+        self
     }
 }
 
@@ -175,53 +295,55 @@ struct Token {
     identity: Identity,
 }
 
-struct Proxy {
-    header: HeaderName,
-    addresses: Vec<IpAddr>,
-    users: Vec<Identity>,
-}
-
 /// Whom the server knows.
 pub(crate) struct Access {
     tokens: Vec<Token>,
     proxy: Option<Proxy>,
-    certificates: bool,
+    certificates: Vec<(CertificateConfig, Identity)>,
+    socket_users: Vec<(u32, Identity)>,
+    /// Nobody can prove anything: every client of an address may do everything.
+    is_open: bool,
+    /// The mode of the socket alone says who may do everything.
+    socket_is_open: bool,
 }
 
 impl Access {
     pub(crate) fn of(config: &ServerConfig) -> Result<Access, ConfigError> {
-        let tokens = config.tokens.iter().map(|token| {
-            let of = format!("tokens.{}", token.name);
+        let mut tokens = Vec::with_capacity(config.tokens.len());
+        for token in &config.tokens {
+            let entry = Entry::of_token(token);
             let digest = digest_of_hex(&token.sha256).ok_or_else(|| {
-                ConfigError::new(format_args!("{of}: `sha256` must be 64 hexadecimal digits"))
+                ConfigError::new(format_args!("{entry}: `sha256` must be 64 hexadecimal digits"))
             })?;
-            let (rights, expires) =
-                (rights(&token.rights, &of)?, expiry(token.expires.as_deref(), &of)?);
-            Ok(Token { digest, identity: Identity::of_token(token, rights, expires) })
-        });
-        let proxy = config.proxy.as_ref().map(|proxy| {
-            let header = proxy.header.to_ascii_lowercase();
-            let header = HeaderName::try_from(header)
-                .map_err(|_| ConfigError::new("proxy.header is no header name"))?;
-            if proxy.addresses.is_empty() {
-                return Err(ConfigError::new("proxy.addresses must name the proxy"));
+            if TokenDigest(digest) == TokenDigest::of("") {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: `sha256` is the digest of no text at all: was the variable empty?"
+                )));
             }
-            let users = proxy.users.iter().map(|user| {
-                let rights = rights(&user.rights, &format!("proxy.users.{}", user.name))?;
-                Ok(Identity::new(&user.name, rights, (&user.stores, &user.prefixes)))
-            });
-            let users = users.collect::<Result<_, ConfigError>>()?;
-            Ok(Proxy { header, addresses: proxy.addresses.clone(), users })
-        });
-        Ok(Access {
-            tokens: tokens.collect::<Result<_, ConfigError>>()?,
-            proxy: proxy.transpose()?,
-            certificates: config.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
-        })
+            tokens.push(Token { digest, identity: Identity::of_entry(entry)? });
+        }
+        let mut certificates = Vec::with_capacity(config.certificates.len());
+        for certificate in &config.certificates {
+            let entry = Entry::of_certificate(certificate);
+            if certificate.subject.is_none() && certificate.san.is_none() {
+                return Err(ConfigError::new(format_args!(
+                    "{entry}: needs `subject`, such as \"CN=build-7,O=Example\", or `san`, such as \
+                     \"DNS:build-7.example\""
+                )));
+            }
+            certificates.push((certificate.clone(), Identity::of_entry(entry)?));
+        }
+        let mut socket_users = Vec::new();
+        for user in config.socket.iter().flat_map(|socket| &socket.users) {
+            socket_users.push((user.uid, Identity::of_entry(Entry::of_socket_user(user))?));
+        }
+        let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?;
+        let is_open = tokens.is_empty() && certificates.is_empty() && proxy.is_none();
+        let socket_is_open = config.socket.is_some() && socket_users.is_empty();
+        Ok(Access { tokens, proxy, certificates, socket_users, is_open, socket_is_open })
     }
 
-    /// Finds out who sends a request. A connection with client certificates has shown a good one.
-    /// `login` is the token with which the browser has logged in.
+    /// Finds out who sends a request. `login` is the token with which the browser has logged in.
     pub(crate) fn identify(
         &self,
         headers: &HeaderMap,
@@ -229,7 +351,7 @@ impl Access {
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         let identity = self.find(headers, caller, login)?;
-        Ok(Identity { address: Some(caller.address), ..identity })
+        Ok(Identity { peer: Some(caller.peer), ..identity })
     }
 
     fn find(
@@ -238,29 +360,108 @@ impl Access {
         caller: &Caller,
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
-        if let Some(proxy) = &self.proxy
-            && headers.contains_key(&proxy.header)
-        {
-            return proxy.identify(headers, caller.address);
+        let by_request = self.by_request(headers, caller, login)?;
+        let by_connection = self.by_connection(caller);
+        match (by_request, by_connection) {
+            (Some(one), Some(other)) => Ok(one.and(&other)),
+            (Some(identity), None) | (None, Some(identity)) => Ok(identity),
+            (None, None) if self.admits_anybody_at(caller.peer) => Ok(caller.identity.clone()),
+            (None, None) => Err(Problem::unauthenticated()),
         }
+    }
+
+    /// Finds out whom the request itself names; `None` if it names nobody.
+    fn by_request(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+        login: Option<&TokenDigest>,
+    ) -> Result<Option<Identity>, Problem> {
+        let person = match &self.proxy {
+            Some(proxy) => proxy.identify(headers, caller.peer)?,
+            None => None,
+        };
+        let token = self.by_token(headers)?;
+        match (person, token) {
+            (Some(person), Some(token)) => Ok(Some(person.and(&token))),
+            (Some(identity), None) | (None, Some(identity)) => Ok(Some(identity)),
+            (None, None) => Ok(login.and_then(|digest| self.known(digest))),
+        }
+    }
+
+    /// Finds out whom the header `Authorization` names; `None` if it is not there.
+    fn by_token(&self, headers: &HeaderMap) -> Result<Option<Identity>, Problem> {
         if let Some(value) = headers.get(AUTHORIZATION) {
             let token = value.to_str().ok().and_then(|text| {
                 let (scheme, token) = text.split_once(' ')?;
                 scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
             });
             let known = token.and_then(|token| self.known(&TokenDigest::of(token)));
-            return known.ok_or_else(Problem::unauthenticated);
+            return known.ok_or_else(Problem::unauthenticated).map(Some);
         }
-        if let Some(identity) = login.and_then(|digest| self.known(digest)) {
-            return Ok(identity);
+        Ok(None)
+    }
+
+    /// Finds out whom the connection itself names. What a proxy sends is not the proxy's own.
+    fn by_connection(&self, caller: &Caller) -> Option<Identity> {
+        match caller.peer {
+            PeerAddress::Process { .. } if self.is_proxy(caller.peer) => None,
+            PeerAddress::Process { uid } => {
+                let known = self.socket_users.iter().find(|(known, _)| *known == uid);
+                known.map(|(_, identity)| identity.clone())
+            }
+            PeerAddress::Network { .. } => {
+                caller.certificate.as_ref().and_then(|shown| self.owner_of(shown))
+            }
         }
-        if self.certificates {
-            return Ok(Identity::new("certificate", Rights::OF_CERTIFICATES, (&[], &[])));
+    }
+
+    fn is_proxy(&self, peer: PeerAddress) -> bool {
+        self.proxy.as_ref().is_some_and(|proxy| proxy.is_at(peer))
+    }
+
+    /// Returns the header in which a proxy names people.
+    pub(crate) fn proxy_header(&self) -> Option<&HeaderName> {
+        self.proxy.as_ref().and_then(|proxy| proxy.header.as_ref())
+    }
+
+    /// Returns whether connections are counted by the other end's address: a proxy has those of
+    /// many clients.
+    pub(crate) fn counts_connections_of(&self, peer: PeerAddress) -> bool {
+        self.proxy.as_ref().is_none_or(|proxy| !proxy.has_address(peer))
+    }
+
+    /// Returns whether a client that proves nothing may do everything.
+    fn admits_anybody_at(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Network { .. } => self.is_open,
+            PeerAddress::Process { .. } => self.socket_is_open && !self.is_proxy(peer),
         }
-        if self.tokens.is_empty() && self.proxy.is_none() {
-            return Ok(caller.identity.clone());
+    }
+
+    /// Finds out whose certificate it is. If several entries name it, all of them must agree.
+    fn owner_of(&self, shown: &Certificate) -> Option<Identity> {
+        let entries = self.certificates.iter().filter(|(entry, _)| shown.is_meant_by(entry));
+        let identities = entries.map(|(_, identity)| identity.clone());
+        let owner = identities.reduce(|one, other| one.and(&other))?;
+        Some(owner.until(shown.expires)).filter(Identity::is_current)
+    }
+
+    /// Returns whether some client that proves nothing may do everything.
+    pub(crate) fn admits_anybody(&self) -> bool {
+        self.is_open || self.socket_is_open
+    }
+
+    /// Returns the headers that say who sends a request.
+    pub(crate) fn proof(&self, headers: &HeaderMap) -> HeaderMap {
+        let proxy = self.proxy_header();
+        let mut proof = HeaderMap::new();
+        for name in proxy.into_iter().chain([&AUTHORIZATION]) {
+            for value in headers.get_all(name) {
+                proof.append(name.clone(), value.clone());
+            }
         }
-        Err(Problem::unauthenticated())
+        proof
     }
 
     /// Returns whether any token would be accepted.
@@ -276,7 +477,7 @@ impl Access {
                 found = Some(known.identity.clone());
             }
         }
-        found.filter(|identity| identity.expires_in().is_none_or(|left| !left.is_zero()))
+        found.filter(Identity::is_current)
     }
 }
 
@@ -287,16 +488,23 @@ impl TokenDigest {
     }
 }
 
-impl Proxy {
-    fn identify(&self, headers: &HeaderMap, peer: IpAddr) -> Result<Identity, Problem> {
-        let mut values = headers.get_all(&self.header).iter();
-        let name = values.next().and_then(|value| value.to_str().ok());
-        if values.next().is_some() || !self.addresses.contains(&peer) {
-            return Err(Problem::unauthenticated());
-        }
-        let user = self.users.iter().find(|user| Some(user.name()) == name);
-        user.cloned().ok_or_else(Problem::unauthenticated)
-    }
+/// Reads the rights by their names.
+fn rights(entry: Entry<'_>) -> Result<Rights, ConfigError> {
+    entry.rights.iter().try_fold(Rights::default(), |rights, name| {
+        rights.with(name).ok_or_else(|| {
+            ConfigError::new(format_args!(
+                "{entry}: no right `{name}`: known are view, lock, operate, admin"
+            ))
+        })
+    })
+}
+
+/// Reads when a proof expires.
+fn expiry(entry: Entry<'_>) -> Result<Option<Timestamp>, ConfigError> {
+    let parsed = entry.expires.map(str::parse::<Timestamp>).transpose();
+    parsed.map_err(|_| {
+        ConfigError::new(format_args!("{entry}: `expires` is no time such as 2027-01-31T00:00:00Z"))
+    })
 }
 
 fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
@@ -318,12 +526,21 @@ fn digest_of_hex(text: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
+    use crate::config::TokenConfig;
 
     fn here() -> Caller {
-        Caller::new(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        Caller::new(PeerAddress::Network {
+            ip: IpAddr::from([127, 0, 0, 1]),
+            is_this_machine: true,
+        })
+    }
+
+    fn elsewhere(last: u8) -> Caller {
+        Caller::new(PeerAddress::Network {
+            ip: IpAddr::from([10, 0, 0, last]),
+            is_this_machine: false,
+        })
     }
 
     fn hex(token: &str) -> String {
@@ -369,15 +586,92 @@ mod tests {
     #[test]
     fn a_person_is_known_by_the_header_of_the_proxy_only() {
         let access = access("2999-01-01T00:00:00Z");
-        let proxy = Caller::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
+        let proxy = elsewhere(1);
         let ana = with("x-forwarded-user", "ana");
         let known = access.identify(&ana, &proxy, None).expect("known");
         assert!(known.may_on(Right::Admin, "any").is_ok());
-        assert!(access.identify(&ana, &here(), None).is_err(), "from elsewhere");
+        assert!(access.identify(&ana, &elsewhere(2), None).is_err(), "from elsewhere");
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        let local = Caller::new(PeerAddress::Network { ip, is_this_machine: true });
+        assert!(access.identify(&ana, &local, None).is_err(), "a process of this machine");
         assert!(access.identify(&with("x-forwarded-user", "eve"), &proxy, None).is_err());
         let mut twice = ana;
         twice.append("x-forwarded-user", "eve".parse().expect("a value"));
         assert!(access.identify(&twice, &proxy, None).is_err());
+    }
+
+    #[test]
+    fn a_person_with_a_token_may_what_both_may() {
+        let access = access("2999-01-01T00:00:00Z");
+        let mut both = with("x-forwarded-user", "ana");
+        both.extend(with("authorization", "Bearer s3cret"));
+        let known = access.identify(&both, &elsewhere(1), None).expect("known");
+        assert_eq!(known.name(), "ana (ci)");
+        assert!(known.may(Right::Admin).is_err() && known.may_on(Right::Lock, "ci/a").is_ok());
+        both.extend(with("authorization", "Bearer other"));
+        assert!(access.identify(&both, &elsewhere(1), None).is_err());
+    }
+
+    #[test]
+    fn over_the_socket_the_system_says_who_asks() {
+        let users = "[server.proxy]\nheader = \"X-Forwarded-User\"\nuids = [33]\n\
+                     users = [{ name = \"ana\", rights = [\"view\"] }]\n[server.socket]\n\
+                     path = \"/run/s\"\n";
+        let entry = "users = [{ name = \"deploy\", uid = 7, rights = [\"lock\"] }]\n";
+        let access =
+            |text: &str| ServerConfig::from_toml(text).expect("good").access().expect("good");
+        let by_mode = access(users);
+        let by_user = access(&format!("{users}{entry}"));
+        let process = |uid| Caller::new(PeerAddress::Process { uid });
+        let (none, ana) = (HeaderMap::new(), with("x-forwarded-user", "ana"));
+        let known = |access: &Access, headers: &HeaderMap, uid| {
+            access.identify(headers, &process(uid), None).ok()
+        };
+        let deploy = known(&by_user, &none, 7).expect("an entry");
+        assert!(deploy.name() == "deploy" && deploy.may(Right::Lock).is_ok());
+        assert!(deploy.may(Right::View).is_err() && deploy.operator().from == "uid:7");
+        assert!(known(&by_user, &none, 8).is_none(), "no entry");
+        let by_mode_only = known(&by_mode, &none, 8).expect("the mode lets it in");
+        assert!(by_mode_only.name() == "uid:8" && by_mode_only.may(Right::Admin).is_ok());
+        for access in [&by_mode, &by_user] {
+            let person = known(access, &ana, 33).expect("the proxy");
+            assert!(person.name() == "ana" && person.may(Right::Admin).is_err());
+            assert!(known(access, &none, 33).is_none(), "the proxy has no rights of its own");
+            assert!(known(access, &ana, 7).is_none(), "no proxy");
+        }
+    }
+
+    fn narrowed(one: &str, other: &str) -> Identity {
+        let identity = |text: &str| {
+            let text = format!("sha256 = \"{}\"\n{text}", hex("s3cret"));
+            let token: TokenConfig = toml::from_str(&text).expect("a token");
+            Identity::of_entry(Entry::of_token(&token)).expect("good")
+        };
+        identity(one).and(&identity(other))
+    }
+
+    #[test]
+    fn two_proofs_give_what_both_give() {
+        let build = "name = \"build\"\nrights = [\"view\", \"lock\"]\nprefixes = [\"ci/\", \"x\"]\n\
+                     expires = \"2998-01-01T00:00:00Z\"";
+        let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\n\
+                     prefixes = [\"ci/a\", \"y\"]\nstores = [\"s\"]\n\
+                     expires = \"2999-01-01T00:00:00Z\"";
+        for identity in [narrowed(token, build), narrowed(build, token)] {
+            assert!(identity.may_on(Right::Lock, "ci/a/1").is_ok());
+            for name in ["ci/", "ci/b", "x", "y", ""] {
+                assert!(identity.may_on(Right::Lock, name).is_err(), "{name}");
+            }
+            assert!(identity.may(Right::View).is_err() && identity.may(Right::Operate).is_err());
+            assert!(identity.may_use("s").is_ok() && identity.may_use("default").is_err());
+            let expires = identity.known.expires.map(|at| at.to_string());
+            assert_eq!(expires.as_deref(), Some("2998-01-01T00:00:00Z"));
+        }
+        assert_eq!(narrowed(token, build).name(), "ci (build)");
+        let elsewhere = "name = \"e\"\nrights = [\"lock\"]\nprefixes = [\"z\"]\nstores = [\"t\"]";
+        let nothing = narrowed(token, elsewhere);
+        assert!(!nothing.covers("z") && !nothing.covers("ci/a") && !nothing.covers(""));
+        assert!(nothing.may_use("s").is_err() && nothing.may_use("t").is_err());
     }
 
     #[test]

@@ -10,14 +10,18 @@ use holdline::Client;
 use holdline::audit::AuditFile;
 use holdline_core::{Engine, LeaseId, LockName};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, Identity};
 use crate::config::LimitsConfig;
 use crate::events::{Event, Events, What};
+use crate::health::StoreHealth;
+use crate::life::{Life, MostSessions};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::sessions::Sessions;
+use crate::peer::Peer;
+use crate::request_log::RequestLog;
 use crate::shield::Hosts;
 
 /// The name of the store that paths without a store mean.
@@ -27,6 +31,8 @@ pub const DEFAULT_STORE: &str = "default";
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
+/// How many bytes of the id of a session name the run of the server; twelve remain to be guessed.
+const RUN_BYTES: usize = 4;
 /// How many leases that ended are remembered.
 const ENDED: usize = 4_096;
 
@@ -55,16 +61,26 @@ pub(crate) struct Inner {
     pub(crate) store: String,
     pub(crate) client: Client,
     pub(crate) access: Arc<RwLock<Arc<Access>>>,
+    /// Notified when `access` has changed.
+    pub(crate) access_changed: Arc<watch::Sender<()>>,
     pub(crate) hosts: Arc<RwLock<Arc<Hosts>>>,
     pub(crate) limits: Arc<Limits>,
-    pub(crate) sessions: Sessions,
+    /// Sessions, attempts and answered grants.
+    pub(crate) life: Mutex<Life<Arc<Peer>>>,
     pub(crate) ended: EndedLeases,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: StoreHealth,
+    pub(crate) request_log: Arc<RequestLog>,
     /// Where records go that the store does not keep.
     pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
+    /// Cancelled when the server has received the signal to stop, and goes on for a while.
+    pub(crate) draining: CancellationToken,
     /// Cancelled when the server is to stop.
     pub(crate) stopping: CancellationToken,
+    /// The first bytes of the ids of sessions: they distinguish this run from others, and from
+    /// other servers.
+    run: [u8; RUN_BYTES],
     /// The other stores of the server; empty for all but the default one.
     pub(crate) others: Vec<App>,
 }
@@ -79,25 +95,38 @@ impl App {
         audit_file: Option<Arc<AuditFile>>,
     ) -> App {
         let access = Arc::new(RwLock::new(Arc::new(access)));
+        let access_changed = Arc::new(watch::Sender::new(()));
         let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
-        let (limits, sessions) = (Arc::new(Limits::new(limits)), limits.sessions);
+        let sessions =
+            MostSessions { of_all: limits.sessions, of_one_owner: limits.sessions_per_client };
+        let limits = Arc::new(Limits::new(limits));
         let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let draining = CancellationToken::new();
+        let request_log = Arc::new(RequestLog::default());
         let app = |store: String, client: Client, others| {
             metrics.store(&store);
-            let epoch = client.leases().draw_id().short().to_string();
+            let drawn = client.leases().draw_id();
+            let epoch = drawn.short().to_string();
+            let mut run = [0; RUN_BYTES];
+            run.copy_from_slice(&drawn.as_bytes()[..RUN_BYTES]);
             App(Arc::new(Inner {
                 store,
                 access: access.clone(),
+                access_changed: access_changed.clone(),
                 hosts: hosts.clone(),
                 limits: limits.clone(),
-                sessions: Sessions::new(sessions),
+                life: Mutex::new(Life::new(sessions)),
                 ended: EndedLeases::default(),
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
+                health: StoreHealth::default(),
+                request_log: request_log.clone(),
                 audit_file: audit_file.clone(),
+                draining: draining.clone(),
                 stopping: stopping.clone(),
                 client,
+                run,
                 others,
             }))
         };
@@ -133,6 +162,18 @@ impl App {
     /// Draws an id that nobody can guess.
     pub(crate) fn draw_id(&self) -> LeaseId {
         self.client.leases().draw_id()
+    }
+
+    /// Draws the id of a session, which nobody can guess and which names this run of the server.
+    pub(crate) fn draw_session(&self) -> LeaseId {
+        let mut bytes = *self.draw_id().as_bytes();
+        bytes[..RUN_BYTES].copy_from_slice(&self.run);
+        LeaseId::from_bytes(bytes)
+    }
+
+    /// Returns whether this run of the server has drawn the id of a session.
+    pub(crate) fn drew_session(&self, id: LeaseId) -> bool {
+        id.as_bytes().starts_with(&self.run)
     }
 }
 

@@ -1,27 +1,30 @@
-//! An attempt to acquire for a client: checked, and waited for.
+//! A request to acquire: checked, and waited for.
 //!
 //! - W1: a wait goes on while the store does not answer, until its limit: unlike a client that
 //!   starts, a server knows that its store exists.
-//! - W2: `valid_for_ms` counts from when the client sent the request, so it includes the wait.
+//! - W2: a wait ends when its client is gone, its session has ended, its sender may no longer lock,
+//!   or the server stops. What it gets then is released (`life`).
+//! - W3: the store grants the first lease only; `life` extends it.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use holdline::{Guard, Keep, Lease, LockOptions};
-use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, MAX_FIRST_LEASE};
-use holdline_core::{Certainty, ErrorKind, LeaseId, LockError, LockName, Mode, Moment};
+use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, LeaseTerms, MAX_FIRST_LEASE};
+use holdline_core::{Certainty, ErrorKind, Hold, LeaseId, LockError, LockName, Mode, Moment};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use crate::access::Identity;
+use crate::access::Right;
 use crate::app::App;
+use crate::grant::{Attempt, Listed};
 use crate::input::lease_id;
+use crate::open_access::OpenAccess;
 use crate::problem::Problem;
-use crate::views::{AboutBody, LeaseBody, ModeBody, millis};
+use crate::views::{AboutBody, LeaseBody, ModeBody, millis, valid_from_arrival};
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The pause before a wait goes on that the library has ended, because the store does not answer.
@@ -74,16 +77,16 @@ pub(crate) struct Wanted {
     mode: Mode,
     /// The lease id of the client, who alone gives it up.
     pub(crate) key: Option<LeaseId>,
-    lease: Duration,
+    /// Without a session; a session has a duration of its own.
+    pub(crate) lease: Duration,
     pub(crate) wait: Duration,
-    session: Option<LeaseId>,
+    pub(crate) session: Option<LeaseId>,
     options: LockOptions,
 }
 
 impl Wanted {
     pub(crate) fn of(
         app: &App,
-        identity: &Identity,
         name: LockName,
         Key(key): Key,
         body: AcquireBody,
@@ -101,12 +104,13 @@ impl Wanted {
                 let detail = "is the session's: leave it out";
                 return Err(Problem::invalid("lease_duration_ms", detail));
             }
-            (Some(id), None) => app.sessions.duration(id, identity.name())?,
-            (None, lease) => lease.map_or(DEFAULT_LEASE, Duration::from_millis),
+            (_, lease) => lease.map_or(DEFAULT_LEASE, Duration::from_millis),
         };
+        LeaseTerms::new(lease, None, DEFAULT_DRIFT_PPM)
+            .map_err(|error| Problem::invalid("lease_duration_ms", error.to_string()))?;
+        app.engine().capabilities().check(mode, Hold::Detached(lease))?;
         let mut options = LockOptions::default()
             .with_keep(Keep::Detached)
-            .with_lease_duration(lease)
             .with_value(body.about.value.clone().unwrap_or_default())
             .with_holder(body.about.into_fields());
         if !wait.is_zero() {
@@ -143,69 +147,44 @@ fn mode_of(body: &AcquireBody) -> Result<Mode, Problem> {
 /// Gets the lock, and gives the lease out of this process.
 pub(crate) async fn granted(
     app: &App,
-    identity: &Identity,
+    access: &OpenAccess,
     wanted: &mut Wanted,
-    began: Moment,
+    attempt: &mut Attempt,
 ) -> Result<(LeaseBody, Lease), Problem> {
-    let attempt = async {
-        let guard = take(app, wanted, began).await?;
-        let remaining = match guard.remaining() {
-            // A longer lease begins with this: ask for the whole one, under the guard.
-            _ if wanted.lease > MAX_FIRST_LEASE => guard.renew().await?,
-            remaining => remaining,
-        };
-        Ok::<(Guard, Duration), LockError>((guard, remaining))
+    let first = attempt.lease().min(MAX_FIRST_LEASE);
+    wanted.options = std::mem::take(&mut wanted.options).with_lease_duration(first);
+    let name = wanted.name.clone();
+    let waited = take(app, wanted, attempt.began());
+    let guard = tokio::select! {
+        biased;
+        outcome = waited => outcome?,
+        () = app.stopping.cancelled() => return Err(Problem::stopping(Certainty::Unknown)),
+        () = attempt.session_ended() => return Err(Problem::session_ended()),
+        () = attempt.client_gone() => return Err(Problem::client_gone()),
+        () = access.ended(Right::Lock, name.as_str()) => {
+            return Err(Problem::unauthenticated().certain(Certainty::Unknown));
+        }
     };
-    let (guard, remaining) = while_allowed(app, identity, attempt).await??;
-    let (believed_at, lease_id) = (app.client.clock().now(), guard.lease_id());
-    let lease = guard.detach().await.map_err(|error| Problem::from(error.error().clone()))?;
-    if let Some(session) = wanted.session
-        && let Err(problem) = app.sessions.keep(session, &wanted.name, lease_id)
-    {
-        // The session ended while the request waited: nobody would renew the lease.
-        return Err(problem.certain(Certainty::Applied));
-    }
-    let waited = began.until(believed_at);
-    let drift = waited / 1_000_000 * DEFAULT_DRIFT_PPM;
-    let valid_for = waited.saturating_sub(drift).saturating_add(remaining);
+    let Listed { lease, remaining } = attempt.take_over(guard).await?;
+    let waited = attempt.began().until(app.client.clock().now());
     let body = LeaseBody {
         name: wanted.name.as_str().to_owned(),
-        lease_id: lease_id.to_hex(),
+        lease_id: lease.lease_id().to_hex(),
         fencing_token: lease.fencing_token(),
         mode: ModeBody::of(wanted.mode),
-        lease_duration_ms: millis(wanted.lease),
-        valid_for_ms: millis(valid_for),
+        lease_duration_ms: millis(attempt.lease()),
+        valid_for_ms: millis(valid_from_arrival(remaining)),
         waited_ms: millis(waited),
         session: wanted.session.map(LeaseId::to_hex),
     };
     Ok((body, lease))
 }
 
-/// Waits for an attempt while the token is good and the server goes on.
-async fn while_allowed<T>(
-    app: &App,
-    identity: &Identity,
-    attempt: impl Future<Output = T>,
-) -> Result<T, Problem> {
-    let expired = async {
-        match identity.expires_in() {
-            Some(left) => tokio::time::sleep(left).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        outcome = attempt => Ok(outcome),
-        () = app.stopping.cancelled() => Err(Problem::stopping(Certainty::Unknown)),
-        () = expired => Err(Problem::unauthenticated().certain(Certainty::Unknown)),
-    }
-}
-
 /// Gets the lock, and waits up to the limit for a store that does not answer.
 async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, LockError> {
     let mut certainty = Certainty::NotApplied;
     loop {
-        let error = match attempt(app, wanted).await {
+        let error = match ask(app, wanted).await {
             Ok(guard) => return Ok(guard),
             Err(error) => error,
         };
@@ -226,7 +205,7 @@ async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, Lo
     }
 }
 
-async fn attempt(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
+async fn ask(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
     let (client, name, options) = (&app.client, wanted.name.as_str(), &wanted.options);
     let only_try = wanted.wait.is_zero();
     match (wanted.mode, only_try) {

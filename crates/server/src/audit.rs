@@ -202,7 +202,8 @@ impl AuditRecordBody {
 /// Lists what operators did, the newest first. It needs the right `operate`, and shows the names
 /// for which it is given.
 #[utoipa::path(
-    get, path = "/v1/audit", tag = "operators", params(AuditParameters),
+    get, path = "/v1/audit", tag = "operators", operation_id = "list_audit",
+    params(AuditParameters),
     responses(
         (status = 200, body = AuditBody, description = "One page"),
         (status = "default", body = ProblemBody, description = "A problem",

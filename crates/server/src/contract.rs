@@ -29,6 +29,7 @@ use crate::app::App;
 use crate::events::{Event, What};
 use crate::input::Body;
 use crate::json::Json;
+use crate::open_access::OpenAccess;
 use crate::problem::Problem;
 
 /// How often a watch without hints writes a byte, so that a broken connection is noticed.
@@ -86,7 +87,23 @@ pub(crate) async fn acquire(
         let event = Event::of(What::Granted, &request.name).by(&identity);
         app.events.publish(event.lease(request.lease_id).token(*token));
     }
+    if identity.may_on(Right::View, request.name.as_str()).is_err() {
+        return answer(reply.map(without_holder));
+    }
     answer(reply)
+}
+
+/// Leaves out who holds the name.
+fn without_holder(reply: AcquireReply) -> AcquireReply {
+    match reply {
+        AcquireReply::Queued { position, next_look, .. } => {
+            AcquireReply::Queued { position, holder: None, next_look }
+        }
+        AcquireReply::Busy { at_most, next_look, .. } => {
+            AcquireReply::Busy { holder: None, at_most, next_look }
+        }
+        other => other,
+    }
 }
 
 pub(crate) async fn renew(
@@ -206,6 +223,7 @@ pub(crate) async fn operate(
 pub(crate) async fn watch(
     State(app): State<App>,
     identity: Identity,
+    access: OpenAccess,
     Body(Watch { name, lease_id }): Body<Watch>,
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
@@ -216,6 +234,8 @@ pub(crate) async fn watch(
         let byte = next_byte(&app, &mut hints).await?;
         Some((Ok::<_, Infallible>(vec![byte]), (app, hints, waiter)))
     });
+    let ended = async move { access.ended(Right::Lock, name.as_str()).await };
+    let bytes = bytes.take_until(ended);
     // A first byte, so that the client knows that the watch stands.
     let bytes = stream::once(async { Ok(vec![STILL_HERE]) }).chain(bytes);
     Ok(HttpBody::from_stream(bytes).into_response())

@@ -6,6 +6,7 @@
 //!   There is no queue for one reader, so it costs the server nothing.
 //! - E4: the text of an event is written when the first reader reaches it, and is then kept: most
 //!   events of a server without readers are never written.
+//! - E5: a stream ends within a moment after its reader may no longer view the names.
 //! - E3: what other servers and programs do to the same store is not seen here.
 
 use std::cell::OnceCell;
@@ -29,6 +30,7 @@ use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::input::Parameters;
 use crate::limits::Counted;
+use crate::open_access::OpenAccess;
 use crate::problem::{Problem, ProblemBody};
 
 /// How many events are kept.
@@ -271,6 +273,7 @@ pub(crate) struct EventParameters {
 pub(crate) async fn events(
     State(app): State<App>,
     identity: Identity,
+    access: OpenAccess,
     Parameters(parameters): Parameters<EventParameters>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -282,6 +285,7 @@ pub(crate) async fn events(
     let reader = Reader {
         app,
         identity,
+        access,
         prefix: parameters.prefix,
         from,
         begins: Some(gap),
@@ -304,6 +308,7 @@ pub(crate) async fn events(
 struct Reader {
     app: App,
     identity: Identity,
+    access: OpenAccess,
     prefix: String,
     from: u64,
     /// Nothing was written yet; `true`: a gap comes first.
@@ -344,6 +349,7 @@ impl Reader {
                     tokio::select! {
                         biased;
                         () = self.app.stopping.cancelled() => return None,
+                        () = self.access.ended(Right::View, &self.prefix) => return None,
                         changed = self.changed.changed() => changed.ok()?,
                         () = tokio::time::sleep(STILL_HERE) => return Some(": \n\n".to_owned()),
                     }

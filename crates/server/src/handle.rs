@@ -11,12 +11,13 @@ use crate::access::{Caller, Identity, Right, TokenDigest};
 use crate::app::App;
 use crate::limits::Counted;
 use crate::problem::Problem;
+use crate::request_log::Sender;
 
 /// A server, for pages that are served beside the API. Clones are the same one.
 #[derive(Clone)]
 pub struct ServerHandle {
     app: App,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
     has_tls: bool,
 }
 
@@ -33,7 +34,7 @@ pub struct Login {
 }
 
 impl ServerHandle {
-    pub(crate) fn new(app: App, address: SocketAddr, has_tls: bool) -> ServerHandle {
+    pub(crate) fn new(app: App, address: Option<SocketAddr>, has_tls: bool) -> ServerHandle {
         ServerHandle { app, address, has_tls }
     }
 
@@ -42,8 +43,8 @@ impl ServerHandle {
         self.app.stores().cloned().map(StoreHandle).collect()
     }
 
-    /// Returns where the server listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the address of the server; `None` if it has a socket only.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
@@ -69,7 +70,11 @@ impl ServerHandle {
     ) -> Result<Identity, Problem> {
         let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
         let access = self.app.access.read().clone();
-        access.identify(&parts.headers, caller, login)
+        let identity = access.identify(&parts.headers, caller, login)?;
+        if let Some(sender) = parts.extensions.get::<Sender>() {
+            sender.note(&identity);
+        }
+        Ok(identity)
     }
 
     /// Finds out whom a token is for; `None` if the server does not know it, or it has expired.

@@ -1,6 +1,14 @@
-//! Whether the server and its store are well.
+//! Whether the server and its stores are well.
+//!
+//! - Y1: the server looks by itself, so `holdline_store_up` falls in an outage that nobody asks
+//!   about.
+//! - Y2: a shared store that is away takes no server out of service: all of them would go at once,
+//!   and clients would get no answer in place of 503 with its certainty.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -9,6 +17,7 @@ use holdline_core::{Certainty, LockName};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
@@ -19,6 +28,10 @@ use crate::problem::{Problem, ProblemBody};
 
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How often the server looks by itself.
+const LOOK: Duration = Duration::from_secs(5);
+/// For how long an answer is not asked for again.
+const FRESH: Duration = Duration::from_secs(1);
 /// A name to look at; nobody need hold it.
 const ANY_NAME: &str = "holdline/ready";
 
@@ -27,6 +40,67 @@ const ANY_NAME: &str = "holdline/ready";
 pub(crate) struct WellBody {
     /// `ok`.
     status: &'static str,
+}
+
+/// The server takes requests.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReadyBody {
+    /// `ok`, or `degraded` while a store is away.
+    status: ReadyStatus,
+    /// How each store stood when the server looked last.
+    stores: BTreeMap<String, StoreState>,
+}
+
+/// Whether all is well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ReadyStatus {
+    /// All stores answer.
+    Ok,
+    /// A store is away.
+    Degraded,
+}
+
+/// How a store stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum StoreState {
+    /// It answers.
+    Up,
+    /// It does not answer.
+    Down,
+}
+
+impl ReadyBody {
+    fn of<'a>(apps: impl IntoIterator<Item = &'a App>) -> ReadyBody {
+        let mut stores = BTreeMap::new();
+        let mut status = ReadyStatus::Ok;
+        for app in apps {
+            let is_up = app.health.is_up.load(Relaxed);
+            if !is_up {
+                status = ReadyStatus::Degraded;
+            }
+            let state = if is_up { StoreState::Up } else { StoreState::Down };
+            stores.insert(app.store.clone(), state);
+        }
+        ReadyBody { status, stores }
+    }
+}
+
+/// What is known of a store.
+pub(crate) struct StoreHealth {
+    is_up: AtomicBool,
+    /// Whether it has answered since the server started.
+    has_answered: AtomicBool,
+    last_look: Mutex<Option<Instant>>,
+}
+
+impl Default for StoreHealth {
+    /// The server has connected to the store, so it is taken to answer until somebody looks.
+    fn default() -> StoreHealth {
+        let (is_up, has_answered) = (AtomicBool::new(true), AtomicBool::new(false));
+        StoreHealth { is_up, has_answered, last_look: Mutex::default() }
+    }
 }
 
 const WELL: Json<WellBody> = Json(WellBody { status: "ok" });
@@ -44,43 +118,89 @@ pub(crate) async fn healthz() -> Json<WellBody> {
     WELL
 }
 
-/// Reports whether the server takes requests: its stores answer, and it is not stopping.
+/// Reports whether the server takes requests: it is not stopping, and each store has answered since
+/// it started.
 ///
-/// Below `/stores/NAME` it reports about that store only.
+/// A store that is away later changes the body only: another server of the same store would be no
+/// better. Below `/stores/NAME` it reports whether that store answers.
 #[utoipa::path(
     get, path = "/readyz", tag = "health",
     responses(
-        (status = 200, body = WellBody, description = "Ready"),
-        (status = 503, body = ProblemBody, description = "The store does not answer, or the server \
-         is stopping", content_type = "application/problem+json"),
+        (status = 200, body = ReadyBody, description = "Ready"),
+        (status = 503, body = ProblemBody, description = "The server is stopping, or a store has \
+         not answered since it started; below `/stores/NAME`, the store does not answer",
+         content_type = "application/problem+json"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
 )]
-pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<WellBody>, Problem> {
-    if app.stopping.is_cancelled() {
+pub(crate) async fn readyz(State(app): State<App>) -> Result<Json<ReadyBody>, Problem> {
+    if app.draining.is_cancelled() {
         return Err(Problem::stopping(Certainty::NotApplied));
     }
-    let name = LockName::new(ANY_NAME).map_err(|error| Problem::bad_request(error.to_string()))?;
-    let stores = app.stores().map(|app| is_ready(app, &name));
-    let all = join_all(stores).await.into_iter().all(|ready| ready);
-    if all { Ok(WELL) } else { Err(Problem::not_ready()) }
+    let have_answered = join_all(app.stores().map(has_answered)).await;
+    if !have_answered.into_iter().all(|answered| answered) {
+        return Err(Problem::not_ready());
+    }
+    Ok(Json(ReadyBody::of(app.stores())))
 }
 
-async fn is_ready(app: &App, name: &LockName) -> bool {
-    let answer = timeout(ANSWER, app.client.admin().inspect(name)).await;
-    app.metrics.store_up(&app.store, matches!(answer, Ok(Ok(_))));
-    match answer {
-        Ok(Ok(_)) => true,
-        Ok(Err(error)) => {
-            tracing::warn!(store = %app.store, %error, "the store is not ready");
-            false
-        }
-        Err(_) => {
-            tracing::warn!(store = %app.store, "the store does not answer");
-            false
-        }
+/// The same for one store: it must answer now.
+pub(crate) async fn store_readyz(State(app): State<App>) -> Result<Json<ReadyBody>, Problem> {
+    if app.draining.is_cancelled() {
+        return Err(Problem::stopping(Certainty::NotApplied));
     }
+    if !look(&app).await {
+        return Err(Problem::not_ready());
+    }
+    Ok(Json(ReadyBody::of([&app])))
+}
+
+/// Looks at each store every few seconds, so that an outage is noticed when nobody asks. Runs as
+/// long as the server.
+pub(crate) async fn watch_stores(app: &App) {
+    loop {
+        join_all(app.stores().map(look)).await;
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn has_answered(app: &App) -> bool {
+    app.health.has_answered.load(Relaxed) || look(app).await
+}
+
+/// Asks the store, unless somebody has done so just now. Requests cost it one question a second.
+async fn look(app: &App) -> bool {
+    let mut last = app.health.last_look.lock().await;
+    if last.is_some_and(|last| last.elapsed() < FRESH) {
+        return app.health.is_up.load(Relaxed);
+    }
+    let is_up = match LockName::new(ANY_NAME) {
+        Ok(name) => answers(app, &name).await,
+        Err(_) => false,
+    };
+    *last = Some(Instant::now());
+    app.health.is_up.store(is_up, Relaxed);
+    app.health.has_answered.fetch_or(is_up, Relaxed);
+    app.metrics.store_up(&app.store, is_up);
+    is_up
+}
+
+async fn answers(app: &App, name: &LockName) -> bool {
+    let was_up = app.health.is_up.load(Relaxed);
+    let store = &app.store;
+    match timeout(ANSWER, app.client.admin().inspect(name)).await {
+        Ok(Ok(_)) => {
+            if !was_up {
+                tracing::info!(%store, "the store answers");
+            }
+            return true;
+        }
+        Ok(Err(error)) if was_up => tracing::warn!(%store, %error, "the store failed"),
+        Err(_) if was_up => tracing::warn!(%store, "the store does not answer"),
+        _ => {}
+    }
+    false
 }
 
 /// Shows the metrics as Prometheus reads them.
@@ -99,7 +219,7 @@ pub(crate) async fn metrics(
 ) -> Result<Response, Problem> {
     identity.may(Right::View)?;
     let (waiting, streams) = app.limits.counts();
-    let sessions = app.stores().map(|app| app.sessions.count()).sum();
+    let sessions = app.stores().map(|app| app.life.lock().session_count()).sum();
     let text = app.metrics.text(waiting, streams, sessions);
     let text = text.ok_or_else(|| Problem::bad_request("the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

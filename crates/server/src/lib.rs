@@ -12,31 +12,45 @@
 //!
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
-//! `contract` for the engine protocol, `access` and `shield` for who may do what, `events` for
-//! the stream, `audit` for who did what, `serve` for connections, `config` for the settings,
+//! `life` for what becomes of sessions, attempts and grants, `grant` for what is done about it,
+//! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do
+//! what, `events` for the stream, `audit` for who did what, `request_log` for who asked what,
+//! `serve`, `local_socket` and `probes` for connections, `config` for the settings,
 //! `handle` for pages that are served beside the API.
 
 mod access;
 mod app;
 mod attempt;
 mod audit;
+mod certificate;
 mod config;
 mod contract;
 mod events;
+mod grant;
 mod handle;
 mod health;
 mod input;
 mod json;
+mod kind;
+mod life;
 mod limits;
+mod local_socket;
 mod locks;
 mod metrics;
+mod open_access;
 mod openapi;
 mod operators;
+mod peer;
+mod probes;
 mod problem;
+mod proxy;
+mod raw_refusal;
+mod request_log;
 mod routes;
 mod serve;
 mod sessions;
 mod shield;
+
 mod tls;
 mod views;
 

@@ -13,6 +13,7 @@ pub(crate) struct Limits {
     pub(crate) config: LimitsConfig,
     waiters: Counts,
     streams: Counts,
+    connections: Counts,
 }
 
 /// How many of one kind are open, and how many of them are each client's.
@@ -25,7 +26,7 @@ struct ByClient {
     clients: HashMap<String, usize>,
 }
 
-/// One of a client's waiting requests, or of its open event streams; it is counted until it is
+/// One of a client's waiting requests, event streams or connections; it is counted until it is
 /// dropped.
 pub struct Counted {
     client: String,
@@ -34,7 +35,14 @@ pub struct Counted {
 
 impl Limits {
     pub(crate) fn new(config: LimitsConfig) -> Limits {
-        Limits { config, waiters: Counts::default(), streams: Counts::default() }
+        let (waiters, streams) = (Counts::default(), Counts::default());
+        Limits { config, waiters, streams, connections: Counts::default() }
+    }
+
+    /// Counts one more connection of an address, or of a local user.
+    pub(crate) fn connection(&self, peer: &str) -> Result<Counted, Problem> {
+        let most = (usize::MAX, self.config.connections_per_address);
+        self.connections.add(peer, most, ("", "too many connections of this address are open"))
     }
 
     /// Counts one more waiting request of a client.

@@ -4,12 +4,12 @@
 //!   here: the same id may be on its way through another server. A place in the queue that nobody
 //!   keeps lapses within seconds, a grant with its lease. The client gives it up for good.
 //! - K2: without a key the library draws the ids. Nobody knows one before the answer, so the end of
-//!   the connection gives it up at once.
+//!   the connection gives it up at once; after the answer only the client does (L5 of `life`).
 
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use holdline::ReleaseOutcome;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{LeaseId, ListRequest, LockName};
@@ -20,11 +20,16 @@ use utoipa::{IntoParams, ToSchema};
 use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::attempt::{AcquireBody, Key, Wanted, granted};
-use crate::events::{Event, What};
+use crate::grant::{Attempt, AttemptOf};
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
+use crate::metrics::Waited;
+use crate::open_access::OpenAccess;
+use crate::peer::PeerOf;
 use crate::problem::{Problem, ProblemBody};
-use crate::views::{LeaseBody, LockBody, PageBody, ReleasedBody, RenewedBody, millis};
+use crate::views::{
+    LeaseBody, LockBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival,
+};
 
 /// The header of the fencing token, as resources expect it.
 const TOKEN: HeaderName = HeaderName::from_static("holdline-fencing-token");
@@ -45,9 +50,8 @@ const MOST_NAMES: usize = 1_000;
         (status = 200, body = LeaseBody, description = "The lock is held", headers(
             ("Holdline-Fencing-Token" = u64, description = "The fencing token")
         )),
-        (status = 423, body = ProblemBody, description = "The lock is held by somebody else",
-         content_type = "application/problem+json"),
-        (status = 408, body = ProblemBody, description = "The wait ran out",
+        (status = 423, body = ProblemBody, description = "The lock is held by somebody else \
+         (`busy`), or was so until the wait ran out (`timed_out`)",
          content_type = "application/problem+json"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
@@ -58,36 +62,42 @@ pub(crate) async fn acquire(
     identity: Identity,
     Name(name): Name,
     key: Key,
+    access: OpenAccess,
+    PeerOf(peer): PeerOf,
     Body(body): Body<AcquireBody>,
 ) -> Result<Response, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
-    let began = app.client.clock().now();
-    let mut wanted = Wanted::of(&app, &identity, name, key, body)?;
-    let waiter = match wanted.wait.is_zero() {
-        true => None,
-        false => Some(app.limits.waiter(identity.name())?),
+    let mut wanted = Wanted::of(&app, name, key, body)?;
+    let may_wait = !wanted.wait.is_zero();
+    let waiter = match may_wait {
+        true => Some(app.limits.waiter(identity.name())?),
+        false => None,
     };
-    let outcome = granted(&app, &identity, &mut wanted, began).await;
+    let of = AttemptOf {
+        name: &wanted.name,
+        key: wanted.key,
+        session: wanted.session,
+        lease: wanted.lease,
+    };
+    let mut attempt = Attempt::begin(&app, &identity, peer, &of)?;
+    let outcome = granted(&app, &access, &mut wanted, &mut attempt).await;
     drop(waiter);
-    let waited = began.until(app.client.clock().now());
-    let word = outcome.as_ref().map_or_else(Problem::kind, |_| "acquired");
-    app.metrics.acquired(&app.store, word, waited);
     match outcome {
         Ok((body, lease)) => {
             let token = lease.fencing_token();
-            let event = Event::of(What::Granted, &wanted.name).by(&identity);
-            app.events.publish(event.lease(lease.lease_id()).token(token));
-            let mut response = Json(body).into_response();
+            let mut response = attempt.answer(&lease, body);
             response.headers_mut().insert(TOKEN, HeaderValue::from(token.get()));
+            if may_wait {
+                response.extensions_mut().insert(Waited);
+            }
             Ok(response)
         }
         Err(problem) => {
-            let event = Event::of(What::Refused, &wanted.name).by(&identity);
-            let event = event.kind(problem.kind());
-            app.events.publish(match wanted.key {
-                Some(id) => event.lease(id),
-                None => event,
-            });
+            attempt.refused(&problem);
+            let problem = if may_wait { problem.after_wait() } else { problem };
+            if identity.may_on(Right::View, wanted.name.as_str()).is_err() {
+                return Err(problem.without_holder());
+            }
             Err(problem)
         }
     }
@@ -126,8 +136,13 @@ pub(crate) async fn renew(
 ) -> Result<Json<RenewedBody>, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
     let lease = body.lease_duration_ms.map_or(DEFAULT_LEASE, Duration::from_millis);
+    // A client that renews has read its answer: it gets the whole lease, whatever else it asks for.
+    let whole = app.life.lock().used(id).unwrap_or_default();
+    let lease = lease.max(whole);
     match app.client.leases().renew_by_id(&name, id, lease).await {
-        Ok(valid_for) => Ok(Json(RenewedBody { valid_for_ms: millis(valid_for) })),
+        Ok(valid_for) => {
+            Ok(Json(RenewedBody { valid_for_ms: millis(valid_from_arrival(valid_for)) }))
+        }
         Err(error) => {
             let problem = Problem::from(error);
             if problem.kind() == "lost" {
@@ -159,7 +174,7 @@ pub(crate) async fn release(
     LeaseOf(name, id): LeaseOf,
 ) -> Result<Json<ReleasedBody>, Problem> {
     identity.may_on(Right::Lock, name.as_str())?;
-    app.sessions.forget(&name, id);
+    app.life.lock().unlist(&name, id);
     release_by_id(&app, &identity, &name, id).await?;
     Ok(Json(ReleasedBody { outcome: "released" }))
 }
@@ -218,7 +233,7 @@ pub(crate) struct ListParameters {
 
 /// Lists the locks that are held or waited for, by name.
 #[utoipa::path(
-    get, path = "/v1/locks", tag = "locks", params(ListParameters),
+    get, path = "/v1/locks", tag = "locks", operation_id = "list_locks", params(ListParameters),
     responses(
         (status = 200, body = PageBody, description = "One page"),
         (status = "default", body = ProblemBody, description = "A problem",
@@ -242,10 +257,7 @@ pub(crate) async fn list(
     }
     let request = ListRequest { prefix: parameters.prefix, after, limit };
     let page = app.client.admin().list(&request).await?;
-    Ok(Json(PageBody {
-        locks: page.names.iter().map(LockBody::of).collect(),
-        cursor: page.after.map(|name| name.as_str().to_owned()),
-    }))
+    Ok(Json(PageBody::of(&page)))
 }
 
 /// The status of an answer without a body.

@@ -11,39 +11,51 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::app::DEFAULT_STORE;
+
+/// From a tenth of a millisecond to minutes.
+fn times() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 4.0, 12))
+}
+
 type Labels<const N: usize> = [(&'static str, Cow<'static, str>); N];
+
+/// Marks an answer whose request waited for a lock.
+#[derive(Clone)]
+pub(crate) struct Waited;
 
 /// The metrics of one server.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<Labels<2>, Counter>,
     acquire: Family<Labels<2>, Counter>,
-    wait: Histogram,
-    request_time: Histogram,
+    wait: Family<Labels<1>, Histogram>,
+    request_time: Family<Labels<2>, Histogram>,
     lost: Family<Labels<1>, Counter>,
     unrecorded: Family<Labels<1>, Counter>,
     waiting: Gauge,
     streams: Gauge,
     sessions: Gauge,
     connections: Gauge,
+    connections_refused: Counter,
     store_up: Family<Labels<1>, Gauge>,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let times = || Histogram::new(exponential_buckets(0.000_1, 4.0, 12));
         let mut metrics = Metrics {
             registry: Registry::with_prefix("holdline"),
             requests: Family::default(),
             acquire: Family::default(),
-            wait: times(),
-            request_time: times(),
+            wait: Family::new_with_constructor(times),
+            request_time: Family::new_with_constructor(times),
             lost: Family::default(),
             unrecorded: Family::default(),
             waiting: Gauge::default(),
             streams: Gauge::default(),
             sessions: Gauge::default(),
             connections: Gauge::default(),
+            connections_refused: Counter::default(),
             store_up: Family::default(),
         };
         metrics.register();
@@ -57,7 +69,7 @@ impl Metrics {
         registry.register("http_requests", "Requests by path and status", self.requests.clone());
         registry.register_with_unit(
             "http_request",
-            "How long requests took, waits included",
+            "How long requests took that did not wait for a lock",
             Unit::Seconds,
             self.request_time.clone(),
         );
@@ -79,21 +91,30 @@ impl Metrics {
         registry.register("sessions", "Open sessions", self.sessions.clone());
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
+            "connections_refused",
+            "Connections that were closed at once, since their address had too many",
+            self.connections_refused.clone(),
+        );
+        registry.register(
             "store_up",
-            "Whether the store answered when readiness was last asked",
+            "Whether the store answered when the server last looked",
             self.store_up.clone(),
         );
     }
 
-    /// Counts a request. `path` is the pattern of the route, never the path itself.
-    pub(crate) fn request(&self, path: &str, status: u16, took: Duration) {
+    /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is
+    /// absent if the request waited for a lock: that time says nothing about the server.
+    pub(crate) fn request(&self, path: &str, status: u16, took: Option<Duration>) {
         let status = match status {
             200 => "200".into(),
             other => other.to_string().into(),
         };
         let labels = [("path", path.to_owned().into()), ("status", status)];
         self.requests.get_or_create(&labels).inc();
-        self.request_time.observe(took.as_secs_f64());
+        let Some(took) = took else { return };
+        let (store, path) = store_of(path);
+        let labels = [("store", store.to_owned().into()), ("path", path.to_owned().into())];
+        self.request_time.get_or_create(&labels).observe(took.as_secs_f64());
     }
 
     /// Begins the metrics of a store, which is taken to answer.
@@ -105,9 +126,9 @@ impl Metrics {
 
     /// Counts an attempt to acquire.
     pub(crate) fn acquired(&self, store: &str, outcome: &'static str, waited: Duration) {
+        self.wait.get_or_create(&of(store)).observe(waited.as_secs_f64());
         let [store] = of(store);
         self.acquire.get_or_create(&[store, ("outcome", outcome.into())]).inc();
-        self.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts a lease that was lost.
@@ -134,6 +155,11 @@ impl Metrics {
         }
     }
 
+    /// Counts a connection that was closed at once.
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
     /// Writes all metrics.
     pub(crate) fn text(&self, waiting: usize, streams: usize, sessions: usize) -> Option<String> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -144,6 +170,13 @@ impl Metrics {
         encode(&mut text, &self.registry).ok()?;
         Some(text)
     }
+}
+
+/// Divides the pattern of a route into the name of the store and the pattern within it.
+fn store_of(path: &str) -> (&str, &str) {
+    let rest = path.strip_prefix("/stores/");
+    let named = rest.and_then(|rest| rest.find('/').map(|end| rest.split_at(end)));
+    named.unwrap_or((DEFAULT_STORE, path))
 }
 
 fn of(store: &str) -> Labels<1> {

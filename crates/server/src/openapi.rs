@@ -1,11 +1,14 @@
 //! The description of the API as OpenAPI 3.1, made of the code.
 
+use std::sync::LazyLock;
+
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use holdline_core::ContractTimes;
 use holdline_core::name::MAX_NAME_BYTES;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
@@ -65,6 +68,31 @@ impl Modify for Forms {
             }
         }
         document.components = Some(components);
+        give_security(document);
+    }
+}
+
+/// Says how a client proves who it is. A server without authentication asks for nothing.
+fn give_security(document: &mut utoipa::openapi::OpenApi) {
+    let mut bearer = Http::new(HttpAuthScheme::Bearer);
+    bearer.description = Some("A token of the server's settings".to_owned());
+    let certificate = "A client certificate that the server's settings name";
+    let certificate = SecurityScheme::MutualTls {
+        description: Some(certificate.to_owned()),
+        extensions: None,
+        deprecated: None,
+    };
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("bearer", SecurityScheme::Http(bearer));
+    components.add_security_scheme("certificate", certificate);
+    let none: [&str; 0] = [];
+    let any = ["bearer", "certificate"].map(|scheme| SecurityRequirement::new(scheme, none));
+    document.security = Some(any.into_iter().chain([SecurityRequirement::default()]).collect());
+    for path in ["/healthz", "/readyz"] {
+        let item = document.paths.paths.get_mut(path);
+        if let Some(operation) = item.and_then(|item| item.get.as_mut()) {
+            operation.security = Some(Vec::new());
+        }
     }
 }
 
@@ -115,8 +143,12 @@ pub fn document() -> String {
 }
 
 pub(crate) async fn show() -> impl IntoResponse {
-    let text = Document::openapi().to_json().unwrap_or_default();
-    ([(CONTENT_TYPE, "application/json")], with_times(&text, &ContractTimes::DEFAULT))
+    /// Made once: a client needs no token for it.
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let text = Document::openapi().to_json().unwrap_or_default();
+        with_times(&text, &ContractTimes::DEFAULT)
+    });
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
 /// Writes the times of the contract where `@default_lease@` and the like stand.

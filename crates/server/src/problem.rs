@@ -14,7 +14,12 @@ use utoipa::ToSchema;
 
 use crate::access::Right;
 use crate::json::Json;
+use crate::kind::{CertaintyWord, Kind, LostWord};
+use crate::metrics::Waited;
 use crate::views::HolderBody;
+
+/// How many seconds a client is asked to pause at most.
+const LONGEST_PAUSE: u64 = 5;
 
 /// What went wrong, as it is sent.
 #[derive(Clone, Debug)]
@@ -36,9 +41,9 @@ pub(crate) struct ProblemBody {
     /// What happened.
     detail: String,
     /// A stable word for programs.
-    kind: &'static str,
-    /// Whether the request took effect: `applied`, `not_applied` or `unknown`.
-    certainty: &'static str,
+    kind: Kind,
+    /// Whether the request took effect.
+    certainty: CertaintyWord,
     /// After how many seconds another attempt is worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -48,33 +53,37 @@ pub(crate) struct ProblemBody {
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<&'static str>,
-    /// Why a lease is lost: `expired`, `missing`, `revoked`, `released` or `other`.
+    /// Why a lease is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<&'static str>,
+    lost: Option<LostWord>,
     /// Who holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Box<HolderBody>>,
+    /// Whether the request waited for a lock.
+    #[serde(skip)]
+    waited: bool,
 }
 
 impl Problem {
     fn new(
         status: StatusCode,
-        kind: &'static str,
+        kind: Kind,
         title: &'static str,
         detail: impl Into<String>,
     ) -> Problem {
         Problem(Box::new(ProblemBody {
-            type_: format!("urn:holdline:problem:{kind}"),
+            type_: format!("urn:holdline:problem:{}", kind.word()),
             title,
             status: status.as_u16(),
             detail: detail.into(),
             kind,
-            certainty: "not_applied",
+            certainty: CertaintyWord::NotApplied,
             retry_after: None,
             field: None,
             fix: None,
             lost: None,
             holder: None,
+            waited: false,
         }))
     }
 
@@ -83,14 +92,28 @@ impl Problem {
         self
     }
 
+    /// Says when another attempt is worth it. Clients that obey do not sleep through the moment at
+    /// which a holder of a long lease is done: they look again within seconds.
     fn retry_after(mut self, after: Duration) -> Problem {
-        self.0.retry_after = Some(after.as_secs().max(1));
+        self.0.retry_after = Some(after.as_secs().clamp(1, LONGEST_PAUSE));
+        self
+    }
+
+    /// Notes that the request waited for a lock.
+    pub(crate) fn after_wait(mut self) -> Problem {
+        self.0.waited = true;
+        self
+    }
+
+    /// Leaves out who holds the lock: the client has no right to see it.
+    pub(crate) fn without_holder(mut self) -> Problem {
+        self.0.holder = None;
         self
     }
 
     /// Returns a stable word for the kind.
     pub fn kind(&self) -> &'static str {
-        self.0.kind
+        self.0.kind.word()
     }
 
     /// Returns the HTTP status.
@@ -120,18 +143,23 @@ impl Problem {
 
     /// Returns whether the request may have taken effect.
     pub fn is_uncertain(&self) -> bool {
-        self.0.certainty != "not_applied"
+        self.0.certainty != CertaintyWord::NotApplied
     }
 
     /// A request of no known form.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
-        Problem::new(StatusCode::BAD_REQUEST, "bad_request", "The request cannot be read", detail)
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            Kind::BadRequest,
+            "The request cannot be read",
+            detail,
+        )
     }
 
     /// A field has a wrong value.
     pub(crate) fn invalid(field: impl Into<String>, detail: impl Into<String>) -> Problem {
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        let mut problem = Problem::new(status, "invalid", "A field has a wrong value", detail);
+        let mut problem = Problem::new(status, Kind::Invalid, "A field has a wrong value", detail);
         problem.0.field = Some(field.into());
         problem
     }
@@ -139,7 +167,7 @@ impl Problem {
     pub(crate) fn unauthenticated() -> Problem {
         let detail = "the request has no token that the server knows";
         let title = "Authentication is required";
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", title, detail)
+        Problem::new(StatusCode::UNAUTHORIZED, Kind::Unauthenticated, title, detail)
             .fix("send `Authorization: Bearer TOKEN`")
     }
 
@@ -151,73 +179,114 @@ impl Problem {
             Right::Admin => "admin",
         };
         let detail = format!("the token lacks the right `{right}`");
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+        Problem::new(StatusCode::FORBIDDEN, Kind::Forbidden, "A right is missing", detail)
             .fix("ask the operator of the server for the right")
     }
 
     pub(crate) fn outside_prefixes() -> Problem {
         let detail = "the token is not good for this name or prefix";
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+        Problem::new(StatusCode::FORBIDDEN, Kind::Forbidden, "A right is missing", detail)
             .fix("use a name with one of the prefixes of the token")
     }
 
     pub(crate) fn outside_stores() -> Problem {
         let detail = "the token is not good for this store";
-        Problem::new(StatusCode::FORBIDDEN, "forbidden", "A right is missing", detail)
+        Problem::new(StatusCode::FORBIDDEN, Kind::Forbidden, "A right is missing", detail)
             .fix("use one of the stores of the token: `/stores/NAME` before the path")
     }
 
     pub(crate) fn wrong_host() -> Problem {
         let detail = "the `Host` header names none of the hosts of this server";
         let title = "The request is for another server";
-        Problem::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", title, detail)
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, Kind::WrongHost, title, detail)
             .fix("add the name to `hosts` in the configuration of the server")
     }
 
     pub(crate) fn wrong_origin() -> Problem {
         let detail = "a page of another origin may not use this server";
-        Problem::new(StatusCode::FORBIDDEN, "wrong_origin", "The origin is refused", detail)
+        Problem::new(StatusCode::FORBIDDEN, Kind::WrongOrigin, "The origin is refused", detail)
     }
 
     pub(crate) fn not_found(detail: &str) -> Problem {
-        Problem::new(StatusCode::NOT_FOUND, "not_found", "There is nothing here", detail)
+        Problem::new(StatusCode::NOT_FOUND, Kind::NotFound, "There is nothing here", detail)
+    }
+
+    pub(crate) fn no_session() -> Problem {
+        Problem::not_found("no such session: it was closed, or had no heartbeat for its duration")
+            .fix("open a new session, with the leases that are still held")
+    }
+
+    /// The session was open when the request began.
+    pub(crate) fn session_ended() -> Problem {
+        Problem::not_found("the session has ended while the request waited")
+            .fix("open a new session, with the leases that are still held")
+    }
+
+    /// A session is known to the server that opened it.
+    pub(crate) fn other_server() -> Problem {
+        let detail = "another server has opened the session, or this one before it was restarted";
+        let title = "The session is of another server";
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, Kind::OtherServer, title, detail).fix(
+            "send all requests of a session to one server; if it is gone, open a new session with \
+             the leases that are still held",
+        )
+    }
+
+    /// Nobody reads this, except a client that has closed one direction of the connection.
+    pub(crate) fn client_gone() -> Problem {
+        let detail = "the client has closed the connection before it was answered";
+        let title = "The client is gone";
+        Problem::new(StatusCode::BAD_REQUEST, Kind::ClientGone, title, detail)
     }
 
     pub(crate) fn method_not_allowed() -> Problem {
         let detail = "the header `Allow` lists the methods of this path";
         let title = "The method is not allowed";
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", title, detail)
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, Kind::MethodNotAllowed, title, detail)
     }
 
     pub(crate) fn too_large(limit: usize) -> Problem {
         let detail = format!("a body may have {limit} bytes");
         let title = "The body is too large";
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", title, detail)
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, Kind::TooLarge, title, detail)
+    }
+
+    pub(crate) fn headers_too_long(limit: usize) -> Problem {
+        let detail = format!("the headers of a request may have {limit} bytes");
+        let title = "The headers are too long";
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Problem::new(status, Kind::TooLarge, title, detail)
+    }
+
+    /// Writes the problem as it is sent.
+    pub(crate) fn to_json(&self) -> String {
+        // Strings and numbers always encode.
+        serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     pub(crate) fn too_many_headers(limit: usize) -> Problem {
         let detail = format!("a request may have {limit} headers");
         let title = "The request has too many headers";
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        Problem::new(status, "too_large", title, detail)
+        Problem::new(status, Kind::TooLarge, title, detail)
     }
 
     pub(crate) fn too_slow() -> Problem {
         let detail = "the body did not arrive in time";
         let title = "The request is too slow";
-        Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", title, detail)
+        Problem::new(StatusCode::REQUEST_TIMEOUT, Kind::TooSlow, title, detail)
     }
 
     pub(crate) fn not_json() -> Problem {
         let detail = "the body must be JSON";
         let title = "The media type is not supported";
-        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", title, detail)
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Kind::NotJson, title, detail)
             .fix("send `Content-Type: application/json`")
     }
 
     pub(crate) fn too_many(detail: &str) -> Problem {
         let title = "A limit of the server is reached";
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", title, detail)
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, Kind::TooMany, title, detail)
             .retry_after(Duration::from_secs(1))
     }
 
@@ -225,7 +294,7 @@ impl Problem {
     pub(crate) fn stopping(certainty: Certainty) -> Problem {
         let detail = "the server is stopping";
         let title = "The server is stopping";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", title, detail)
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Stopping, title, detail)
             .retry_after(Duration::from_secs(1))
             .certain(certainty)
     }
@@ -235,7 +304,7 @@ impl Problem {
         let detail = "the store behind this server cannot repeat a request under one lease id";
         let title = "The store cannot do that";
         let status = StatusCode::UNPROCESSABLE_ENTITY;
-        let mut problem = Problem::new(status, "unsupported", title, detail)
+        let mut problem = Problem::new(status, Kind::Unsupported, title, detail)
             .fix("leave the header out, and do not repeat the request");
         problem.0.field = Some("Idempotency-Key".to_owned());
         problem
@@ -244,21 +313,21 @@ impl Problem {
     /// The token of a revoke is not that of a holder.
     pub(crate) fn stale_token() -> Problem {
         let detail = "no holder of this name has this fencing token";
-        Problem::new(StatusCode::CONFLICT, "stale", "The fencing token does not match", detail)
+        Problem::new(StatusCode::CONFLICT, Kind::Stale, "The fencing token does not match", detail)
             .fix("look at the name again")
     }
 
     pub(crate) fn not_ready() -> Problem {
         let detail = "the store does not answer";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Not ready", detail)
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable, "Not ready", detail)
             .retry_after(Duration::from_secs(1))
     }
 
     pub(crate) fn certain(mut self, certainty: Certainty) -> Problem {
         self.0.certainty = match certainty {
-            Certainty::Applied => "applied",
-            Certainty::NotApplied => "not_applied",
-            Certainty::Unknown => "unknown",
+            Certainty::Applied => CertaintyWord::Applied,
+            Certainty::NotApplied => CertaintyWord::NotApplied,
+            Certainty::Unknown => CertaintyWord::Unknown,
         };
         self
     }
@@ -267,7 +336,7 @@ impl Problem {
     pub(crate) fn unconfirmed() -> Problem {
         let detail = "the store did not confirm; the end of the lease frees the name at the latest";
         let title = "The store did not answer";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", title, detail)
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Unavailable, title, detail)
             .retry_after(Duration::from_secs(1))
             .certain(Certainty::Unknown)
     }
@@ -279,13 +348,13 @@ impl Problem {
             LostReason::StoreGone(_) => "the store that had the lease is gone".to_owned(),
             other => format!("the lease is lost: {other}"),
         };
-        let mut problem = Problem::new(StatusCode::GONE, "lost", "The lease is lost", detail);
+        let mut problem = Problem::new(StatusCode::GONE, Kind::Lost, "The lease is lost", detail);
         problem.0.lost = Some(match reason {
-            LostReason::Expired | LostReason::RanOut | LostReason::MaxHold => "expired",
-            LostReason::Missing => "missing",
-            LostReason::Revoked(_) => "revoked",
-            LostReason::Released => "released",
-            _ => "other",
+            LostReason::Expired | LostReason::RanOut | LostReason::MaxHold => LostWord::Expired,
+            LostReason::Missing => LostWord::Missing,
+            LostReason::Revoked(_) => LostWord::Revoked,
+            LostReason::Released => LostWord::Released,
+            _ => LostWord::Other,
         });
         problem
     }
@@ -308,20 +377,22 @@ fn of_kind(error: &LockError) -> Problem {
     match error.kind() {
         ErrorKind::Busy { holder } => {
             let detail = "another client holds the lock, or waits for it";
-            let mut problem = Problem::new(StatusCode::LOCKED, "busy", "The lock is held", detail);
+            let mut problem =
+                Problem::new(StatusCode::LOCKED, Kind::Busy, "The lock is held", detail);
             problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
             problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
         }
         ErrorKind::TimedOut { holder, .. } => {
             let detail = "the lock was not free within the wait limit";
-            let status = StatusCode::REQUEST_TIMEOUT;
-            let mut problem = Problem::new(status, "timed_out", "The wait ran out", detail);
+            // Not 408: browsers, proxies and libraries repeat that by themselves.
+            let status = StatusCode::LOCKED;
+            let mut problem = Problem::new(status, Kind::TimedOut, "The wait ran out", detail);
             problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
             problem
         }
         ErrorKind::Cancelled => {
             let detail = "the lease id was given up before, so it is never granted again";
-            Problem::new(StatusCode::CONFLICT, "cancelled", "The lease id was given up", detail)
+            Problem::new(StatusCode::CONFLICT, Kind::Cancelled, "The lease id was given up", detail)
                 .fix("ask again with a new `Idempotency-Key`")
         }
         ErrorKind::Lost { reason } => Problem::lost(reason),
@@ -331,13 +402,13 @@ fn of_kind(error: &LockError) -> Problem {
         ErrorKind::Quarantined { left } => {
             let detail = "the store lost its memory, and grants nothing for a while";
             let title = "The store is quarantined";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "quarantined", title, detail)
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, Kind::Quarantined, title, detail)
                 .retry_after(*left)
         }
         ErrorKind::Unsupported { feature } => {
             let detail = format!("the store behind this server cannot do: {feature}");
             let title = "The store cannot do that";
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unsupported", title, detail)
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, Kind::Unsupported, title, detail)
         }
         ErrorKind::Invalid { field, message } => Problem::invalid(of_api(field), message.clone()),
         other => of_store(other, error),
@@ -359,16 +430,18 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
     tracing::warn!(%error, "the store failed");
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     let (status, kind, title) = match kind {
-        ErrorKind::NoQuorum { .. } => (unavailable, "no_quorum", "Too few nodes answer"),
+        ErrorKind::NoQuorum { .. } => (unavailable, Kind::NoQuorum, "Too few nodes answer"),
         ErrorKind::NotInitialised => {
-            (unavailable, "not_initialised", "The store is not set up for locks")
+            (unavailable, Kind::NotInitialised, "The store is not set up for locks")
         }
         ErrorKind::Foreign { .. } => {
-            (StatusCode::CONFLICT, "foreign", "Something else stands under the name")
+            (StatusCode::CONFLICT, Kind::Foreign, "Something else stands under the name")
         }
-        ErrorKind::Refused { .. } => (unavailable, "refused", "The store refused"),
-        ErrorKind::Unavailable { .. } => (unavailable, "unavailable", "The store did not answer"),
-        _ => (StatusCode::BAD_GATEWAY, "protocol", "The store gave no valid answer"),
+        ErrorKind::Refused { .. } => (unavailable, Kind::Refused, "The store refused"),
+        ErrorKind::Unavailable { .. } => {
+            (unavailable, Kind::Unavailable, "The store did not answer")
+        }
+        _ => (StatusCode::BAD_GATEWAY, Kind::Protocol, "The store gave no valid answer"),
     };
     let problem = Problem::new(status, kind, title, "the log of the server has the details");
     match status {
@@ -380,8 +453,11 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
-        let retry_after = self.0.retry_after;
+        let (retry_after, waited) = (self.0.retry_after, self.0.waited);
         let mut response = (status, Json(self.0)).into_response();
+        if waited {
+            response.extensions_mut().insert(Waited);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if status == StatusCode::UNAUTHORIZED {
@@ -399,12 +475,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_client_is_never_asked_to_sleep_for_long() {
+        for (left, seconds) in [(0, 1), (1, 1), (5, 5), (6, 5), (86_400, 5)] {
+            let left = Duration::from_secs(left);
+            let error = LockError::new("e", ErrorKind::Quarantined { left }, Certainty::NotApplied);
+            assert_eq!(Problem::from(error).0.retry_after, Some(seconds));
+        }
+    }
+
+    #[test]
     fn each_kind_has_its_status_and_no_word_of_the_store() {
         let secret = || "s3cret".to_owned();
         let wait = Duration::from_millis(1);
         for (kind, status) in [
             (ErrorKind::Busy { holder: None }, 423),
-            (ErrorKind::TimedOut { waited: wait, holder: None }, 408),
+            (ErrorKind::TimedOut { waited: wait, holder: None }, 423),
             (ErrorKind::Cancelled, 409),
             (ErrorKind::Lost { reason: LostReason::StoreGone(secret()) }, 410),
             (ErrorKind::Lost { reason: LostReason::Revoked(secret()) }, 410),
@@ -421,7 +506,7 @@ mod tests {
         ] {
             let error = LockError::new("e", kind, Certainty::Unknown);
             let problem = Problem::from(error);
-            assert_eq!((problem.0.status, problem.0.certainty), (status, "unknown"));
+            assert_eq!((problem.0.status, problem.0.certainty), (status, CertaintyWord::Unknown));
             let text = serde_json::to_string(&problem.0).expect("JSON");
             assert!(!text.contains("s3cret"), "{text}");
         }

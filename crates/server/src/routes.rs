@@ -14,10 +14,25 @@ pub(crate) fn router(app: &App, pages: Router) -> Router {
         router.nest(&format!("/stores/{}", store.store), api(store))
     });
     stores
+        .merge(health(app))
         .merge(pages)
         .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(Shield(app.clone()))
+}
+
+/// The paths of probes, which need no token.
+pub(crate) fn health(app: &App) -> Router {
+    let server = Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .with_state(app.clone());
+    app.stores().fold(server, |router, store| {
+        let of_store = Router::new()
+            .route("/healthz", get(health::healthz))
+            .route("/readyz", get(health::store_readyz));
+        router.nest(&format!("/stores/{}", store.store), of_store.with_state(store.clone()))
+    })
 }
 
 /// The paths of one store.
@@ -43,8 +58,6 @@ fn api(app: &App) -> Router {
         .route("/v1/engine/operate", post(contract::operate))
         .route("/v1/engine/watch", post(contract::watch))
         .route("/api/openapi.json", get(openapi::show))
-        .route("/healthz", get(health::healthz))
-        .route("/readyz", get(health::readyz))
         .route("/metrics", get(health::metrics))
         .with_state(app.clone())
 }

@@ -2,11 +2,14 @@
 //!
 //! - V1: a connection that sends its headers too slowly is closed; one more than the limit waits
 //!   until another one has ended.
-//! - V2: after the word to stop, waits end at once with 503, and all other requests have a while.
+//! - V3: after the signal to stop, the server first goes on for `drain_ms`, and `/readyz` says that
+//!   it stops: a load balancer has the time to learn it.
+//! - V2: after that, waits end at once with 503, and all other requests have a while.
 
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,26 +22,32 @@ use holdline_http::in_place::in_place;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use parking_lot::RwLock;
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig as Tls;
 use tokio_util::task::TaskTracker;
 
-use crate::access::Caller;
-use crate::app::App;
+use crate::access::{Caller, PeerAddress};
+use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
+use crate::certificate::Certificate;
 use crate::config::{ConfigError, ServerConfig, store_name};
+use crate::grant;
 use crate::handle::ServerHandle;
+use crate::health;
+use crate::limits::Counted;
+use crate::local_socket::LocalSocket;
+use crate::peer::{Peer, Socket, Stream};
+use crate::probes::Probes;
+use crate::raw_refusal::WithBodies;
 use crate::routes;
 use crate::shield::Hosts;
-use crate::tls;
+use crate::tls::{Tls, certificate_of};
 
 /// How often sessions that are over are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -57,6 +66,8 @@ pub enum ServerError {
     Store(LockError),
     /// The address cannot be listened on.
     Listen(SocketAddr, io::Error),
+    /// The socket cannot be made.
+    Socket(PathBuf, io::Error),
 }
 
 impl fmt::Display for ServerError {
@@ -65,6 +76,9 @@ impl fmt::Display for ServerError {
             ServerError::Config(error) => error.fmt(f),
             ServerError::Store(error) => error.fmt(f),
             ServerError::Listen(address, error) => write!(f, "{address}: {error}"),
+            ServerError::Socket(path, error) => {
+                write!(f, "socket {}: {error}", path.display())
+            }
         }
     }
 }
@@ -94,16 +108,18 @@ impl From<LockError> for ServerError {
 /// let client = Client::connect("memory:served").await?;
 /// let config = ServerConfig::default().with_listen("127.0.0.1:0".parse()?);
 /// let server = Server::bind(client.admin().engine().clone(), &config).await?;
-/// println!("serves http://{}", server.address());
+/// println!("serves http://{}", server.address().expect("no socket is set"));
 /// server.run(async { /* until it is to stop */ }).await;
 /// # Ok(())
 /// # }
 /// ```
 pub struct Server {
     app: App,
-    listener: TcpListener,
-    address: SocketAddr,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    listener: Option<TcpListener>,
+    address: Option<SocketAddr>,
+    socket: Option<LocalSocket>,
+    probes: Option<Probes>,
+    tls: Tls,
     pages: Router,
     background: Vec<Background>,
 }
@@ -115,30 +131,41 @@ type Background = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Reloader {
     app: App,
-    address: SocketAddr,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    address: Option<SocketAddr>,
+    tls: Tls,
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts, certificates and the audit file. Sessions and waits go on. The
-    /// address, the stores and the limits stay as they are.
+    /// Takes over tokens, hosts, certificates and the audit file. Sessions go on; waits and streams
+    /// end whose client may no longer have them. The address, the socket's file, the stores and the
+    /// limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
     pub fn reload(&self, config: &ServerConfig) -> Result<(), ConfigError> {
-        let config = config.clone().with_listen(self.address);
+        let mut config = config.clone();
+        config.listen = self.address;
         config.validate()?;
-        let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        if tls.is_some() != self.tls.read().is_some() {
+        let stores: Vec<&str> = self.app.stores().map(|app| app.store.as_str()).collect();
+        config.check_stores(&stores)?;
+        let tls = Tls::read(config.tls.as_ref())?;
+        if tls.current().is_some() != self.tls.current().is_some() {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
         }
         let (access, hosts) = (config.access()?, Hosts::new(self.address, &config.hosts));
+        // A file that was cut off, or is empty since the disk is full, must not let everybody in.
+        if access.admits_anybody() && !self.app.access.read().admits_anybody() {
+            return Err(ConfigError::new(
+                "nobody would be authenticated any more: start the server anew for that",
+            ));
+        }
         // Opened anew, so that a file that was moved away is followed by another.
         let audit_file = audit::open_file(&config)?;
         *self.app.access.write() = Arc::new(access);
         *self.app.hosts.write() = Arc::new(hosts);
         *self.app.audit_file.write() = audit_file;
-        *self.tls.write() = tls;
+        self.tls.replace(&tls);
+        self.app.access_changed.send_replace(());
         Ok(())
     }
 }
@@ -172,23 +199,51 @@ impl Server {
             Ok::<_, ServerError>((name, client_of(engine)?))
         });
         let others = others.collect::<Result<Vec<_>, _>>()?;
-        let tls = config.tls.as_ref().map(tls::server).transpose()?;
-        let listen = config.listen;
-        let listener = TcpListener::bind(listen).await;
-        let listener = listener.map_err(|error| ServerError::Listen(listen, error))?;
-        let address = listener.local_addr();
-        let address = address.map_err(|error| ServerError::Listen(listen, error))?;
+        let names = others.iter().map(|(name, _)| name.as_str());
+        config.check_stores(&[DEFAULT_STORE].into_iter().chain(names).collect::<Vec<_>>())?;
+        let tls = Tls::read(config.tls.as_ref())?;
+        let (listener, address) = match config.listen() {
+            None => (None, None),
+            Some(listen) => {
+                let failed = |error| ServerError::Listen(listen, error);
+                let listener = TcpListener::bind(listen).await.map_err(failed)?;
+                let address = listener.local_addr().map_err(failed)?;
+                (Some(listener), Some(address))
+            }
+        };
+        let socket = config.socket.as_ref().map(|socket| {
+            LocalSocket::bind(socket)
+                .map_err(|error| ServerError::Socket(socket.path.clone(), error))
+        });
+        let socket = socket.transpose()?;
+        let probes = match config.health_listen {
+            Some(listen) => {
+                let failed = |error| ServerError::Listen(listen, error);
+                Some(Probes::bind(listen).await.map_err(failed)?)
+            }
+            None => None,
+        };
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
         let access = (config.access()?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
-        let tls = Arc::new(RwLock::new(tls));
-        Ok(Server { app, listener, address, tls, pages: Router::new(), background: Vec::new() })
+        let (pages, background) = (Router::new(), Vec::new());
+        Ok(Server { app, listener, address, socket, probes, tls, pages, background })
     }
 
-    /// Returns where the server listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Returns the address of the server; `None` if it has a socket only.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Returns the address on which only `/healthz` and `/readyz` are answered.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.probes.as_ref().map(Probes::address)
+    }
+
+    /// Returns the path of the server's socket.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(LocalSocket::path)
     }
 
     /// Returns what gives the server new settings while it runs.
@@ -198,7 +253,7 @@ impl Server {
 
     /// Returns what pages need that are served beside the API.
     pub fn handle(&self) -> ServerHandle {
-        ServerHandle::new(self.app.clone(), self.address, self.tls.read().is_some())
+        ServerHandle::new(self.app.clone(), self.address, self.tls.current().is_some())
     }
 
     /// Serves more pages beside the API. Every request for them passes the checks of `Host` and
@@ -224,7 +279,7 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future closes the listener; connections go on until their requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
-        let Server { app, listener, tls, pages, background, .. } = self;
+        let Server { app, listener, socket, probes, tls, pages, background, .. } = self;
         let connections = Connections {
             router: routes::router(&app, pages),
             tls,
@@ -234,18 +289,30 @@ impl Server {
             app,
         };
         let app = connections.app.clone();
+        // Until the end: a server that stops is alive, and not ready.
+        let probing = probes.map(|probes| tokio::spawn(probes.serve(app.clone())));
         for work in background {
             let stopping = app.stopping.clone();
             connections.tasks.spawn(async move { stopping.run_until_cancelled(work).await });
         }
+        let stop = async {
+            stop.await;
+            app.draining.cancel();
+            tokio::time::sleep(app.limits.config.drain()).await;
+        };
         tokio::select! {
             biased;
             () = stop => {}
             _ = join_all(app.stores().map(|app| app.events.wake_readers())) => {}
             () = sweep(&app) => {}
-            () = connections.accept(&listener) => {}
+            () = health::watch_stores(&app) => {}
+            _ = join_all(app.stores().map(grant::extend_what_was_read)) => {}
+            () = connections.tls.follow() => {}
+            () = connections.accept(listener.as_ref()) => {}
+            () = connections.accept_local(socket.as_ref()) => {}
         }
         drop(listener);
+        drop(socket);
         app.stopping.cancel();
         let Connections { graceful, tasks, .. } = connections;
         tasks.close();
@@ -256,7 +323,14 @@ impl Server {
         if timeout(app.limits.config.stop_timeout(), all).await.is_err() {
             tracing::warn!("requests that did not end in time are cut off");
         }
-        join_all(app.stores().map(|app| app.client.shutdown(LAST_WORD))).await;
+        join_all(app.stores().map(|app| async {
+            grant::extend_at_stop(app, LAST_WORD).await;
+            app.client.shutdown(LAST_WORD).await
+        }))
+        .await;
+        if let Some(probing) = probing {
+            probing.abort();
+        }
     }
 }
 
@@ -283,7 +357,8 @@ fn check(capabilities: &Capabilities) -> Result<(), ConfigError> {
 async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
-        let over: usize = app.stores().map(|app| app.sessions.sweep()).sum();
+        let over = |app: &App| app.life.lock().sweep(app.client.clock().now());
+        let over: usize = app.stores().map(over).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");
         }
@@ -293,68 +368,146 @@ async fn sweep(app: &App) {
 struct Connections {
     app: App,
     router: Router,
-    tls: Arc<RwLock<Option<Arc<Tls>>>>,
+    tls: Tls,
     room: Arc<Semaphore>,
     graceful: GracefulShutdown,
     tasks: TaskTracker,
 }
 
 impl Connections {
-    async fn accept(&self, listener: &TcpListener) {
+    async fn accept(&self, listener: Option<&TcpListener>) {
+        let Some(listener) = listener else { return std::future::pending().await };
         loop {
             let Ok(room) = self.room.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, peer)) => self.start(stream, peer, room),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
-                    tokio::time::sleep(AFTER_FAILURE).await;
-                }
+                Err(error) => after_failure(&error).await,
             }
         }
     }
 
-    fn start(&self, stream: TcpStream, peer: SocketAddr, room: OwnedSemaphorePermit) {
+    async fn accept_local(&self, socket: Option<&LocalSocket>) {
+        let Some(socket) = socket else { return std::future::pending().await };
+        loop {
+            let Ok(room) = self.room.clone().acquire_owned().await else { return };
+            match socket.listener.accept().await {
+                Ok((stream, _)) => self.start_local(stream, room),
+                Err(error) => after_failure(&error).await,
+            }
+        }
+    }
+
+    fn start(&self, stream: TcpStream, peer: SocketAddr, room: Room) {
         // Small answers leave at once. A peer that is silent for long is cut off.
         let _ = stream.set_nodelay(true);
         let _ = limit_silence(&stream);
+        let ip = peer.ip().to_canonical();
+        // Both ends of a connection within a machine may have any address of the machine.
+        let has_our_address = stream.local_addr().is_ok_and(|our| our.ip().to_canonical() == ip);
+        let is_this_machine = ip.is_loopback() || has_our_address;
+        let address = PeerAddress::Network { ip, is_this_machine };
+        let Some(place) = self.place(room, address) else { return };
+        let socket = Socket::new(Stream::Tcp(stream));
+        let connection = self.connection(address, &socket);
+        let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
+        self.run(place, async move {
+            let Some(config) = tls else { return connection.serve(socket).await };
+            let accept = TlsAcceptor::from(config).accept(socket);
+            match timeout(handshake, accept).await {
+                Ok(Ok(stream)) => {
+                    let certificate = certificate_of(stream.get_ref().1);
+                    connection.with_certificate(certificate).serve(stream).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
+                Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
+            }
+        });
+    }
+
+    fn start_local(&self, stream: UnixStream, room: Room) {
+        match stream.peer_cred() {
+            Ok(process) => {
+                let address = PeerAddress::Process { uid: process.uid() };
+                let Some(place) = self.place(room, address) else { return };
+                let socket = Socket::new(Stream::Local(stream));
+                self.run(place, self.connection(address, &socket).serve(socket));
+            }
+            Err(error) => tracing::warn!(%error, "a connection of nobody was closed"),
+        }
+    }
+
+    /// Takes a place for a connection; `None` if its address has too many, and it is closed.
+    fn place(&self, room: Room, address: PeerAddress) -> Option<Place> {
+        if !self.app.access.read().counts_connections_of(address) {
+            return Some(Place { _room: room, _of_address: None });
+        }
+        match self.app.limits.connection(&address.to_string()) {
+            Ok(counted) => Some(Place { _room: room, _of_address: Some(counted) }),
+            Err(_) => {
+                self.app.metrics.connection_refused();
+                tracing::debug!(%address, "too many connections of this address are open");
+                None
+            }
+        }
+    }
+
+    fn connection(&self, address: PeerAddress, socket: &Socket) -> Connection {
         let limits = &self.app.limits.config;
-        let caller = Caller::new(peer.ip().to_canonical());
-        let service = RouterService { router: self.router.clone(), caller };
-        let service = TowerToHyperService::new(service);
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
             .max_buf_size(limits.header_bytes);
-        let (tls, watcher) = (self.tls.read().clone(), self.graceful.watcher());
-        let (app, handshake) = (self.app.clone(), limits.request_timeout());
+        let (router, caller) = (self.router.clone(), Caller::new(address));
+        let service = RouterService { router, caller, peer: socket.peer() };
+        let watcher = self.graceful.watcher();
+        Connection { http, service, watcher, header_bytes: limits.header_bytes }
+    }
+
+    fn run(&self, place: Place, work: impl Future<Output = ()> + Send + 'static) {
+        let app = self.app.clone();
         self.tasks.spawn(async move {
             app.metrics.connection(true);
-            match tls {
-                None => serve(&http, stream, service, watcher).await,
-                Some(config) => {
-                    let accept = TlsAcceptor::from(config).accept(stream);
-                    match timeout(handshake, accept).await {
-                        Ok(Ok(stream)) => serve(&http, stream, service, watcher).await,
-                        Ok(Err(error)) => tracing::debug!(%error, %peer, "no TLS handshake"),
-                        Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
-                    }
-                }
-            }
+            work.await;
             app.metrics.connection(false);
-            drop(room);
+            drop(place);
         });
     }
 }
 
-async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    http: &http1::Builder,
-    stream: S,
-    service: TowerToHyperService<RouterService>,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let connection = watcher.watch(http.serve_connection(TokioIo::new(stream), service));
-    if let Err(error) = in_place(connection).await {
-        tracing::debug!(%error, "a connection broke off");
+type Room = OwnedSemaphorePermit;
+
+/// What a connection takes of the limits, until it is dropped.
+struct Place {
+    _room: Room,
+    _of_address: Option<Counted>,
+}
+
+async fn after_failure(error: &io::Error) {
+    tracing::warn!(%error, "a connection was not accepted");
+    tokio::time::sleep(AFTER_FAILURE).await;
+}
+
+/// A connection before its first request.
+struct Connection {
+    http: http1::Builder,
+    service: RouterService,
+    watcher: Watcher,
+    header_bytes: usize,
+}
+
+impl Connection {
+    fn with_certificate(mut self, certificate: Option<Certificate>) -> Connection {
+        self.service.caller = self.service.caller.with_certificate(certificate);
+        self
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+        let service = TowerToHyperService::new(self.service);
+        let stream = WithBodies::new(stream, self.header_bytes);
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        if let Err(error) = in_place(self.watcher.watch(connection)).await {
+            tracing::debug!(%error, "a connection broke off");
+        }
     }
 }
 
@@ -374,6 +527,7 @@ fn limit_silence(stream: &TcpStream) -> io::Result<()> {
 struct RouterService {
     router: Router,
     caller: Caller,
+    peer: Arc<Peer>,
 }
 
 impl tower_service::Service<http::Request<Incoming>> for RouterService {
@@ -390,6 +544,7 @@ impl tower_service::Service<http::Request<Incoming>> for RouterService {
 
     fn call(&mut self, mut request: http::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.caller.clone());
+        request.extensions_mut().insert(self.peer.clone());
         tower_service::Service::call(&mut self.router, request)
     }
 }

@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
@@ -24,7 +23,9 @@ use tower_service::Service;
 
 use crate::access::{Caller, Identity};
 use crate::app::App;
+use crate::metrics::Waited;
 use crate::problem::Problem;
+use crate::request_log::{Entry, Sender};
 
 /// How many headers a request may have.
 const MOST_HEADERS: usize = 64;
@@ -53,9 +54,11 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    pub(crate) fn new(listen: SocketAddr, names: &[String]) -> Hosts {
+    /// `listen` is the address of the server; a server with a socket only has none.
+    pub(crate) fn new(listen: Option<SocketAddr>, names: &[String]) -> Hosts {
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        Hosts { names, listens_everywhere: listen.ip().is_unspecified(), local: listen.ip() }
+        let local = listen.map_or(IpAddr::from([127, 0, 0, 1]), |listen| listen.ip());
+        Hosts { names, listens_everywhere: local.is_unspecified(), local }
     }
 
     /// Returns whether an authority (`host` or `host:port`) names this server. An address cannot be
@@ -127,8 +130,9 @@ where
         self.route.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Self::Future {
-        let (app, began) = (self.app.clone(), Instant::now());
+    fn call(&mut self, mut request: Request) -> Self::Future {
+        let app = self.app.clone();
+        let entry = Entry::of(&mut request, &app.access.read());
         let path = request.extensions().get::<MatchedPath>().cloned();
         let checked = app.hosts.read().check(request.headers(), request.uri());
         let answered = checked.map(|()| self.route.call(request));
@@ -138,7 +142,10 @@ where
                 Err(problem) => problem.into_response(),
             };
             let path = path.as_ref().map_or("other", MatchedPath::as_str);
-            app.metrics.request(path, response.status().as_u16(), began.elapsed());
+            let has_waited = response.extensions().get::<Waited>().is_some();
+            let took = (!has_waited).then(|| entry.took());
+            app.metrics.request(path, response.status().as_u16(), took);
+            app.request_log.write(&entry, path, response.status());
             let of_route = std::mem::replace(response.headers_mut(), HEADERS.clone());
             response.headers_mut().extend(of_route);
             Ok(response)
@@ -153,6 +160,9 @@ impl FromRequestParts<App> for Identity {
         let caller = parts.extensions.get::<Caller>().ok_or_else(Problem::unauthenticated)?;
         let access = app.access.read().clone();
         let identity = access.identify(&parts.headers, caller, None)?;
+        if let Some(sender) = parts.extensions.get::<Sender>() {
+            sender.note(&identity);
+        }
         identity.may_use(&app.store)?;
         Ok(identity)
     }
@@ -174,7 +184,7 @@ mod tests {
     #[test]
     fn only_requests_for_this_server_from_its_own_pages_pass() {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7654));
-        let hosts = Hosts::new(listen, &["Locks.Example".to_owned()]);
+        let hosts = Hosts::new(Some(listen), &["Locks.Example".to_owned()]);
         let check = |pairs: &[(HeaderName, &'static str)]| {
             hosts.check(&headers(pairs), &Uri::from_static("/v1/locks")).map_err(|p| p.kind())
         };

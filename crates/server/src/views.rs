@@ -2,14 +2,18 @@
 //! numbers: they are below 2^53, so every language reads them exactly.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use holdline_core::{
-    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
-    WaiterView,
+    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, ListPage, Mode,
+    Snapshot, WaiterView,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+/// How long an answer may take to arrive, unless the lease is short.
+const LONGEST_WAY: Duration = Duration::from_secs(1);
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -229,13 +233,59 @@ impl LockBody {
     }
 }
 
-/// One page of names.
+/// How long a page is at most, in bytes of JSON.
+const MOST_BYTES: usize = 1_000_000;
+
+/// One page of names, of 1 MB at most.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PageBody {
     /// The locks, by name.
     pub(crate) locks: Vec<LockBody>,
     /// Where the next page begins; `null` after the last one.
     pub(crate) cursor: Option<String>,
+}
+
+impl PageBody {
+    /// Makes the page. It ends early if it would be too long. Of one lock that alone is too long it
+    /// shows the first holders and waiters; the counts are those of all.
+    pub(crate) fn of(page: &ListPage) -> PageBody {
+        let mut locks = Vec::with_capacity(page.names.len());
+        let mut left = MOST_BYTES;
+        for snapshot in &page.names {
+            let mut lock = LockBody::of(snapshot);
+            let mut length = length_of(&lock);
+            while length > MOST_BYTES {
+                lock.holders.truncate(lock.holders.len() / 2);
+                lock.queue.truncate(lock.queue.len() / 2);
+                length = length_of(&lock);
+            }
+            if length > left {
+                let cursor = locks.last().map(|last: &LockBody| last.name.clone());
+                return PageBody { locks, cursor };
+            }
+            left -= length;
+            locks.push(lock);
+        }
+        PageBody { locks, cursor: page.after.as_ref().map(|name| name.as_str().to_owned()) }
+    }
+}
+
+/// How long a lock is as JSON, with the comma behind it.
+fn length_of(lock: &LockBody) -> usize {
+    struct Length(usize);
+    impl io::Write for Length {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut length = Length(1);
+    // Strings and numbers always encode, and counting never fails.
+    let _ = serde_json::to_writer(&mut length, lock);
+    length.0
 }
 
 /// A granted lease.
@@ -251,7 +301,8 @@ pub(crate) struct LeaseBody {
     pub(crate) mode: ModeBody,
     /// How long the store keeps the lease after each renewal.
     pub(crate) lease_duration_ms: u64,
-    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    /// How long the holder may believe the lease, counted from when this answer *arrives*. Renew
+    /// after a third of it: a long lease is granted for a short time at first.
     pub(crate) valid_for_ms: u64,
     /// How long the request waited.
     pub(crate) waited_ms: u64,
@@ -262,7 +313,7 @@ pub(crate) struct LeaseBody {
 /// A renewed lease.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RenewedBody {
-    /// How long the holder may believe the lease, counted from when it *sent* this request.
+    /// How long the holder may believe the lease, counted from when this answer *arrives*.
     pub(crate) valid_for_ms: u64,
 }
 
@@ -271,6 +322,12 @@ pub(crate) struct RenewedBody {
 pub(crate) struct ReleasedBody {
     /// `released`.
     pub(crate) outcome: &'static str,
+}
+
+/// Returns how long a client may believe a lease from when the answer arrives, if it is valid for
+/// so long when the answer is written. The answer may take a tenth of it, or a second, to arrive.
+pub(crate) fn valid_from_arrival(remaining: Duration) -> Duration {
+    remaining.saturating_sub((remaining / 10).min(LONGEST_WAY))
 }
 
 /// Whole milliseconds, rounded down.

@@ -39,6 +39,7 @@ pub(crate) fn check() -> Result<(), String> {
             &files("packaging/kubernetes", "yaml")?,
         ),
         unit(&target.join("deb")),
+        release(),
     ];
     let wrong: Vec<String> = checks.into_iter().filter_map(Result::err).collect();
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
@@ -124,6 +125,31 @@ fn unit(place: &Path) -> Result<(), String> {
     output(analyze().args(["security", "--offline=true", &limit]).arg(&copy)).map(drop)
 }
 
+/// Checks that no third party runs in the job that may write and attest, and that the others run
+/// what they ran when they were read.
+fn release() -> Result<(), String> {
+    let file = ".github/workflows/release.yml";
+    let text = std::fs::read_to_string(root().join(file)).map_err(|why| why.to_string())?;
+    wrong_in_release(&text).map_or(Ok(()), |wrong| Err(format!("{file}: {wrong}")))
+}
+
+fn wrong_in_release(text: &str) -> Option<String> {
+    for line in text.lines() {
+        let Some((_, action)) = line.split_once("uses: ") else { continue };
+        let commit = action.split(['@', ' ']).nth(1).unwrap_or_default();
+        if commit.len() != 40 || !commit.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Some(format!("{action} needs the number of a commit"));
+        }
+    }
+    let job = text.split("\n  release:\n").nth(1).unwrap_or_default();
+    if !job.contains("attestations: write") {
+        return Some("the job `release` does not attest".to_owned());
+    }
+    let forbidden = ["install", "cargo ", "pip ", "npm ", "apt-get", "curl ", "docker "];
+    let found = forbidden.into_iter().find(|command| job.contains(command));
+    found.map(|command| format!("the job that may write and attest runs {command:?}"))
+}
+
 fn files(directory: &str, extension: &str) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(root().join(directory));
     let entries = entries.map_err(|why| format!("{directory}: {why}"))?;
@@ -144,4 +170,26 @@ fn output(command: &mut Command) -> Result<Output, String> {
     }
     let said = [output.stdout, output.stderr].concat();
     Err(format!("{name} failed ({}):\n{}", output.status, String::from_utf8_lossy(&said).trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_job_that_attests_installs_nothing() {
+        let commit = "a".repeat(40);
+        let good = format!(
+            "jobs:\n  build:\n    - uses: a/b@{commit} # v1\n    - run: cargo install x\n\
+             \x20 release:\n    attestations: write\n    - run: sha256sum x\n"
+        );
+        assert_eq!(wrong_in_release(&good), None);
+        for (bad, says) in [
+            (good.replace(&commit, "v1"), "number of a commit"),
+            (good.replace("sha256sum", "cargo install"), "may write and attest runs"),
+            (good.replace("attestations: write", ""), "does not attest"),
+        ] {
+            assert!(wrong_in_release(&bad).is_some_and(|wrong| wrong.contains(says)), "{bad}");
+        }
+    }
 }

@@ -113,7 +113,7 @@ pub(crate) fn worker(words: &[&str]) -> Result<(), Failure> {
                 let client = Client::connect(store).await?;
                 let server = Server::bind(client.admin().engine().clone(), &config).await?;
                 let server = holdline_dashboard::mount(server, &BTreeMap::new());
-                println!("{}", server.address());
+                println!("{}", server.address().ok_or("the server has no address")?);
                 server.run(stopped).await;
                 Ok(())
             }

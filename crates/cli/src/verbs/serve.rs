@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use holdline_core::{Engine, Escaped};
 use holdline_server::{DEFAULT_STORE, Reloader, Server, ServerConfig, ServerError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::address::has_password;
@@ -26,6 +27,8 @@ use crate::session::{of_url, url_failure};
 
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
+/// How often the configuration file is compared with what was read.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The arguments of `serve`.
 #[derive(Debug, Args)]
@@ -39,6 +42,10 @@ pub(crate) struct ServeArgs {
     /// --config, or 127.0.0.1:7654]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
+    /// Listen on a socket of this machine, and on no address unless --listen or the file has one;
+    /// only the user of the server may connect, unless [server.socket] has another mode
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Serve the API only, without the pages below /dashboard
     #[arg(long)]
     no_dashboard: bool,
@@ -51,6 +58,8 @@ pub(crate) fn run(
     address: &Address,
     console: &Console,
 ) -> Outcome {
+    // First, so that a change from now on is noticed.
+    let known = content(file);
     let config = with_stores(config(arguments, file)?, urls)?;
     raise_file_limit();
     log_to_stderr(console);
@@ -70,12 +79,20 @@ pub(crate) fn run(
             true => server,
             false => holdline_dashboard::mount(server, &urls),
         };
-        console.info(&format!("serves {}://{}", scheme(&config), server.address()));
+        if let Some(address) = server.address() {
+            console.info(&format!("serves {}://{address}", scheme(&config)));
+        }
+        if let Some(path) = server.socket() {
+            console.info(&format!("serves {}", Escaped(&path.to_string_lossy())));
+        }
+        if let Some(address) = server.health_address() {
+            console.info(&format!("answers probes at http://{address}"));
+        }
         let reloader = server.reloader();
         tokio::select! {
             biased;
             () = server.run(stop) => {}
-            () = reload(hangups, &reloader, arguments, file, console) => {}
+            () = reload(hangups, known, &reloader, (arguments, file), console) => {}
         }
         Ok(Exit::Success)
     })
@@ -135,6 +152,10 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
         Some(listen) => config.with_listen(listen),
         None => config,
     };
+    let config = match &arguments.socket {
+        Some(path) => config.with_socket(path),
+        None => config,
+    };
     config.validate().map_err(Failure::config)?;
     Ok(config)
 }
@@ -158,15 +179,29 @@ fn stop() -> Result<impl Future<Output = ()>, Failure> {
     })
 }
 
-/// Reads the settings again at each SIGHUP. Wrong ones change nothing.
+/// Reads the settings again at each SIGHUP, and when the file has changed: nobody sends a signal to
+/// a process in an image without a shell. Wrong settings change nothing.
 async fn reload(
     mut hangups: Signal,
+    mut known: Option<Vec<u8>>,
     reloader: &Reloader,
-    arguments: &ServeArgs,
-    file: Option<&Path>,
+    (arguments, file): (&ServeArgs, Option<&Path>),
     console: &Console,
 ) {
-    while hangups.recv().await.is_some() {
+    let mut last_seen = known.clone();
+    loop {
+        let is_asked = tokio::select! {
+            signal = hangups.recv() => signal.is_some(),
+            () = tokio::time::sleep(LOOK) => false,
+        };
+        let now = content(file);
+        // A file that is absent, or differs from the last look, may be half written.
+        let is_settled = now.is_some() && now == last_seen;
+        last_seen.clone_from(&now);
+        if !is_asked && (!is_settled || now == known) {
+            continue;
+        }
+        known = now;
         let done = config(arguments, file)
             .and_then(|config| reloader.reload(&config).map_err(Failure::config));
         match done {
@@ -174,7 +209,14 @@ async fn reload(
             Err(failure) => console.warn(&format!("not reloaded: {}", failure.message)),
         }
     }
-    std::future::pending::<()>().await;
+}
+
+/// What a configuration file holds; `None` if it cannot be read or is no such file.
+fn content(file: Option<&Path>) -> Option<Vec<u8>> {
+    let file = file?;
+    let about = std::fs::metadata(file).ok()?;
+    let is_short = about.is_file() && about.len() <= LARGEST;
+    is_short.then(|| std::fs::read(file).ok()).flatten()
 }
 
 /// Each connection is a descriptor: the limit that shells set is too low for many waiters.

@@ -94,6 +94,8 @@ fn two_agents(world: &World, url: &str, mode: &str) {
     assert_eq!(holder["targets"], "src/parser/**, branch:main");
     let left = holder["seconds_left"].as_u64().expect("a number");
     assert!((30..=600).contains(&left), "a whole lease, not the first grant: {left}");
+    let until = holder["until"].as_str().expect("a text");
+    assert!(until.len() == 20 && until.starts_with("20") && until.ends_with('Z'), "{until}");
     let says = refusal["message"].as_str().expect("a text");
     assert!(says.starts_with("src/parser/**, branch:main is held by ana until "), "{says}");
     assert!(refusal["next"].as_str().expect("a text").contains("wait_seconds"));
@@ -108,7 +110,13 @@ fn two_agents(world: &World, url: &str, mode: &str) {
     // The whole repository is held by both; ben is in the way of himself.
     let whole = ben.refused("lock", json!({"targets": ["**"], "purpose": "format"}));
     assert_eq!(whole["held_by"].as_array().expect("a list").len(), 2, "{whole}");
-    assert_eq!(ben.done("wait", json!({"targets": ["src"], "wait_seconds": 0}))["free"], false);
+    // He does not wait for himself, however long he would.
+    let patient = json!({"targets": ["**"], "purpose": "format", "wait_seconds": 300});
+    let own = ben.refused("lock", patient);
+    assert_eq!((&own["error"], &own["your_leases"]), (&json!("own_lease"), &json!(["lease-1"])));
+    assert!(own["next"].as_str().expect("a text").contains("release"), "{own}");
+    let waited = ben.done("wait", json!({"targets": ["src"], "wait_seconds": 300}));
+    assert_eq!((&waited["free"], &waited["your_leases"]), (&json!(false), &json!(["lease-1"])));
     // A call that waits gets the targets when they are released.
     let targets = json!({"targets": ["src/parser/lexer.rs"], "purpose": "fix a typo",
         "wait_seconds": 300, "lease_seconds": 20});

@@ -117,7 +117,7 @@ impl Ground {
         let others = others.into_iter().map(named).collect();
         let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = holdline_dashboard::mount(server.expect("listens"), urls);
-        let address = server.address();
+        let address = server.address().expect("an address");
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             let _ = stopped.await;

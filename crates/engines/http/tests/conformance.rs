@@ -46,7 +46,7 @@ impl Served {
         let mut servers = Vec::new();
         for engine in engines {
             let server = Server::bind(engine, &config).await.expect("listens");
-            servers.push(server.address());
+            servers.push(server.address().expect("an address"));
             tokio::spawn(server.run(std::future::pending()));
         }
         Served { store, servers: [servers[0], servers[1]], opened: AtomicUsize::new(0) }

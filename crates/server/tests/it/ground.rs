@@ -9,7 +9,7 @@ use holdline::Client;
 use holdline_server::{Reloader, Server, ServerConfig};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,6 +21,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Ground {
     pub(crate) client: Client,
     pub(crate) address: SocketAddr,
+    health_address: Option<SocketAddr>,
     pub(crate) reloader: Reloader,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
@@ -83,13 +84,15 @@ impl Ground {
         let others = others.into_iter().map(named).collect();
         let server = Server::bind_stores(client.admin().engine().clone(), others, &config).await;
         let server = server.expect("listens");
-        let (address, reloader) = (server.address(), server.reloader());
+        let address = server.address().expect("an address");
+        let (health_address, reloader) = (server.health_address(), server.reloader());
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(server.run(async {
             // A ground that was dropped stops too.
             let _ = stopped.await;
         }));
-        Ground { client, address, reloader, stop: Some(stop), running: Some(running) }
+        let (stop, running) = (Some(stop), Some(running));
+        Ground { client, address, health_address, reloader, stop, running }
     }
 
     /// Stops the server as SIGTERM does, and waits for its end.
@@ -99,14 +102,38 @@ impl Ground {
         timeout(DEADLINE, running).await.expect("it ends").expect("without a panic");
     }
 
+    /// Sends the server the signal to stop, and waits for nothing.
+    pub(crate) fn signal_stop(&mut self) {
+        drop(self.stop.take());
+    }
+
     /// Stops the server as SIGKILL does: nothing more is sent or answered.
     pub(crate) fn cut(&mut self) {
         self.running.take().expect("it runs").abort();
     }
 
     pub(crate) async fn open(&self) -> Connection {
-        let stream = TcpStream::connect(self.address).await.expect("connects");
+        Ground::connect(self.address).await
+    }
+
+    /// Connects to this server, or to what stands before it.
+    pub(crate) async fn connect(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).await.expect("connects");
         Connection(BufReader::new(stream))
+    }
+
+    /// Connects from another address of this machine.
+    pub(crate) async fn open_from(&self, from: [u8; 4]) -> Connection {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from((from, 0))).expect("ours");
+        let stream = socket.connect(self.address).await.expect("connects");
+        Connection(BufReader::new(stream))
+    }
+
+    /// Connects to the port of the probes.
+    pub(crate) async fn open_probe(&self) -> Connection {
+        let address = self.health_address.expect("it has a port for probes");
+        Connection(BufReader::new(TcpStream::connect(address).await.expect("connects")))
     }
 
     /// Sends one request on a connection of its own.
@@ -137,6 +164,20 @@ impl Ground {
     /// Asks again until the store has come back.
     pub(crate) async fn ask_through_outage(&self, method: &str, path: &str) -> Response {
         self.ask_with_through_outage(method, path, "").await
+    }
+
+    /// Asks until the server has noticed how its store stands.
+    pub(crate) async fn until_ready_is(&self, path: &str, status: u16) -> Response {
+        let noticed = async {
+            loop {
+                let response = self.ask("GET", path, "").await;
+                if response.status == status {
+                    return response;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await; // event: can only be asked
+            }
+        };
+        timeout(DEADLINE, noticed).await.expect("it is noticed")
     }
 
     /// The same with a body.
@@ -186,6 +227,12 @@ pub(crate) struct Connection(BufReader<TcpStream>);
 impl Connection {
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
+    }
+
+    /// The end of the connection will be a reset.
+    pub(crate) fn reset_on_drop(&self) {
+        let linger = Some(Duration::ZERO);
+        rustix::net::sockopt::set_socket_linger(self.0.get_ref(), linger).expect("set");
     }
 
     /// The client's end.

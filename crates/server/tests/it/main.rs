@@ -2,16 +2,21 @@
 
 mod acquire;
 mod audit;
+mod balanced;
 mod connections;
 mod crowd;
 mod events;
 mod ground;
+mod health;
 mod inputs;
+mod life;
 mod network;
 mod openapi;
 mod rights;
 mod schema;
 mod sessions;
 mod several;
+mod socket;
 mod stores;
 mod tls;
+mod vanish;

@@ -18,3 +18,26 @@ async fn the_description_that_is_checked_in_is_that_of_the_code() {
     let served = ground.ask("GET", "/api/openapi.json", "").await.json();
     assert_eq!(served, serde_json::from_str::<serde_json::Value>(&kept).expect("JSON"));
 }
+
+/// What generators of clients need.
+#[test]
+fn operations_have_names_of_their_own_and_words_are_listed() {
+    let document = holdline_server::document();
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let paths = document["paths"].as_object().expect("paths").values();
+    let operations = paths.flat_map(|item| item.as_object().expect("an item").values());
+    let mut ids = std::collections::BTreeSet::new();
+    for operation in operations {
+        let id = operation["operationId"].as_str().expect("a name");
+        assert!(ids.insert(id), "{id} stands twice");
+    }
+    let schemas = &document["components"]["schemas"];
+    let words = |schema: &str| schemas[schema]["enum"].as_array().map_or(0, Vec::len);
+    assert_eq!((words("CertaintyWord"), words("LostWord")), (3, 5), "{schemas}");
+    assert!(words("Kind") > 20, "{schemas}");
+    let schemes = &document["components"]["securitySchemes"];
+    assert_eq!(schemes["bearer"]["scheme"], "bearer");
+    assert_eq!(schemes["certificate"]["type"], "mutualTLS");
+    assert_eq!(document["security"].as_array().map(Vec::len), Some(3));
+    assert_eq!(document["paths"]["/healthz"]["get"]["security"], serde_json::json!([]));
+}

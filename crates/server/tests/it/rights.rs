@@ -1,5 +1,9 @@
 //! Tokens, rights, prefixes, expiry, reload.
 
+use std::time::Duration;
+
+use holdline_core::{AcquireRequest, Hold, LeaseId, LockKind, LockName, Metadata, Mode};
+use holdline_http::wire::Acquire;
 use holdline_server::ServerConfig;
 
 use crate::ground::{Ground, request};
@@ -84,10 +88,47 @@ async fn new_settings_change_rights_and_lose_no_session() {
         ServerConfig::from_toml(text).and_then(|config| ground.reloader.reload(&config))
     };
     assert!(reload("[server]\nfoo = 1").is_err(), "wrong settings change nothing");
+    // A file that was cut off.
+    let error = reload("").expect_err("everybody would be let in").to_string();
+    assert!(error.contains("nobody would be authenticated"), "{error}");
+    assert_eq!(ground.ask("POST", "/v1/locks/a", "").await.status, 401);
     let path = format!("/v1/sessions/{session}/heartbeat");
     assert_eq!(ground.ask_with("POST", &path, GOOD, "").await.status, 200);
     reload(&with(OTHER)).expect("good");
     assert_eq!(ground.ask_with("POST", &path, GOOD, "").await.status, 401);
     let other = "Authorization: Bearer other\r\n";
     assert_eq!(ground.ask_with("POST", &path, other, "").await.status, 200);
+}
+
+#[tokio::test]
+async fn who_may_not_view_does_not_see_who_holds() {
+    let text = config("a", S3CRET, r#"["lock"]"#, "")
+        + &config("b", OTHER, r#"["lock", "view"]"#, r#"prefixes = ["a"]"#);
+    let ground = Ground::with(&text).await;
+    let body = r#"{"about": {"user": "canary"}, "wait_ms": 1}"#;
+    assert_eq!(ground.ask_with("POST", "/v1/locks/a", GOOD, body).await.status, 200);
+    let request = AcquireRequest {
+        name: LockName::new("a").expect("good"),
+        lease_id: LeaseId::from_bytes([9; 16]),
+        client: ground.client.admin().client_id(),
+        mode: Mode::Exclusive,
+        kind: LockKind::default(),
+        hold: Hold::Detached(Duration::from_secs(10)),
+        queue: false,
+        known: false,
+        claim_window: Duration::from_secs(1),
+        metadata: Metadata::default(),
+    };
+    let engine = serde_json::to_string(&Acquire::of(&request)).expect("JSON");
+    for (path, body, status) in [
+        ("/v1/locks/a", "", 423),
+        ("/v1/locks/a", body, 423),
+        ("/v1/engine/acquire", engine.as_str(), 200),
+    ] {
+        let blind = ground.ask_with("POST", path, GOOD, body).await;
+        assert_eq!(blind.status, status, "{path}: {blind:?}");
+        assert!(!blind.body.contains("canary"), "{path}: {blind:?}");
+    }
+    let sees = ground.ask_with("POST", "/v1/locks/a", "Authorization: Bearer other\r\n", "").await;
+    assert!(sees.status == 423 && sees.body.contains("canary"), "{sees:?}");
 }

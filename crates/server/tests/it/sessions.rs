@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::ground::{DEADLINE, Ground, store};
+use crate::rights::{OTHER, S3CRET, config};
 
 async fn open(ground: &Ground, body: &str) -> String {
     let response = ground.ask("POST", "/v1/sessions", body).await;
@@ -78,7 +79,7 @@ async fn a_client_whose_server_is_gone_goes_on_at_another() {
     let lease = first.acquire("a", &in_session(&session)).await;
     first.cut();
     let gone = second.ask("POST", &format!("/v1/sessions/{session}/heartbeat"), "").await;
-    assert_eq!(gone.status, 404, "sessions are those of one server");
+    assert_eq!((gone.status, gone.text("kind")), (421, "other_server".to_owned()));
     let id = lease["lease_id"].as_str().expect("an id");
     let body =
         format!(r#"{{"duration_ms": 20000, "leases": [{{"name": "a", "lease_id": "{id}"}}]}}"#);
@@ -118,7 +119,8 @@ async fn a_session_that_ends_in_silence_gives_nothing_up() {
 
 #[tokio::test]
 async fn a_hundred_thousand_sessions_are_cheap_and_one_more_is_refused() {
-    let ground = Ground::with("[server.limits]\nsessions = 100000\n").await;
+    let ground =
+        Ground::with("[server.limits]\nsessions = 100000\nsessions_per_client = 100000\n").await;
     let mut connection = ground.open().await;
     let body = r#"{"duration_ms": 3600000}"#;
     let request = crate::ground::request("POST", "/v1/sessions", "", body);
@@ -133,4 +135,29 @@ async fn a_hundred_thousand_sessions_are_cheap_and_one_more_is_refused() {
     assert_eq!((response.status, response.text("kind")), (429, "too_many".to_owned()));
     // All else goes on as before.
     ground.acquire("a", "").await;
+}
+
+#[tokio::test]
+async fn one_client_cannot_take_all_sessions() {
+    let text = config("a", S3CRET, r#"["lock"]"#, "") + &config("b", OTHER, r#"["lock"]"#, "");
+    let limits = "[server.limits]\nsessions = 3\nsessions_per_client = 2\n";
+    let ground = Ground::with(&(text + limits)).await;
+    let open = async |token: &str| {
+        let token = format!("Authorization: Bearer {token}\r\n");
+        ground.ask_with("POST", "/v1/sessions", &token, "").await
+    };
+    let first = open("s3cret").await.text("session");
+    assert_eq!(open("s3cret").await.status, 201);
+    let full = open("s3cret").await;
+    assert!(full.status == 429 && full.text("detail").contains("of this client"), "{full:?}");
+    let token = "Authorization: Bearer s3cret\r\n";
+    let closed = ground.ask_with("DELETE", &format!("/v1/sessions/{first}"), token, "").await;
+    assert_eq!(closed.status, 204);
+    assert_eq!(open("s3cret").await.status, 201, "what is closed counts no longer");
+    assert_eq!(open("other").await.status, 201);
+    let full = open("other").await;
+    assert!(
+        full.status == 429 && full.text("detail").contains("too many sessions are"),
+        "{full:?}"
+    );
 }

@@ -9,6 +9,7 @@ use holdline_services::{RedisConfig, RedisServer};
 
 use crate::events::{event, stream};
 use crate::ground::{Ground, store};
+use crate::rights::S3CRET;
 
 const CONFIG: &str = r#"
 [[server.tokens]]
@@ -51,7 +52,7 @@ async fn each_store_has_locks_sessions_and_events_of_its_own() {
     }
     let session = ground.ask("POST", "/stores/eu/v1/sessions", "").await.text("session");
     let beat = |prefix: &str| format!("{prefix}/v1/sessions/{session}/heartbeat");
-    assert_eq!(ground.ask("POST", &beat(""), "").await.status, 404);
+    assert_eq!(ground.ask("POST", &beat(""), "").await.status, 421);
     assert_eq!(ground.ask("POST", &beat("/stores/eu"), "").await.status, 200);
     let metrics = ground.ask("GET", "/metrics", "").await.body;
     assert!(metrics.contains("holdline_sessions 1"), "{metrics}");
@@ -105,16 +106,22 @@ async fn one_store_that_is_away_costs_the_others_nothing() {
     assert_eq!(ground.ask("GET", "/readyz", "").await.status, 200);
     server.kill();
     for (path, status) in [
-        ("/readyz", 503),
-        ("/stores/us/readyz", 503),
+        // Another server of the same stores would be no better.
+        ("/readyz", 200),
         ("/stores/eu/readyz", 200),
         ("/healthz", 200),
     ] {
         assert_eq!(ground.ask("GET", path, "").await.status, status, "{path}");
     }
+    let answer = ground.until_ready_is("/stores/us/readyz", 503).await;
+    assert_eq!(answer.text("kind"), "unavailable");
+    let ready = ground.ask("GET", "/readyz", "").await.json();
+    let stores = serde_json::json!({"default": "up", "eu": "up", "us": "down"});
+    assert_eq!((&ready["status"], &ready["stores"]), (&"degraded".into(), &stores));
     assert_eq!(ground.ask("POST", "/stores/us/v1/locks/a", "").await.status, 503);
     assert_eq!(ground.ask("POST", "/stores/eu/v1/locks/a", "").await.status, 200);
     server.restart();
+    ground.until_ready_is("/stores/us/readyz", 200).await;
     let us = ground.ask_through_outage("POST", "/stores/us/v1/locks/a").await;
     assert_eq!(us.status, 200, "{us:?}");
 }
@@ -157,4 +164,21 @@ async fn names_that_cannot_be_paths_are_refused() {
     assert!(error.expect_err("a bad name").to_string().contains("a b"));
     let secret = ServerConfig::from_toml("[server.stores]\na = \"redis://:s3cret@host\"");
     assert!(!format!("{:?}", secret.expect("good")).contains("s3cret"));
+}
+
+#[tokio::test]
+async fn rights_on_a_store_that_is_not_served_are_refused() {
+    let text = crate::rights::config("ci", S3CRET, r#"["lock"]"#, r#"stores = ["biling"]"#);
+    let config = ServerConfig::from_toml(&text).expect("good by itself");
+    let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let engine = || async { store().await.admin().engine().clone() };
+    let others = vec![("billing".to_owned(), engine().await)];
+    let refused = Server::bind_stores(engine().await, others, &config).await.err();
+    let error = refused.expect("no such store").to_string();
+    let says =
+        "tokens.ci: there is no store \"biling\": the stores of this server are default, billing";
+    assert_eq!(error, says);
+    let ground = Ground::start().await;
+    let error = ground.reloader.reload(&config).expect_err("no such store").to_string();
+    assert!(error.contains("no store \"biling\""), "{error}");
 }

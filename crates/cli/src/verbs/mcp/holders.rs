@@ -13,7 +13,7 @@ use holdline_core::{
 use serde_json::{Value, json};
 
 use super::targets::Targets;
-use crate::view::time_of_day;
+use crate::view::moment;
 
 /// The label by which a holder states its targets.
 pub(super) const TARGETS_LABEL: &str = "targets";
@@ -112,7 +112,7 @@ impl Blockers {
             object["held_for_seconds"] = holder.summary.held_for.map(|held| held.as_secs()).into();
             let left = left(holder, &fields);
             object["seconds_left"] = left.map(|left| left.as_secs()).into();
-            object["until"] = left.map(|left| time_of_day(SystemTime::now() + left)).into();
+            object["until"] = left.map(|left| moment(SystemTime::now() + left)).into();
             if let Some(own) = own {
                 object["your_lease"] = own.into();
             }
@@ -180,7 +180,7 @@ fn sentence(
         text += &format!(" (this is your own {own})");
     }
     if let Some(left) = left(holder, fields) {
-        let until = time_of_day(SystemTime::now() + left);
+        let until = moment(SystemTime::now() + left);
         text += &format!(" until {until}, in {}, unless renewed", coarse(left));
     }
     text + &format!(". Purpose: {:.200}", Escaped(&fields.reason))

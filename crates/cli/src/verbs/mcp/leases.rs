@@ -18,6 +18,8 @@ use tokio::time::Instant;
 pub(super) struct Lease {
     /// What was asked for.
     pub(super) targets: Vec<String>,
+    /// The locks that the targets need.
+    needs: BTreeMap<LockName, Mode>,
     guards: Vec<Guard>,
     duration: Duration,
     /// When it ends unless the agent renews it.
@@ -48,7 +50,7 @@ impl Lease {
     ) -> Result<Lease, LockError> {
         let end = Instant::now() + wait;
         let guards = Vec::with_capacity(needs.len());
-        let mut lease = Lease { targets, guards, duration, ends: end };
+        let mut lease = Lease { targets, needs: needs.clone(), guards, duration, ends: end };
         for (name, mode) in needs {
             match one(client, (name, *mode), options, end).await {
                 Ok(guard) => lease.guards.push(guard),
@@ -89,6 +91,14 @@ impl Lease {
     pub(super) async fn release(self) -> bool {
         let outcomes = join_all(self.guards.into_iter().map(Guard::release)).await;
         !outcomes.iter().any(|outcome| matches!(outcome, ReleaseOutcome::Lost { .. }))
+    }
+
+    /// Returns whether other locks cannot be acquired while this lease holds its own.
+    fn is_in_the_way_of(&self, wanted: &BTreeMap<LockName, Mode>) -> bool {
+        wanted.iter().any(|(name, mode)| {
+            let held = self.needs.get(name);
+            held.is_some_and(|held| *held == Mode::Exclusive || *mode == Mode::Exclusive)
+        })
     }
 
     fn is_valid(&self) -> bool {
@@ -156,6 +166,12 @@ impl Leases {
     ) -> impl Iterator<Item = (String, &'a mut Lease)> {
         let held = self.held.iter_mut().filter(move |(number, _)| is(**number, named));
         held.map(|(number, lease)| (written(*number), lease))
+    }
+
+    /// Returns the leases that are in the way of locks.
+    pub(super) fn in_the_way_of(&self, wanted: &BTreeMap<LockName, Mode>) -> Vec<String> {
+        let leases = self.held.iter().filter(|(_, lease)| lease.is_in_the_way_of(wanted));
+        leases.map(|(number, _)| written(*number)).collect()
     }
 
     /// Returns which lock belongs to which lease.

@@ -45,6 +45,10 @@ pub(crate) struct McpArgs {
     /// of the Git clone around the current directory, or the current directory]
     #[arg(long, value_name = "NAME")]
     repository: Option<String>,
+    /// The names of the store that the agent may lock by `name:` begin with this; may be given
+    /// several times [default: all names]
+    #[arg(long, value_name = "PREFIX")]
+    names: Vec<String>,
     /// The name of the agent, for others [default: what the client reports]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
@@ -54,6 +58,7 @@ pub(crate) struct McpArgs {
 pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console) -> Outcome {
     let directory = std::env::current_dir()?;
     let repository = Repository::around(&directory, arguments.repository.as_deref())?;
+    let repository = Repository { names: arguments.names.clone(), ..repository };
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let session = Session::open(address, SessionOptions::default()).await?;

@@ -14,6 +14,8 @@ pub(super) struct Repository {
     pub(super) top: PathBuf,
     /// What distinguishes its locks from those of other repositories.
     pub(super) name: String,
+    /// What other names begin with that its agents may lock; all names if there is none.
+    pub(super) names: Vec<String>,
 }
 
 impl Repository {
@@ -32,7 +34,7 @@ impl Repository {
             (None, Some(git)) => clone_of(git, &top)?.to_string_lossy().into_owned(),
             (None, None) => top.to_string_lossy().into_owned(),
         };
-        Ok(Repository { top, name })
+        Ok(Repository { top, name, names: Vec::new() })
     }
 }
 

@@ -27,7 +27,7 @@ use super::targets::{Targets, prefix};
 use super::tools::{self, LeaseArgs, LockArgs, WaitArgs, WhoArgs};
 use crate::failure::Failure;
 use crate::holder::cut;
-use crate::view::time_of_day;
+use crate::view::moment;
 
 /// How many calls run at once.
 const MAX_CALLS: u32 = 64;
@@ -41,6 +41,10 @@ const MAX_TARGETS_TEXT: usize = 300;
 /// What an agent can do next when it was refused.
 const NEXT: &str = "Do not change these targets. Do other work, or call `lock` again with \
     wait_seconds (at most 300) to wait in the queue; `who` shows the state.";
+
+/// What an agent can do next that is in its own way.
+const OWN_NEXT: &str = "Work on with what you hold: nobody else changes it. If you need more, \
+    `release` the lease, and lock all targets in one call.";
 
 /// A server for one agent. Clones are the same server.
 #[derive(Clone)]
@@ -166,6 +170,11 @@ impl State {
         let wait = tools::wait_of(arguments.wait_seconds).map_err(wrong)?;
         let targets = Targets::read(&arguments.targets, &self.repository).map_err(wrong)?;
         self.drop_ended().await;
+        // The agent would wait for itself.
+        let own = self.leases.lock().await.in_the_way_of(&targets.needs);
+        if !own.is_empty() {
+            return Err(self.own_lease(&targets, &own).await);
+        }
         let duration = Duration::from_secs(arguments.lease_seconds);
         let longest = self.client.capabilities().lease.max;
         let program = self.agent.clone().unwrap_or(agent);
@@ -191,6 +200,20 @@ impl State {
             Err(error) if error.is_contended() => Err(self.refusal(&targets, &error).await),
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// Explains that the agent itself is in its way.
+    async fn own_lease(&self, targets: &Targets, own: &[String]) -> Value {
+        // Without the store's answer, the agent's own leases are known.
+        let mut object = self.blockers(targets).await.map_or_else(|_| json!({}), seen);
+        let leases = own.join(", ");
+        object["error"] = "own_lease".into();
+        object["locked"] = false.into();
+        object["your_leases"] = own.into();
+        object["message"] =
+            format!("you hold these targets, or a part of them, by {leases}").into();
+        object["next"] = OWN_NEXT.into();
+        object
     }
 
     /// Explains why targets were not granted.
@@ -267,9 +290,15 @@ impl State {
             let blockers = self.blockers(&targets).await.map_err(failed)?;
             let left = end.saturating_duration_since(Instant::now());
             let free = blockers.is_free();
-            if free || left.is_zero() {
+            // A wait for an own lease would last as long as the lease.
+            let own = self.leases.lock().await.in_the_way_of(&targets.needs);
+            if free || left.is_zero() || !own.is_empty() {
                 let mut object = seen(blockers);
                 object["free"] = free.into();
+                if !own.is_empty() {
+                    object["your_leases"] = own.into();
+                    object["next"] = OWN_NEXT.into();
+                }
                 return Ok(object);
             }
             let random = self.client.leases().draw_id().as_bytes()[0];
@@ -321,5 +350,5 @@ fn no_lease() -> Value {
 fn of_lease(lease: &Lease) -> Value {
     let left = lease.left();
     json!({"targets": lease.targets, "seconds_left": left.as_secs(),
-        "until": time_of_day(SystemTime::now() + left)})
+        "until": moment(SystemTime::now() + left)})
 }

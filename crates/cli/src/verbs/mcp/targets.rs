@@ -42,6 +42,7 @@ impl Targets {
                 targets.add(name, Mode::Exclusive).map_err(wrong)?;
                 targets.shown.push(text.clone());
             } else if let Some(name) = text.strip_prefix("name:") {
+                check_name(name, repository).map_err(wrong)?;
                 targets.add(name.to_owned(), Mode::Exclusive).map_err(wrong)?;
                 targets.shown.push(text.clone());
             } else {
@@ -78,6 +79,18 @@ impl Targets {
 /// Returns what the names of a repository's locks begin with.
 pub(super) fn prefix(repository: &Repository) -> String {
     format!("{}:", repository.name)
+}
+
+/// Checks a name of the store that an agent chose: programs that are no agents use them too.
+fn check_name(name: &str, repository: &Repository) -> Result<(), String> {
+    if name.contains(['*', '?']) {
+        return Err("a name has no wildcards: it is one lock, such as name:deploy".to_owned());
+    }
+    let prefixes = &repository.names;
+    if prefixes.is_empty() || prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())) {
+        return Ok(());
+    }
+    Err(format!("the names that you may lock begin with {}", prefixes.join(" or ")))
 }
 
 fn branch_name(branch: &str, repository: &Repository) -> Result<String, String> {
@@ -118,9 +131,12 @@ mod tests {
     use super::*;
 
     fn read(targets: &[&str]) -> Result<Targets, String> {
-        let repository = Repository { top: "/r".into(), name: "r".into() };
+        read_in(&Repository { top: "/r".into(), name: "r".into(), names: Vec::new() }, targets)
+    }
+
+    fn read_in(repository: &Repository, targets: &[&str]) -> Result<Targets, String> {
         let targets: Vec<String> = targets.iter().map(|&target| target.into()).collect();
-        Targets::read(&targets, &repository)
+        Targets::read(&targets, repository)
     }
 
     fn needs(target: &str) -> BTreeMap<LockName, Mode> {
@@ -167,6 +183,19 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_may_lock_the_names_that_it_is_given() {
+        let names = vec!["agents/".to_owned(), "deploy".to_owned()];
+        let repository = Repository { top: "/r".into(), name: "r".into(), names };
+        for target in ["name:agents/a", "name:deploy", "branch:main", "src/a.rs"] {
+            read_in(&repository, &[target]).expect(target);
+        }
+        for target in ["name:prod", "name:agents", "name:r:file/src", "name:"] {
+            let why = read_in(&repository, &[target]).expect_err(target);
+            assert!(why.contains("begin with agents/ or deploy"), "{target}: {why}");
+        }
+    }
+
+    #[test]
     fn a_directory_comes_before_what_is_below_it() {
         let targets = read(&["src/parser/lexer.rs", "src/**", "src/b.rs"]).expect("good");
         let needs: Vec<(&str, Mode)> =
@@ -191,6 +220,7 @@ mod tests {
             ("/r2/a.rs", "outside of the repository /r"),
             ("branch:", "such as branch:main"),
             ("name:", "at least one character"),
+            ("name:deploy*", "no wildcards"),
             ("a\nb", "control characters"),
             (&"x/".repeat(300), "at most 512 bytes"),
         ] {

@@ -140,8 +140,9 @@ pub(super) fn all() -> Result<Vec<Tool>, ErrorData> {
              a task needs in one call: to lock more later can end in a deadlock, which only \
              ends with wait_seconds. Returns a lease such as `lease-1`. If another agent holds a \
              target, nothing is locked, and the answer has held_by (who, purpose, until) and next \
-             (what to do). With wait_seconds the call waits in the queue; many clients give up \
-             a call after 60 seconds, so 50 or less is safe.",
+             (what to do); the error own_lease says that you hold it yourself. With wait_seconds \
+             the call waits in the queue; many clients give up a call after 60 seconds, so 50 or \
+             less is safe.",
             writes(),
         )?,
         tool::<LeaseArgs>(

@@ -125,7 +125,7 @@ fn a_client_takes_the_leases_of_its_session_to_the_other_server() {
     let first = balanced.server_with("holdline_sessions 1");
     balanced.kill(first);
     let (status, gone) = balanced.ask("POST", &heartbeat, &[]);
-    assert_eq!((status, &gone["kind"]), (404, &"not_found".into()), "{gone}");
+    assert_eq!((status, &gone["kind"]), (421, &"other_server".into()), "{gone}");
     let body = format!(r#"{{"leases": [{{"name": "a", "lease_id": {}}}]}}"#, lease["lease_id"]);
     let (status, taken) = balanced.ask("POST", "/v1/sessions", &["-d", &body]);
     assert_eq!((status, &taken["leases"][0]["state"]), (201, &"renewed".into()), "{taken}");

@@ -41,7 +41,8 @@ async fn a_store_goes_and_comes_back(store: &impl Store) {
         assert_eq!((response.status, response.text("kind").as_str()), (503, kind), "{method}");
     }
     assert_eq!(heartbeat(&ground, &session).await, "unknown");
-    assert_eq!(ground.ask("GET", "/readyz", "").await.status, 503);
+    ground.until_ready_is("/stores/default/readyz", 503).await;
+    assert_eq!(ground.ask("GET", "/readyz", "").await.status, 200, "it takes requests");
     assert_eq!(ground.ask("GET", "/healthz", "").await.status, 200);
 
     let began = Instant::now();
@@ -56,7 +57,7 @@ async fn a_store_goes_and_comes_back(store: &impl Store) {
     assert_eq!(heartbeat(&ground, &session).await, "renewed");
     assert_eq!(ground.ask("DELETE", &lease_path(&held), "").await.status, 200);
     both_are_served(&ground, waiters).await;
-    assert_eq!(ground.ask("GET", "/readyz", "").await.status, 200);
+    ground.until_ready_is("/stores/default/readyz", 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

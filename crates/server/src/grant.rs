@@ -1,0 +1,313 @@
+//! An attempt's grant on its way to the client: registered, answered, extended or released.
+//!
+//! `life` has the rules and the invariants; this file carries them out. Every end of an attempt is
+//! reported once, by an event and a metric that say what the answer says.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::response::{IntoResponse, Response};
+use holdline::{Guard, Lease, ReleaseOutcome};
+use holdline_core::{Certainty, Hold, LeaseId, LockName, Moment, Purpose, RenewRequest};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio_util::sync::CancellationToken;
+
+use crate::access::Identity;
+use crate::app::App;
+use crate::events::{Event, What};
+use crate::json::Json;
+use crate::life::{ACKNOWLEDGEMENT, AttemptId, Begin, Extension, Refusal, SessionEnd, is_long};
+use crate::peer::Peer;
+use crate::problem::Problem;
+use crate::views::LeaseBody;
+
+/// How often grants are looked for that are to be extended.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many leases one renewal has at most.
+const BATCH: usize = 128;
+
+/// An attempt to acquire, from its first step to its answer. If it is dropped before, the grant is
+/// released that it may have.
+pub(crate) struct Attempt {
+    app: App,
+    identity: Identity,
+    name: LockName,
+    /// The lease id of the client, who alone gives it up.
+    key: Option<LeaseId>,
+    id: AttemptId,
+    /// The whole lease.
+    lease: Duration,
+    ended: CancellationToken,
+    peer: Option<Arc<Peer>>,
+    began: Moment,
+    is_reported: bool,
+}
+
+/// What an attempt is for.
+pub(crate) struct AttemptOf<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) key: Option<LeaseId>,
+    pub(crate) session: Option<LeaseId>,
+    pub(crate) lease: Duration,
+}
+
+/// A grant that its session, if any, lists.
+pub(crate) struct Listed {
+    pub(crate) lease: Lease,
+    /// How long the lease is still valid.
+    pub(crate) remaining: Duration,
+}
+
+impl Attempt {
+    pub(crate) fn begin(
+        app: &App,
+        identity: &Identity,
+        peer: Option<Arc<Peer>>,
+        of: &AttemptOf<'_>,
+    ) -> Result<Attempt, Problem> {
+        let began = app.client.clock().now();
+        let begin = Begin {
+            name: of.name,
+            session: of.session,
+            owner: identity.name(),
+            keeps_id: of.key.is_some(),
+            lease: of.lease,
+        };
+        let begun = app.life.lock().begin(&begin, began);
+        let begun = begun.map_err(|refusal| app.refused(refusal, of.session))?;
+        Ok(Attempt {
+            app: app.clone(),
+            identity: identity.clone(),
+            name: of.name.clone(),
+            key: of.key,
+            id: begun.id,
+            lease: begun.lease,
+            ended: begun.ended,
+            peer,
+            began,
+            is_reported: false,
+        })
+    }
+
+    /// Returns how long the lease is to be: a session's has its duration.
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// Returns when the attempt began.
+    pub(crate) fn began(&self) -> Moment {
+        self.began
+    }
+
+    /// Resolves when the session of the attempt has ended.
+    pub(crate) async fn session_ended(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Resolves when the client has closed the connection.
+    pub(crate) async fn client_gone(&self) {
+        match &self.peer {
+            Some(peer) => peer.gone().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes a grant over from its guard: the session lists it, or it is released.
+    pub(crate) async fn take_over(&mut self, guard: Guard) -> Result<Listed, Problem> {
+        if self.peer.as_ref().is_some_and(|peer| peer.is_gone()) {
+            // An id of the client is left to it, and its grant ends with its first lease.
+            let certainty = match self.key {
+                Some(_) => Certainty::Applied,
+                None => undo(guard).await,
+            };
+            return Err(Problem::client_gone().certain(certainty));
+        }
+        let lease_id = guard.lease_id();
+        let now = self.app.client.clock().now();
+        let granted = self.app.life.lock().granted(self.id, lease_id, now);
+        if let Err(end) = granted {
+            // After silence the client may have gone on elsewhere, under the id that it chose.
+            let certainty = match (end, self.key) {
+                (SessionEnd::Silent, Some(_)) => Certainty::Unknown,
+                _ => undo(guard).await,
+            };
+            return Err(Problem::session_ended().certain(certainty));
+        }
+        let remaining = guard.remaining();
+        // The first lease is detached without a request.
+        let lease = guard.detach().await.map_err(|error| Problem::from(error.error()))?;
+        Ok(Listed { lease, remaining })
+    }
+
+    /// Answers with the grant.
+    pub(crate) fn answer(mut self, lease: &Lease, body: LeaseBody) -> Response {
+        self.is_reported = true;
+        let event = Event::of(What::Granted, &self.name).by(&self.identity);
+        self.app.events.publish(event.lease(lease.lease_id()).token(lease.fencing_token()));
+        self.count("acquired");
+        let response = Json(body).into_response();
+        response.map(|body| Body::new(Answer { body, attempt: Some(self) }))
+    }
+
+    /// Reports that the attempt has ended without a grant.
+    pub(crate) fn refused(mut self, problem: &Problem) {
+        self.report_refusal(problem.kind());
+    }
+
+    fn report_refusal(&mut self, kind: &'static str) {
+        self.is_reported = true;
+        let event = Event::of(What::Refused, &self.name).by(&self.identity).kind(kind);
+        let event = match self.key {
+            Some(id) => event.lease(id),
+            None => event,
+        };
+        self.app.events.publish(event);
+        self.count(kind);
+    }
+
+    fn count(&self, outcome: &'static str) {
+        let waited = self.began.until(self.app.client.clock().now());
+        self.app.metrics.acquired(&self.app.store, outcome, waited);
+    }
+
+    fn answered(&mut self) {
+        let now = self.app.client.clock().now();
+        if is_long(self.lease)
+            && let Some(peer) = &self.peer
+        {
+            peer.expect_acknowledgement(ACKNOWLEDGEMENT);
+        }
+        self.app.life.lock().answered(self.id, self.peer.take(), now);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        let left = self.app.life.lock().left(self.id);
+        if let Some((name, lease)) = left {
+            self.app.release_unanswered(name, lease, &self.identity);
+        }
+        if !self.is_reported {
+            self.report_refusal(Problem::client_gone().kind());
+        }
+    }
+}
+
+/// Releases a grant that is not registered; returns whether it may still be there.
+async fn undo(guard: Guard) -> Certainty {
+    match guard.release().await {
+        ReleaseOutcome::Released { confirmed: true, .. }
+        | ReleaseOutcome::Nested { .. }
+        | ReleaseOutcome::Lost { .. } => Certainty::NotApplied,
+        _ => Certainty::Unknown,
+    }
+}
+
+impl App {
+    /// Explains why `life` refuses.
+    pub(crate) fn refused(&self, refusal: Refusal, session: Option<LeaseId>) -> Problem {
+        match refusal {
+            Refusal::NoSession if session.is_some_and(|id| !self.drew_session(id)) => {
+                Problem::other_server()
+            }
+            Refusal::NoSession => Problem::no_session(),
+            Refusal::TooManyLeases => Problem::too_many("the session has too many leases already"),
+            Refusal::TooManySessions => Problem::too_many("too many sessions are open already"),
+            Refusal::TooManySessionsOfOwner => {
+                Problem::too_many("too many sessions of this client are open already")
+            }
+        }
+    }
+
+    /// Releases a grant whose answer nobody has received, in the background.
+    fn release_unanswered(&self, name: LockName, lease: LeaseId, identity: &Identity) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let app = self.clone();
+        let identity = identity.clone();
+        runtime.spawn(async move {
+            let released = app.client.leases().release_by_id(&name, lease).await;
+            match released {
+                Ok(ReleaseOutcome::Released { confirmed: true, .. }) => {
+                    app.released(&name, lease, &identity);
+                }
+                Ok(outcome) => tracing::debug!(?outcome, "a grant without an owner is released"),
+                Err(error) => tracing::warn!(%error, "a grant without an owner ends by itself"),
+            }
+        });
+    }
+}
+
+/// The body of an answer with a grant. Once it was taken to be written, the client may know the
+/// grant; if it is dropped before, nobody does.
+struct Answer {
+    body: Body,
+    attempt: Option<Attempt>,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if let Some(mut attempt) = self.attempt.take() {
+            attempt.answered();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Extends grants whose answers were read. Runs as long as the server.
+pub(crate) async fn extend_what_was_read(app: &App) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let now = app.client.clock().now();
+        let read = app.life.lock().read(now, |peer| peer.state());
+        extend(app, &read).await;
+    }
+}
+
+/// Extends what may have been read, since nobody will do it later.
+pub(crate) async fn extend_at_stop(app: &App, limit: Duration) {
+    let read = app.life.lock().read_at_stop(|peer| peer.state());
+    if tokio::time::timeout(limit, extend(app, &read)).await.is_err() {
+        tracing::warn!("leases were not extended before the end: {} at most", read.len());
+    }
+}
+
+async fn extend(app: &App, read: &[Extension]) {
+    let client = app.client.admin().client_id();
+    for batch in read.chunks(BATCH) {
+        let line = |extension: &Extension| RenewRequest {
+            name: extension.name.clone(),
+            lease_id: extension.lease_id,
+            client,
+            purpose: Purpose::Keep(Hold::Detached(extension.lease)),
+        };
+        let lines: Vec<RenewRequest> = batch.iter().map(line).collect();
+        let replies = app.engine().renew(&lines).await;
+        for (extension, reply) in batch.iter().zip(replies) {
+            match reply {
+                // What was released meanwhile, or revoked, is over.
+                Ok(_) => {
+                    app.life.lock().used(extension.lease_id);
+                }
+                Err(error) => tracing::warn!(%error, "a lease is not extended yet"),
+            }
+        }
+    }
+}

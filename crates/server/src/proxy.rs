@@ -1,0 +1,212 @@
+//! Reverse proxies that the settings trust.
+//!
+//! - X1: a header that names a person counts only from the proxy: from its addresses, or over the
+//!   socket from the user it runs as. From anybody else the request is refused.
+//! - X2: an address of this machine proves nothing about a process of this machine. It counts only
+//!   if the settings say that every process here is trusted.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName};
+use serde::{Deserialize, Deserializer, de};
+
+use crate::access::{Identity, PeerAddress};
+use crate::config::{ConfigError, Entry, ProxyConfig};
+use crate::problem::Problem;
+
+/// A reverse proxy.
+pub(crate) struct Proxy {
+    /// The header that names people; `None` if the proxy only passes tokens on.
+    pub(crate) header: Option<HeaderName>,
+    networks: Vec<Network>,
+    uids: Vec<u32>,
+    trusts_this_machine: bool,
+    users: Vec<Identity>,
+}
+
+impl Proxy {
+    pub(crate) fn of(config: &ProxyConfig) -> Result<Proxy, ConfigError> {
+        if config.addresses.is_empty() && config.uids.is_empty() {
+            return Err(ConfigError::new(
+                "proxy: `addresses` or `uids` must name the proxy, such as [\"10.0.0.0/24\"]",
+            ));
+        }
+        if config.header.is_none() && !config.users.is_empty() {
+            return Err(ConfigError::new("proxy.users needs `header`, which names them"));
+        }
+        let header = config.header.as_ref().map(|header| {
+            HeaderName::try_from(header.to_ascii_lowercase())
+                .map_err(|_| ConfigError::new("proxy.header is no header name"))
+        });
+        let local = config.addresses.iter().find(|network| network.has_loopback());
+        if let (Some(_), Some(local), false) = (&header, local, config.trust_this_machine) {
+            return Err(ConfigError::new(format_args!(
+                "proxy.addresses: every process on this machine could send the header from \
+                 {local}: let the proxy use `socket`, and put its user into `proxy.uids`; or set \
+                 `proxy.trust_this_machine = true` if no other process is on it"
+            )));
+        }
+        let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
+        Ok(Proxy {
+            header: header.transpose()?,
+            networks: config.addresses.clone(),
+            uids: config.uids.clone(),
+            trusts_this_machine: config.trust_this_machine,
+            users: users.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Returns whether the other end of a connection is the proxy.
+    pub(crate) fn is_at(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Process { uid } => self.uids.contains(&uid),
+            PeerAddress::Network { is_this_machine: true, .. } if !self.trusts_this_machine => {
+                false
+            }
+            PeerAddress::Network { ip, .. } => {
+                self.networks.iter().any(|network| network.contains(ip))
+            }
+        }
+    }
+
+    /// Returns whether a connection is from one of its addresses, which others may have too.
+    pub(crate) fn has_address(&self, peer: PeerAddress) -> bool {
+        match peer {
+            PeerAddress::Process { uid } => self.uids.contains(&uid),
+            PeerAddress::Network { ip, .. } => {
+                self.networks.iter().any(|network| network.contains(ip))
+            }
+        }
+    }
+
+    /// Finds out whom the header names; `None` if it is not there.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        peer: PeerAddress,
+    ) -> Result<Option<Identity>, Problem> {
+        let Some(header) = &self.header else { return Ok(None) };
+        let mut values = headers.get_all(header).iter();
+        let Some(name) = values.next() else { return Ok(None) };
+        if values.next().is_some() || !self.is_at(peer) {
+            return Err(Problem::unauthenticated());
+        }
+        let user = self.users.iter().find(|user| name == user.name());
+        user.cloned().map(Some).ok_or_else(Problem::unauthenticated)
+    }
+}
+
+/// An address, or all addresses that begin with the same bits: `10.0.0.1`, `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    first: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    /// Reads the notation of RFC 4632.
+    fn read(text: &str) -> Option<Network> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let first: IpAddr = address.parse().ok()?;
+        let all = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Some(all), |bits| bits.parse().ok())?;
+        let network = Network { first, bits };
+        // An address with more bits than the network has is a typing mistake.
+        (bits <= all && number(first) & network.rest() == 0).then_some(network)
+    }
+
+    /// The bits in which its addresses may differ.
+    fn rest(self) -> u128 {
+        let all = if self.first.is_ipv4() { 32 } else { 128 };
+        let free = all - self.bits;
+        if free == 128 { u128::MAX } else { (1 << free) - 1 }
+    }
+
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        let is_same_family = self.first.is_ipv4() == address.is_ipv4();
+        is_same_family && number(address) & !self.rest() == number(self.first)
+    }
+
+    fn has_loopback(self) -> bool {
+        let loopback = match self.first {
+            IpAddr::V4(_) => number(IpAddr::from([127, 0, 0, 0])),
+            IpAddr::V6(_) => 1,
+        };
+        // One of the two networks has the other one in it.
+        self.first.is_loopback() || loopback & !self.rest() == number(self.first)
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Network, D::Error> {
+        let text = String::deserialize(from)?;
+        Network::read(&text).ok_or_else(|| {
+            de::Error::custom(format!(
+                "{text:?} is no address such as 10.0.0.1 and no network such as 10.0.0.0/8"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_has_the_addresses_that_begin_like_it() {
+        for (network, address, is_in) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("10.1.2.128/25", "10.1.2.127", false),
+            ("0.0.0.0/0", "192.0.2.1", true),
+            ("0.0.0.0/0", "2001:db8::1", false),
+            ("2001:db8::/32", "2001:db8:ffff::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "2001:db8::1", true),
+            ("::/0", "10.0.0.1", false),
+        ] {
+            let read = Network::read(network).unwrap_or_else(|| panic!("{network}"));
+            assert_eq!(read.contains(address.parse().expect("one")), is_in, "{network} {address}");
+        }
+        for text in ["", "10.0.0.1/8", "10.0.0.0/33", "10.0.0.0/-1", "::1/64", "a", "10.0.0.0/"] {
+            assert_eq!(Network::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_network_with_an_address_of_this_machine_is_noticed() {
+        for (text, has) in [
+            ("127.0.0.1", true),
+            ("127.3.0.0/16", true),
+            ("126.0.0.0/7", true),
+            ("0.0.0.0/0", true),
+            ("10.0.0.0/8", false),
+            ("128.0.0.0/1", false),
+            ("::1", true),
+            ("::/0", true),
+            ("::2", false),
+            ("2001:db8::/32", false),
+        ] {
+            let network = Network::read(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(network.has_loopback(), has, "{text}");
+        }
+    }
+}

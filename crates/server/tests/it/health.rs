@@ -1,0 +1,73 @@
+//! Outages that nobody asks about.
+
+use std::time::Duration;
+
+use holdline::Client;
+use holdline_services::{RedisConfig, RedisServer};
+use tokio::time::timeout;
+
+use crate::ground::{DEADLINE, Ground, request};
+
+async fn until_metrics_have(ground: &Ground, line: &str) {
+    let noticed = async {
+        while !ground.ask("GET", "/metrics", "").await.body.contains(line) {
+            tokio::time::sleep(Duration::from_millis(100)).await; // event: can only be asked
+        }
+    };
+    timeout(DEADLINE, noticed).await.unwrap_or_else(|_| panic!("never {line}"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_is_noticed_though_nobody_asks_for_readiness() {
+    let server = RedisServer::start(RedisConfig::default());
+    let ground = Ground::on(Client::connect(&server.url()).await.expect("connects"), "").await;
+    until_metrics_have(&ground, "holdline_store_up{store=\"default\"} 1\n").await;
+    server.kill();
+    until_metrics_have(&ground, "holdline_store_up{store=\"default\"} 0\n").await;
+    server.restart();
+    until_metrics_have(&ground, "holdline_store_up{store=\"default\"} 1\n").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_store_has_never_answered_is_not_ready() {
+    let server = RedisServer::start(RedisConfig::default());
+    let client = Client::connect(&server.url()).await.expect("connects");
+    server.kill();
+    let ground = Ground::on(client, "").await;
+    assert_eq!(ground.ask("GET", "/readyz", "").await.status, 503);
+    assert_eq!(ground.ask("GET", "/healthz", "").await.status, 200);
+    server.restart();
+    ground.until_ready_is("/readyz", 200).await;
+    server.kill();
+    ground.until_ready_is("/stores/default/readyz", 503).await;
+    assert_eq!(ground.ask("GET", "/readyz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_server_that_is_to_stop_says_so_and_takes_requests_for_a_while() {
+    let limits = "[server.limits]\ndrain_ms = 86400000\n";
+    let mut ground = Ground::with(limits).await;
+    ground.acquire("a", "").await;
+    let mut waiting = ground.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", "", r#"{"wait_ms": 60000}"#)).await;
+    ground.until_waiting("a", 1).await;
+    ground.signal_stop();
+    let answer = ground.until_ready_is("/readyz", 503).await;
+    assert_eq!(answer.text("kind"), "stopping");
+    assert_eq!(ground.ask("GET", "/healthz", "").await.status, 200);
+    ground.acquire("b", "").await;
+    ground.until_waiting("a", 1).await;
+}
+
+#[tokio::test]
+async fn waits_are_not_in_the_times_of_requests() {
+    let ground = Ground::start().await;
+    for body in ["", r#"{"wait_ms": 1}"#, r#"{"wait_ms": 1}"#] {
+        ground.ask("POST", "/v1/locks/a", body).await;
+    }
+    ground.ask("POST", "/stores/default/v1/locks/b", r#"{"wait_ms": 1}"#).await;
+    let of_path =
+        "holdline_http_request_seconds_count{store=\"default\",path=\"/v1/locks/{name}\"} 1\n";
+    until_metrics_have(&ground, of_path).await;
+    until_metrics_have(&ground, "holdline_wait_seconds_count{store=\"default\"} 4\n").await;
+}

@@ -73,7 +73,7 @@ impl Attempt {
             name: of.name,
             session: of.session,
             owner: identity.name(),
-            keeps_id: of.key.is_some(),
+            key: of.key,
             lease: of.lease,
         };
         let begun = app.life.lock().begin(&begin, began);
@@ -225,7 +225,7 @@ impl App {
         let app = self.clone();
         let identity = identity.clone();
         runtime.spawn(async move {
-            let released = app.client.leases().release_by_id(&name, lease).await;
+            let released = app.client.leases().give_up_by_id(&name, lease).await;
             match released {
                 Ok(ReleaseOutcome::Released { confirmed: true, .. }) => {
                     app.released(&name, lease, &identity);

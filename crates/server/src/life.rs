@@ -96,8 +96,8 @@ impl Session {
 struct Attempt {
     name: LockName,
     session: Option<LeaseId>,
-    /// The client chose the lease id, and only the client gives it up.
-    keeps_id: bool,
+    /// The lease id that the client chose. Only the client gives it up.
+    key: Option<LeaseId>,
     lease: Duration,
     stage: Stage,
     ended: CancellationToken,
@@ -109,7 +109,7 @@ impl std::hash::Hash for Attempt {
     fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
         self.name.hash(to);
         self.session.hash(to);
-        self.keeps_id.hash(to);
+        self.key.hash(to);
         self.lease.hash(to);
         self.stage.hash(to);
     }
@@ -157,7 +157,8 @@ pub(crate) struct Begin<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) session: Option<LeaseId>,
     pub(crate) owner: &'a str,
-    pub(crate) keeps_id: bool,
+    /// The lease id that the client chose.
+    pub(crate) key: Option<LeaseId>,
     /// The whole lease; that of a session is its duration.
     pub(crate) lease: Duration,
 }
@@ -307,7 +308,7 @@ impl<P> Life<P> {
         let attempt = Attempt {
             name: begin.name.clone(),
             session: begin.session,
-            keeps_id: begin.keeps_id,
+            key: begin.key,
             lease,
             stage: Stage::Waiting,
             ended: ended.clone(),
@@ -352,14 +353,16 @@ impl<P> Life<P> {
         }
     }
 
-    /// The attempt ends without an answer. Returns the grant that nobody will know of: the caller
-    /// releases it.
+    /// The attempt ends without an answer. Returns the grant that nobody will know of, or the id that
+    /// the client gave up when it closed its session: the caller releases it.
     pub(crate) fn left(&mut self, id: AttemptId) -> Option<Listed> {
         let attempt = self.end_attempt(id)?;
-        let Stage::Granted(lease) = attempt.stage else { return None };
-        if attempt.keeps_id {
-            return None;
-        }
+        let lease = match (attempt.stage, attempt.key) {
+            (Stage::Granted(lease), None) => lease,
+            // The store may have granted it a moment ago.
+            (Stage::Ended(SessionEnd::Closed), Some(key)) => key,
+            _ => return None,
+        };
         self.unlist(&attempt.name, lease);
         Some((attempt.name, lease))
     }

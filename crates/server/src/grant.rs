@@ -301,7 +301,7 @@ async fn extend(app: &App, read: &[Extension]) {
             match reply {
                 // What was released meanwhile, or revoked, is over.
                 Ok(_) => {
-                    app.life.lock().used(extension.lease_id);
+                    app.life.lock().extended(extension.lease_id);
                 }
                 Err(error) => tracing::warn!(%error, "a lease is not extended yet"),
             }

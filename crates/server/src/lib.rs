@@ -44,6 +44,7 @@ mod sessions;
 mod shield;
 mod tls;
 mod views;
+mod watched;
 
 pub use access::{Identity, Right, TokenDigest};
 pub use app::DEFAULT_STORE;

@@ -376,10 +376,15 @@ impl<P> Life<P> {
         Some(attempt)
     }
 
-    /// The client uses a lease, so its answer was read. Returns the whole lease if it has only the
-    /// first one yet.
-    pub(crate) fn used(&mut self, lease: LeaseId) -> Option<Duration> {
-        self.short.remove(&lease).map(|short| short.lease)
+    /// Returns the whole lease of a grant that has only the first one yet. A client that uses it has
+    /// read its answer.
+    pub(crate) fn whole(&self, lease: LeaseId) -> Option<Duration> {
+        self.short.get(&lease).map(|short| short.lease)
+    }
+
+    /// A grant has its whole lease, or is over.
+    pub(crate) fn extended(&mut self, lease: LeaseId) {
+        self.short.remove(&lease);
     }
 
     /// Returns the grants whose answers were read, to be extended; forgets those that will not be.

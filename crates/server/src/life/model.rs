@@ -234,7 +234,8 @@ impl World {
             }
             Step::Read(number) => self.clients[number].request = Request::Read,
             Step::Use(number) => {
-                if let Some(whole) = self.life.used(lease(number)) {
+                if let Some(whole) = self.life.whole(lease(number)) {
+                    self.life.extended(lease(number));
                     self.renew(number, whole);
                 }
             }
@@ -242,7 +243,7 @@ impl World {
                 let beat = self.life.heartbeat(session(number), "owner", now);
                 for (_, lease) in beat.map(|(_, leases)| leases).unwrap_or_default() {
                     let holder = client_of(lease);
-                    self.life.used(lease);
+                    self.life.extended(lease);
                     self.clients[holder].informed = true;
                     self.renew(holder, SESSION);
                 }
@@ -271,7 +272,7 @@ impl World {
                     let kind = self.clients[number].kind;
                     let is_open = self.life.sessions.contains_key(&session(number));
                     self.extends_ended |= kind.has_session && !is_open;
-                    self.life.used(extension.lease_id);
+                    self.life.extended(extension.lease_id);
                     self.renew(number, extension.lease);
                 }
             }

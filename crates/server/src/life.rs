@@ -353,8 +353,8 @@ impl<P> Life<P> {
         }
     }
 
-    /// The attempt ends without an answer. Returns the grant that nobody will know of, or the id that
-    /// the client gave up when it closed its session: the caller releases it.
+    /// The attempt ends without an answer. Returns the grant that nobody will know of, or the id
+    /// that the client gave up when it closed its session: the caller releases it.
     pub(crate) fn left(&mut self, id: AttemptId) -> Option<Listed> {
         let attempt = self.end_attempt(id)?;
         let lease = match (attempt.stage, attempt.key) {
@@ -376,8 +376,8 @@ impl<P> Life<P> {
         Some(attempt)
     }
 
-    /// Returns the whole lease of a grant that has only the first one yet. A client that uses it has
-    /// read its answer.
+    /// Returns the whole lease of a grant that has only the first one yet. A client that uses it
+    /// has read its answer.
     pub(crate) fn whole(&self, lease: LeaseId) -> Option<Duration> {
         self.short.get(&lease).map(|short| short.lease)
     }

@@ -11,8 +11,8 @@
 //!   the first lease.
 //! - M2: a grant whose answer may have been read is released only if its client says so, and so is
 //!   one under an id that the client chose.
-//! - M3: an attempt that ended without an answer, and a session that was closed, leave no grant that
-//!   is not on its way to be released, unless the server was killed.
+//! - M3: an attempt that ended without an answer, and a session that was closed, leave no grant
+//!   that is not on its way to be released, unless the server was killed.
 //! - M4: no grant of a session that has ended is extended.
 //!
 //! A reset is assumed to arrive within [`RESET_WITHIN`], a connection to a client that vanished to
@@ -264,23 +264,27 @@ impl World {
                 self.releasing.remove(&number);
                 self.store.remove(&number);
             }
-            Step::Look => {
-                let (clients, now) = (self.clients.clone(), self.now);
-                let read = self.life.read(now, |number| state_of(clients[*number].link, now));
-                for extension in read {
-                    let number = client_of(extension.lease_id);
-                    let kind = self.clients[number].kind;
-                    let is_open = self.life.sessions.contains_key(&session(number));
-                    self.extends_ended |= kind.has_session && !is_open;
-                    self.life.extended(extension.lease_id);
-                    self.renew(number, extension.lease);
-                }
-            }
+            Step::Look => self.look(),
             Step::Sweep => {
                 self.life.sweep(now);
             }
             Step::Pass(duration) => self.pass(duration),
             Step::Restart => self.restart(),
+        }
+    }
+
+    /// The server extends what was read.
+    fn look(&mut self) {
+        let clients = self.clients.clone();
+        let now = self.now;
+        let read = self.life.read(now, |number| state_of(clients[*number].link, now));
+        for extension in read {
+            let number = client_of(extension.lease_id);
+            let kind = self.clients[number].kind;
+            let is_open = self.life.sessions.contains_key(&session(number));
+            self.extends_ended |= kind.has_session && !is_open;
+            self.life.extended(extension.lease_id);
+            self.renew(number, extension.lease);
         }
     }
 

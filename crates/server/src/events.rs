@@ -7,7 +7,8 @@
 //! - E4: the text of an event is written when the first reader reaches it, and is then kept: most
 //!   events of a server without readers are never written.
 //! - E5: a stream ends within a moment after its reader may no longer view the names.
-//! - E3: what other servers and programs do to the same store is not seen here.
+//! - E3: what other servers and programs do to the same store is no event. A stream for one name
+//!   looks at the store (`watched`), and sends how the lock stands.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -28,10 +29,11 @@ use utoipa::IntoParams;
 
 use crate::access::{Identity, Right};
 use crate::app::App;
-use crate::input::Parameters;
+use crate::input::{Parameters, lock_name};
 use crate::limits::Counted;
 use crate::open_access::OpenAccess;
 use crate::problem::{Problem, ProblemBody};
+use crate::watched::{LOOK, Watched};
 
 /// How many events are kept.
 const KEPT: usize = 10_000;
@@ -41,7 +43,7 @@ const BATCH: usize = 256;
 /// however much happens.
 const TOGETHER: Duration = Duration::from_millis(20);
 /// How often a stream without events writes a comment, so that a broken connection is noticed.
-const STILL_HERE: Duration = Duration::from_secs(10);
+pub(crate) const STILL_HERE: Duration = Duration::from_secs(10);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// What happened.
@@ -251,12 +253,16 @@ pub(crate) struct EventParameters {
     /// Only those of names that begin with this text.
     #[serde(default)]
     prefix: String,
+    /// Only those of this lock name, with `state` at the start and after each change.
+    name: Option<String>,
 }
 
 /// Sends what happens to locks through this server, as server-sent events.
 ///
 /// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `frozen` and `unfrozen`;
-/// `gap` says that some were missed. `Last-Event-ID` resumes.
+/// `gap` says that some were missed. `Last-Event-ID` resumes. With `name`, `state` shows how the
+/// lock stands in the store, at the start and after each change by any server or program, within a
+/// second.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events",
     params(
@@ -277,7 +283,16 @@ pub(crate) async fn events(
     Parameters(parameters): Parameters<EventParameters>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    identity.may_on(Right::View, &parameters.prefix)?;
+    let EventParameters { prefix, name } = parameters;
+    let watched = match name {
+        Some(_) if !prefix.is_empty() => {
+            return Err(Problem::invalid("name", "cannot be given together with `prefix`"));
+        }
+        Some(name) => Some(Watched::new(lock_name(&name)?)),
+        None => None,
+    };
+    let scope = watched.as_ref().map_or(prefix, |watched| watched.name().as_str().to_owned());
+    identity.may_on(Right::View, &scope)?;
     let open = app.limits.stream(identity.name())?;
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     let (from, gap) = app.events.start(last);
@@ -286,7 +301,8 @@ pub(crate) async fn events(
         app,
         identity,
         access,
-        prefix: parameters.prefix,
+        scope,
+        watched,
         from,
         begins: Some(gap),
         changed,
@@ -309,7 +325,9 @@ struct Reader {
     app: App,
     identity: Identity,
     access: OpenAccess,
-    prefix: String,
+    /// The prefix of the names, or the only name.
+    scope: String,
+    watched: Option<Watched>,
     from: u64,
     /// Nothing was written yet; `true`: a gap comes first.
     begins: Option<bool>,
@@ -331,8 +349,11 @@ impl Reader {
         }
         loop {
             self.changed.mark_unchanged();
-            let wanted = |name: &LockName| {
-                name.as_str().starts_with(&self.prefix) && self.identity.covers(name.as_str())
+            let wanted = |name: &LockName| match &self.watched {
+                Some(watched) => watched.name() == name,
+                None => {
+                    name.as_str().starts_with(&self.scope) && self.identity.covers(name.as_str())
+                }
             };
             match self.app.events.read(self.from, &wanted) {
                 Read::Events(text, next) => {
@@ -346,12 +367,25 @@ impl Reader {
                     return Some(GAP.to_owned());
                 }
                 Read::Nothing => {
+                    if let Some(watched) = &mut self.watched
+                        && let Some(text) = watched.look(&self.app).await
+                    {
+                        return Some(text);
+                    }
+                    let pause = match self.watched {
+                        Some(_) => LOOK,
+                        None => STILL_HERE,
+                    };
                     tokio::select! {
                         biased;
                         () = self.app.stopping.cancelled() => return None,
-                        () = self.access.ended(Right::View, &self.prefix) => return None,
+                        () = self.access.ended(Right::View, &self.scope) => return None,
                         changed = self.changed.changed() => changed.ok()?,
-                        () = tokio::time::sleep(STILL_HERE) => return Some(": \n\n".to_owned()),
+                        () = tokio::time::sleep(pause) => {
+                            if self.watched.as_mut().is_none_or(Watched::is_still_here_due) {
+                                return Some(": \n\n".to_owned());
+                            }
+                        }
                     }
                 }
             }

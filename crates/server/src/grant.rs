@@ -73,7 +73,7 @@ impl Attempt {
             name: of.name,
             session: of.session,
             owner: identity.name(),
-            keeps_id: of.key.is_some(),
+            key: of.key,
             lease: of.lease,
         };
         let begun = app.life.lock().begin(&begin, began);
@@ -228,7 +228,7 @@ impl App {
         let app = self.clone();
         let identity = identity.clone();
         runtime.spawn(async move {
-            let released = app.client.leases().release_by_id(&name, lease).await;
+            let released = app.client.leases().give_up_by_id(&name, lease).await;
             match released {
                 Ok(ReleaseOutcome::Released { confirmed: true, .. }) => {
                     app.released(&name, lease, &identity);
@@ -304,7 +304,7 @@ async fn extend(app: &App, read: &[Extension]) {
             match reply {
                 // What was released meanwhile, or revoked, is over.
                 Ok(_) => {
-                    app.life.lock().used(extension.lease_id);
+                    app.life.lock().extended(extension.lease_id);
                 }
                 Err(error) => tracing::warn!(%error, "a lease is not extended yet"),
             }

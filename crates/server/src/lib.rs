@@ -53,6 +53,7 @@ mod shield;
 
 mod tls;
 mod views;
+mod watched;
 
 pub use access::{Identity, Right, TokenDigest};
 pub use app::DEFAULT_STORE;

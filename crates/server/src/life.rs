@@ -106,8 +106,8 @@ impl Session {
 struct Attempt {
     name: LockName,
     session: Option<LeaseId>,
-    /// The client chose the lease id, and only the client gives it up.
-    keeps_id: bool,
+    /// The lease id that the client chose. Only the client gives it up.
+    key: Option<LeaseId>,
     lease: Duration,
     stage: Stage,
     ended: CancellationToken,
@@ -119,7 +119,7 @@ impl std::hash::Hash for Attempt {
     fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
         self.name.hash(to);
         self.session.hash(to);
-        self.keeps_id.hash(to);
+        self.key.hash(to);
         self.lease.hash(to);
         self.stage.hash(to);
     }
@@ -168,7 +168,8 @@ pub(crate) struct Begin<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) session: Option<LeaseId>,
     pub(crate) owner: &'a str,
-    pub(crate) keeps_id: bool,
+    /// The lease id that the client chose.
+    pub(crate) key: Option<LeaseId>,
     /// The whole lease; that of a session is its duration.
     pub(crate) lease: Duration,
 }
@@ -330,7 +331,7 @@ impl<P> Life<P> {
         let attempt = Attempt {
             name: begin.name.clone(),
             session: begin.session,
-            keeps_id: begin.keeps_id,
+            key: begin.key,
             lease,
             stage: Stage::Waiting,
             ended: ended.clone(),
@@ -375,14 +376,16 @@ impl<P> Life<P> {
         }
     }
 
-    /// The attempt ends without an answer. Returns the grant that nobody will know of: the caller
-    /// releases it.
+    /// The attempt ends without an answer. Returns the grant that nobody will know of, or the id
+    /// that the client gave up when it closed its session: the caller releases it.
     pub(crate) fn left(&mut self, id: AttemptId) -> Option<Listed> {
         let attempt = self.end_attempt(id)?;
-        let Stage::Granted(lease) = attempt.stage else { return None };
-        if attempt.keeps_id {
-            return None;
-        }
+        let lease = match (attempt.stage, attempt.key) {
+            (Stage::Granted(lease), None) => lease,
+            // The store may have granted it a moment ago.
+            (Stage::Ended(SessionEnd::Closed), Some(key)) => key,
+            _ => return None,
+        };
         self.unlist(&attempt.name, lease);
         Some((attempt.name, lease))
     }
@@ -396,10 +399,15 @@ impl<P> Life<P> {
         Some(attempt)
     }
 
-    /// The client uses a lease, so its answer was read. Returns the whole lease if it has only the
-    /// first one yet.
-    pub(crate) fn used(&mut self, lease: LeaseId) -> Option<Duration> {
-        self.short.remove(&lease).map(|short| short.lease)
+    /// Returns the whole lease of a grant that has only the first one yet. A client that uses it
+    /// has read its answer.
+    pub(crate) fn whole(&self, lease: LeaseId) -> Option<Duration> {
+        self.short.get(&lease).map(|short| short.lease)
+    }
+
+    /// A grant has its whole lease, or is over.
+    pub(crate) fn extended(&mut self, lease: LeaseId) {
+        self.short.remove(&lease);
     }
 
     /// Returns the grants whose answers were read, to be extended; forgets those that will not be.

@@ -137,10 +137,11 @@ pub(crate) async fn renew(
     identity.may_on(Right::Lock, name.as_str())?;
     let lease = body.lease_duration_ms.map_or(DEFAULT_LEASE, Duration::from_millis);
     // A client that renews has read its answer: it gets the whole lease, whatever else it asks for.
-    let whole = app.life.lock().used(id).unwrap_or_default();
+    let whole = app.life.lock().whole(id).unwrap_or_default();
     let lease = lease.max(whole);
     match app.client.leases().renew_by_id(&name, id, lease).await {
         Ok(valid_for) => {
+            app.life.lock().extended(id);
             Ok(Json(RenewedBody { valid_for_ms: millis(valid_from_arrival(valid_for)) }))
         }
         Err(error) => {

@@ -210,7 +210,7 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
         let (state, valid_for) = match reply {
             Ok(RenewReply::Renewed { left }) => {
                 // The session lists it, so its client can know it: it is short no longer.
-                app.life.lock().used(entry.1);
+                app.life.lock().extended(entry.1);
                 let until = valid_until(sent, Some(left.unwrap_or(duration)), DEFAULT_DRIFT_PPM);
                 let remaining = app.client.clock().now().until(until);
                 (LeaseState::Renewed, valid_from_arrival(remaining))

@@ -9,7 +9,11 @@
 //! - M1: a grant that lasts longer than the first lease has a client that was answered, or that a
 //!   heartbeat of its session has informed, or a release that is on its way. All others end within
 //!   the first lease.
-//! - M2: a grant whose answer may have been read is released only if its client says so.
+//! - M2: a grant whose answer may have been read is released only if its client says so, and so is
+//!   one under an id that the client chose.
+//! - M3: an attempt that ended without an answer, and a session that was closed, leave no grant
+//!   that is not on its way to be released, unless the server was killed.
+//! - M4: no grant of a session that has ended is extended.
 //!
 //! A reset is assumed to arrive within [`RESET_WITHIN`], a connection to a client that vanished to
 //! break within [`ACKNOWLEDGEMENT`], and a client that is there to read its answer within
@@ -22,6 +26,8 @@ use std::hash::BuildHasher;
 use super::*;
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// Longer than a first lease, so that it can end between the grant and the extension.
+const SESSION: Duration = Duration::from_secs(40);
 const CLIENTS: usize = 2;
 /// How often time passes in one history. `HOLDLINE_LIFE_PASSES` sets more: 2 takes some minutes.
 const MOST_PASSES: u8 = 1;
@@ -69,6 +75,9 @@ struct Client {
     has_opened: bool,
     /// The client has asked for the end of its session.
     closed: bool,
+    /// It did so while its request was open or its grant was there. A key that it left before is
+    /// still its own to give up.
+    closed_at_work: bool,
     /// A heartbeat has named the lease.
     informed: bool,
 }
@@ -85,6 +94,8 @@ struct World {
     most_passes: u8,
     passes: u8,
     restarts: u8,
+    /// A grant of a session was extended that had ended.
+    extends_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +148,7 @@ impl World {
             link: Link::Open,
             has_opened: false,
             closed: false,
+            closed_at_work: false,
             informed: false,
         };
         World {
@@ -148,6 +160,7 @@ impl World {
             most_passes: most_passes(),
             passes: 0,
             restarts: 0,
+            extends_ended: false,
         }
     }
 
@@ -200,7 +213,8 @@ impl World {
         let now = self.now;
         match step {
             Step::Open(number) => {
-                let opened = self.life.open(session(number), "owner", DAY, BTreeSet::new(), now);
+                let opened =
+                    self.life.open(session(number), "owner", SESSION, BTreeSet::new(), now);
                 assert_eq!(opened, Ok(()));
                 self.clients[number].has_opened = true;
             }
@@ -220,7 +234,8 @@ impl World {
             }
             Step::Read(number) => self.clients[number].request = Request::Read,
             Step::Use(number) => {
-                if let Some(whole) = self.life.used(lease(number)) {
+                if let Some(whole) = self.life.whole(lease(number)) {
+                    self.life.extended(lease(number));
                     self.renew(number, whole);
                 }
             }
@@ -228,15 +243,17 @@ impl World {
                 let beat = self.life.heartbeat(session(number), "owner", now);
                 for (_, lease) in beat.map(|(_, leases)| leases).unwrap_or_default() {
                     let holder = client_of(lease);
-                    self.life.used(lease);
+                    self.life.extended(lease);
                     self.clients[holder].informed = true;
-                    self.renew(holder, DAY);
+                    self.renew(holder, SESSION);
                 }
             }
             Step::Close(number) => {
-                self.clients[number].closed = true;
-                let leases = self.life.close(session(number), "owner", now);
-                for (_, lease) in leases.unwrap_or_default() {
+                let Ok(leases) = self.life.close(session(number), "owner", now) else { return };
+                let client = &mut self.clients[number];
+                client.closed = true;
+                client.closed_at_work = client.request != Request::Over;
+                for (_, lease) in leases {
                     self.releasing.insert(client_of(lease));
                 }
             }
@@ -247,20 +264,27 @@ impl World {
                 self.releasing.remove(&number);
                 self.store.remove(&number);
             }
-            Step::Look => {
-                let (clients, now) = (self.clients.clone(), self.now);
-                let read = self.life.read(now, |number| state_of(clients[*number].link, now));
-                for extension in read {
-                    let number = client_of(extension.lease_id);
-                    self.life.used(extension.lease_id);
-                    self.renew(number, extension.lease);
-                }
-            }
+            Step::Look => self.look(),
             Step::Sweep => {
                 self.life.sweep(now);
             }
             Step::Pass(duration) => self.pass(duration),
             Step::Restart => self.restart(),
+        }
+    }
+
+    /// The server extends what was read.
+    fn look(&mut self) {
+        let clients = self.clients.clone();
+        let now = self.now;
+        let read = self.life.read(now, |number| state_of(clients[*number].link, now));
+        for extension in read {
+            let number = client_of(extension.lease_id);
+            let kind = self.clients[number].kind;
+            let is_open = self.life.sessions.contains_key(&session(number));
+            self.extends_ended |= kind.has_session && !is_open;
+            self.life.extended(extension.lease_id);
+            self.renew(number, extension.lease);
         }
     }
 
@@ -270,7 +294,7 @@ impl World {
             name: &name(),
             session: kind.has_session.then(|| session(number)),
             owner: "owner",
-            keeps_id: kind.keeps_id,
+            key: kind.keeps_id.then(|| lease(number)),
             lease: DAY,
         };
         let begun = self.life.begin(&begin, self.now);
@@ -289,7 +313,9 @@ impl World {
                 if end == SessionEnd::Closed || !kind.keeps_id {
                     self.releasing.insert(number);
                 }
-                self.life.left(id);
+                if let Some((_, lease)) = self.life.left(id) {
+                    self.releasing.insert(client_of(lease));
+                }
                 Request::Over
             }
         };
@@ -370,16 +396,25 @@ impl World {
             let is_whole = *end > self.now.after(MAX_FIRST_LEASE);
             // An answer that left for an open connection counts: it may have been read.
             let was_answered = client.request == Request::Read || client.informed;
-            if is_whole && !was_answered && !self.releasing.contains(number) {
+            let is_released = self.releasing.contains(number);
+            if is_whole && !was_answered && !is_released {
                 return Err("M1: nobody knows a long grant");
+            }
+            let is_left = client.request == Request::Over && !client.kind.keeps_id;
+            let is_closed = client.closed_at_work && !matches!(client.request, Request::Guarded(_));
+            if (is_left || is_closed) && !is_released && self.restarts == 0 {
+                return Err("M3: a grant without an attempt and without a session stays");
             }
         }
         for number in &self.releasing {
             let client = &self.clients[*number];
             let may_know = matches!(client.request, Request::Read | Request::Answered);
-            if may_know && !client.closed {
+            if (may_know || client.kind.keeps_id) && !client.closed {
                 return Err("M2: a grant is released that its client may rely on");
             }
+        }
+        if self.extends_ended {
+            return Err("M4: a grant of a session that has ended is extended");
         }
         Ok(())
     }

@@ -167,3 +167,52 @@ async fn streams_end_when_the_server_stops_and_have_a_limit() {
     ground.stop().await;
     open.rest().await;
 }
+
+/// Also what another server and other programs do to the store.
+#[tokio::test]
+async fn a_stream_for_one_name_shows_every_change_of_its_state() {
+    let ground = Ground::start().await;
+    let other = Ground::on(ground.client.clone(), "").await;
+    let mut watch = stream(&ground, "/v1/events?name=a", "").await;
+    let mut state = async || loop {
+        let (_, kind, data) = event(&mut watch).await;
+        if kind == "state" {
+            return serde_json::from_str::<Value>(&data).expect("JSON");
+        }
+    };
+    assert_eq!(state().await["held"], false);
+    other.acquire("ab", "").await;
+    let lease = other.acquire("a", "").await;
+    let shown = state().await;
+    assert_eq!(shown["holders"][0]["fencing_token"], lease["fencing_token"], "{shown}");
+    let mut waiting = other.open().await;
+    waiting.send(&request("POST", "/v1/locks/a", "", r#"{"wait_ms": 60000}"#)).await;
+    assert_eq!(state().await["queue_length"], 1);
+    let path = format!("/v1/locks/a/leases/{}", lease["lease_id"].as_str().expect("an id"));
+    assert_eq!(other.ask("DELETE", &path, "").await.status, 200);
+    assert_eq!(waiting.response().await.status, 200);
+    let shown = state().await;
+    assert_eq!((&shown["queue_length"], &shown["holder_count"]), (&0.into(), &1.into()));
+    assert_ne!(shown["holders"][0]["fencing_token"], lease["fencing_token"], "{shown}");
+    let both = ground.ask("GET", "/v1/events?name=a&prefix=b", "").await;
+    assert_eq!((both.status, both.text("field")), (422, "name".to_owned()));
+}
+
+/// A name is within the prefixes of a token, or not: as a prefix it would be neither.
+#[tokio::test]
+async fn a_token_with_prefixes_watches_its_names_only() {
+    const TOKEN: &str = r#"
+        [[server.tokens]]
+        name = "other"
+        sha256 = "d9298a10d1b0735837dc4bd85dac641b0f3cef27a47e5d53a54f2f3f5b2fcffa"
+        rights = ["view"]
+        prefixes = ["ci/"]
+    "#;
+    let ground = Ground::with(TOKEN).await;
+    let token = "Authorization: Bearer other\r\n";
+    let mut watch = stream(&ground, "/v1/events?name=ci/a", token).await;
+    assert_eq!(event(&mut watch).await.1, "state");
+    for path in ["/v1/events?name=a", "/v1/events?name=c", "/v1/events"] {
+        assert_eq!(ground.ask_with("GET", path, token, "").await.status, 403, "{path}");
+    }
+}

@@ -253,7 +253,9 @@ pub(crate) struct EventParameters {
     /// Only those of names that begin with this text.
     #[serde(default)]
     prefix: String,
-    /// Only those of this lock name, with `state` at the start and after each change.
+    /// Only those of this lock name, with `state` at the start and after each change; without
+    /// `prefix`.
+    #[param(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     name: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::plan::Plan;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// The guards of several names that were acquired together, in the order of the names; those of
 /// several clients in the order of [`lock_all`].

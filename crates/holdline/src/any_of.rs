@@ -316,7 +316,7 @@ impl AnyOf {
                 Ok(guard) => {
                     // The others leave their queues, or give back what they were just granted.
                     drop(attempts);
-                    leftovers.gone(&self.core.shared, LEAVING).await;
+                    leftovers.gone(&*self.core.shared.clock, LEAVING).await;
                     return Ok(guard);
                 }
                 Err(error) => failed = Some(more_specific(failed, error)),

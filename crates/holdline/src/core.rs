@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_core::future::BoxFuture;
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
 use holdline_core::snapshot::coarse;
 use holdline_core::{
@@ -47,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) drained: Notify,
     pub(crate) runtime: WorkerRuntime,
     /// What the worker is to run until it ends by itself.
-    pub(crate) background: Mutex<Vec<Boxed<'static, ()>>>,
+    pub(crate) background: Mutex<Vec<BoxFuture<'static, ()>>>,
     pub(crate) counters: Counters,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) own_waiters: Arc<OwnWaiters>,
@@ -230,7 +231,7 @@ impl Shared {
     /// Does the same if the process is known to be our own, and the clock was just read.
     pub(crate) async fn await_answer_here<T>(
         &self,
-        mut future: Boxed<'_, T>,
+        mut future: BoxFuture<'_, T>,
         sent: Moment,
         limit: Moment,
     ) -> Option<T> {
@@ -349,6 +350,3 @@ impl Drop for Core {
         }
     }
 }
-
-/// One type for the futures of the worker and of the caller.
-pub(crate) type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

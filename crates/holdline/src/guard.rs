@@ -22,7 +22,8 @@ use crate::observer::HoldEnd;
 use crate::options::{Keep, OnLost};
 use crate::owner::Nested;
 use crate::registry::Key;
-use crate::release::{self, ReleaseOutcome};
+use crate::release;
+use crate::release_outcome::ReleaseOutcome;
 use crate::{janitor, lease};
 
 /// The guard of a grant: the name is held until the guard is released, dropped or lost.

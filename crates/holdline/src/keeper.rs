@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use holdline_core::{
-    ErrorKind, Expiry, GrantState, HolderView, LeaseTerms, LockError, LostReason, Moment, Purpose,
-    RenewReply, RenewRequest, renewal,
+    ErrorKind, Expiry, GrantState, HolderView, LockError, LostReason, Moment, Purpose, RenewReply,
+    RenewRequest, renewal,
 };
 
 use crate::core::Shared;
@@ -23,8 +23,6 @@ use crate::janitor;
 use crate::observer::HoldEnd;
 use crate::registry::{Entry, KeptLease, Key, Registry, Stage};
 
-/// A lease that is held this long is watched for revokes; shorter holds never open a watch.
-const WATCH_AFTER: Duration = Duration::from_secs(1);
 /// Leases that are due within this time share a batch.
 const BUNDLE: Duration = Duration::from_millis(50);
 
@@ -39,24 +37,13 @@ pub(crate) fn begin(grant: Arc<Grant>) -> (KeptLease, Moment) {
     let keeping = KeptLease {
         renew_at: Moment::NEVER,
         risk_at: Moment::NEVER,
-        watch_at: since.after(WATCH_AFTER),
+        watch_at: since.after(renewal::WATCH_AFTER),
         planned_for: None,
         hinted: false,
         failures: 0,
         grant,
     };
     (keeping, due)
-}
-
-/// Returns how long after its start a grant with these terms needs no check, if its whole first
-/// lease is left.
-pub(crate) fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Duration {
-    match renews {
-        // The first lease is only a part; a renewal that is sent now reaches the whole lease.
-        _ if is_cut => Duration::ZERO,
-        true => WATCH_AFTER.min(terms.renew_interval() / 16 * 13),
-        false => WATCH_AFTER,
-    }
 }
 
 /// Returns the entry of a lease that is held, planned, and whether a request is in flight.

@@ -23,7 +23,8 @@ use crate::janitor::Ticket;
 use crate::keeper;
 use crate::options::{Keep, LockOptions};
 use crate::plan::Plan;
-use crate::release::{self, ReleaseOutcome};
+use crate::release;
+use crate::release_outcome::ReleaseOutcome;
 
 /// A lease as plain data: any process that has it can renew and release it.
 ///

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::core::Shared;
+use holdline_core::Clock;
 
 /// How many lease ids of one acquisition are being released.
 #[derive(Default)]
@@ -27,8 +27,8 @@ impl Leftovers {
     }
 
     /// Waits until none is left, or `limit` has passed; then the janitor continues alone.
-    pub(crate) async fn gone(&self, shared: &Shared, limit: Duration) {
-        let end = shared.clock.sleep_until(shared.clock.now().after(limit));
+    pub(crate) async fn gone(&self, clock: &dyn Clock, limit: Duration) {
+        let end = clock.sleep_until(clock.now().after(limit));
         let gone = async {
             loop {
                 let mut gone = std::pin::pin!(self.gone.notified());

@@ -11,7 +11,7 @@ use crate::guard::{self, Guard};
 use crate::held::Held;
 use crate::owner::{self, Owner};
 use crate::plan::Plan;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// An exclusive lock: at most one holder at a time. A description only; cheap to clone.
 ///

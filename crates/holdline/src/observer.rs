@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason, Mode,
-    QuorumHealth, ShortLeaseId,
+    ErrorKind, FencingToken, HolderSummary, LockError, LockName, LostReason, Mode, QuorumHealth,
+    ShortLeaseId,
 };
+use holdline_fence::Refusal;
 
 pub use crate::class::{Class, MAX_CLASSES};
-use crate::fence::Refusal;
-use crate::plan::Plan;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// Which attempt or grant an event is about.
 #[derive(Clone, Copy, Debug)]
@@ -31,13 +30,6 @@ pub struct Subject<'a> {
     pub engine: &'static str,
     /// The class of the lock, which metrics are labelled with.
     pub class: &'a Class,
-}
-
-impl<'a> Subject<'a> {
-    pub(crate) fn of(plan: &'a Plan, lease_id: LeaseId) -> Subject<'a> {
-        let Plan { name, mode, engine, class, .. } = plan;
-        Subject { name, lease_id: lease_id.short(), mode: *mode, engine, class }
-    }
 }
 
 /// How a hold ended.

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use holdline_core::{HolderFields, LeaseId};
 
+/// The longest value of a leader, in bytes.
+pub const MAX_VALUE_BYTES: usize = 1024;
+
 /// How a lease is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
-    LockKind, LockName, Metadata, Mode, ReleaseRequest, lease, validity,
+    LockKind, LockName, Metadata, Mode, ReleaseRequest, lease, renewal, validity,
 };
 
 use crate::class::Class;
 use crate::core::Core;
-use crate::election::MAX_VALUE_BYTES;
-use crate::keeper;
 use crate::leftovers::Leftovers;
-use crate::options::{Keep, LockOptions, OnLost};
+use crate::observer::Subject;
+use crate::options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
 
 /// A lock's description, checked.
 pub(crate) struct Plan {
@@ -40,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) leftovers: Option<Arc<Leftovers>>,
     /// The caller has chosen the id, and only the caller releases it.
     pub(crate) keeps_id: bool,
-    /// How long a new grant needs no check ([`keeper::first_look`]).
+    /// How long a new grant needs no check ([`renewal::first_look`]).
     pub(crate) first_look: Duration,
     /// The first lease, and its validity if the store reports it whole; computed once for all
     /// grants.
@@ -79,7 +78,7 @@ impl Plan {
             mode,
             kind: LockKind::Mutex,
             hold,
-            first_look: keeper::first_look(&terms, renews, hold != hold.first()),
+            first_look: renewal::first_look(&terms, renews, hold != hold.first()),
             first_lease: first
                 .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,
@@ -101,6 +100,17 @@ impl Plan {
     pub(crate) fn of_read_write(mut self) -> Plan {
         self.kind = LockKind::ReadWrite;
         self
+    }
+
+    /// Returns what observers learn an attempt or a grant of this plan by.
+    pub(crate) fn subject(&self, lease_id: LeaseId) -> Subject<'_> {
+        Subject {
+            name: &self.name,
+            lease_id: lease_id.short(),
+            mode: self.mode,
+            engine: self.engine,
+            class: &self.class,
+        }
     }
 
     /// Returns whether the keeper renews grants of this plan.

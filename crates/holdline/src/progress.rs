@@ -59,7 +59,7 @@ impl<'a> Progress<'a> {
     }
 
     fn subject(&self) -> Subject<'_> {
-        Subject::of(self.plan, self.lease_id)
+        self.plan.subject(self.lease_id)
     }
 }
 

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll};
 
+use futures_core::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 
-use crate::core::{Boxed, Shared};
+use crate::core::Shared;
 use crate::worker;
 
 /// How often a thread takes over before the client's leases are left to expire. Only a worker that
@@ -31,7 +32,7 @@ pub(crate) enum SpawnTarget {
     Caller,
     OwnThread,
     /// By this function.
-    Spawner(Box<dyn FnOnce(Boxed<'static, ()>) + Send>),
+    Spawner(Box<dyn FnOnce(BoxFuture<'static, ()>) + Send>),
 }
 
 /// The runtime of a client's background work.
@@ -91,7 +92,7 @@ fn spawn_thread(
 /// The worker's task. If it is dropped before its end, a thread takes over.
 struct Work {
     shared: Arc<Shared>,
-    worker: Option<Boxed<'static, ()>>,
+    worker: Option<BoxFuture<'static, ()>>,
 }
 
 impl Work {

@@ -8,12 +8,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use futures_core::future::BoxFuture;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
-use crate::core::{Boxed, Shared};
+use crate::core::Shared;
 use crate::keeper::{self, Task};
 use crate::queue::{self, HeartbeatEntry};
 use crate::registry::{Key, Stage};
@@ -26,7 +27,7 @@ const MAX_RELEASE_TASKS: usize = 64;
 /// How many entries one round handles, so that a round stays short.
 const ROUND: usize = 8192;
 
-type InFlight = FuturesUnordered<Boxed<'static, ()>>;
+type InFlight = FuturesUnordered<BoxFuture<'static, ()>>;
 
 /// Runs until no user of the client is left and everything is released.
 pub(crate) async fn work(shared: Arc<Shared>) {

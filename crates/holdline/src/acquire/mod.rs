@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::future::BoxFuture;
 use futures_util::future::{Either, select};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::renewal::MIN_RETRY;
@@ -25,7 +26,7 @@ use holdline_core::{
 };
 use tracing::Instrument;
 
-use crate::core::{Boxed, Core, Shared};
+use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::janitor::Ticket;
@@ -117,7 +118,7 @@ pub(crate) async fn acquire(
     let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
     let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);
     if let Some(turn) = &turn {
-        let subject = Subject::of(plan, lease_id);
+        let subject = plan.subject(lease_id);
         reported_wait =
             Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
@@ -182,7 +183,7 @@ pub(crate) async fn acquire(
 async fn await_answer(
     ticket: &mut Ticket<'_>,
     queue: bool,
-    later: Boxed<'_, Result<AcquireReply, LockError>>,
+    later: BoxFuture<'_, Result<AcquireReply, LockError>>,
     (sent, limit): (Moment, Moment),
 ) -> Reply {
     let shared = ticket.shared();
@@ -252,7 +253,7 @@ impl Attempt<'_> {
         let outcome = granted.and_then(|(attempt, granted)| attempt.finish(granted));
         let outcome = outcome.map_err(|error| error.with_name(&plan.name));
         if let Err(error) = &outcome {
-            let subject = Subject::of(plan, lease_id);
+            let subject = plan.subject(lease_id);
             shared.observe(|observer| observer.failed(subject, error));
         }
         outcome
@@ -365,7 +366,7 @@ impl Attempt<'_> {
     }
 
     fn subject(&self) -> Subject<'_> {
-        Subject::of(self.plan, self.ticket.lease_id)
+        self.plan.subject(self.ticket.lease_id)
     }
 
     /// Returns whether the caller's own lease id is used up: an engine that accepts no id twice has

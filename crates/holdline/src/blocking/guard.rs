@@ -8,7 +8,7 @@ use crate::grant::RiskReason;
 use crate::held::Held;
 use crate::lease::{DetachError, Lease};
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Guard`], without async.
 #[derive(Debug)]

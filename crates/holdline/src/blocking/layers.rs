@@ -9,7 +9,7 @@ use crate::election::Leader;
 use crate::held::Held;
 use crate::once::{self, OnceOutcome, Taken};
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Election`], without async.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use crate::held::Held;
 use crate::mutex::Ran;
 use crate::owner::Owner;
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Mutex`], without async.
 #[derive(Clone, Debug)]

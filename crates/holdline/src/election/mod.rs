@@ -17,10 +17,10 @@ mod leadership;
 mod observe;
 mod value;
 
+pub use crate::options::MAX_VALUE_BYTES;
 pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::Leaders;
-pub use value::MAX_VALUE_BYTES;
 
 use std::time::Duration;
 

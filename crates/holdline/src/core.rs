@@ -15,21 +15,21 @@ use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEA
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HealthFeed, HolderFields, LockError,
-    Moment,
+    LockName, Moment, ReleaseReply,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::acquire::LocalQueues;
 use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
+use crate::local_queues::LocalQueues;
 use crate::observer::{HoldEnd, Observer};
 use crate::own_waiters::OwnWaiters;
 use crate::owner::Nests;
 use crate::registry::Registry;
-use crate::runtime::WorkerRuntime;
 use crate::spans;
+use crate::worker_runtime::WorkerRuntime;
 
 /// What the worker of a client needs.
 pub(crate) struct Shared {
@@ -247,6 +247,17 @@ impl Shared {
         let answer = wait.as_mut().await;
         self.record_round_trip(sent.until(self.clock.now()));
         answer
+    }
+
+    /// Waits for the answer to a release that frees a name, and wakes the next attempt of this
+    /// client.
+    pub(crate) async fn await_release(
+        &self,
+        answer: impl Future<Output = Option<Result<ReleaseReply, LockError>>>,
+        name: &LockName,
+    ) -> Option<Result<ReleaseReply, LockError>> {
+        let in_order = self.engine.capabilities().in_order;
+        self.own_waiters.await_release(in_order, answer, name).await
     }
 
     /// Returns the start of the duration in a reply: just before its request was sent.

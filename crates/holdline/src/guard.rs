@@ -13,11 +13,11 @@ use holdline_core::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::acquire::Turn;
 use crate::core::{Core, Shared};
 use crate::grant::{Grant, RiskReason};
 use crate::held::Held;
 use crate::keeper::{self, ReplyEffect, RequestedBy};
+use crate::local_queues::Turn;
 use crate::observer::HoldEnd;
 use crate::options::{Keep, OnLost};
 use crate::owner::Nested;

@@ -18,13 +18,14 @@ use holdline_core::{
 use tokio::sync::mpsc;
 
 use crate::core::{Core, Shared};
+use crate::final_errors::is_permanent;
 use crate::grant::{Grant, Granted};
 use crate::guard::Guard;
 use crate::keeper;
 use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::queue::QueueCell;
+use crate::queue_cell::QueueCell;
 use crate::registry::{Key, PendingRelease, QueuedAttempt, Stage};
 
 /// The pause between two releases of an id: it doubles from the first to the longest.
@@ -294,24 +295,6 @@ fn report(shared: &Shared, key: Key, reply: Result<ReleaseReply, LockError>) {
     drop(registry);
     // The caller may have stopped waiting.
     let _ = reports.send(reply);
-}
-
-/// Returns whether every later request would get the same answer; then the janitor stops.
-fn is_permanent(error: &LockError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Invalid { .. } | ErrorKind::Unsupported { .. } | ErrorKind::Foreign { .. }
-    )
-}
-
-/// Returns whether the answer stays the same until an operator changes something; then waiting is
-/// useless.
-pub(crate) fn is_final(error: &LockError) -> bool {
-    let needs_an_operator = matches!(
-        error.kind(),
-        ErrorKind::Refused { .. } | ErrorKind::Protocol { .. } | ErrorKind::NotInitialised
-    );
-    needs_an_operator || is_permanent(error)
 }
 
 fn try_later(shared: &Shared, key: Key) {

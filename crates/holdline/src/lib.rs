@@ -61,6 +61,7 @@ mod entropy;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod fence;
+mod final_errors;
 mod grant;
 mod guard;
 pub mod health;
@@ -75,6 +76,7 @@ pub mod lease;
 mod leftovers;
 #[cfg(feature = "local")]
 pub mod local;
+mod local_queues;
 pub mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -93,6 +95,7 @@ pub mod postgres;
 mod process;
 mod progress;
 mod queue;
+mod queue_cell;
 #[cfg(doctest)]
 mod readme;
 #[cfg(feature = "redis")]
@@ -109,6 +112,7 @@ mod spans;
 mod url;
 pub mod watch;
 mod worker;
+mod worker_runtime;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 

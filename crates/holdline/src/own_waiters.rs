@@ -18,8 +18,7 @@ use std::task::Poll;
 use holdline_core::{LockError, LockName, ReleaseReply};
 use parking_lot::Mutex;
 
-use crate::core::Shared;
-use crate::queue::QueueCell;
+use crate::queue_cell::QueueCell;
 
 /// The queued attempts for exclusive locks. A name without any has no entry.
 #[derive(Default)]
@@ -57,30 +56,28 @@ impl OwnWaiters {
         // Without the mutex, since this runs a waker of the caller's executor.
         next.iter().for_each(|next| next.look());
     }
-}
 
-impl Shared {
     /// Waits for the answer to a release that frees a name, and wakes the next attempt of this
-    /// client: as soon as the release is sent if the engine executes requests in order, or else
+    /// client: as soon as the release is sent if the engine executes requests `in_order`, or else
     /// when it has succeeded.
     pub(crate) async fn await_release(
         &self,
+        in_order: bool,
         answer: impl Future<Output = Option<Result<ReleaseReply, LockError>>>,
         name: &LockName,
     ) -> Option<Result<ReleaseReply, LockError>> {
         let mut answer = pin!(answer);
         // The first poll sends it.
         let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
-        let in_order = self.engine.capabilities().in_order;
         if in_order && first.is_pending() {
-            self.own_waiters.wake_next(name);
+            self.wake_next(name);
         }
         let (early, answer) = match first {
             Poll::Pending => (in_order, answer.await),
             Poll::Ready(answer) => (false, answer),
         };
         if !early && matches!(answer, Some(Ok(ReleaseReply::Released { .. }))) {
-            self.own_waiters.wake_next(name);
+            self.wake_next(name);
         }
         answer
     }

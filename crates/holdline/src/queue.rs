@@ -4,88 +4,16 @@
 //! waiter is woken and repeats its request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdline_core::contract::{QUEUE_HEARTBEAT, QUEUE_SILENCE};
 use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{Expiry, LockError, Moment, Purpose, RenewReply, RenewRequest};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::core::Shared;
-use crate::janitor::is_final;
+use crate::queue_cell::QueueCell;
 use crate::registry::{Key, Registry, Stage};
-
-/// What the worker reports to a waiter.
-#[derive(Default)]
-pub(crate) struct QueueCell {
-    news: Mutex<QueueNews>,
-    changed: Notify,
-    failing_since: Mutex<Option<Moment>>,
-    /// The store has confirmed the queue entry. Before that, `Unknown` proves nothing: the request
-    /// may still be in transit.
-    queued: AtomicBool,
-}
-
-/// News for a waiter.
-#[derive(Default)]
-pub(crate) struct QueueNews {
-    /// The name was handed over to its id: repeat the request to claim it.
-    pub(crate) handed: bool,
-    /// This client has just released the name: it may be handed to its id.
-    pub(crate) may_be_next: bool,
-    /// The store no longer has the id.
-    pub(crate) dropped: bool,
-    /// Heartbeats have failed for so long that the entry may be gone: ask the store.
-    pub(crate) doubtful: bool,
-    /// How many entries are ahead, if the engine reports that.
-    pub(crate) position: Option<usize>,
-    /// Waiting is useless.
-    pub(crate) refused: Option<LockError>,
-}
-
-impl QueueCell {
-    fn update(&self, update: impl FnOnce(&mut QueueNews)) {
-        update(&mut self.news.lock());
-        self.changed.notify_one();
-    }
-
-    /// Wakes the waiter, since the name may be handed to its id.
-    pub(crate) fn look(&self) {
-        self.update(|news| news.may_be_next = true);
-    }
-
-    /// Resolves with the next news.
-    pub(crate) async fn news(&self) -> QueueNews {
-        self.changed.notified().await;
-        std::mem::take(&mut *self.news.lock())
-    }
-
-    /// Records that the store has just confirmed the queue entry.
-    pub(crate) fn mark_queued(&self) {
-        self.queued.store(true, Ordering::Release);
-        self.record_success();
-    }
-
-    fn record_success(&self) {
-        *self.failing_since.lock() = None;
-        self.news.lock().doubtful = false;
-    }
-
-    /// Records a failed heartbeat. After the silence limit of the store, the queue entry may be
-    /// gone.
-    fn record_failure(&self, now: Moment, silence_limit: Duration, error: Option<&LockError>) {
-        if let Some(error) = error.filter(|error| is_final(error)) {
-            return self.update(|news| news.refused = Some(error.clone()));
-        }
-        let since = *self.failing_since.lock().get_or_insert(now);
-        if since.until(now) >= silence_limit && self.queued.load(Ordering::Acquire) {
-            self.update(|news| news.doubtful = true);
-        }
-    }
-}
 
 /// Returns how long the store keeps queue entries without a heartbeat; for sessions, the longest
 /// duration of a session.
@@ -114,7 +42,7 @@ pub(crate) struct HeartbeatEntry {
 
 impl HeartbeatEntry {
     pub(crate) fn new(key: Key, cell: &Arc<QueueCell>) -> HeartbeatEntry {
-        HeartbeatEntry { key, cell: cell.clone(), queued: cell.queued.load(Ordering::Acquire) }
+        HeartbeatEntry { key, cell: cell.clone(), queued: cell.is_queued() }
     }
 }
 
@@ -206,13 +134,13 @@ mod tests {
         let entry = HeartbeatEntry::new(Key::NONE, &cell);
         for second in 0..=4 {
             assert_eq!(handle_reply(&entry, at(second), SILENCE, gone()), Some(QUEUE_HEARTBEAT));
-            assert_eq!(cell.news.lock().doubtful, second == 4);
+            assert_eq!(cell.pending().doubtful, second == 4);
         }
-        assert!(!cell.news.lock().dropped, "failures alone prove nothing");
+        assert!(!cell.pending().dropped, "failures alone prove nothing");
         handle_reply(&entry, at(5), SILENCE, good());
-        assert!(!cell.news.lock().doubtful);
+        assert!(!cell.pending().doubtful);
         handle_reply(&entry, at(6), SILENCE, None);
-        assert!(!cell.news.lock().doubtful, "it counts from the first failure since");
+        assert!(!cell.pending().doubtful, "it counts from the first failure since");
     }
 
     #[test]
@@ -223,8 +151,8 @@ mod tests {
         let late = HeartbeatEntry::new(Key::NONE, &cell);
         let unknown = || Some(Ok(RenewReply::Unknown));
         assert_eq!(handle_reply(&early, at(1), SILENCE, unknown()), Some(QUEUE_HEARTBEAT));
-        assert!(!cell.news.lock().dropped);
+        assert!(!cell.pending().dropped);
         assert_eq!(handle_reply(&late, at(1), SILENCE, unknown()), None);
-        assert!(cell.news.lock().dropped);
+        assert!(cell.pending().dropped);
     }
 }

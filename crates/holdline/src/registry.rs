@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::class::Class;
 use crate::grant::Grant;
 use crate::leftovers::Leftover;
-use crate::queue::QueueCell;
+use crate::queue_cell::QueueCell;
 
 /// Identifies an entry as long as it exists, and never another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

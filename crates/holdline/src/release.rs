@@ -9,7 +9,8 @@ use holdline_core::{
 };
 
 use crate::core::Shared;
-use crate::janitor::{self, Ticket};
+use crate::final_errors;
+use crate::janitor::Ticket;
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
 
@@ -102,7 +103,7 @@ async fn await_confirmation(
             (None, None) => return ReleaseOutcome::unconfirmed(held_for(), &error),
         };
         limit = limit.min(shared.clock.now().after(AFTER_FAILURE));
-        if janitor::is_final(&error) || shared.clock.now() >= limit {
+        if final_errors::is_final(&error) || shared.clock.now() >= limit {
             return ReleaseOutcome::unconfirmed(held_for(), &error);
         }
         let report = pin!(reports.recv());

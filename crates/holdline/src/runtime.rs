@@ -1,4 +1,4 @@
-//! The runtime of a client's background work.
+//! Starts the background work of a client.
 //!
 //! The work runs in the runtime in which the client was made, or on a thread of its own if there is
 //! none. If that runtime is shut down while the client is still used, or still has something to
@@ -9,20 +9,14 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Poll};
 
 use futures_core::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle};
 
 use crate::core::Shared;
 use crate::worker;
-
-/// How often a thread takes over before the client's leases are left to expire. Only a worker that
-/// keeps panicking reaches this.
-const MAX_TAKE_OVERS: u32 = 8;
 
 /// Where the background work is spawned.
 #[derive(Default)]
@@ -35,25 +29,6 @@ pub(crate) enum SpawnTarget {
     Spawner(Box<dyn FnOnce(BoxFuture<'static, ()>) + Send>),
 }
 
-/// The runtime of a client's background work.
-#[derive(Default)]
-pub(crate) struct WorkerRuntime {
-    handle: Mutex<Option<Handle>>,
-    take_overs: AtomicU32,
-}
-
-impl WorkerRuntime {
-    /// Runs `poll` inside a runtime: the caller's, or the worker's if there is none.
-    pub(crate) fn within<T>(&self, poll: impl FnOnce() -> T) -> T {
-        if Handle::try_current().is_ok() {
-            return poll();
-        }
-        let handle = self.handle.lock().clone();
-        let _entered = handle.as_ref().map(Handle::enter);
-        poll()
-    }
-}
-
 /// Starts the background work.
 pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()> {
     match (target, Handle::try_current()) {
@@ -63,7 +38,7 @@ pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()>
         }
         (SpawnTarget::Caller, Ok(handle)) => {
             handle.spawn(Work::new(shared.clone()));
-            *shared.runtime.handle.lock() = Some(handle);
+            shared.runtime.set(handle);
             Ok(())
         }
         _ => {
@@ -80,7 +55,7 @@ fn spawn_thread(
 ) -> io::Result<()> {
     let run = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            *shared.runtime.handle.lock() = Some(runtime.handle().clone());
+            shared.runtime.set(runtime.handle().clone());
             started(Ok(()));
             runtime.block_on(Work::new(shared));
         }
@@ -127,7 +102,7 @@ impl Drop for Work {
         if idle {
             return;
         }
-        if self.shared.runtime.take_overs.fetch_add(1, Ordering::Relaxed) >= MAX_TAKE_OVERS {
+        if !self.shared.runtime.may_take_over() {
             tracing::error!("the background work of a client keeps failing: it ends");
             return;
         }

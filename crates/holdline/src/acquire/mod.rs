@@ -30,12 +30,12 @@ use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::janitor::Ticket;
+use crate::local_queues::Turn;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::spans;
 use queued::QueuePlace;
-pub(crate) use unqueued::{LocalQueues, Turn};
 
 /// How often an unanswered request is repeated under its id, where outages are not waited for.
 const MAX_REPEATS: u32 = 3;

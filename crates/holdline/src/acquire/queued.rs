@@ -10,7 +10,7 @@ use holdline_core::{Certainty, Hints, Mode, Moment};
 
 use super::{Attempt, Next};
 use crate::own_waiters::OwnPlace;
-use crate::queue::{QueueCell, QueueNews};
+use crate::queue_cell::{QueueCell, QueueNews};
 
 /// An entry in the engine's queue, and its sources of events.
 pub(super) struct QueuePlace {

@@ -119,7 +119,7 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
 ) -> Result<Guards, LockError> {
     let mut plans = Vec::new();
     for (core, name) in names {
-        plans.push((core, Arc::new(Plan::new(core, name, Mode::Exclusive, options)?)));
+        plans.push((core, Arc::new(core.plan(name, Mode::Exclusive, options)?)));
     }
     check(&mut plans, options)?;
     // The limits of all begin now, each by the clock of its client.

@@ -100,7 +100,7 @@ impl AnyOf {
         };
         let mut plans = Vec::new();
         for name in names {
-            plans.push(Plan::new(core, name, Mode::Exclusive, options)?);
+            plans.push(core.plan(name, Mode::Exclusive, options)?);
         }
         let names: Vec<LockName> = plans.into_iter().map(|plan| plan.name).collect();
         let mut sorted = names.clone();
@@ -252,7 +252,7 @@ impl AnyOf {
     fn plans(&self) -> Result<Plans, LockError> {
         let leftovers = Arc::new(Leftovers::default());
         let plan = |name: &LockName| {
-            let mut plan = Plan::new(&self.core, name, Mode::Exclusive, &self.options)?;
+            let mut plan = self.core.plan(name, Mode::Exclusive, &self.options)?;
             plan.leftovers = Some(leftovers.clone());
             Ok(Arc::new(plan))
         };

@@ -16,7 +16,6 @@ use crate::engines;
 use crate::lease::Leases;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
-use crate::plan::Plan;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 
@@ -205,7 +204,7 @@ impl Client {
         name: impl AsRef<str>,
         options: &LockOptions,
     ) -> Result<Mutex, LockError> {
-        Ok(Mutex::new(&self.core, Plan::new(&self.core, name, Mode::Exclusive, options)?))
+        Ok(Mutex::new(&self.core, self.core.plan(name, Mode::Exclusive, options)?))
     }
 
     /// Describes a lock that many may read or one may write.
@@ -237,9 +236,8 @@ impl Client {
         name: impl AsRef<str>,
         options: &LockOptions,
     ) -> Result<RwLock, LockError> {
-        let shared = Plan::new(&self.core, name.as_ref(), Mode::Shared, options)?.of_read_write();
-        let exclusive =
-            Plan::new(&self.core, name.as_ref(), Mode::Exclusive, options)?.of_read_write();
+        let shared = self.core.plan(name.as_ref(), Mode::Shared, options)?.of_read_write();
+        let exclusive = self.core.plan(name.as_ref(), Mode::Exclusive, options)?.of_read_write();
         Ok(RwLock::new(&self.core, shared, exclusive))
     }
 

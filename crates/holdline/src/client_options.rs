@@ -14,8 +14,8 @@ use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
 use crate::engines::Connected;
 use crate::entropy::{Source, SystemEntropy};
+use crate::nests::Nests;
 use crate::observer::{Both, Observer};
-use crate::owner::Nests;
 use crate::runtime::SpawnTarget;
 use crate::{process, runtime};
 

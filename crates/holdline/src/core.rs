@@ -15,7 +15,7 @@ use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEA
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HealthFeed, HolderFields, LockError,
-    LockName, Moment, ReleaseReply,
+    LockName, Mode, Moment, ReleaseReply,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -24,9 +24,11 @@ use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
 use crate::local_queues::LocalQueues;
+use crate::nests::Nests;
 use crate::observer::{HoldEnd, Observer};
+use crate::options::LockOptions;
 use crate::own_waiters::OwnWaiters;
-use crate::owner::Nests;
+use crate::plan::{Defaults, Plan};
 use crate::registry::Registry;
 use crate::spans;
 use crate::worker_runtime::WorkerRuntime;
@@ -344,6 +346,23 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Checks name, mode and options against each other and against the engine.
+    pub(crate) fn plan(
+        &self,
+        name: impl AsRef<str>,
+        mode: Mode,
+        options: &LockOptions,
+    ) -> Result<Plan, LockError> {
+        let defaults = Defaults {
+            capabilities: self.shared.engine.capabilities(),
+            holder: &self.holder,
+            lease_duration: self.lease_duration,
+            drift_ppm: self.shared.drift_ppm,
+            classes: &self.classes,
+        };
+        Plan::new(&defaults, name, mode, options)
+    }
+
     /// Checks that an attempt may start.
     pub(crate) fn open(&self) -> Result<(), LockError> {
         if self.shared.closing.load(Ordering::Relaxed) {

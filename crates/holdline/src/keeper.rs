@@ -472,7 +472,7 @@ mod tests {
                 options.clone().with_renew_interval(ms(20)),
                 options.with_keep(Keep::Fixed),
             ] {
-                let plan = Plan::new(&core, "a", Mode::Exclusive, &options).expect("good");
+                let plan = core.plan("a", Mode::Exclusive, &options).expect("good");
                 let plan = Arc::new(plan);
                 for (jitter, part) in [(0, 1), (255, 1), (255, 7), (0, 1_000)] {
                     let left = plan.hold.first().duration().map(|first| first / part);

@@ -374,7 +374,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     core.open()?;
     check_store(core, lease)?;
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
-    let plan = Arc::new(Plan::new(core, &lease.name, lease.mode, &options)?);
+    let plan = Arc::new(core.plan(&lease.name, lease.mode, &options)?);
     let line = line_of(core, lease, plan.hold);
     let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(&lease.name))?;
     let ticket = Ticket::new(&core.shared, &plan, lease.lease_id);
@@ -481,6 +481,6 @@ mod by_id {
             .with_lease_duration(lease)
             .with_keep(Keep::Detached)
             .with_holder(HolderFields::default());
-        Plan::new(core, name, Mode::Exclusive, &options)
+        core.plan(name, Mode::Exclusive, &options)
     }
 }

@@ -83,6 +83,8 @@ pub mod metrics;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod nested;
+mod nests;
 pub mod observer;
 pub mod once;
 mod options;

@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireRequest, Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError,
-    LockKind, LockName, Metadata, Mode, ReleaseRequest, lease, renewal, validity,
+    Capabilities, Ending, Hold, HolderFields, LeaseId, LeaseTerms, LockError, LockKind, LockName,
+    Metadata, Mode, ReleaseRequest, lease, renewal, validity,
 };
 
-use crate::class::Class;
-use crate::core::Core;
+use crate::class::{Class, Classes};
 use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
@@ -46,21 +45,29 @@ pub(crate) struct Plan {
     pub(crate) first_lease: Option<(Duration, Duration)>,
 }
 
+/// What a client gives to the plans of its locks.
+pub(crate) struct Defaults<'a> {
+    pub(crate) capabilities: &'a Capabilities,
+    pub(crate) holder: &'a HolderFields,
+    pub(crate) lease_duration: Duration,
+    pub(crate) drift_ppm: u32,
+    pub(crate) classes: &'a Classes,
+}
+
 impl Plan {
     /// Checks name, mode and options against each other and against the engine.
     pub(crate) fn new(
-        core: &Core,
+        defaults: &Defaults<'_>,
         name: impl AsRef<str>,
         mode: Mode,
         options: &LockOptions,
     ) -> Result<Plan, LockError> {
-        let shared = &core.shared;
-        let capabilities = shared.engine.capabilities();
+        let capabilities = defaults.capabilities;
         let engine = capabilities.engine;
         let name =
             LockName::new(name).map_err(|error| LockError::invalid(engine, "name", error))?;
-        let lease_duration = options.lease_duration.unwrap_or(core.lease_duration);
-        let terms = LeaseTerms::new(lease_duration, options.renew_interval, shared.drift_ppm)
+        let lease_duration = options.lease_duration.unwrap_or(defaults.lease_duration);
+        let terms = LeaseTerms::new(lease_duration, options.renew_interval, defaults.drift_ppm)
             .map_err(|error| LockError::invalid(engine, field_of(&error), error))?;
         let hold = match options.keep {
             Keep::Renewed | Keep::Fixed => Hold::Leased(lease_duration),
@@ -68,11 +75,11 @@ impl Plan {
             Keep::Live => Hold::Live,
         };
         check(capabilities, mode, hold, options).map_err(|error| error.with_name(&name))?;
-        let metadata = metadata(engine, &fields(&core.holder, options, hold))?;
+        let metadata = metadata(engine, &fields(defaults.holder, options, hold))?;
         let renews = matches!(options.keep, Keep::Renewed | Keep::Live);
         let first = hold.first().duration();
         Ok(Plan {
-            class: core.classes.of(&name, options.about.class.as_deref()),
+            class: defaults.classes.of(&name, options.about.class.as_deref()),
             engine,
             name,
             mode,
@@ -116,28 +123,6 @@ impl Plan {
     /// Returns whether the keeper renews grants of this plan.
     pub(crate) fn renews(&self) -> bool {
         matches!(self.keep, Keep::Renewed | Keep::Live)
-    }
-
-    /// Makes the request of a new attempt.
-    pub(crate) fn request(
-        &self,
-        core: &Core,
-        lease_id: LeaseId,
-        queue: bool,
-        metadata: Metadata,
-    ) -> AcquireRequest {
-        AcquireRequest {
-            name: self.name.clone(),
-            lease_id,
-            client: core.shared.client,
-            mode: self.mode,
-            kind: self.kind,
-            hold: self.hold.first(),
-            queue,
-            known: false,
-            claim_window: core.shared.claim_window(),
-            metadata,
-        }
     }
 
     /// Makes the request that releases a lease id, and reuses a copy of the name.

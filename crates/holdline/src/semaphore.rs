@@ -47,7 +47,7 @@ impl Semaphore {
         options: LockOptions,
     ) -> Result<Semaphore, LockError> {
         let mode = mode(core, 1, permits)?;
-        let single = Arc::new(Plan::new(core, name, mode, &options)?);
+        let single = Arc::new(core.plan(name, mode, &options)?);
         Ok(Semaphore { core: core.clone(), single, options, permits })
     }
 
@@ -183,7 +183,7 @@ impl Semaphore {
             return Ok(self.single.clone());
         }
         let mode = mode(&self.core, count, self.permits)?;
-        Plan::new(&self.core, self.name(), mode, &self.options).map(Arc::new)
+        self.core.plan(self.name(), mode, &self.options).map(Arc::new)
     }
 }
 

@@ -22,7 +22,7 @@ use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
-    LockError, Moment,
+    LeaseId, LockError, Metadata, Moment,
 };
 use tracing::Instrument;
 
@@ -122,7 +122,7 @@ pub(crate) async fn acquire(
         reported_wait =
             Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
-    let request = plan.request(core, lease_id, queue, spans::metadata(plan));
+    let request = new_request(shared, plan, lease_id, queue, spans::metadata(plan));
     let mut ticket = Ticket::new(shared, plan, lease_id);
     let sent = if reported_wait { shared.clock.now() } else { began };
     let reply = {
@@ -174,6 +174,28 @@ pub(crate) async fn acquire(
     let outcome = Box::pin(attempt.resume(sent, reply)).await;
     progress.finish(outcome.as_ref().map(Guard::fencing_token));
     outcome
+}
+
+/// Makes the request of a new attempt.
+fn new_request(
+    shared: &Shared,
+    plan: &Plan,
+    lease_id: LeaseId,
+    queue: bool,
+    metadata: Metadata,
+) -> AcquireRequest {
+    AcquireRequest {
+        name: plan.name.clone(),
+        lease_id,
+        client: shared.client,
+        mode: plan.mode,
+        kind: plan.kind,
+        hold: plan.hold.first(),
+        queue,
+        known: false,
+        claim_window: shared.claim_window(),
+        metadata,
+    }
 }
 
 /// Waits for the answer to a request until its limit.
@@ -463,7 +485,7 @@ impl Attempt<'_> {
         }
         // The trace in which the name was requested stays the same.
         let metadata = self.request.metadata.clone();
-        self.request = self.plan.request(self.core, lease_id, self.request.queue, metadata);
+        self.request = new_request(self.shared, self.plan, lease_id, self.request.queue, metadata);
         Ok(())
     }
 

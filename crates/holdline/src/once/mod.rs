@@ -405,7 +405,7 @@ impl Once {
         if self.options.at_most_once && !self.is_frozen_for(span) {
             options = options.with_keep(Keep::Detached).with_lease_duration(self.left(span));
         }
-        Plan::new(self.core(), self.name.as_str(), Mode::Exclusive, &options)
+        self.core().plan(self.name.as_str(), Mode::Exclusive, &options)
     }
 
     /// Returns whether a freeze keeps the rest of a slot, because no lease is long enough.

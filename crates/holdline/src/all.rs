@@ -59,6 +59,53 @@ impl Guards {
     }
 }
 
+impl Client {
+    /// Acquires several names exclusively: all or none. They are acquired in byte order, so that
+    /// overlapping sets never cause a deadlock.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock), for the first name that could not be acquired;
+    /// `Invalid` for a name listed twice. None of the names is held then.
+    ///
+    /// # Cancel safety
+    /// As [`Mutex::lock`](crate::Mutex::lock); the acquired names are released in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_lock_all").await?;
+    /// let both = client.lock_all(["accounts/7", "accounts/3"]).await?;
+    /// assert!(both.is_valid());
+    /// for outcome in both.release().await {
+    ///     outcome.into_result()?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock_all<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Guards, LockError> {
+        self.lock_all_with(names, &LockOptions::default()).await
+    }
+
+    /// As [`Client::lock_all`], with options; there is one wait limit for all names.
+    ///
+    /// # Errors
+    /// As [`Client::lock_all`] and [`Client::mutex_with`].
+    ///
+    /// # Cancel safety
+    /// As [`Client::lock_all`].
+    pub async fn lock_all_with<N: AsRef<str>>(
+        &self,
+        names: impl IntoIterator<Item = N>,
+        options: &LockOptions,
+    ) -> Result<Guards, LockError> {
+        all_or_none(names.into_iter().map(|name| (self.core(), name)), options).await
+    }
+}
+
 /// Acquires several names of several clients exclusively: all or none, within one wait limit.
 ///
 /// The order is that of [`Capabilities::identity`](crate::engine::Capabilities), then that of the

@@ -8,10 +8,8 @@ use std::time::Duration;
 use holdline_core::{Capabilities, Clock, Engine, LockError, Mode, accept_url};
 
 use crate::admin::Admin;
-use crate::all::{self, Guards};
 use crate::client_options::ClientOptions;
 use crate::core::{Core, Shared};
-use crate::election::Election;
 use crate::engines;
 use crate::lease::Leases;
 use crate::mutex::Mutex;
@@ -273,86 +271,6 @@ impl Client {
         options: &LockOptions,
     ) -> Result<Semaphore, LockError> {
         Semaphore::new(&self.core, name, permits, options.clone())
-    }
-
-    /// Describes an election: a lock whose holder leads, with a value that observers see.
-    ///
-    /// # Errors
-    /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
-    /// metadata, `Invalid` for a name that leaves no room for the locks of
-    /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_election").await?;
-    /// let election = client.election("scheduler")?;
-    /// let leadership = election.campaign("http://10.0.0.7:8080").await?;
-    /// leadership.resign().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
-        self.election_with(name, &LockOptions::default())
-    }
-
-    /// As [`Client::election`], with the options of its campaigns.
-    ///
-    /// # Errors
-    /// As [`Client::election`] and [`Client::mutex_with`]; and `Invalid` for options with a lease
-    /// id, which is good for one campaign only.
-    pub fn election_with(
-        &self,
-        name: impl AsRef<str>,
-        options: &LockOptions,
-    ) -> Result<Election, LockError> {
-        Election::new(self, name, options)
-    }
-
-    /// Acquires several names exclusively: all or none. They are acquired in byte order, so that
-    /// overlapping sets never cause a deadlock.
-    ///
-    /// # Errors
-    /// As [`Mutex::lock`], for the first name that could not be acquired; `Invalid` for a name
-    /// listed twice. None of the names is held then.
-    ///
-    /// # Cancel safety
-    /// As [`Mutex::lock`]; the acquired names are released in the background.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_lock_all").await?;
-    /// let both = client.lock_all(["accounts/7", "accounts/3"]).await?;
-    /// assert!(both.is_valid());
-    /// for outcome in both.release().await {
-    ///     outcome.into_result()?;
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn lock_all<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-    ) -> Result<Guards, LockError> {
-        self.lock_all_with(names, &LockOptions::default()).await
-    }
-
-    /// As [`Client::lock_all`], with options; there is one wait limit for all names.
-    ///
-    /// # Errors
-    /// As [`Client::lock_all`] and [`Client::mutex_with`].
-    ///
-    /// # Cancel safety
-    /// As [`Client::lock_all`].
-    pub async fn lock_all_with<N: AsRef<str>>(
-        &self,
-        names: impl IntoIterator<Item = N>,
-        options: &LockOptions,
-    ) -> Result<Guards, LockError> {
-        all::all_or_none(names.into_iter().map(|name| (&self.core, name)), options).await
     }
 
     /// Returns what operators see and do in this store: list, inspect, revoke, freeze, audit.

@@ -14,17 +14,19 @@ use holdline_core::{
 use tokio_util::sync::CancellationToken;
 
 use crate::core::{Core, Shared};
-use crate::grant::{Grant, RiskReason};
+use crate::grant::{Grant, Granted, RiskReason};
 use crate::held::Held;
+use crate::janitor;
 use crate::keeper::{self, ReplyEffect, RequestedBy};
 use crate::local_queues::Turn;
 use crate::nested::Nested;
 use crate::observer::HoldEnd;
 use crate::options::{Keep, OnLost};
+use crate::plan::Plan;
 use crate::registry::Key;
 use crate::release;
 use crate::release_outcome::ReleaseOutcome;
-use crate::{janitor, lease};
+use crate::ticket::Ticket;
 
 /// The guard of a grant: the name is held until the guard is released, dropped or lost.
 ///
@@ -53,6 +55,17 @@ pub struct Guard {
 impl Guard {
     pub(crate) fn new(core: Arc<Core>, grant: Arc<Grant>, key: Key) -> Guard {
         Guard { core, grant, key, spare_name: None, nested: None, _turn: None }
+    }
+
+    /// Makes the guard of a lease id that was granted, which the ticket was responsible for.
+    pub(crate) fn granted(
+        core: &Arc<Core>,
+        ticket: Ticket<'_>,
+        plan: &Arc<Plan>,
+        granted: Granted,
+    ) -> Guard {
+        let (grant, key) = ticket.granted(plan, granted);
+        Guard::new(core.clone(), grant, key)
     }
 
     pub(crate) fn with_name(mut self, name: LockName) -> Guard {
@@ -394,33 +407,6 @@ impl Guard {
     /// ```
     pub async fn run<F: Future>(&self, body: F) -> Result<F::Output, LockError> {
         run(&self.held(), body).await
-    }
-
-    /// Detaches the lease from this process: it is no longer renewed and ends after its duration.
-    /// Any process that has the [`lease::Lease`] can renew or release it.
-    ///
-    /// # Errors
-    /// [`lease::DetachError`] returns the guard: `Unsupported` if the engine cannot detach, `Lost`
-    /// if the lease is over, others if the store did not confirm.
-    ///
-    /// # Cancel safety
-    /// Dropping the future releases the lease in the background.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:detach").await?;
-    /// let guard = client.mutex("upload")?.lock().await?;
-    /// let lease = guard.detach().await.map_err(|failure| failure.error().clone())?;
-    /// // Elsewhere, in a process that was sent the lease:
-    /// let guard = client.leases().attach(&lease).await?;
-    /// guard.release().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub async fn detach(self) -> Result<lease::Lease, lease::DetachError> {
-        lease::detach(self).await
     }
 
     /// Drops the guard without a release: the lease now belongs to somebody else, and the handles

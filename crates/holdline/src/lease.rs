@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use crate::core::Core;
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::janitor::Ticket;
 use crate::keeper;
 use crate::options::{Keep, LockOptions};
 use crate::plan::Plan;
 use crate::release;
 use crate::release_outcome::ReleaseOutcome;
+use crate::ticket::Ticket;
 
 /// A lease as plain data: any process that has it can renew and release it.
 ///
@@ -279,10 +279,34 @@ impl std::error::Error for DetachError {
     }
 }
 
-/// Detaches a guard's lease from this process.
-pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
-    let lease_duration = guard.grant.plan.hold.duration();
-    detach_to(guard, lease_duration).await
+impl Guard {
+    /// Detaches the lease from this process: it is no longer renewed and ends after its duration.
+    /// Any process that has the [`Lease`] can renew or release it.
+    ///
+    /// # Errors
+    /// [`DetachError`] returns the guard: `Unsupported` if the engine cannot detach, `Lost`
+    /// if the lease is over, others if the store did not confirm.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lease in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:detach").await?;
+    /// let guard = client.mutex("upload")?.lock().await?;
+    /// let lease = guard.detach().await.map_err(|failure| failure.error().clone())?;
+    /// // Elsewhere, in a process that was sent the lease:
+    /// let guard = client.leases().attach(&lease).await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn detach(self) -> Result<Lease, DetachError> {
+        let lease_duration = self.grant.plan.hold.duration();
+        detach_to(self, lease_duration).await
+    }
 }
 
 /// Detaches a guard's lease from this process, for this long from now, or for the remaining time if
@@ -386,7 +410,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
         anchor: None,
         unsettled: false,
     };
-    let guard = ticket.granted(core, &plan, granted);
+    let guard = Guard::granted(core, ticket, &plan, granted);
     core.shared.observe_attached(&guard.grant);
     Ok(guard)
 }

@@ -111,6 +111,7 @@ mod runtime;
 mod rwlock;
 mod semaphore;
 mod spans;
+mod ticket;
 mod url;
 pub mod watch;
 mod worker;

@@ -10,9 +10,9 @@ use holdline_core::{
 
 use crate::core::Shared;
 use crate::final_errors;
-use crate::janitor::Ticket;
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
+use crate::ticket::Ticket;
 
 /// How long a release waits for the store's answer; after that the janitor continues alone.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(5);

@@ -29,12 +29,12 @@ use tracing::Instrument;
 use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::janitor::Ticket;
 use crate::local_queues::Turn;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::spans;
+use crate::ticket::Ticket;
 use queued::QueuePlace;
 
 /// How often an unanswered request is repeated under its id, where outages are not waited for.
@@ -131,7 +131,7 @@ pub(crate) async fn acquire(
         {
             let (token, left, anchor) = (*token, *left, anchor.take());
             let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
-            let guard = ticket.granted(core, plan, granted);
+            let guard = Guard::granted(core, ticket, plan, granted);
             shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
             progress.finish(Ok(token));
@@ -504,7 +504,7 @@ impl Attempt<'_> {
         let shared = self.shared;
         self.place = None;
         let started = self.started;
-        let guard = self.ticket.granted(self.core, self.plan, granted);
+        let guard = Guard::granted(self.core, self.ticket, self.plan, granted);
         let guard = unqueued::held(self.turn.take(), guard);
         let now = shared.clock.now();
         if !guard.is_valid() {

@@ -8,8 +8,8 @@ use crate::acquire::{self, Wait};
 use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;
-use crate::options::LockOptions;
 use crate::plan::Plan;
+use crate::plan::options::LockOptions;
 use crate::release_outcome::ReleaseOutcome;
 
 /// The guards of several names that were acquired together, in the order of the names; those of

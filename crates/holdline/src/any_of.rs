@@ -16,9 +16,9 @@ use crate::all::{self, Guards};
 use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;
-use crate::leftovers::Leftovers;
-use crate::options::LockOptions;
 use crate::plan::Plan;
+use crate::plan::leftovers::Leftovers;
+use crate::plan::options::LockOptions;
 
 /// How long a grant waits until the other queues are left: then the janitor continues alone.
 const LEAVING: Duration = Duration::from_secs(1);

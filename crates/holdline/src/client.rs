@@ -13,7 +13,7 @@ use crate::core::{Core, Shared};
 use crate::engines;
 use crate::lease::Leases;
 use crate::mutex::Mutex;
-use crate::options::LockOptions;
+use crate::plan::options::LockOptions;
 use crate::rwlock::RwLock;
 use crate::semaphore::Semaphore;
 

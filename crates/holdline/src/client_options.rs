@@ -9,12 +9,12 @@ use holdline_core::{
     Metadata, lease,
 };
 
-use crate::class::{self, Classes};
 use crate::clock::SystemClock;
 use crate::core::{Core, Parts, Shared};
 use crate::engines::Connected;
 use crate::entropy::{Source, SystemEntropy};
 use crate::nests::Nests;
+use crate::observer::class::{self, Classes};
 use crate::observer::{Both, Observer};
 use crate::runtime::SpawnTarget;
 use crate::{process, runtime};

@@ -20,14 +20,14 @@ use holdline_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::class::Classes;
 use crate::entropy::Source;
 use crate::grant::Grant;
 use crate::local_queues::LocalQueues;
 use crate::nests::Nests;
+use crate::observer::class::Classes;
 use crate::observer::{HoldEnd, Observer};
-use crate::options::LockOptions;
 use crate::own_waiters::OwnWaiters;
+use crate::plan::options::LockOptions;
 use crate::plan::{Defaults, Plan};
 use crate::registry::Registry;
 use crate::spans;

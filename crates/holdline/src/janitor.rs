@@ -17,9 +17,9 @@ use tokio::sync::mpsc;
 
 use crate::core::Shared;
 use crate::final_errors::is_permanent;
-use crate::leftovers::Leftovers;
 use crate::observer::Subject;
 use crate::plan::Plan;
+use crate::plan::leftovers::Leftovers;
 use crate::registry::{Key, PendingRelease, Stage};
 
 /// The pause between two releases of an id: it doubles from the first to the longest.

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::class::Class;
 use crate::grant::Grant;
-use crate::leftovers::Leftover;
+use crate::observer::class::Class;
+use crate::plan::leftovers::Leftover;
 use crate::queue_cell::QueueCell;
 
 /// Identifies an entry as long as it exists, and never another one.

@@ -8,8 +8,8 @@ use holdline_core::{LockError, LockName, Mode};
 use crate::acquire::{self, Wait};
 use crate::core::Core;
 use crate::guard::Guard;
-use crate::options::LockOptions;
 use crate::plan::Plan;
+use crate::plan::options::LockOptions;
 
 /// A semaphore: at most `n` permits of the name are held at a time. A description only; cheap to
 /// clone.

@@ -12,8 +12,8 @@ use super::locks::{Mutex, RwLock, Semaphore};
 use crate::client::{ShutdownReport, url_of_environment};
 use crate::client_options::ClientOptions;
 use crate::once::{OnceOptions, Slot};
-use crate::options::LockOptions;
 use crate::parker::block_on;
+use crate::plan::options::LockOptions;
 
 /// As [`crate::Client`], without async. Its background work has a thread of its own.
 #[derive(Clone, Debug)]

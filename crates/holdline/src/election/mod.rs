@@ -17,7 +17,7 @@ mod leadership;
 mod observe;
 mod value;
 
-pub use crate::options::MAX_VALUE_BYTES;
+pub use crate::plan::options::MAX_VALUE_BYTES;
 pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::Leaders;
@@ -27,7 +27,7 @@ use std::time::Duration;
 use holdline_core::{GrantState, LockError, LockName, Mode, Snapshot};
 
 use crate::client::Client;
-use crate::options::LockOptions;
+use crate::plan::options::LockOptions;
 use value::Proclaimed;
 
 impl Client {

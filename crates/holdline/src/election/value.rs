@@ -13,7 +13,7 @@ use holdline_core::{ErrorKind, FencingToken, HolderFields, LockError, LockName};
 
 use crate::client::Client;
 use crate::guard::Guard;
-use crate::options::LockOptions;
+use crate::plan::options::LockOptions;
 
 /// What follows the name of an election in the names of its two value locks.
 const SUFFIXES: [&str; 2] = [":proclaimed-0", ":proclaimed-1"];

@@ -45,7 +45,7 @@ use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use holdline_core::{Clock, Engine, ErrorKind, FencingToken, LockError, QuorumHealth};
 use holdline_fence::{FenceError, Refusal};
 
-use crate::class::{Class, Classes};
+use crate::observer::class::{Class, Classes};
 use crate::observer::{Both, HoldEnd, Observer, Subject, failure_outcome, lost_reason};
 use engine::MeteredEngine;
 

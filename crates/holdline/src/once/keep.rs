@@ -217,7 +217,7 @@ impl OnceRun {
     }
 
     fn is_detached(&self, guard: &Guard) -> bool {
-        guard.keep() == crate::options::Keep::Detached
+        guard.keep() == crate::plan::options::Keep::Detached
     }
 
     fn left(&self) -> Duration {

@@ -4,6 +4,8 @@
 //! [`ClientOptions::with_observer`](crate::ClientOptions::with_observer). A [`Subject`] says which
 //! lock an event is about; its [`Class`] stands for many names in metrics.
 
+pub(crate) mod class;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +15,8 @@ use holdline_core::{
 };
 use holdline_fence::Refusal;
 
-pub use crate::class::{Class, MAX_CLASSES};
 use crate::release_outcome::ReleaseOutcome;
+pub use class::{Class, MAX_CLASSES};
 
 /// Which attempt or grant an event is about.
 #[derive(Clone, Copy, Debug)]

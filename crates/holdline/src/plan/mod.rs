@@ -1,5 +1,8 @@
 //! A lock's description after all checks; every attempt and grant of it shares the plan.
 
+pub(crate) mod leftovers;
+pub(crate) mod options;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +11,10 @@ use holdline_core::{
     Metadata, Mode, ReleaseRequest, lease, renewal, validity,
 };
 
-use crate::class::{Class, Classes};
-use crate::leftovers::Leftovers;
 use crate::observer::Subject;
-use crate::options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
+use crate::observer::class::{Class, Classes};
+use crate::plan::leftovers::Leftovers;
+use crate::plan::options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
 
 /// A lock's description, checked.
 pub(crate) struct Plan {

@@ -1,5 +1,8 @@
 //! Connects to the engine that a URL names.
 
+pub(crate) mod known;
+pub(crate) mod url;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,9 +14,9 @@ use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
 use crate::clock::SystemClock;
-use crate::known_engines::{OTHER_NAMES, known_engine, schemes};
+use crate::engines::known::{OTHER_NAMES, known_engine, schemes};
+use crate::engines::url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 use crate::parker::block_on;
-use crate::url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 
 /// Returns the cargo feature that an engine URL needs and that this build lacks.
 ///

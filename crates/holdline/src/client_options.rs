@@ -10,14 +10,15 @@ use holdline_core::{
 };
 
 use crate::clock::SystemClock;
+use crate::core::entropy::{Source, SystemEntropy};
+use crate::core::nests::Nests;
 use crate::core::{Core, Parts, Shared};
 use crate::engines::Connected;
-use crate::entropy::{Source, SystemEntropy};
-use crate::nests::Nests;
 use crate::observer::class::{self, Classes};
 use crate::observer::{Both, Observer};
-use crate::runtime::SpawnTarget;
-use crate::{process, runtime};
+use crate::process;
+use crate::worker;
+use crate::worker::SpawnTarget;
 
 /// The default time limit for the answer to a request. Engines have their own, shorter deadlines
 /// with better error messages; this one is the last resort.
@@ -226,7 +227,7 @@ impl ClientOptions {
         if let Some(feed) = quorum_health {
             shared.observe_quorum(&feed);
         }
-        runtime::start(&shared, self.target)
+        worker::start(&shared, self.target)
             .map_err(|error| refused("the machine gives no thread", &error))?;
         Ok(Core { shared, holder, lease_duration, nests: Nests::default(), classes })
     }

@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use crate::core::Core;
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::keeper;
+use crate::guard::release;
+use crate::guard::ticket::Ticket;
 use crate::plan::Plan;
 use crate::plan::options::{Keep, LockOptions};
-use crate::release;
 use crate::release_outcome::ReleaseOutcome;
-use crate::ticket::Ticket;
+use crate::worker::keeper;
 
 /// A lease as plain data: any process that has it can renew and release it.
 ///

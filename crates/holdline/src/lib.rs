@@ -56,61 +56,44 @@ mod counting_semaphore;
 pub mod election;
 pub mod engine;
 mod engines;
-mod entropy;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod fence;
-mod final_errors;
 mod grant;
 mod guard;
 pub mod health;
-mod held;
 #[cfg(feature = "http")]
 pub mod http;
-mod janitor;
-mod keeper;
 mod latch;
 pub mod lease;
 #[cfg(feature = "local")]
 pub mod local;
-mod local_queues;
 pub mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
-mod nested;
-mod nests;
 pub mod observer;
 pub mod once;
-mod own_waiters;
 mod owner;
 mod parker;
 mod plan;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod process;
-mod progress;
-mod queue;
-mod queue_cell;
 #[cfg(doctest)]
 mod readme;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
-mod registry;
-mod release;
 mod release_outcome;
-mod runtime;
 mod rwlock;
 mod semaphore;
 mod spans;
-mod ticket;
 pub mod watch;
 mod worker;
-mod worker_runtime;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
@@ -124,7 +107,7 @@ pub use election::{Election, Leadership};
 pub use engines::url::redact_url;
 pub use grant::RiskReason;
 pub use guard::Guard;
-pub use held::Held;
+pub use guard::held::Held;
 pub use holdline_core::{
     Certainty, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason,
     Mode,

@@ -7,8 +7,8 @@ use holdline_core::{LockError, LockName};
 
 use crate::acquire::{self, Wait};
 use crate::core::Core;
+use crate::guard::held::Held;
 use crate::guard::{self, Guard};
-use crate::held::Held;
 use crate::owner::{self, Owner};
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;

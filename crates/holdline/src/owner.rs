@@ -16,7 +16,7 @@ use tokio::sync::MutexGuard;
 use crate::acquire::{self, Wait};
 use crate::core::{Core, Shared};
 use crate::guard::Guard;
-use crate::nested::Nested;
+use crate::guard::nested::Nested;
 use crate::plan::Plan;
 
 /// An owner that can acquire a lock again while it holds it. Clones are the same owner.

@@ -9,6 +9,7 @@
 //! the last error.
 //! Read next: `queued`, the wait in the queue; `unqueued`, the wait where there is none.
 
+mod progress;
 mod queued;
 mod unqueued;
 
@@ -26,15 +27,15 @@ use holdline_core::{
 };
 use tracing::Instrument;
 
+use crate::core::local_queues::Turn;
 use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::local_queues::Turn;
+use crate::guard::ticket::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::spans;
-use crate::ticket::Ticket;
+use progress::Progress;
 use queued::QueuePlace;
 
 /// How often an unanswered request is repeated under its id, where outages are not waited for.

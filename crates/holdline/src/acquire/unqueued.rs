@@ -17,13 +17,13 @@ use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use holdline_core::{Certainty, ErrorKind, Mode, Moment};
 
+use super::progress::Progress;
 use super::{Attempt, Next, POLL_PAUSE, Wait};
 use crate::core::Shared;
+use crate::core::local_queues::Turn;
 use crate::guard::Guard;
-use crate::local_queues::Turn;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::progress::Progress;
 
 /// Joins the local queue before the first request, if the engine has no queue.
 pub(super) fn join(shared: &Shared, plan: &Plan, wait: Wait) -> Option<Turn> {

@@ -6,7 +6,7 @@ use holdline_core::{FencingToken, LockError, LockName, LostReason};
 
 use super::guard::{Guard, Guards};
 use crate::election::Leader;
-use crate::held::Held;
+use crate::guard::held::Held;
 use crate::once::{self, OnceOutcome, Taken};
 use crate::parker::block_on;
 use crate::release_outcome::ReleaseOutcome;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use holdline_core::{LockError, LockName};
 
 use super::guard::Guard;
-use crate::held::Held;
+use crate::guard::held::Held;
 use crate::mutex::Ran;
 use crate::owner::Owner;
 use crate::parker::block_on;

@@ -14,9 +14,9 @@ use holdline_memory::{MemoryEngine, MemoryOptions};
 use parking_lot::Mutex;
 
 use crate::clock::SystemClock;
-use crate::engines::known::{OTHER_NAMES, known_engine, schemes};
-use crate::engines::url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 use crate::parker::block_on;
+use known::{OTHER_NAMES, known_engine, schemes};
+use url::{EngineUrl, foreign_scheme, foreign_text, no_scheme, unknown_parameter};
 
 /// Returns the cargo feature that an engine URL needs and that this build lacks.
 ///

@@ -5,7 +5,7 @@
 
 use holdline_core::{Escaped, LockError, nearest};
 
-use crate::engines::known::known_engine;
+use super::known::known_engine;
 
 /// The parameters whose values are no secrets. Names of files and variables are none either.
 const SHOWN_PARAMETERS: &[&str] = &[

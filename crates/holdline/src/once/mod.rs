@@ -25,8 +25,8 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Mo
 use crate::acquire::{self, Wait};
 use crate::client::Client;
 use crate::core::{Core, Shared};
+use crate::guard::held::Held;
 use crate::guard::{self, Guard};
-use crate::held::Held;
 use crate::plan::Plan;
 use crate::plan::options::Keep;
 pub use keep::OnceRun;

@@ -13,8 +13,8 @@ use holdline_core::{
 
 use crate::observer::Subject;
 use crate::observer::class::{Class, Classes};
-use crate::plan::leftovers::Leftovers;
-use crate::plan::options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
+use leftovers::Leftovers;
+use options::{Keep, LockOptions, MAX_VALUE_BYTES, OnLost};
 
 /// A lock's description, checked.
 pub(crate) struct Plan {

@@ -1,6 +1,6 @@
 //! Releases what was abandoned, until the store has confirmed it or the lease is over.
 //!
-//! Invariant J1 is that of `ticket`, which passes ids to this module.
+//! Invariant J1 is that of `guard::ticket`, which passes ids to this module.
 //! Invariant J2: an id that was given up is never requested again.
 //! Invariant J3: passing an id on takes one short mutex: it never blocks on I/O and never panics.
 
@@ -16,11 +16,11 @@ use holdline_core::{
 use tokio::sync::mpsc;
 
 use crate::core::Shared;
-use crate::final_errors::is_permanent;
+use crate::core::final_errors::is_permanent;
+use crate::core::registry::{Key, PendingRelease, Stage};
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::plan::leftovers::Leftovers;
-use crate::registry::{Key, PendingRelease, Stage};
 
 /// The pause between two releases of an id: it doubles from the first to the longest.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(20);

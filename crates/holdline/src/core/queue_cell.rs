@@ -7,7 +7,7 @@ use holdline_core::{LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::final_errors::is_final;
+use super::final_errors::is_final;
 
 /// What the worker reports to a waiter.
 #[derive(Default)]

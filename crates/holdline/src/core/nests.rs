@@ -6,8 +6,8 @@ use std::sync::Arc;
 use holdline_core::LockName;
 use parking_lot::Mutex;
 
+use super::registry::Key;
 use crate::grant::Grant;
-use crate::registry::Key;
 
 /// The name and the number of the owner.
 pub(crate) type NestKey = (LockName, u64);

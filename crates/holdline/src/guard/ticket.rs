@@ -12,11 +12,11 @@ use holdline_core::{LeaseId, LockError, Moment, ReleaseReply};
 use tokio::sync::mpsc;
 
 use crate::core::Shared;
+use crate::core::queue_cell::QueueCell;
+use crate::core::registry::{Key, QueuedAttempt, Stage};
 use crate::grant::{Grant, Granted};
 use crate::plan::Plan;
-use crate::queue_cell::QueueCell;
-use crate::registry::{Key, QueuedAttempt, Stage};
-use crate::{janitor, keeper, queue};
+use crate::worker::{heartbeat, janitor, keeper};
 
 /// How long a caller that gives up waits for the store's answer; after that the worker continues.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ impl<'a> Ticket<'a> {
         let waiting = QueuedAttempt { name, lease_id, cell: cell.clone() };
         let now = self.shared.clock.now();
         let mut registry = self.shared.registry.lock();
-        let due = queue::next_look(&mut registry, now, next_look);
+        let due = heartbeat::next_look(&mut registry, now, next_look);
         let wake = registry.set_stage(key, Stage::Queued(waiting), due);
         drop(registry);
         self.shared.wake(wake);

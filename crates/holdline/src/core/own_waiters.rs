@@ -18,7 +18,7 @@ use std::task::Poll;
 use holdline_core::{LockError, LockName, ReleaseReply};
 use parking_lot::Mutex;
 
-use crate::queue_cell::QueueCell;
+use super::queue_cell::QueueCell;
 
 /// The queued attempts for exclusive locks. A name without any has no entry.
 #[derive(Default)]

@@ -8,11 +8,11 @@ use holdline_core::{
     Answer, Certainty, ErrorKind, LockError, LostReason, Mode, Moment, ReleaseReply, ReleaseRequest,
 };
 
+use super::ticket::Ticket;
 use crate::core::Shared;
-use crate::final_errors;
+use crate::core::final_errors;
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
-use crate::ticket::Ticket;
 
 /// How long a release waits for the store's answer; after that the janitor continues alone.
 const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(5);

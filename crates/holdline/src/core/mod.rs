@@ -3,6 +3,17 @@
 //! The worker uses [`Shared`], which lives as long as there is background work. Locks, guards and
 //! clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
 //! ends.
+//! Read next: `registry`, the schedule of the background work; `own_waiters` and `local_queues`, the
+//! attempts of this client; `nests`, the grants of owners.
+
+pub(crate) mod entropy;
+pub(crate) mod final_errors;
+pub(crate) mod local_queues;
+pub(crate) mod nests;
+pub(crate) mod own_waiters;
+pub(crate) mod queue_cell;
+pub(crate) mod registry;
+pub(crate) mod worker_runtime;
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,18 +31,18 @@ use holdline_core::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::entropy::Source;
 use crate::grant::Grant;
-use crate::local_queues::LocalQueues;
-use crate::nests::Nests;
 use crate::observer::class::Classes;
 use crate::observer::{HoldEnd, Observer};
-use crate::own_waiters::OwnWaiters;
 use crate::plan::options::LockOptions;
 use crate::plan::{Defaults, Plan};
-use crate::registry::Registry;
 use crate::spans;
-use crate::worker_runtime::WorkerRuntime;
+use entropy::Source;
+use local_queues::LocalQueues;
+use nests::Nests;
+use own_waiters::OwnWaiters;
+use registry::Registry;
+use worker_runtime::WorkerRuntime;
 
 /// What the worker of a client needs.
 pub(crate) struct Shared {

@@ -1,15 +1,15 @@
 //! A guard's or an attempt's share in a nest: the grant of an owner.
 //!
-//! Invariant N1: an entry of [`Nests`](crate::nests::Nests) exists as long as one of its handles.
+//! Invariant N1: an entry of [`Nests`](crate::core::nests::Nests) exists as long as one of its handles.
 
 use std::sync::Arc;
 
 use holdline_core::LostReason;
 
 use crate::core::Core;
+use crate::core::nests::{Inside, Nest, NestKey};
+use crate::core::registry::Key;
 use crate::grant::Grant;
-use crate::nests::{Inside, Nest, NestKey};
-use crate::registry::Key;
 
 /// A handle of a nest: of a guard inside, or of an attempt to enter.
 pub(crate) struct Nested {

@@ -4,6 +4,13 @@
 //! none. If that runtime is shut down while the client is still used, or still has something to
 //! give up, a thread takes over: the runtime drops the worker's task, and the drop starts the
 //! thread.
+//! Read next: `task`, the rounds of the work; `keeper`, `heartbeat` and `janitor`, what is done in
+//! them.
+
+pub(crate) mod heartbeat;
+pub(crate) mod janitor;
+pub(crate) mod keeper;
+mod task;
 
 use std::future::Future;
 use std::io;
@@ -16,7 +23,6 @@ use futures_core::future::BoxFuture;
 use tokio::runtime::{Builder, Handle};
 
 use crate::core::Shared;
-use crate::worker;
 
 /// Where the background work is spawned.
 #[derive(Default)]
@@ -33,7 +39,7 @@ pub(crate) enum SpawnTarget {
 pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()> {
     match (target, Handle::try_current()) {
         (SpawnTarget::Spawner(spawn), _) => {
-            spawn(Box::pin(worker::work(shared.clone())));
+            spawn(Box::pin(task::work(shared.clone())));
             Ok(())
         }
         (SpawnTarget::Caller, Ok(handle)) => {
@@ -72,7 +78,7 @@ struct Work {
 
 impl Work {
     fn new(shared: Arc<Shared>) -> Work {
-        let worker = Box::pin(worker::work(shared.clone()));
+        let worker = Box::pin(task::work(shared.clone()));
         Work { shared, worker: Some(worker) }
     }
 }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::queue_cell::QueueCell;
 use crate::grant::Grant;
 use crate::observer::class::Class;
 use crate::plan::leftovers::Leftover;
-use crate::queue_cell::QueueCell;
 
 /// Identifies an entry as long as it exists, and never another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

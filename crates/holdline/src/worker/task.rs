@@ -14,11 +14,11 @@ use futures_util::stream::FuturesUnordered;
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 
+use super::heartbeat::{self, HeartbeatEntry};
+use super::janitor;
+use super::keeper::{self, Task};
 use crate::core::Shared;
-use crate::keeper::{self, Task};
-use crate::queue::{self, HeartbeatEntry};
-use crate::registry::{Key, Stage};
-use crate::{janitor, registry};
+use crate::core::registry::{self, Key, Stage};
 
 /// How many leases one renewal batch contains, if the engine accepts that many.
 const BATCH: usize = 128;
@@ -88,7 +88,7 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
                     purpose: Purpose::Wait,
                 };
                 round.heartbeats.push((HeartbeatEntry::new(key, &waiting.cell), request));
-                let due = queue::next_look(&mut registry, now, QUEUE_HEARTBEAT);
+                let due = heartbeat::next_look(&mut registry, now, QUEUE_HEARTBEAT);
                 registry.schedule(key, due);
             }
             Stage::Releasing(pending) if !*in_flight => {
@@ -134,7 +134,11 @@ fn start(
         }
     }
     for (entries, batch) in batches(round.heartbeats, size) {
-        in_flight_requests.push(Box::pin(queue::send_heartbeat(shared.clone(), entries, batch)));
+        in_flight_requests.push(Box::pin(heartbeat::send_heartbeat(
+            shared.clone(),
+            entries,
+            batch,
+        )));
     }
     let mut releases = round.releases;
     let share = releases.len().div_ceil(MAX_RELEASE_TASKS).max(1);

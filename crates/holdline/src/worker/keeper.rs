@@ -17,11 +17,11 @@ use holdline_core::{
     RenewRequest, renewal,
 };
 
+use super::janitor;
 use crate::core::Shared;
+use crate::core::registry::{Entry, KeptLease, Key, Registry, Stage};
 use crate::grant::Grant;
-use crate::janitor;
 use crate::observer::HoldEnd;
-use crate::registry::{Entry, KeptLease, Key, Registry, Stage};
 
 /// Leases that are due within this time share a batch.
 const BUNDLE: Duration = Duration::from_millis(50);

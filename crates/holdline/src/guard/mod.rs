@@ -1,4 +1,12 @@
 //! The guard of a grant.
+//!
+//! Read next: `ticket`, which is responsible for a lease id before there is a guard; `release`, its
+//! end; `held`, the handle for the code that runs under a guard; `nested`, the share of an owner.
+
+pub(crate) mod held;
+pub(crate) mod nested;
+pub(crate) mod release;
+pub(crate) mod ticket;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -13,20 +21,19 @@ use holdline_core::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::core::local_queues::Turn;
+use crate::core::registry::Key;
 use crate::core::{Core, Shared};
 use crate::grant::{Grant, Granted, RiskReason};
-use crate::held::Held;
-use crate::janitor;
-use crate::keeper::{self, ReplyEffect, RequestedBy};
-use crate::local_queues::Turn;
-use crate::nested::Nested;
 use crate::observer::HoldEnd;
 use crate::plan::Plan;
 use crate::plan::options::{Keep, OnLost};
-use crate::registry::Key;
-use crate::release;
 use crate::release_outcome::ReleaseOutcome;
-use crate::ticket::Ticket;
+use crate::worker::janitor;
+use crate::worker::keeper::{self, ReplyEffect, RequestedBy};
+use held::Held;
+use nested::Nested;
+use ticket::Ticket;
 
 /// The guard of a grant: the name is held until the guard is released, dropped or lost.
 ///

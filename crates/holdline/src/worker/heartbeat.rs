@@ -12,8 +12,8 @@ use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{Expiry, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
 use crate::core::Shared;
-use crate::queue_cell::QueueCell;
-use crate::registry::{Key, Registry, Stage};
+use crate::core::queue_cell::QueueCell;
+use crate::core::registry::{Key, Registry, Stage};
 
 /// Returns how long the store keeps queue entries without a heartbeat; for sessions, the longest
 /// duration of a session.

@@ -6,9 +6,9 @@ use holdline_core::{LockError, LockName};
 
 use super::guard::Guard;
 use crate::guard::held::Held;
-use crate::mutex::Ran;
-use crate::owner::Owner;
 use crate::parker::block_on;
+use crate::primitives::mutex::Ran;
+use crate::primitives::owner::Owner;
 use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Mutex`], without async.

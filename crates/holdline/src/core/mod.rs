@@ -3,8 +3,8 @@
 //! The worker uses [`Shared`], which lives as long as there is background work. Locks, guards and
 //! clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
 //! ends.
-//! Read next: `registry`, the schedule of the background work; `own_waiters` and `local_queues`, the
-//! attempts of this client; `nests`, the grants of owners.
+//! Read next: `registry`, the schedule of the background work; `own_waiters` and `local_queues`,
+//! the attempts of this client; `nests`, the grants of owners.
 
 pub(crate) mod entropy;
 pub(crate) mod final_errors;

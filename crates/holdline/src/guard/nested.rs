@@ -1,6 +1,7 @@
 //! A guard's or an attempt's share in a nest: the grant of an owner.
 //!
-//! Invariant N1: an entry of [`Nests`](crate::core::nests::Nests) exists as long as one of its handles.
+//! Invariant N1: an entry of [`Nests`](crate::core::nests::Nests) exists as long as one of its
+//! handles.
 
 use std::sync::Arc;
 

@@ -3,15 +3,70 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{LockError, LockName};
+use holdline_core::{LockError, LockName, Mode};
 
+use super::owner::{self, Owner};
 use crate::acquire::{self, Wait};
+use crate::client::Client;
 use crate::core::Core;
 use crate::guard::held::Held;
 use crate::guard::{self, Guard};
-use crate::owner::{self, Owner};
 use crate::plan::Plan;
+use crate::plan::options::LockOptions;
 use crate::release_outcome::ReleaseOutcome;
+
+impl Client {
+    /// Describes an exclusive lock. No request is sent yet.
+    ///
+    /// # Errors
+    /// `Invalid` when the name is no lock name.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex").await?;
+    /// let mutex = client.mutex("orders/17")?;
+    /// let guard = mutex.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex, LockError> {
+        self.mutex_with(name, &LockOptions::default())
+    }
+
+    /// Describes an exclusive lock with options.
+    ///
+    /// # Errors
+    /// `Invalid` if the name is not a lock name or the options contradict each other, `Unsupported`
+    /// if the engine does not support them.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_mutex_with").await?;
+    /// use std::time::Duration;
+    /// use holdline::LockOptions;
+    ///
+    /// let options = LockOptions::default()
+    ///     .with_lease_duration(Duration::from_secs(10))
+    ///     .with_wait(Duration::from_secs(5))
+    ///     .with_reason("nightly backup");
+    /// let guard = client.mutex_with("orders/17", &options)?.lock().await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn mutex_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Mutex, LockError> {
+        Ok(Mutex::new(self.core(), self.core().plan(name, Mode::Exclusive, options)?))
+    }
+}
 
 /// An exclusive lock: at most one holder at a time. A description only; cheap to clone.
 ///

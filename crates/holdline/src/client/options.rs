@@ -9,6 +9,7 @@ use holdline_core::{
     Metadata, lease,
 };
 
+use super::process;
 use crate::clock::SystemClock;
 use crate::core::entropy::{Source, SystemEntropy};
 use crate::core::nests::Nests;
@@ -16,7 +17,6 @@ use crate::core::{Core, Parts, Shared};
 use crate::engines::Connected;
 use crate::observer::class::{self, Classes};
 use crate::observer::{Both, Observer};
-use crate::process;
 use crate::worker;
 use crate::worker::SpawnTarget;
 

@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use holdline_core::{ErrorKind, LockError, LockName, Mode};
 
+use super::all::{self, Guards};
 use crate::acquire::{self, Wait};
-use crate::all::{self, Guards};
 use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;

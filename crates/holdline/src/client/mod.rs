@@ -1,21 +1,24 @@
-//! The client: connects to an engine and describes locks.
+//! The client: connects to an engine, and has the calls that are about the store as a whole.
+//!
+//! What it locks with is described by methods that stand with their primitives (`primitives`,
+//! `election`, `once`).
+//! Read next: `options`, which makes the [`Core`] of a client.
+
+pub(crate) mod options;
+pub(crate) mod process;
 
 use std::env::VarError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline_core::{Capabilities, Clock, Engine, LockError, Mode, accept_url};
+use holdline_core::{Capabilities, Clock, Engine, LockError, accept_url};
 
 use crate::admin::Admin;
-use crate::client_options::ClientOptions;
 use crate::core::{Core, Shared};
 use crate::engines;
 use crate::lease::Leases;
-use crate::mutex::Mutex;
-use crate::plan::options::LockOptions;
-use crate::rwlock::RwLock;
-use crate::semaphore::Semaphore;
+use options::ClientOptions;
 
 /// The variable of the environment that refuses a store without a server.
 const REQUIRE_SERVER: &str = "HOLDLINE_REQUIRE_SERVER";
@@ -152,125 +155,6 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Client, LockError> {
         options.build(engine).map(|core| Client { core: Arc::new(core) })
-    }
-
-    /// Describes an exclusive lock. No request is sent yet.
-    ///
-    /// # Errors
-    /// `Invalid` when the name is no lock name.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_mutex").await?;
-    /// let mutex = client.mutex("orders/17")?;
-    /// let guard = mutex.lock().await?;
-    /// guard.release().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex, LockError> {
-        self.mutex_with(name, &LockOptions::default())
-    }
-
-    /// Describes an exclusive lock with options.
-    ///
-    /// # Errors
-    /// `Invalid` if the name is not a lock name or the options contradict each other, `Unsupported`
-    /// if the engine does not support them.
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_mutex_with").await?;
-    /// use std::time::Duration;
-    /// use holdline::LockOptions;
-    ///
-    /// let options = LockOptions::default()
-    ///     .with_lease_duration(Duration::from_secs(10))
-    ///     .with_wait(Duration::from_secs(5))
-    ///     .with_reason("nightly backup");
-    /// let guard = client.mutex_with("orders/17", &options)?.lock().await?;
-    /// guard.release().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn mutex_with(
-        &self,
-        name: impl AsRef<str>,
-        options: &LockOptions,
-    ) -> Result<Mutex, LockError> {
-        Ok(Mutex::new(&self.core, self.core.plan(name, Mode::Exclusive, options)?))
-    }
-
-    /// Describes a lock that many may read or one may write.
-    ///
-    /// # Errors
-    /// As [`Client::rwlock_with`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_rwlock").await?;
-    /// let catalogue = client.rwlock("catalogue")?;
-    /// let reader = catalogue.read().await?;
-    /// reader.release().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
-        self.rwlock_with(name, &LockOptions::default())
-    }
-
-    /// Describes a lock that many may read or one may write, with options.
-    ///
-    /// # Errors
-    /// As [`Client::mutex_with`]; `Unsupported` when the engine has no shared mode.
-    pub fn rwlock_with(
-        &self,
-        name: impl AsRef<str>,
-        options: &LockOptions,
-    ) -> Result<RwLock, LockError> {
-        let shared = self.core.plan(name.as_ref(), Mode::Shared, options)?.of_read_write();
-        let exclusive = self.core.plan(name.as_ref(), Mode::Exclusive, options)?.of_read_write();
-        Ok(RwLock::new(&self.core, shared, exclusive))
-    }
-
-    /// Describes a semaphore of `permits` permits.
-    ///
-    /// # Errors
-    /// As [`Client::semaphore_with`].
-    ///
-    /// # Examples
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), holdline::LockError> {
-    /// # let client = holdline::Client::connect("memory:client_semaphore").await?;
-    /// let licences = client.semaphore("licences", 3)?;
-    /// let permit = licences.acquire().await?;
-    /// permit.release().await.into_result()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore, LockError> {
-        self.semaphore_with(name, permits, &LockOptions::default())
-    }
-
-    /// Describes a semaphore of `permits` permits, with options.
-    ///
-    /// # Errors
-    /// As [`Client::mutex_with`]; `Invalid` for a number of permits out of range, `Unsupported`
-    /// when the engine has no permits.
-    pub fn semaphore_with(
-        &self,
-        name: impl AsRef<str>,
-        permits: u32,
-        options: &LockOptions,
-    ) -> Result<Semaphore, LockError> {
-        Semaphore::new(&self.core, name, permits, options.clone())
     }
 
     /// Returns what operators see and do in this store: list, inspect, revoke, freeze, audit.

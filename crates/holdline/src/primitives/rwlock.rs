@@ -3,12 +3,50 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{LockError, LockName};
+use holdline_core::{LockError, LockName, Mode};
 
 use crate::acquire::{self, Wait};
+use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;
 use crate::plan::Plan;
+use crate::plan::options::LockOptions;
+
+impl Client {
+    /// Describes a lock that many may read or one may write.
+    ///
+    /// # Errors
+    /// As [`Client::rwlock_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_rwlock").await?;
+    /// let catalogue = client.rwlock("catalogue")?;
+    /// let reader = catalogue.read().await?;
+    /// reader.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rwlock(&self, name: impl AsRef<str>) -> Result<RwLock, LockError> {
+        self.rwlock_with(name, &LockOptions::default())
+    }
+
+    /// Describes a lock that many may read or one may write, with options.
+    ///
+    /// # Errors
+    /// As [`Client::mutex_with`]; `Unsupported` when the engine has no shared mode.
+    pub fn rwlock_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<RwLock, LockError> {
+        let shared = self.core().plan(name.as_ref(), Mode::Shared, options)?.of_read_write();
+        let exclusive = self.core().plan(name.as_ref(), Mode::Exclusive, options)?.of_read_write();
+        Ok(RwLock::new(self.core(), shared, exclusive))
+    }
+}
 
 /// A lock that many may hold shared, or one exclusively. A description only; cheap to clone.
 ///

@@ -6,10 +6,47 @@ use std::time::Duration;
 use holdline_core::{LockError, LockName, Mode};
 
 use crate::acquire::{self, Wait};
+use crate::client::Client;
 use crate::core::Core;
 use crate::guard::Guard;
 use crate::plan::Plan;
 use crate::plan::options::LockOptions;
+
+impl Client {
+    /// Describes a semaphore of `permits` permits.
+    ///
+    /// # Errors
+    /// As [`Client::semaphore_with`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_semaphore").await?;
+    /// let licences = client.semaphore("licences", 3)?;
+    /// let permit = licences.acquire().await?;
+    /// permit.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Result<Semaphore, LockError> {
+        self.semaphore_with(name, permits, &LockOptions::default())
+    }
+
+    /// Describes a semaphore of `permits` permits, with options.
+    ///
+    /// # Errors
+    /// As [`Client::mutex_with`]; `Invalid` for a number of permits out of range, `Unsupported`
+    /// when the engine has no permits.
+    pub fn semaphore_with(
+        &self,
+        name: impl AsRef<str>,
+        permits: u32,
+        options: &LockOptions,
+    ) -> Result<Semaphore, LockError> {
+        Semaphore::new(self.core(), name, permits, options.clone())
+    }
+}
 
 /// A semaphore: at most `n` permits of the name are held at a time. A description only; cheap to
 /// clone.

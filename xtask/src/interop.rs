@@ -67,6 +67,14 @@ pub(crate) fn prepare_bench() -> Result<PathBuf, String> {
     Ok(ground)
 }
 
+/// Prepares the interpreters of Python, and what builds and checks the package.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn prepare_cpython() -> Result<(), String> {
+    cpython::cpython(&ground()?).map_err(|why| format!("CPython: {why}"))
+}
+
 /// Prepares the peers of the section `peers`, and returns their paths.
 ///
 /// # Errors

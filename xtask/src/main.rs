@@ -53,6 +53,8 @@ usage: cargo xtask VERB
                     mariadb; with `awake`, one task on cores that do not sleep
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
+  package wheel     the Python package with the command line in it: target/python/dist
+  dist              a static binary with its pages and completions: target/static
   portable          the library without `local`, checked for macOS and Windows (rustup's targets)
   interop prepare   the other libraries that the interop tests run, from their registries";
 
@@ -70,6 +72,8 @@ fn main() -> ExitCode {
         ["bench", sections @ ..] => bench::run(sections),
         ["package"] => packages::package().map(|()| true),
         ["package", "deb"] => packages::package_deb().map(|()| true),
+        ["dist"] => packages::dist().map(|()| true),
+        ["package", "wheel"] => check::python::package().map(|()| true),
         ["portable"] => portable::check().map(|()| true),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["book"] => book::build().map(|page| {

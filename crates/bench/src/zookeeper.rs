@@ -2,8 +2,8 @@
 //! write.
 //!
 //! The server is Debian's, started for this run, and does not flush. Client and server share the
-//! machine's cores, so only ratios within a round mean anything. The floor is the client crate that
-//! the engine uses, over one connection, with nothing around it.
+//! machine's cores, so only ratios within a round mean anything. The floor is the crate
+//! `zookeeper-client` over one connection, with nothing around it.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Locks in a ZooKeeper ensemble: `zk://host,host,host`.
+//! Locks in a ZooKeeper ensemble: `zk://host,host,host`, or `zks://` with TLS.
 //!
 //! `docs/zookeeper.md` of the repository is the page for users.
 

@@ -306,9 +306,10 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
         ) => "the server's certificate has expired".to_owned(),
         Error::InvalidCertificate(_) => "the server's certificate is not good".to_owned(),
         Error::InvalidMessage(_) => no_tls(without),
-        Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure)
-            if files.cert.is_none() =>
-        {
+        // Java's servers call a missing certificate a bad one.
+        Error::AlertReceived(
+            Alert::CertificateRequired | Alert::HandshakeFailure | Alert::BadCertificate,
+        ) if files.cert.is_none() => {
             "the server wants a client certificate: set `cert` and `key`".to_owned()
         }
         Error::AlertReceived(

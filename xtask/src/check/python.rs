@@ -40,7 +40,7 @@ pub(crate) fn run() -> Outcome {
     let mut counts = Counts::default();
     let outcome = Ground::new().and_then(|ground| {
         ground.build()?;
-        let wheel = ground.wheel()?;
+        let wheel = ground.wheel("dev", &ground.target.join("debug/holdline"))?;
         for which in VERSIONS {
             ground.install(which, &wheel)?;
         }
@@ -48,6 +48,21 @@ pub(crate) fn run() -> Outcome {
         ground.tests(&mut counts)
     });
     (counts, outcome)
+}
+
+/// Builds the wheel as it is shipped, with the command line in it, and tries both.
+///
+/// # Errors
+/// What could not be built or run.
+pub(crate) fn package() -> Result<(), String> {
+    interop::prepare_cpython()?;
+    let ground = Ground::new()?;
+    let build = ["build", "--locked", "--profile", "dist", "-p", "holdline-cli", "--features"];
+    process::watch(cargo(&build).arg("all"), None, |_| ())?;
+    let wheel = ground.wheel("dist", &ground.target.join("dist/holdline"))?;
+    ground.install("newest", &wheel)?;
+    println!("package: {}", wheel.display());
+    Ok(())
 }
 
 /// Measures the package as it is shipped, beside Python's other locks on Redis.
@@ -96,7 +111,8 @@ impl Ground {
     }
 
     /// Makes the source distribution, and of its files the wheel: so nothing is missing in it.
-    fn wheel(&self) -> Result<PathBuf, String> {
+    /// `profile` is that of cargo, and `program` the command line that the wheel brings.
+    fn wheel(&self, profile: &str, program: &Path) -> Result<PathBuf, String> {
         let (dist, source) = (self.made.join("dist"), self.made.join("source"));
         let mut sdist = self.program("newest", "maturin");
         process::watch(sdist.args(["sdist", "--out"]).arg(&dist), None, |_| ())?;
@@ -104,8 +120,9 @@ impl Ground {
         // With the time of now: cargo takes older files for those that it has compiled.
         unpack.args(["-xzm", "--strip-components=1", "-f"]).arg(only(&dist, "tar.gz")?);
         process::watch(unpack.arg("-C").arg(&source), LIMIT, |_| ())?;
+        put_command(program, &source)?;
         let mut build = self.program("newest", "maturin");
-        build.args(["build", "--profile", "dev", "--offline", "--strip", "--out"]).arg(&dist);
+        build.args(["build", "--profile", profile, "--offline", "--strip", "--out"]).arg(&dist);
         // What others have written is compiled already, for the most part.
         build.current_dir(&source).env("CARGO_TARGET_DIR", &self.target);
         process::watch(&mut build, None, |_| ())?;
@@ -127,7 +144,10 @@ impl Ground {
         pip.arg(fresh.join("bin/python")).args(["install", "--quiet", "--no-index"]).arg(wheel);
         process::watch(&mut pip, LIMIT, |_| ())?;
         let mut hello = Command::new(fresh.join("bin/python"));
-        process::watch(hello.args(["-W", "error", "-c", HELLO]), LIMIT, |_| ())
+        process::watch(hello.args(["-W", "error", "-c", HELLO]), LIMIT, |_| ())?;
+        let mut job = Command::new(fresh.join("bin/holdline"));
+        job.args(["--url", "memory:", "run", "hello", "--", "true"]).env_clear();
+        process::watch(&mut job, LIMIT, |_| ())
     }
 
     /// Two checkers, which see different things.
@@ -184,6 +204,28 @@ impl Ground {
         });
         Ok(Run { said, counts: counts.unwrap_or_default(), ended })
     }
+}
+
+/// Makes the command line a part of the wheel that is built from this directory. Its debug
+/// information is left out.
+///
+/// The directory is not named in the package's own settings: it does not exist where users build
+/// the package from its sources, and maturin refuses a directory that is missing.
+fn put_command(program: &Path, package: &Path) -> Result<(), String> {
+    let failed = |why: std::io::Error| format!("the command of the wheel: {why}");
+    let commands = package.join("commands/scripts");
+    std::fs::create_dir_all(&commands).map_err(failed)?;
+    let mut strip = Command::new("strip");
+    strip.arg("-o").arg(commands.join("holdline")).arg(program);
+    process::watch(&mut strip, LIMIT, |_| ())?;
+    let file = package.join("pyproject.toml");
+    let settings = std::fs::read_to_string(&file).map_err(failed)?;
+    let section = "[tool.maturin]\n";
+    if !settings.contains(section) {
+        return Err("pyproject.toml has no section [tool.maturin]".to_owned());
+    }
+    let settings = settings.replacen(section, &format!("{section}data = \"commands\"\n"), 1);
+    std::fs::write(&file, settings).map_err(failed)
 }
 
 /// The one file of a directory with this end.

@@ -7,6 +7,7 @@
 //! [`deb`].
 
 mod deb;
+mod dist;
 
 use crate::cargo::{cargo, root};
 use crate::metadata::{Metadata, Package};
@@ -61,6 +62,7 @@ pub(crate) fn package() -> Result<(), String> {
 }
 
 pub(crate) use deb::make as package_deb;
+pub(crate) use dist::make as dist;
 
 /// Packs the crates, in the order in which they would be published.
 fn crates(metadata: &Metadata) -> Result<(), String> {

@@ -59,7 +59,10 @@ impl Exit {
     /// The last step of the process: dies of the keyboard's signal if rule T4 requires it, and
     /// otherwise returns the code. Do not rely on anything after this call.
     pub(crate) fn leave(self) -> ExitCode {
-        if let Some(Echo { signal, signal_group }) = self.echo {
+        // The kernel discards a signal that the first process of a container sends to itself, and
+        // what follows is an abort.
+        let is_first = rustix::process::getpid().is_init();
+        if let Some(Echo { signal, signal_group }) = self.echo.filter(|_| !is_first) {
             // Our core file would hide the command's.
             let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
             if signal_group {

@@ -27,7 +27,7 @@ fn a_wall_clock_that_is_stepped_changes_nothing() {
     steps_change_nothing(&world, &world.url(), 20);
 }
 
-/// There the client crate counts time too, for its signs of life.
+/// There the client counts time too, for its pings.
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_wall_clock_that_is_stepped_changes_nothing_on_zookeeper() {

@@ -472,6 +472,20 @@ fn without_proc_the_message_says_so_before_anything_is_asked() {
     }
 }
 
+/// The kernel discards a signal that the first process of a container sends to itself.
+#[test]
+fn an_interrupted_wait_of_the_first_process_of_a_container_ends_with_its_code() {
+    let user = if rustix::process::geteuid().is_root() { "" } else { "-Ur" };
+    let script = format!(
+        "holdline acquire demo --lease 10m > grant
+        unshare {user} -pf --mount-proc sh -c '
+            (while kill -INT 1; do sleep 0.1; done) & exec holdline run demo -- true'
+        echo $?"
+    );
+    let output = World::new().shell(&script);
+    assert_eq!(output.stdout, "130\n", "{output:?}");
+}
+
 #[test]
 fn a_store_without_room_asks_for_room() {
     let world = World::new();

@@ -74,7 +74,7 @@ fn errors_have_their_exit_codes() {
     assert!(explained.stdout.contains("session"), "{explained:?}");
     assert_eq!(ground.run(&["doctor"]).code, 1);
     for (url, code) in
-        [("zk://127.0.0.1:1", 69), ("zk://127.0.0.1?famly=kazoo", 78), ("zks://127.0.0.1", 78)]
+        [("zk://127.0.0.1:1", 69), ("zk://127.0.0.1?famly=kazoo", 78), ("zk://127.0.0.1?ca=x", 78)]
     {
         let mut command = ground.world.command(&["run", "demo", "--", "true"]);
         let output = output(command.env("HOLDLINE_URL", url));
@@ -83,4 +83,19 @@ fn errors_have_their_exit_codes() {
     ground.server.kill(0);
     assert_eq!(ground.run(&["run", "demo", "--", "true"]).code, 69);
     assert_eq!(ground.run(&["doctor"]).code, 2);
+}
+
+#[test]
+fn a_job_holds_the_name_by_tls_and_a_wrong_authority_is_an_error_of_rights() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default().with_tls());
+    let world = World::new();
+    let run = |ca: &std::path::Path| {
+        let url = format!("{}?ca={}&command_timeout_ms=10000", server.secure_url(), ca.display());
+        output(world.command(&["run", "demo", "--", "echo", "up"]).env("HOLDLINE_URL", url))
+    };
+    let held = run(&server.certificates().ca());
+    assert_eq!((held.code, held.stdout.trim()), (0, "up"), "{held:?}");
+    let refused = run(&server.certificates().other_ca());
+    assert_eq!(refused.code, 77, "{refused:?}");
+    assert!(refused.stderr.contains("not from the authority in `ca`"), "{refused:?}");
 }

@@ -41,6 +41,8 @@ pub(crate) const DEADLOCK: u16 = 1213;
 pub(crate) const LOCK_WAIT: u16 = 1205;
 /// The server takes no writes.
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
+/// The same, and the handshake had found that it takes them: it is being switched over.
+const SWITCHED_OVER: [u16; 2] = [1290, 1836];
 /// A procedure, a table or a database is missing.
 const GONE: [u16; 3] = [1305, 1146, 1049];
 /// A privilege is missing: on the database, a table, a column, a procedure, or globally.
@@ -106,6 +108,34 @@ pub(crate) fn takes_no_writes(failed: &Failed) -> bool {
     matches!(failed, Failed::Server(words) if READ_ONLY.contains(&words.code))
 }
 
+/// The error for a server that took writes when the connection was made, and no longer does.
+pub(crate) fn switched_over(failed: &Failed) -> Option<LockError> {
+    match failed {
+        Failed::Server(words) if SWITCHED_OVER.contains(&words.code) => {
+            Some(read_only(true, &format!("the server takes no writes ({words})")))
+        }
+        _ => None,
+    }
+}
+
+/// Returns whether the server has no room for one more prepared statement
+/// (`max_prepared_stmt_count`, of all clients together).
+pub(crate) fn is_out_of_statements(failed: &Failed) -> bool {
+    matches!(failed, Failed::Server(words) if words.code == 1461)
+}
+
+/// The server takes no writes, `found` says why. `took_writes` is whether this client has reached
+/// one that took them: then another server is becoming the primary, and callers wait for it.
+pub(crate) fn read_only(took_writes: bool, found: &str) -> LockError {
+    match took_writes {
+        true => unavailable(
+            format!("a switchover is under way: {found}, and this client had a primary before"),
+            Certainty::NotApplied,
+        ),
+        false => refused(format!("{found}: name the primary")),
+    }
+}
+
 /// Converts an error of the server, by its number.
 pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
     let refused = |advice: &str| ErrorKind::Refused { message: format!("{advice} ({words})") };
@@ -149,7 +179,10 @@ pub(crate) fn kind_of(words: &Complaint) -> ErrorKind {
         DEADLOCK => unavailable("the server broke a deadlock"),
         LOCK_WAIT => unavailable("the command waited too long for others"),
         1040 | 1203 | 1226 => unavailable("the server has no room for one more connection"),
-        1047 | 1152 | 1158..=1161 | 1184 => unavailable("the server could not do it now"),
+        1461 => unavailable("the server has no room for one more prepared statement"),
+        1047 | 1152 | 1158..=1161 | 1184 | 1412 | 1615 => {
+            unavailable("the server could not do it now")
+        }
         1305 | 1146 => unavailable("the tables of the locks were removed while they were in use"),
         _ => ErrorKind::Protocol {
             message: format!("the server refused what it should know: {words}"),

@@ -6,6 +6,11 @@
 use holdline_core::{Certainty, ErrorKind, LockError};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
+/// Classes of errors that pass without a change of ours. `55`: a database is closed to new
+/// connections, or an object is in use, as during maintenance. `XX`: an internal error, and what
+/// poolers say of themselves, such as that they have no room for one more client.
+const TRANSIENT: [&str; 6] = ["57", "40", "58", "08", "55", "XX"];
+
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "postgres";
 
@@ -73,6 +78,23 @@ pub(crate) fn is_locked(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }
 
+/// Returns whether the server takes no writes.
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// The server takes no writes, `found` says why. `took_writes` is whether this client has reached
+/// one that took them: then another server is becoming the primary, and callers wait for it.
+pub(crate) fn takes_no_writes(took_writes: bool, found: &str) -> LockError {
+    match took_writes {
+        true => unavailable(
+            format!("a switchover is under way: {found}, and this client had a primary before"),
+            Certainty::NotApplied,
+        ),
+        false => refused(format!("{found}: name the primary")),
+    }
+}
+
 /// Returns whether the schema, or an object in it, is gone.
 pub(crate) fn is_schema_gone(error: &tokio_postgres::Error) -> bool {
     let gone = [
@@ -127,7 +149,11 @@ fn kind_of(words: &DbError) -> ErrorKind {
         unavailable("the command waited too long for others")
     } else if code.code().starts_with("53") {
         unavailable("the server has no room for one more connection")
-    } else if ["57", "40", "58", "08"].iter().any(|class| code.code().starts_with(class)) {
+    } else if *code == SqlState::DATA_CORRUPTED || *code == SqlState::INDEX_CORRUPTED {
+        refused("the database is damaged")
+    } else if *code == SqlState::PROGRAM_LIMIT_EXCEEDED {
+        refused("the server is at a limit, and takes no writes")
+    } else if TRANSIENT.iter().any(|class| code.code().starts_with(class)) {
         unavailable("the server could not do it now")
     } else if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INVALID_SCHEMA_NAME {
         unavailable("the schema was removed while it was in use")

@@ -38,6 +38,7 @@ const RULES: &str = include_str!("../sql/rules.sql");
 const VERBS: &str = include_str!("../sql/verbs.sql");
 const AUDIT: &str = include_str!("../sql/audit.sql");
 const DRAW: &str = include_str!("../sql/draw.sql");
+const GRANTS: &str = include_str!("../sql/grants.sql");
 
 /// The state of the schema.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,7 +94,8 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
         }
         Found::Empty { owner: None } | Found::Ours(Functions::Current) => {}
     }
-    if matches!(found, Found::Missing | Found::Empty { .. }) {
+    let is_new = matches!(found, Found::Missing | Found::Empty { .. });
+    if is_new {
         todo.push(filled(TABLES, schema));
     }
     if matches!(found, Found::Ours(Functions::Older { .. })) {
@@ -101,6 +103,9 @@ pub(crate) async fn make(client: &Client, schema: &str) -> Result<(), LockError>
     }
     if found != Found::Ours(Functions::Current) {
         todo.push(filled(&functions_text(&ContractTimes::DEFAULT), schema));
+        if is_new {
+            todo.push(filled(GRANTS, schema));
+        }
         for text in todo {
             let made = client.batch_execute(&text).await;
             made.map_err(|error| no_right(&error, schema))?;

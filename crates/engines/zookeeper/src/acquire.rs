@@ -180,7 +180,7 @@ impl Store {
                     self.or_forget(request, made.map_err(not_sent))?;
                     continue;
                 }
-                Err(failure) => return self.or_forget(request, Err(failure.into_error())),
+                Err(failure) => return self.or_forget(request, Err(failure.into_first_error())),
             };
             session.prove(sent);
             self.held.update(name, id, |held| {
@@ -283,6 +283,7 @@ impl Store {
     ) -> Result<AcquireReply, LockError> {
         let (name, id) = (&request.name, request.lease_id);
         let read = match (queue, marks) {
+            // The node exists, whatever became of the read.
             (Err(failure), _) | (_, Err(failure)) => Err(failure.into_error()),
             (Ok(queue), Ok(marks)) => {
                 let family = self.layout.family_of(request.mode);
@@ -403,7 +404,7 @@ impl Made<'_> {
     }
 }
 
-/// Makes the error of a request of which nothing was sent.
+/// Makes the error of a verb of which nothing was applied.
 fn not_sent(failure: RequestError) -> LockError {
     not_applied(failure.into_error().kind().clone())
 }

@@ -56,16 +56,16 @@ async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let (mut members, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
     let limit = options.connect_timeout();
     for member in &options.cluster.members {
-        match probe::limits(member, limit).await {
+        match probe::limits(member, options.tls(), limit).await {
             Ok(limits) => members.push(Member {
                 name: member.to_string(),
                 limits,
-                server: probe::word(member, "srvr", limit).await,
-                settings: probe::word(member, "conf", limit).await,
+                server: probe::word(member, options.tls(), "srvr", limit).await,
+                settings: probe::word(member, options.tls(), "conf", limit).await,
             }),
-            Err(why) => match probe::word(member, "srvr", limit).await {
+            Err(error) => match probe::word(member, options.tls(), "srvr", limit).await {
                 Some(said) if said.contains(IDLE) => idle.push(member.to_string()),
-                _ => silent.push(why),
+                _ => silent.push(probe::reason(&error)),
             },
         }
     }
@@ -79,10 +79,9 @@ async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     checkup.add(version(&members));
     checkup.add(ticks(&members));
     checkup.add(rights(options, longest, clock).await);
-    if options.cluster.needs_tls() {
+    if options.exposes_password() {
         let finding = Finding::ok("password", PASSWORD, "travels without TLS");
-        checkup
-            .add(finding.warn("send it over a tunnel, or over a network that others cannot read"));
+        checkup.add(finding.warn("write `zks://`, with a secureClientPort of the servers"));
     }
     checkup
 }

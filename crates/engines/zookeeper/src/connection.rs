@@ -1,58 +1,54 @@
-//! The requests of one connection, each with a deadline. They are executed in the order in which
-//! they were first polled. So a read after a write is at least as new as the write.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+//! The requests of one session, each with a limit. They are executed in the order in which they
+//! were first polled. So a read after a write is at least as new as the write.
 
 use futures_util::future::BoxFuture;
-use tokio::time::timeout;
-use zookeeper_client::{Acls, Client, CreateMode, Error, OneshotWatcher, SessionState, Stat};
 
+use crate::client::messages::{
+    Acl, CreateMode, Stat, Transaction, create, delete, exists, get_children, get_data, set_data,
+    sync,
+};
+use crate::client::{Client, SessionState, Watch, Watched};
 use crate::error::{RequestError, protocol};
 use crate::options::ZooKeeperOptions;
 
-/// A connection. Clones are the same one.
+/// A session's requests. Clones are the same session.
 #[derive(Clone)]
 pub(crate) struct Connection {
     client: Client,
-    limit: Duration,
     open: bool,
     root: String,
-    /// The task of the client crate is gone.
-    dead: Arc<AtomicBool>,
 }
 
 impl Connection {
     pub(crate) fn new(client: Client, options: &ZooKeeperOptions) -> Connection {
-        Connection {
-            client,
-            limit: options.command_timeout(),
-            open: options.is_open(),
-            root: options.chroot().to_owned(),
-            dead: Arc::default(),
-        }
+        Connection { client, open: options.is_open(), root: options.chroot().to_owned() }
     }
 
     /// Returns whether its session has ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.dead.load(Ordering::SeqCst) || self.client.state().is_terminated()
+        self.client.state() == SessionState::Ended
     }
 
     /// Returns whether a server is connected, as far as known.
     pub(crate) fn is_connected(&self) -> bool {
-        !matches!(self.client.state(), SessionState::Disconnected)
+        self.client.state() == SessionState::Connected
     }
 
     /// Waits until the connection breaks or is restored, or the session ends.
     pub(crate) fn next_state(&self) -> BoxFuture<'static, SessionState> {
-        let mut watcher = self.client.state_watcher();
-        Box::pin(async move { watcher.changed().await })
+        let mut changes = self.client.state_changes();
+        Box::pin(async move {
+            match changes.changed().await {
+                Ok(()) => *changes.borrow(),
+                Err(_) => SessionState::Ended,
+            }
+        })
     }
 
     /// Returns the children of a node; `None` if it does not exist.
     pub(crate) async fn children(&self, path: &str) -> Result<Option<Vec<String>>, RequestError> {
-        or_none(self.within(self.client.list_children(path)).await)
+        let found = or_none(self.client.ask(get_children(path, false)).await)?;
+        Ok(found.map(|(children, _)| children))
     }
 
     /// Returns the children of a node, and how many it has ever had: the number of the next one.
@@ -61,7 +57,7 @@ impl Connection {
         &self,
         path: &str,
     ) -> Result<Option<(Vec<String>, i64)>, RequestError> {
-        let found = or_none(self.within(self.client.get_children(path)).await)?;
+        let found = or_none(self.client.ask(get_children(path, false)).await)?;
         Ok(found.map(|(children, stat)| {
             // The servers count creations and deletions together, in 32 bits.
             let changes = i64::from(stat.cversion.cast_unsigned());
@@ -73,13 +69,15 @@ impl Connection {
     pub(crate) async fn watch_children(
         &self,
         path: &str,
-    ) -> Result<Option<(Vec<String>, OneshotWatcher)>, RequestError> {
-        or_none(self.within(self.client.list_and_watch_children(path)).await)
+    ) -> Result<Option<(Vec<String>, Watch)>, RequestError> {
+        let request = get_children(path, true);
+        let found = or_none(self.client.ask_and_watch(request, Watched::Children, path).await)?;
+        Ok(found.map(|((children, _), watch)| (children, watch)))
     }
 
     /// Returns a node's data; `None` if it does not exist.
     pub(crate) async fn data(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>, RequestError> {
-        or_none(self.within(self.client.get_data(path)).await)
+        or_none(self.client.ask(get_data(path, false)).await)
     }
 
     /// Returns a node's stat, and a watcher for the next change. Opens no watch if there is no
@@ -87,13 +85,14 @@ impl Connection {
     pub(crate) async fn watch_data(
         &self,
         path: &str,
-    ) -> Result<Option<(Stat, OneshotWatcher)>, RequestError> {
-        let found = or_none(self.within(self.client.get_and_watch_data(path)).await)?;
-        Ok(found.map(|(_, stat, watcher)| (stat, watcher)))
+    ) -> Result<Option<(Stat, Watch)>, RequestError> {
+        let request = get_data(path, true);
+        let found = or_none(self.client.ask_and_watch(request, Watched::Data, path).await)?;
+        Ok(found.map(|((_, stat), watch)| (stat, watch)))
     }
 
     pub(crate) async fn stat(&self, path: &str) -> Result<Option<Stat>, RequestError> {
-        self.within(self.client.check_stat(path)).await
+        or_none(self.client.ask(exists(path)).await)
     }
 
     /// Creates a sequential ephemeral node.
@@ -102,26 +101,44 @@ impl Connection {
         path: &str,
         data: &[u8],
     ) -> Result<(String, Stat), RequestError> {
-        let options = CreateMode::EphemeralSequential.with_acls(self.acls());
-        let (stat, number) = self.within(self.client.create(path, data, &options)).await?;
-        let child = path.rsplit_once('/').map_or(path, |(_, child)| child);
-        Ok((format!("{child}{number}"), stat))
+        let request = create(path, data, self.acl(), CreateMode::EphemeralSequential);
+        let (made, stat) = self.client.ask(request).await?;
+        let child = made.strip_prefix(path).and_then(|_| made.rsplit_once('/'));
+        match (child, stat) {
+            (Some((_, child)), Some(stat)) => Ok((child.to_owned(), stat)),
+            _ => Err(protocol("the servers created another node than the one asked for").into()),
+        }
     }
 
     /// Creates a container node, and the chroot above it.
     pub(crate) async fn make_container(&self, path: &str) -> Result<(), RequestError> {
-        let container = CreateMode::Container.with_acls(self.acls());
         for _ in 0..2 {
-            match self.within(self.client.create(path, &[], &container)).await {
+            let container = create(path, &[], self.acl(), CreateMode::Container);
+            match self.client.ask(container).await {
                 Ok(_) | Err(RequestError::NodeExists) => return Ok(()),
-                Err(RequestError::NoNode) if self.root != "/" => {
-                    let root = CreateMode::Persistent.with_acls(self.acls());
-                    self.within(self.client.mkdir(&self.root, &root)).await?;
-                }
+                Err(RequestError::NoNode) if self.root != "/" => self.make_root().await?,
                 Err(failure) => return Err(failure),
             }
         }
         Err(RequestError::NoNode)
+    }
+
+    /// Creates the chroot, and the nodes above it.
+    async fn make_root(&self) -> Result<(), RequestError> {
+        let mut missing = Vec::new();
+        let mut above = self.root.as_str();
+        while !above.is_empty() && self.stat(above).await?.is_none() {
+            missing.push(above);
+            above = &above[..above.rfind('/').unwrap_or(0)];
+        }
+        for path in missing.into_iter().rev() {
+            let node = create(path, &[], self.acl(), CreateMode::Persistent);
+            match self.client.ask(node).await {
+                Ok(_) | Err(RequestError::NodeExists) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a node, of this version if one is given; returns `false` if there is none.
@@ -130,12 +147,12 @@ impl Connection {
         path: &str,
         version: Option<i32>,
     ) -> Result<bool, RequestError> {
-        or_none(self.within(self.client.delete(path, version)).await).map(|done| done.is_some())
+        or_none(self.client.ask(delete(path, version)).await).map(|done| done.is_some())
     }
 
     /// Deletes a node that has no children; returns `false` if it has some.
     pub(crate) async fn delete_empty(&self, path: &str) -> Result<bool, RequestError> {
-        match self.within(self.client.delete(path, None)).await {
+        match self.client.ask(delete(path, None)).await {
             Ok(()) | Err(RequestError::NoNode) => Ok(true),
             Err(RequestError::NotEmpty) => Ok(false),
             Err(failure) => Err(failure),
@@ -149,7 +166,7 @@ impl Connection {
         data: &[u8],
         version: i32,
     ) -> Result<Stat, RequestError> {
-        self.within(self.client.set_data(path, data, Some(version))).await
+        self.client.ask(set_data(path, data, version)).await
     }
 
     /// Creates a mark, and deletes a node of this version or sets its data: both or neither.
@@ -159,24 +176,19 @@ impl Connection {
         (path, version): (&str, i32),
         data: Option<&[u8]>,
     ) -> Result<(), RequestError> {
-        let options = CreateMode::Persistent.with_acls(self.acls());
-        let mut writer = self.client.new_multi_writer();
-        writer.add_create(mark, reason, &options)?;
-        match data {
-            Some(data) => writer.add_set_data(path, data, Some(version))?,
-            None => writer.add_delete(path, Some(version))?,
-        }
-        self.within(async { writer.commit().await.map_err(Error::from) }).await?;
-        Ok(())
+        let marking = Transaction::default().create(mark, reason, self.acl());
+        self.commit(match data {
+            Some(data) => marking.set_data(path, data, version),
+            None => marking.delete(path, Some(version)),
+        })
+        .await
     }
 
     /// Sends a transaction that changes nothing to a majority. Its success proves that the session
     /// exists at the leader. The result of the check in it does not matter.
     pub(crate) async fn prove_session(&self) -> Result<(), RequestError> {
-        let mut writer = self.client.new_multi_writer();
-        writer.add_check_version(&self.root, -1)?;
-        match self.within(async { writer.commit().await.map_err(Error::from) }).await {
-            Ok(_) | Err(RequestError::NoNode) => Ok(()),
+        match self.commit(Transaction::default().check(&self.root, -1)).await {
+            Ok(()) | Err(RequestError::NoNode) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
@@ -191,49 +203,35 @@ impl Connection {
         while !above.is_empty() && self.stat(&above).await?.is_none() {
             above.truncate(above.rfind('/').unwrap_or(0));
         }
-        let node = CreateMode::Persistent.with_acls(self.acls());
-        let probe = format!("{above}/.doctor");
-        let mut writer = self.client.new_multi_writer();
-        writer.add_create(&probe, &[], &node)?;
-        writer.add_delete(&probe, None)?;
-        writer.add_check_version("/", i32::MAX)?;
-        match self.within(async { writer.commit().await.map_err(Error::from) }).await {
-            Ok(_) | Err(RequestError::BadVersion | RequestError::NodeExists) => Ok(()),
+        let node = format!("{above}/.doctor");
+        let making = Transaction::default().create(&node, &[], self.acl());
+        match self.commit(making.delete(&node, None).check("/", i32::MAX)).await {
+            Ok(()) | Err(RequestError::BadVersion | RequestError::NodeExists) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
     /// Makes the connected member catch up with the leader.
     pub(crate) async fn catch_up(&self, path: &str) -> Result<(), RequestError> {
-        match self.within(self.client.sync(path)).await {
+        match self.client.ask(sync(path)).await {
             Ok(()) | Err(RequestError::NoNode) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    fn acls(&self) -> Acls<'static> {
-        if self.open { Acls::anyone_all() } else { Acls::creator_all() }
+    /// Executes a transaction.
+    ///
+    /// # Errors
+    /// The error of the first operation that failed; then none was applied.
+    async fn commit(&self, transaction: Transaction) -> Result<(), RequestError> {
+        match self.client.ask(transaction.into_request()).await? {
+            None => Ok(()),
+            Some(code) => Err(RequestError::of_code(code)),
+        }
     }
 
-    async fn within<T>(
-        &self,
-        request: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, RequestError> {
-        match timeout(self.limit, request).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(Error::BadArguments(why))) => {
-                Err(protocol(format!("the client crate rejects the request: {why}")).into())
-            }
-            // The task of the client crate has ended, for which it has no kind of error.
-            Ok(Err(Error::UnexpectedError(why)))
-                if why.starts_with("expect error state") || why.starts_with("BUG: ") =>
-            {
-                self.dead.store(true, Ordering::SeqCst);
-                Err(RequestError::SessionGone)
-            }
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(RequestError::NoAnswer(format!("no answer within {:?}", self.limit))),
-        }
+    fn acl(&self) -> Acl {
+        if self.open { Acl::Anyone } else { Acl::Creator }
     }
 }
 

@@ -6,12 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
-    Capabilities, Certainty, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange,
-    LockError, LockName,
+    Capabilities, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange, LockError, LockName,
 };
 use tokio::sync::Mutex;
 
-use crate::error::{ENGINE, unavailable};
+use crate::error::ENGINE;
 use crate::held::{Held, HeldIds, Id};
 use crate::keys::Layout;
 use crate::name_cache::NameCache;
@@ -53,10 +52,12 @@ impl ZooKeeperEngine {
     ) -> Result<ZooKeeperEngine, LockError> {
         options.validate()?;
         let executor = Executor::process_wide(ENGINE)?;
-        let (members, limit) = (options.cluster.members.clone(), options.connect_timeout());
-        let limits =
-            executor.run(async move { probe::limits_of_any(&members, limit).await }).await?;
-        let limits = limits.map_err(|why| unavailable(why, Certainty::NotApplied))?;
+        let probed = options.clone();
+        let probing = async move {
+            let members = &probed.cluster.members;
+            probe::limits_of_any(members, probed.tls(), probed.connect_timeout()).await
+        };
+        let limits = executor.run(probing).await??;
         let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
         let store = Arc::new(Store {
             capabilities: capabilities(options, limits)?,

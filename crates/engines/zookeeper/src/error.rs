@@ -3,16 +3,27 @@
 //! A refusal means that the request did nothing. If the connection breaks, or there is no answer in
 //! time, the request may have been applied.
 
-use std::fmt;
-
 use holdline_core::{Certainty, ErrorKind, LockError};
-use zookeeper_client::Error;
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "zookeeper";
 
-/// How much of the client's message is kept.
-const LONGEST_WORDS: usize = 300;
+// The codes of errors, as in `KeeperException.Code`.
+const CONNECTION_LOSS: i32 = -4;
+const OPERATION_TIMEOUT: i32 = -7;
+const NO_NODE: i32 = -101;
+const NO_AUTH: i32 = -102;
+const BAD_VERSION: i32 = -103;
+const NODE_EXISTS: i32 = -110;
+const NOT_EMPTY: i32 = -111;
+const SESSION_EXPIRED: i32 = -112;
+const INVALID_ACL: i32 = -114;
+const AUTH_FAILED: i32 = -115;
+const SESSION_MOVED: i32 = -118;
+const NOT_READ_ONLY: i32 = -119;
+const SASL_REQUIRED: i32 = -124;
+const QUOTA_EXCEEDED: i32 = -125;
+const THROTTLED: i32 = -127;
 
 /// Why a request failed, before it is clear what that means for a lock.
 #[derive(Debug)]
@@ -29,12 +40,15 @@ pub(crate) enum RequestError {
     BadVersion,
     /// No answer: the request may have been applied.
     NoAnswer(String),
+    /// The request was not sent, and never will be.
+    NotSent(String),
     /// Any other error.
     Error(LockError),
 }
 
 impl RequestError {
-    /// Returns the error for the library.
+    /// Returns the error for the library. An earlier request of the same verb may have been
+    /// applied, so the outcome of the verb is unknown even if this request was not sent.
     pub(crate) fn into_error(self) -> LockError {
         match self {
             RequestError::SessionGone => {
@@ -46,8 +60,18 @@ impl RequestError {
             }
             RequestError::NotEmpty => protocol("a node has children that it must not have"),
             RequestError::BadVersion => protocol("a node keeps changing"),
-            RequestError::NoAnswer(message) => unavailable(message, Certainty::Unknown),
+            RequestError::NoAnswer(message) | RequestError::NotSent(message) => {
+                unavailable(message, Certainty::Unknown)
+            }
             RequestError::Error(error) => error,
+        }
+    }
+
+    /// As [`into_error`](Self::into_error), for the first request of a verb that changes anything.
+    pub(crate) fn into_first_error(self) -> LockError {
+        match self {
+            RequestError::NotSent(message) => unavailable(message, Certainty::NotApplied),
+            other => other.into_error(),
         }
     }
 }
@@ -64,53 +88,43 @@ impl From<RequestError> for LockError {
     }
 }
 
-impl From<Error> for RequestError {
-    fn from(error: Error) -> RequestError {
-        match error {
-            Error::SessionExpired | Error::SessionMoved | Error::ClientClosed => {
-                RequestError::SessionGone
+impl RequestError {
+    /// Returns the error that a server reports by this code. It did nothing then.
+    pub(crate) fn of_code(code: i32) -> RequestError {
+        let refused = |message| RequestError::Error(refused(message));
+        match code {
+            NO_NODE => RequestError::NoNode,
+            NODE_EXISTS => RequestError::NodeExists,
+            NOT_EMPTY => RequestError::NotEmpty,
+            BAD_VERSION => RequestError::BadVersion,
+            SESSION_EXPIRED | SESSION_MOVED => RequestError::SessionGone,
+            CONNECTION_LOSS | OPERATION_TIMEOUT => {
+                RequestError::NoAnswer(format!("the servers have no answer (error {code})"))
             }
-            Error::NoNode => RequestError::NoNode,
-            Error::NodeExists => RequestError::NodeExists,
-            Error::NotEmpty => RequestError::NotEmpty,
-            Error::BadVersion => RequestError::BadVersion,
-            Error::ConnectionLoss | Error::Timeout | Error::NoHosts => {
-                RequestError::NoAnswer(format!("no answer of the servers ({})", words(&error)))
-            }
-            Error::NoAuth => RequestError::Error(refused(
+            NO_AUTH => refused(
                 "the user may not use the locks' nodes: grant it all rights on them (setAcl), \
                  or use another user in the URL",
-            )),
-            Error::AuthFailed => {
-                RequestError::Error(refused("the servers refuse user and password"))
-            }
-            Error::InvalidAcl => RequestError::Error(refused(
+            ),
+            AUTH_FAILED | SASL_REQUIRED => refused("the servers refuse user and password"),
+            INVALID_ACL => refused(
                 "the servers do not accept the nodes' ACL: `acl=creator` needs user and password",
-            )),
-            Error::QuotaExceeded => RequestError::Error(refused(
-                "the quota on the nodes is used up: raise it (setquota)",
-            )),
-            Error::NotReadOnly => RequestError::Error(LockError::new(
-                ENGINE,
-                ErrorKind::NoQuorum {
-                    nodes: vec!["the member is read-only: it has no quorum".into()],
-                },
-                Certainty::NotApplied,
-            )),
-            Error::Throttled => {
+            ),
+            QUOTA_EXCEEDED => refused("the quota on the nodes is used up: raise it (setquota)"),
+            NOT_READ_ONLY => {
+                let nodes = vec!["the member is read-only: it has no quorum".into()];
+                RequestError::Error(not_applied(ErrorKind::NoQuorum { nodes }))
+            }
+            THROTTLED => {
                 RequestError::Error(unavailable("the servers are busy", Certainty::NotApplied))
             }
-            // A connection that breaks during a request is reported as an error of the system.
-            Error::Custom(_) => RequestError::NoAnswer(format!("no answer ({})", words(&error))),
-            other => RequestError::Error(protocol(words(&other))),
+            other => RequestError::Error(protocol(format!("the servers report error {other}"))),
         }
     }
 }
 
-/// Returns the message of the client, shortened and without control characters.
-fn words(error: &dyn fmt::Display) -> String {
-    let words: String = error.to_string().chars().take(LONGEST_WORDS).collect();
-    holdline_core::Escaped(&words).to_string()
+/// Returns whether the session has ended after an error with this code.
+pub(crate) fn ends_session(code: i32) -> bool {
+    matches!(code, SESSION_EXPIRED | AUTH_FAILED | SASL_REQUIRED)
 }
 
 /// No answer; `certainty` says whether the request may have been applied.
@@ -139,20 +153,20 @@ fn refused(message: &str) -> LockError {
 mod tests {
     use super::*;
 
-    fn outcome(error: Error) -> (ErrorKind, Certainty) {
-        let error = RequestError::from(error).into_error();
+    fn outcome(code: i32) -> (ErrorKind, Certainty) {
+        let error = RequestError::of_code(code).into_error();
         (error.kind().clone(), error.certainty())
     }
 
     #[test]
     fn a_refused_request_is_not_applied_and_the_error_says_what_to_do() {
-        for (error, advice) in [
-            (Error::NoAuth, "setAcl"),
-            (Error::AuthFailed, "user and password"),
-            (Error::InvalidAcl, "needs user and password"),
-            (Error::QuotaExceeded, "setquota"),
+        for (code, advice) in [
+            (NO_AUTH, "setAcl"),
+            (AUTH_FAILED, "user and password"),
+            (INVALID_ACL, "needs user and password"),
+            (QUOTA_EXCEEDED, "setquota"),
         ] {
-            let (kind, certainty) = outcome(error);
+            let (kind, certainty) = outcome(code);
             assert!(
                 matches!(&kind, ErrorKind::Refused { message } if message.contains(advice)),
                 "{kind:?}"
@@ -163,10 +177,21 @@ mod tests {
 
     #[test]
     fn requests_that_may_have_been_applied_are_unknown() {
-        for error in [Error::ConnectionLoss, Error::Timeout, Error::SessionExpired] {
-            let (kind, certainty) = outcome(error.clone());
-            assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{error}: {kind:?}");
-            assert_eq!(certainty, Certainty::Unknown, "{error}");
+        for code in [CONNECTION_LOSS, OPERATION_TIMEOUT, SESSION_EXPIRED] {
+            let (kind, certainty) = outcome(code);
+            assert!(matches!(kind, ErrorKind::Unavailable { .. }), "{code}: {kind:?}");
+            assert_eq!(certainty, Certainty::Unknown, "{code}");
         }
+        let unknown_code = outcome(-9_999);
+        assert!(matches!(unknown_code, (ErrorKind::Protocol { .. }, Certainty::Unknown)));
+    }
+
+    #[test]
+    fn a_request_that_was_not_sent_is_not_applied_if_it_is_the_first_of_its_verb() {
+        let error = || RequestError::NotSent("no connection".to_owned());
+        assert_eq!(error().into_error().certainty(), Certainty::Unknown);
+        assert_eq!(error().into_first_error().certainty(), Certainty::NotApplied);
+        let unanswered = RequestError::NoAnswer("no answer".to_owned());
+        assert_eq!(unanswered.into_first_error().certainty(), Certainty::Unknown);
     }
 }

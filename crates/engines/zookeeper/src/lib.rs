@@ -17,10 +17,11 @@
 //! `engine` for the capabilities, `keys` for the layout, `queue` for holders and waiters;
 //! `acquire`, `renew` and `release` for the requests; then `sessions` and `session` for leases and
 //! `pauses` for the effect of a pause of this process on them, `watcher` for notifications,
-//! `connection` for requests and deadlines, `options` for the settings.
+//! `connection` for the requests, `client` for the protocol, `options` for the settings.
 
 mod acquire;
 mod checkup;
+mod client;
 mod connection;
 mod engine;
 mod error;

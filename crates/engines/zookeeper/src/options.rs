@@ -1,20 +1,21 @@
 //! The settings of a ZooKeeper engine, in code or in a URL.
 //!
-//! `zk://[user:password@]host[:port][,host[:port]…][/chroot]`. No password is ever shown: not by
-//! `Debug`, not in a message. There is no TLS: the client crate's needs a C library.
+//! `zk://[user:password@]host[:port][,host[:port]…][/chroot]`, `zks://` for TLS. No password is
+//! ever shown: not by `Debug`, not in a message.
 
 use holdline_core::{LockError, accept_url};
 use holdline_net::settings::ClusterSettings;
-use holdline_net::url::{Reader, Server};
+use holdline_net::tls::TlsFiles;
+use holdline_net::url::Reader;
 
 use crate::error::ENGINE;
 
 const LONGEST_CHROOT: usize = 512;
-/// The client crate's TLS needs a C library, and the crate accepts no connection from outside.
-const NO_TLS: &str = "which this engine does not support: write `zk://`, and send it over a tunnel";
 const DEFAULT_CHROOT: &str = "/holdline";
 const URL: Reader = Reader { engine: ENGINE, port: 2181 };
-const PARAMETERS: [&str; 2] = ["acl", "family"];
+/// The default port with TLS: that of ZooKeeper's documentation.
+const TLS_PORT: u16 = 2281;
+const PARAMETERS: [&str; 5] = ["acl", "ca", "cert", "family", "key"];
 
 /// Which other library shares names with Holdline. No family sees the nodes of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub struct ZooKeeperOptions {
     /// Whether every client may use the nodes of the locks. The default: only if there is no user.
     open: Option<bool>,
     family: Family,
+    tls: Option<TlsFiles>,
 }
 
 impl Default for ZooKeeperOptions {
@@ -44,6 +46,7 @@ impl Default for ZooKeeperOptions {
             chroot: DEFAULT_CHROOT.to_owned(),
             open: None,
             family: Family::Curator,
+            tls: None,
         }
     }
 }
@@ -51,8 +54,8 @@ impl Default for ZooKeeperOptions {
 impl ZooKeeperOptions {
     /// Reads the settings from a URL, with the parameters `user`, `password_file`, `password_env`
     /// (the name of a variable), `acl` (`creator` or `open`), `family` (`curator`,
-    /// `curator-readwrite` or `kazoo`), `connect_timeout_ms`, `command_timeout_ms` and
-    /// `max_waiters`.
+    /// `curator-readwrite` or `kazoo`), `connect_timeout_ms`, `command_timeout_ms`, `max_waiters`,
+    /// and for TLS `ca`, `cert` and `key`.
     ///
     /// # Errors
     /// `Invalid` names what is wrong with the URL, and never shows its password. For an unknown
@@ -60,15 +63,16 @@ impl ZooKeeperOptions {
     pub fn from_url(url: &str) -> Result<ZooKeeperOptions, LockError> {
         let url = &*accept_url(url).map_err(|why| URL.bad(why))?;
         let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
-        match scheme {
-            "zk" => {}
-            "zks" => return Err(URL.bad(format_args!("asks for TLS, {NO_TLS}"))),
-            _ => return Err(URL.bad("must begin with `zk://`")),
-        }
-        let mut options = ZooKeeperOptions::default();
+        let tls = match scheme {
+            "zk" => None,
+            "zks" => Some(TlsFiles::default()),
+            _ => return Err(URL.bad("must begin with `zk://` or `zks://`")),
+        };
+        let port = if tls.is_some() { TLS_PORT } else { URL.port };
+        let mut options = ZooKeeperOptions { tls, ..ZooKeeperOptions::default() };
         let (place, parameters) = options.cluster.read(URL, rest)?;
         let (hosts, chroot) = place.split_at(place.find('/').unwrap_or(place.len()));
-        options.cluster.members = URL.servers(hosts)?;
+        options.cluster.members = Reader { port, ..URL }.servers(hosts)?;
         if !chroot.is_empty() {
             options = options.with_chroot(URL.text(chroot)?);
         }
@@ -92,9 +96,14 @@ impl ZooKeeperOptions {
                 ];
                 self.family = URL.one_of(key, value, known)?;
             }
-            "ca" | "cert" | "key" => {
-                return Err(URL.bad(format_args!("has `{key}`, which is for TLS, {NO_TLS}")));
-            }
+            "ca" | "cert" | "key" => match &mut self.tls {
+                Some(files) => files.set(key, value),
+                None => {
+                    return Err(
+                        URL.bad(format_args!("has `{key}`, which needs TLS: write `zks://`"))
+                    );
+                }
+            },
             common => self.cluster.set(URL, &PARAMETERS, common, value)?,
         }
         Ok(())
@@ -121,7 +130,7 @@ impl ZooKeeperOptions {
             let message = "`creator` needs user and password: without them there is no creator";
             return Err(LockError::invalid(ENGINE, "acl", message));
         }
-        Ok(())
+        self.tls.as_ref().map_or(Ok(()), |files| files.validate(URL))
     }
 
     /// Sets the root of all nodes; the default is `/holdline`. A slash at its end does not make
@@ -153,9 +162,14 @@ impl ZooKeeperOptions {
 holdline_net::with_cluster_settings!(ZooKeeperOptions);
 
 impl ZooKeeperOptions {
-    /// Returns the members in the syntax of the client crate.
-    pub(crate) fn hosts(&self) -> String {
-        self.cluster.members.iter().map(Server::to_string).collect::<Vec<_>>().join(",")
+    /// Returns the files of TLS; `None` without TLS.
+    pub(crate) fn tls(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// Returns whether the password would be sent to another machine in clear text.
+    pub(crate) fn exposes_password(&self) -> bool {
+        self.tls.is_none() && self.cluster.needs_tls()
     }
 
     pub(crate) fn chroot(&self) -> &str {
@@ -183,23 +197,28 @@ mod tests {
 
     use super::*;
 
+    fn hosts(options: &ZooKeeperOptions) -> String {
+        let hosts: Vec<String> = options.cluster.members.iter().map(ToString::to_string).collect();
+        hosts.join(",")
+    }
+
     #[test]
     fn a_url_names_members_root_and_user() {
         let url = "zk://ann:s3%3Acret@a,b:2182,[::1]:2183/apps/locks?max_waiters=7\
                    &command_timeout_ms=900&family=curator-readwrite&acl=open";
         let options = ZooKeeperOptions::from_url(url).expect("good");
-        assert_eq!(options.hosts(), "a:2181,b:2182,[::1]:2183");
+        assert_eq!(hosts(&options), "a:2181,b:2182,[::1]:2183");
         assert_eq!(options.chroot(), "/apps/locks");
         assert_eq!(options.cluster.user.as_deref(), Some("ann"));
         assert_eq!(options.cluster.password.last().as_deref(), Some("s3:cret"));
         assert_eq!((options.family(), options.is_open()), (Family::CuratorReadWrite, true));
         assert_eq!(options.command_timeout(), Duration::from_millis(900));
         assert_eq!(options.max_waiters(), 7);
-        assert!(options.cluster.needs_tls());
+        assert!(options.exposes_password());
         assert!(!format!("{options:?}").contains("cret"));
         let plain = ZooKeeperOptions::from_url("zk://").expect("good");
-        assert_eq!((plain.hosts().as_str(), plain.chroot()), ("127.0.0.1:2181", "/holdline"));
-        assert!(plain.is_open() && plain.family() == Family::Curator && !plain.cluster.needs_tls());
+        assert_eq!((hosts(&plain).as_str(), plain.chroot()), ("127.0.0.1:2181", "/holdline"));
+        assert!(plain.is_open() && plain.family() == Family::Curator && !plain.exposes_password());
         for url in ["zk://a/apps/locks/", "zk://a/apps/locks", "ZK://a/apps/locks//"] {
             assert_eq!(ZooKeeperOptions::from_url(url).expect(url).chroot(), "/apps/locks");
         }
@@ -207,14 +226,17 @@ mod tests {
         assert_eq!(root.chroot(), "/");
         let closed = ZooKeeperOptions::from_url("zk://ann:pw@a").expect("good");
         assert!(!closed.is_open());
+        let secure = ZooKeeperOptions::from_url("zks://ann:pw@a,b:7?ca=/ca.crt").expect("good");
+        assert_eq!(hosts(&secure), "a:2281,b:7");
+        assert!(secure.tls().is_some_and(|files| files.ca.is_some()) && !secure.exposes_password());
     }
 
     #[test]
     fn errors_name_the_parameter_and_show_no_password() {
         for (url, says) in [
-            ("zookeeper://a", "must begin with `zk://`"),
-            ("zks://a", "over a tunnel"),
-            ("zk://a?ca=/x", "over a tunnel"),
+            ("zookeeper://a", "must begin with `zk://` or `zks://`"),
+            ("zks://a?cert=/x", "both `cert` and `key`"),
+            ("zk://a?ca=/x", "write `zks://`"),
             ("zk://a:b", "port"),
             ("zk://a:99999", "port"),
             ("zk://a,,b", "without a host"),

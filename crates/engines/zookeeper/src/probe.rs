@@ -4,24 +4,26 @@
 //! The probe opens a session and closes it again, by the first two messages of the protocol. It
 //! asks for a timeout that is too short or too long, so the answer is the limit.
 
-use std::io;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::socket;
+use holdline_net::tls::{TlsContext, TlsFiles};
+use holdline_net::url::Server;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use holdline_net::url::Server;
+use crate::client::dial::{NoSession, SessionKey, TLS, dial, open_session};
+use crate::client::messages::close_frame;
+use crate::error::{not_applied, unavailable};
 
-/// The answer: protocol version, timeout, session id, password with its length, read only.
-const ANSWER: usize = 4 + 4 + 8 + 4 + 16;
-const LONGEST_ANSWER: usize = 64;
 /// How long the probe waits for one member before it also tries the next.
 const STAGGER: Duration = Duration::from_millis(150);
-const CLOSE_SESSION: i32 = -11;
 /// The longest answer to a four-letter word that is read.
 const LONGEST_WORDS: u64 = 64 * 1024;
+const SHORTEST: Duration = Duration::from_millis(1);
+const FIRST_XID: i32 = 1;
 
 /// The session timeouts that a server allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,116 +32,128 @@ pub(crate) struct Limits {
     pub(crate) longest: Duration,
 }
 
-/// Probes the members in parallel, [`STAGGER`] apart, and returns the first answer; or why there is
-/// none.
-pub(crate) async fn limits_of_any(members: &[Server], within: Duration) -> Result<Limits, String> {
+/// Probes the members in parallel, [`STAGGER`] apart, and returns the first answer.
+///
+/// # Errors
+/// `Refused`: a matter of TLS. `Unavailable`: why there is none. Nothing was applied.
+pub(crate) async fn limits_of_any(
+    members: &[Server],
+    tls: Option<&TlsFiles>,
+    within: Duration,
+) -> Result<Limits, LockError> {
     let ask = async |number: u32, member: &Server| {
         sleep(STAGGER.saturating_mul(number)).await;
-        limits(member, within).await
+        limits(member, tls, within).await
     };
     let mut asked: FuturesUnordered<_> =
         (0..).zip(members).map(|(number, member)| ask(number, member)).collect();
-    let mut reasons = Vec::new();
+    let mut errors = Vec::new();
     while let Some(answer) = asked.next().await {
         match answer {
             Ok(limits) => return Ok(limits),
-            Err(why) => reasons.push(why),
+            Err(error) => errors.push(error),
         }
     }
-    Err(reasons.join("; "))
+    if let Some(refused) = errors.iter().position(|error| !is_unavailable(error)) {
+        return Err(errors.swap_remove(refused));
+    }
+    let reasons: Vec<String> = errors.iter().map(reason).collect();
+    Err(unavailable(reasons.join("; "), Certainty::NotApplied))
 }
 
 /// Probes a member for the shortest and the longest timeout.
-pub(crate) async fn limits(member: &Server, within: Duration) -> Result<Limits, String> {
+///
+/// # Errors
+/// As [`limits_of_any`].
+pub(crate) async fn limits(
+    member: &Server,
+    tls: Option<&TlsFiles>,
+    within: Duration,
+) -> Result<Limits, LockError> {
     let asking = async {
-        let shortest = session(member, 1).await?;
-        Ok(Limits { shortest, longest: session(member, i32::MAX).await? })
+        let shortest = session(member, tls, SHORTEST).await?;
+        Ok(Limits { shortest, longest: session(member, tls, Duration::MAX).await? })
     };
-    match timeout(within, asking).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(format!("{member}: no answer within {within:?}")),
+    let error = match timeout(within, asking).await {
+        Ok(Ok(limits)) => return Ok(limits),
+        Ok(Err(error)) => error,
+        Err(_) => {
+            let message = format!("{member}: no answer within {within:?}");
+            return Err(unavailable(message, Certainty::NotApplied));
+        }
+    };
+    if !is_unavailable(&error) {
+        return Err(error);
     }
+    let checked = timeout(within, tls_mismatch(member, tls)).await;
+    Err(checked.ok().flatten().unwrap_or(error))
+}
+
+/// Returns why a member failed.
+pub(crate) fn reason(error: &LockError) -> String {
+    match error.kind() {
+        ErrorKind::Unavailable { message } | ErrorKind::Refused { message } => message.clone(),
+        _ => error.to_string(),
+    }
+}
+
+fn is_unavailable(error: &LockError) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable { .. })
 }
 
 /// Opens and closes a session; returns its timeout.
-async fn session(member: &Server, asked_ms: i32) -> Result<Duration, String> {
-    let failure = |error: io::Error| match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
-            format!(
-                "{member}: it closes the connection: it is no ZooKeeper server, or has no quorum"
-            )
-        }
-        _ => format!("{member}: {error}"),
-    };
-    let address = (member.host.as_str(), member.port);
-    let mut stream = TcpStream::connect(address).await.map_err(failure)?;
-    stream.write_all(&connect_request(asked_ms)).await.map_err(failure)?;
-    let length = usize::try_from(stream.read_i32().await.map_err(failure)?).unwrap_or(0);
-    if !(ANSWER..=LONGEST_ANSWER).contains(&length) {
-        return Err(format!("{member}: the answer is not from a ZooKeeper server: check the port"));
-    }
-    let mut answer = vec![0; length];
-    stream.read_exact(&mut answer).await.map_err(failure)?;
-    let given = i32::from_be_bytes(answer[4..8].try_into().unwrap_or_default());
+async fn session(
+    member: &Server,
+    tls: Option<&TlsFiles>,
+    asked: Duration,
+) -> Result<Duration, LockError> {
+    let no_session =
+        |why: NoSession| unavailable(format!("{member}: {why}"), Certainty::NotApplied);
+    let mut stream = dial(member, tls).await?;
+    let opening = open_session(&mut stream, asked, &SessionKey::default(), 0).await;
+    let (given, _) = opening.map_err(no_session)?;
     // It may get lost: an unused session expires by itself.
-    let _ = stream.write_all(&close_request()).await;
-    let _ = stream.read(&mut [0; LONGEST_ANSWER]).await;
-    match u64::try_from(given) {
-        Ok(given) if given > 0 => Ok(Duration::from_millis(given)),
-        _ => Err(format!("{member}: it allows no session")),
+    let _ = stream.write_all(&close_frame(FIRST_XID)).await;
+    let _ = stream.flush().await;
+    let _ = stream.read(&mut [0; 64]).await;
+    Ok(given)
+}
+
+/// Returns the error for a member of which only one side speaks TLS.
+async fn tls_mismatch(member: &Server, tls: Option<&TlsFiles>) -> Option<LockError> {
+    match tls {
+        Some(_) => {
+            // A server with TLS does not answer a word in clear text.
+            let answer = ask_word(member, None, "srvr").await?;
+            (!answer.is_empty()).then(|| TLS.no_tls())
+        }
+        None => {
+            let stream = socket::connect(&member.host, member.port).await.ok()?;
+            let speaks_tls = TlsContext::speaks_tls(stream, &member.host).await;
+            let message = "the server speaks TLS on this port: write `zks://`".to_owned();
+            speaks_tls.then(|| not_applied(ErrorKind::Refused { message }))
+        }
     }
-}
-
-fn connect_request(asked_ms: i32) -> Vec<u8> {
-    let mut message = Vec::new();
-    message.extend(0_i32.to_be_bytes());
-    message.extend(0_i64.to_be_bytes());
-    message.extend(asked_ms.to_be_bytes());
-    message.extend(0_i64.to_be_bytes());
-    message.extend(16_i32.to_be_bytes());
-    message.extend([0; 16]);
-    message.push(0);
-    framed(&message)
-}
-
-fn close_request() -> Vec<u8> {
-    let mut message = Vec::new();
-    message.extend(1_i32.to_be_bytes());
-    message.extend(CLOSE_SESSION.to_be_bytes());
-    framed(&message)
-}
-
-fn framed(message: &[u8]) -> Vec<u8> {
-    let length = i32::try_from(message.len()).unwrap_or(i32::MAX);
-    let mut frame = length.to_be_bytes().to_vec();
-    frame.extend(message);
-    frame
 }
 
 /// Sends a four-letter word; `None` if the member does not answer it.
-pub(crate) async fn word(member: &Server, word: &str, within: Duration) -> Option<String> {
-    let asking = async {
-        let mut stream = TcpStream::connect((member.host.as_str(), member.port)).await.ok()?;
-        stream.write_all(word.as_bytes()).await.ok()?;
-        let mut reply = String::new();
-        stream.take(LONGEST_WORDS).read_to_string(&mut reply).await.ok()?;
-        Some(reply)
-    };
-    let reply = timeout(within, asking).await.ok().flatten()?;
+pub(crate) async fn word(
+    member: &Server,
+    tls: Option<&TlsFiles>,
+    word: &str,
+    within: Duration,
+) -> Option<String> {
+    let reply = timeout(within, ask_word(member, tls, word)).await.ok().flatten()?;
     let refused = reply.is_empty() || reply.contains("not in the whitelist");
     (!refused).then_some(reply)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_have_the_format_of_the_protocol() {
-        let connect_request = connect_request(i32::MAX);
-        assert_eq!(connect_request.len(), 49);
-        assert_eq!(connect_request[..4], [0, 0, 0, 45]);
-        assert_eq!(connect_request[16..20], [0x7f, 0xff, 0xff, 0xff]);
-        assert_eq!(close_request(), [0, 0, 0, 8, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5]);
-    }
+async fn ask_word(member: &Server, tls: Option<&TlsFiles>, word: &str) -> Option<String> {
+    let mut stream = dial(member, tls).await.ok()?;
+    stream.write_all(word.as_bytes()).await.ok()?;
+    stream.flush().await.ok()?;
+    let mut reply = Vec::new();
+    // A server with TLS may close the connection without the end of TLS.
+    let read = stream.take(LONGEST_WORDS).read_to_end(&mut reply).await;
+    (read.is_ok() || !reply.is_empty()).then(|| String::from_utf8_lossy(&reply).into_owned())
 }

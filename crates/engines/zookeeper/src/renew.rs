@@ -16,8 +16,8 @@ use holdline_core::{
     Certainty, Hold, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
 };
 use tokio::{join, select};
-use zookeeper_client::Stat;
 
+use crate::client::messages::Stat;
 use crate::error::{ENGINE, RequestError, unavailable};
 use crate::held::Held;
 use crate::session::Session;

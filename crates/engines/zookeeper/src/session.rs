@@ -4,8 +4,8 @@
 //!   A proof is a request that a majority has committed: a write, or a transaction of checks. An
 //!   answer of a single member proves nothing.
 //! - S3: the leader may learn late of a heartbeat. Members report with a delay of half a tick. Two
-//!   heartbeats may be as far apart as the silence after which a connection is dropped, and an
-//!   eighth more, because none is sent while one is not answered. So this time is not counted on,
+//!   heartbeats may reach a member as far apart as the silence after which a connection is dropped,
+//!   and an eighth more, which is as exactly as a pause is noticed. So this time is not counted on,
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
 
@@ -25,7 +25,7 @@ const FRESH: u32 = 10;
 /// The part of the session timeout that is not counted on, at least.
 const UNSURE: u32 = 5;
 /// A silent connection is dropped after this part of the session timeout, and not before this time,
-/// for members that are busy. But the client crate's own limit is the upper bound.
+/// for members that are busy. But two fifths of the timeout are the upper bound.
 const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
 /// A grant needs at least this part of the time that is counted on.
@@ -218,7 +218,7 @@ fn sure(time: Duration, half_tick: Duration) -> Duration {
     time.saturating_sub(late(time, half_tick).max(time / UNSURE))
 }
 
-/// Checks for pauses for as long as the session is used. It runs where the client crate sends the
+/// Checks for pauses for as long as the session is used. It runs where the client sends the
 /// heartbeats, so a delay of those also delays these checks.
 async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {

@@ -4,9 +4,8 @@
 //!   itself expires a group that is not renewed. An acquire or a renewal refreshes the group; when
 //!   its time is over, the engine deletes its nodes. If the process cannot do it, the servers do,
 //!   after the same time. So no reply promises more time than the group has left.
-//! - S4: the client crate waits for its sockets with a thread, which a copy of the process by fork
-//!   lacks, and with a kernel object, which the copy shares with its parent. So a copy opens no
-//!   session.
+//! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
+//!   (H2 of `held`), and shares its sockets. So a copy opens no session.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 
@@ -20,8 +19,8 @@ use std::time::{Duration, Instant};
 use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use zookeeper_client::Client;
 
+use crate::client::{Client, ClientOptions};
 use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied};
 use crate::options::ZooKeeperOptions;
@@ -31,6 +30,9 @@ use crate::session::{self, Session, silence};
 /// The contenders that expire together: those of one client with one duration, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Group(ClientId, u64);
+
+/// The pause before the members are asked for a session again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
@@ -120,10 +122,12 @@ impl Sessions {
             let mut pauses = session::pauses(before, (time, self.half_tick));
             match self.check_during(connect(&self.options, time), &mut pauses).await {
                 Ok(client) => break (client, before, pauses),
-                // The client gives up after the session timeout, which may be less than what a busy
-                // machine needs.
-                Err(RequestError::NoAnswer(_))
-                    if started.elapsed() < self.options.command_timeout() => {}
+                // Members may look for a leader, or be restarted.
+                Err(RequestError::NotSent(_))
+                    if started.elapsed() < self.options.command_timeout() =>
+                {
+                    tokio::time::sleep(AGAIN).await;
+                }
                 // No contender belongs to it yet.
                 Err(failure) => {
                     let kind = failure.into_error().kind().clone();
@@ -247,7 +251,7 @@ impl Sessions {
     }
 }
 
-/// Refuses a process that was copied by fork after the client crate was used in it.
+/// Refuses a process that was copied by fork after ZooKeeper was used in it.
 fn check_process() -> Result<(), LockError> {
     static PROCESS: OnceLock<u32> = OnceLock::new();
     let process = std::process::id();
@@ -261,12 +265,15 @@ fn check_process() -> Result<(), LockError> {
 
 /// Opens a connection with a new session.
 async fn connect(options: &ZooKeeperOptions, time: Duration) -> Result<Client, RequestError> {
-    let mut connector =
-        Client::connector().with_session_timeout(time).with_connection_timeout(silence(time));
-    if let Some(digest) = options.digest().await {
-        connector = connector.with_auth("digest", digest.as_bytes());
-    }
-    Ok(connector.connect(&options.hosts()).await?)
+    Client::connect(ClientOptions {
+        members: options.cluster.members.clone(),
+        tls: options.tls().cloned(),
+        credentials: options.digest().await,
+        session_timeout: time,
+        silence: silence(time),
+        request_timeout: options.command_timeout(),
+    })
+    .await
 }
 
 #[cfg(test)]

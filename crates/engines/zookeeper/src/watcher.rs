@@ -1,8 +1,9 @@
 //! Watches: a holder is notified when its node changes, a waiter when a node before it is deleted.
 //!
 //! - W1: a hint is never a grant: its receiver asks the store.
-//! - W2: if the connection breaks, a hint to check the lease is sent at once. The watches continue
-//!   over the next connection, and report what has changed meanwhile.
+//! - W2: if the connection breaks or is restored, a hint to check the lease is sent at once. The
+//!   watches end with the connection. They are opened again on the next one, by reads that show
+//!   what has changed meanwhile.
 //! - W3: the own node is watched a little later: most waits and leases are over by then.
 
 use std::pin::Pin;
@@ -15,8 +16,9 @@ use futures_util::future::BoxFuture;
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, Hints, LeaseId, LockName};
 use tokio::sync::oneshot;
-use zookeeper_client::{EventType, SessionState, WatchedEvent};
 
+use crate::client::messages::Event;
+use crate::client::{SessionState, Watch};
 use crate::connection::Connection;
 use crate::error::RequestError;
 use crate::held::Held;
@@ -28,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The delay before the own node is watched. Changes of it are rare, and none is missed.
 const LATER: Duration = Duration::from_millis(50);
 
-/// The event of one watch.
-type Event = BoxFuture<'static, WatchedEvent>;
+/// The event of an open watch.
+type NextEvent = BoxFuture<'static, Event>;
 
 /// The hints of one watch. Dropping it ends its task.
 struct WatchOf {
@@ -91,7 +93,7 @@ impl WatchTask {
     async fn listen(&mut self) {
         let session = self.held.session.clone();
         let changed = self.held.changed.clone();
-        let (mut own, mut before): (Option<Event>, Option<Event>) = (None, None);
+        let (mut own, mut before): (Option<NextEvent>, Option<NextEvent>) = (None, None);
         let (mut wants_own, mut wants_before) = (false, true);
         let mut later = Box::pin(tokio::time::sleep(LATER));
         let mut is_later = false;
@@ -118,19 +120,22 @@ impl WatchTask {
                 () = changed.notified() => (before, wants_before) = (None, true),
                 () = &mut later, if !is_later => (is_later, wants_own) = (true, true),
                 state = &mut state => match state {
-                    SessionState::Disconnected => self.notify(Hint::CheckLease),
-                    state if state.is_terminated() => break,
-                    _ => {}
+                    SessionState::Ended => break,
+                    // A connection that was restored at once is noticed only then.
+                    SessionState::Disconnected | SessionState::Connected => {
+                        self.notify(Hint::CheckLease);
+                    }
                 },
                 event = some(&mut own) => {
                     self.notify(Hint::CheckLease);
-                    (own, wants_own) = (None, event.event_type != EventType::NodeDeleted);
+                    (own, wants_own) = (None, event != Event::Deleted);
                 }
                 event = some(&mut before) => {
-                    if event.event_type != EventType::NodeDataChanged {
+                    // After a break the read that opens the watch again shows what has changed.
+                    if !matches!(event, Event::DataChanged | Event::Disconnected) {
                         self.notify(Hint::LookAgain);
                     }
-                    (before, wants_before) = (None, event.event_type != EventType::NodeDeleted);
+                    (before, wants_before) = (None, event != Event::Deleted);
                 }
             }
         }
@@ -141,9 +146,9 @@ impl WatchTask {
     async fn arm(
         &mut self,
         connection: &Connection,
-        own: &mut Option<Event>,
+        own: &mut Option<NextEvent>,
         wants_own: &mut bool,
-        before: &mut Option<Event>,
+        before: &mut Option<NextEvent>,
         wants_before: &mut bool,
     ) -> Result<(), RequestError> {
         if let Some(held) = self.store.held.find(&self.name, self.id) {
@@ -160,11 +165,11 @@ impl WatchTask {
                 None => None,
             };
             match found {
-                Some((stat, watcher)) => {
+                Some((stat, watch)) => {
                     if stat.version != self.held.version {
                         self.notify(Hint::CheckLease);
                     }
-                    *own = Some(Box::pin(watcher.changed()));
+                    *own = Some(next_event(watch));
                 }
                 None => self.notify(Hint::CheckLease),
             }
@@ -174,7 +179,7 @@ impl WatchTask {
     }
 
     /// Watches the node before; if there are several, watches whether any is deleted.
-    async fn arm_before(&self, connection: &Connection) -> Result<Option<Event>, RequestError> {
+    async fn arm_before(&self, connection: &Connection) -> Result<Option<NextEvent>, RequestError> {
         if self.held.token.is_some() {
             return Ok(None);
         }
@@ -182,19 +187,19 @@ impl WatchTask {
         match self.held.blockers.as_slice() {
             [] => {}
             [one] => {
-                if let Some((_, watcher)) =
+                if let Some((_, watch)) =
                     connection.watch_data(&layout.child(&self.name, one)).await?
                 {
-                    return Ok(Some(Box::pin(watcher.changed())));
+                    return Ok(Some(next_event(watch)));
                 }
             }
             many => {
                 let found = connection.watch_children(&layout.queue(&self.name)).await?;
-                if let Some((children, watcher)) = found {
+                if let Some((children, watch)) = found {
                     if !many.iter().all(|child| children.contains(child)) {
                         self.notify(Hint::LookAgain);
                     }
-                    return Ok(Some(Box::pin(watcher.changed())));
+                    return Ok(Some(next_event(watch)));
                 }
             }
         }
@@ -203,7 +208,11 @@ impl WatchTask {
     }
 }
 
-async fn some(event: &mut Option<Event>) -> WatchedEvent {
+fn next_event(watch: Watch) -> NextEvent {
+    Box::pin(watch.event())
+}
+
+async fn some(event: &mut Option<NextEvent>) -> Event {
     match event {
         Some(event) => event.await,
         None => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! The ZooKeeper engine on real servers: Debian's, alone and three of them.
+//! The ZooKeeper engine on real servers: Debian's, alone, alone by TLS, and three of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,8 @@ const FOREIGN: &[u8] = b"another client's value";
 
 struct Store {
     servers: ZooKeeper,
+    /// Whether the engine uses TLS. What tests do beside it does not.
+    tls: bool,
     histories: usize,
 }
 
@@ -34,11 +36,17 @@ impl RealStore for Store {
     type Client = ZooKeeperEngine;
 
     fn name(&self) -> String {
-        "ZooKeeper".to_owned()
+        if self.tls { "ZooKeeper by TLS".to_owned() } else { "ZooKeeper".to_owned() }
     }
 
     async fn open(&self) -> Result<ZooKeeperEngine, LockError> {
-        let options = ZooKeeperOptions::from_url(&self.servers.url())?
+        let url = if self.tls {
+            let ca = self.servers.certificates().ca();
+            format!("{}?ca={}", self.servers.secure_url(), ca.display())
+        } else {
+            self.servers.url()
+        };
+        let options = ZooKeeperOptions::from_url(&url)?
             .with_max_waiters(50)
             .with_command_timeout(Duration::from_secs(10));
         ZooKeeperEngine::connect(&options, Arc::new(MachineClock)).await
@@ -80,11 +88,18 @@ impl RealStore for Store {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_one_member() {
     let start = || ZooKeeper::start(&ZooKeeperConfig::default());
-    judge!(on_one_member, Store { servers: start(), histories: Scale::quick().histories });
+    let histories = Scale::quick().histories;
+    judge!(on_one_member, Store { servers: start(), tls: false, histories });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_one_member_by_tls() {
+    let start = || ZooKeeper::start(&ZooKeeperConfig::default().with_tls());
+    judge!(on_one_member_by_tls, Store { servers: start(), tls: true, histories: FEW });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_three_members() {
     let start = || ZooKeeper::start_three(&ZooKeeperConfig::default());
-    judge!(on_three_members, Store { servers: start(), histories: FEW });
+    judge!(on_three_members, Store { servers: start(), tls: false, histories: FEW });
 }

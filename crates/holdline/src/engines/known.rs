@@ -65,7 +65,7 @@ const KNOWN: &[KnownEngine] = &[
         name: "zookeeper",
         feature: Some("zookeeper"),
         is_built: cfg!(feature = "zookeeper"),
-        schemes: &["zk"],
+        schemes: &["zk", "zks"],
     },
 ];
 /// Other names of these engines.

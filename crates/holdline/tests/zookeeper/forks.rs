@@ -1,6 +1,6 @@
 //! A process that is copied by `fork` while it holds and waits: the copy has the memory of its
-//! parent and its connections, and a right to nothing. It has none of the threads by which the
-//! client crate serves its sockets, so it gets an error when it makes a client of its own.
+//! parent and its connections, and a right to nothing. It remembers the lease ids of its parent, so
+//! it gets an error when it makes a client of its own.
 
 use holdline::{Client, ErrorKind};
 use holdline_services::{PrivateNetwork, ZooKeeper, ZooKeeperConfig};

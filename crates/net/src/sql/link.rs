@@ -105,6 +105,7 @@ pub struct LinkState<S: SqlServer> {
     /// Cancelled when the link is dropped.
     pub closed: CancellationToken,
     pub(super) state: watch::Sender<ConnectionState<S>>,
+    took_writes: AtomicBool,
     process: u32,
 }
 
@@ -156,6 +157,7 @@ impl<S: SqlServer> ServerLink<S> {
             watches,
             closed: CancellationToken::new(),
             state: watch::Sender::default(),
+            took_writes: AtomicBool::new(false),
             process: std::process::id(),
         });
         supervisor::start(&shared);
@@ -320,6 +322,18 @@ impl<S: SqlServer> LinkState<S> {
     /// Returns the connection that there is now.
     pub fn current(&self) -> Option<Arc<Live<S>>> {
         self.state.borrow().clone()?.ok()
+    }
+
+    /// Records that a connection has reached a server that takes writes.
+    pub fn note_writes(&self) {
+        self.took_writes.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether a connection of this link has reached a server that took writes. A server
+    /// that takes none after that is being switched over: the next connection may find writes
+    /// again, so callers wait. Without it, the URL names the wrong server.
+    pub fn took_writes(&self) -> bool {
+        self.took_writes.load(Ordering::SeqCst)
     }
 
     /// Limits a piece of work to the connect timeout.

@@ -8,11 +8,20 @@ pub struct ZooKeeperConfig {
     pub(super) session_ms: (u32, u32),
     pub(super) connections: u32,
     pub(super) words: &'static str,
+    pub(super) tls: bool,
+    pub(super) client_certificates: bool,
 }
 
 impl Default for ZooKeeperConfig {
     fn default() -> Self {
-        Self { tick_ms: 200, session_ms: (400, 60_000), connections: 0, words: "*" }
+        Self {
+            tick_ms: 200,
+            session_ms: (400, 60_000),
+            connections: 0,
+            words: "*",
+            tls: false,
+            client_certificates: false,
+        }
     }
 }
 
@@ -43,5 +52,20 @@ impl ZooKeeperConfig {
     pub fn with_words(mut self, words: &'static str) -> Self {
         self.words = words;
         self
+    }
+
+    /// Serves clients by TLS too, on a port of its own, with certificates made for this server.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// As [`with_tls`](Self::with_tls), and refuses clients by TLS without a certificate of its own
+    /// authority.
+    #[must_use]
+    pub fn with_client_certificates(mut self) -> Self {
+        self.client_certificates = true;
+        self.with_tls()
     }
 }

@@ -8,8 +8,8 @@ mod snapshot;
 pub use config::ZooKeeperConfig;
 use node::Node;
 
-use crate::Failure;
 use crate::wait::{LIMIT, until};
+use crate::{Certificates, Failure};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -94,6 +94,25 @@ impl ZooKeeper {
     #[must_use]
     pub fn address(&self, member: usize) -> SocketAddr {
         self.nodes[member].address()
+    }
+
+    /// Where a server that was started with TLS listens for clients by TLS, as a URL without the
+    /// authority.
+    ///
+    /// # Panics
+    /// It was started without TLS.
+    #[must_use]
+    pub fn secure_url(&self) -> String {
+        format!("zks://localhost:{}", self.nodes[0].secure().port.number())
+    }
+
+    /// The certificates that a server with TLS and its clients use.
+    ///
+    /// # Panics
+    /// It was started without TLS.
+    #[must_use]
+    pub fn certificates(&self) -> &Certificates {
+        &self.nodes[0].secure().certificates
     }
 
     /// A member's process number.

@@ -3,7 +3,7 @@
 use super::{ZooKeeperConfig, snapshot};
 use crate::ports::Port;
 use crate::server_process::ServerProcess;
-use crate::{Failure, Scratch, programs, spawner};
+use crate::{Certificates, Failure, Scratch, programs, spawner};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,6 +13,9 @@ use std::time::Duration;
 /// Where Debian's package libzookeeper-java lies; its manifest names what it needs.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
+/// TLS needs more of netty than that manifest names.
+const NETTY: &str = "/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+                     /usr/share/java/netty-transport-native-unix-common.jar";
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 /// How long a member may take to answer a word.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -35,6 +38,14 @@ pub(super) struct Node {
     port: Port,
     /// Where the others reach it, and where they vote.
     peers: (Port, Port),
+    secure: Option<Secure>,
+}
+
+/// Where a member serves clients by TLS, and with what.
+#[derive(Debug)]
+pub(super) struct Secure {
+    pub(super) port: Port,
+    pub(super) certificates: Certificates,
 }
 
 impl Node {
@@ -43,8 +54,15 @@ impl Node {
             let way = "install the Debian package libzookeeper-java (`./check` does)";
             return Err(Failure::new(format!("{JAR} is missing: {way}")));
         }
+        let directory = Scratch::new("zk")?;
+        let mut secure = None;
+        if config.tls {
+            let certificates = Certificates::write(directory.path())?;
+            secure = Some(Secure { port: Port::reserve()?, certificates });
+        }
         Ok(Self {
-            process: ServerProcess::new(Scratch::new("zk")?),
+            process: ServerProcess::new(directory),
+            secure,
             number,
             config,
             program: programs::of_system("java", "default-jre-headless", "HOLDLINE_JAVA")?,
@@ -55,6 +73,11 @@ impl Node {
 
     pub(super) fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number()))
+    }
+
+    /// What was made for TLS; the member must have it.
+    pub(super) fn secure(&self) -> &Secure {
+        self.secure.as_ref().expect("the server was started with TLS")
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -78,7 +101,8 @@ impl Node {
             "tickTime={tick}\ninitLimit=100\nsyncLimit=50\ndataDir={data}\n\
              clientPortAddress=127.0.0.1\nclientPort={port}\nadmin.enableServer=false\n\
              4lw.commands.whitelist={words}\nmaxClientCnxns={connections}\n\
-             minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\n{members}",
+             minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\n{members}{tls}",
+            tls = self.tls_settings()?,
             tick = self.config.tick_ms,
             data = data.display(),
             port = self.port.number(),
@@ -87,8 +111,33 @@ impl Node {
         );
         let configuration = self.process.write("zoo.cfg", text)?;
         let mut command = spawner::mortal(&self.program);
-        command.args(JAVA).args(["-cp", &format!("{JAR}:{LOGGER}"), MAIN]).arg(configuration);
+        command.args(JAVA);
+        let classes = format!("{JAR}:{LOGGER}:{NETTY}");
+        command.args(["-cp", &classes, MAIN]).arg(configuration);
         self.process.launch(command)
+    }
+
+    /// The settings for TLS; empty without it.
+    fn tls_settings(&self) -> Result<String, Failure> {
+        let Some(Secure { port, certificates }) = &self.secure else { return Ok(String::new()) };
+        let (certificate, key) = certificates.server();
+        let read = |path: &Path| {
+            let failed = |why| Failure::because(format!("cannot read {}", path.display()), why);
+            std::fs::read_to_string(path).map_err(failed)
+        };
+        // The server wants both in one file.
+        let store = format!("{}{}", read(&certificate)?, read(&key)?);
+        let store = self.process.write("server.pem", store)?;
+        let clients = if self.config.client_certificates { "need" } else { "none" };
+        Ok(format!(
+            "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={store}\nssl.keyStore.type=PEM\n\
+             ssl.trustStore.location={ca}\nssl.trustStore.type=PEM\nssl.clientAuth={clients}\n",
+            port = port.number(),
+            store = store.display(),
+            ca = certificates.ca().display(),
+        ))
     }
 
     /// Sends a four-letter command; empty without a reply.
@@ -111,9 +160,17 @@ impl Node {
         Some(mode.to_owned())
     }
 
+    /// Whether it listens for clients by TLS, if it should: that port opens after the other one.
+    fn listens_for_tls(&self) -> bool {
+        self.secure.as_ref().is_none_or(|secure| {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, secure.port.number())).is_ok()
+        })
+    }
+
     /// Waits until the member serves clients.
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
-        let Err(why) = self.process.await_that(|| self.mode().is_some()) else { return Ok(()) };
+        let serves = || self.mode().is_some() && self.listens_for_tls();
+        let Err(why) = self.process.await_that(serves) else { return Ok(()) };
         Err(Failure::because(format!("ZooKeeper {why}"), self.log()))
     }
 

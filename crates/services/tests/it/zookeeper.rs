@@ -50,3 +50,13 @@ fn an_old_copy_is_restored_without_later_data() {
     server.restore(&copy);
     assert_eq!(transaction(&server), before);
 }
+
+#[test]
+fn a_server_with_tls_listens_on_a_port_of_its_own() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default().with_client_certificates());
+    let port = server.secure_url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+    let port: u16 = port.expect("a port");
+    assert_ne!(port, server.address(0).port());
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "{}", server.log(0));
+    assert!(server.certificates().ca().is_file());
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdline_core::{Clock, LockError};
 
 use super::driver::ConnectionHandle;
-use crate::error::{of_handshake, refused};
+use crate::error::{of_handshake, read_only, refused};
 use crate::options::MysqlOptions;
 use crate::rows::only;
 
@@ -34,12 +34,13 @@ pub(crate) struct Facts {
 }
 
 /// Checks the server and sets the session up; `number` is the connection id from the initial
-/// handshake.
+/// handshake. `took_writes` is whether this client has reached a server that took writes.
 pub(crate) async fn handshake(
     handle: &ConnectionHandle,
     number: u32,
     options: &MysqlOptions,
     clock: &dyn Clock,
+    took_writes: bool,
 ) -> Result<Facts, LockError> {
     let before = clock.now();
     let ask = "select version() as version, connection_id() as number, \
@@ -58,9 +59,8 @@ pub(crate) async fn handshake(
     // An account with the privilege to write there must not do so unknowingly.
     let follows: &str = row.sure("follows")?;
     if !takes_writes(follows) {
-        let message =
-            format!("the server has read_only = {follows}, as a replica has: name the primary");
-        return Err(refused(message));
+        let found = format!("the server has read_only = {follows}, as a replica has");
+        return Err(read_only(took_writes, &found));
     }
     let pooled = row.sure::<i64>("number")? != i64::from(number);
     if pooled {
@@ -97,8 +97,8 @@ async fn set(
 
 /// Reads the variable `read_only`: a number, or since MariaDB 12 a text such as `OFF`, `ON` and
 /// `NO_LOCK`. All but the first forbid writes.
-fn takes_writes(read_only: &str) -> bool {
-    read_only == "0" || read_only.eq_ignore_ascii_case("off")
+fn takes_writes(value: &str) -> bool {
+    value == "0" || value.eq_ignore_ascii_case("off")
 }
 
 /// Returns whether it is MariaDB, and the first two numbers of its version. Some servers put the

@@ -4,9 +4,9 @@ use holdline_core::{Certainty, LockError};
 use holdline_net::sql::link::Live;
 use tokio::sync::OnceCell;
 
-use super::{Database, Link, ask_on, try_on, without_waiting};
+use super::{Database, Link, send_on, try_on, without_waiting};
 use crate::connection::Statement;
-use crate::error::{protocol, unavailable};
+use crate::error::{is_out_of_statements, of_handshake, protocol, unavailable};
 use crate::keys::Value;
 
 /// A statement of `sql/fast.sql`, in their order.
@@ -16,13 +16,14 @@ pub(crate) enum FastStatement {
     Release,
 }
 
-/// The numbers of the prepared statements of one connection.
-pub(super) type Prepared = OnceCell<[u32; 2]>;
+/// The numbers of the prepared statements of one connection; `None` if the server had no room for
+/// them.
+pub(super) type Prepared = OnceCell<Option<[u32; 2]>>;
 
 impl Link {
     /// Executes a statement, and returns its number. `None` if it changed no row, if another
-    /// session has locked the row, or if a pooler is in between: there the next statement may go to
-    /// another session.
+    /// session has locked the row, if a pooler is in between (the next statement may go to another
+    /// session there), or if the server has no room for prepared statements.
     ///
     /// # Cancel safety
     /// As [`Link::ask`].
@@ -35,7 +36,8 @@ impl Link {
         if live.session.facts.pooled {
             return Ok(None);
         }
-        let numbers = live.session.prepared.get_or_try_init(|| self.prepare(&live)).await?;
+        let prepared = live.session.prepared.get_or_try_init(|| self.prepare(&live)).await?;
+        let Some(numbers) = prepared else { return Ok(None) };
         let number = numbers[statement as usize];
         let Ok(answer) = try_on(self, &live, &Statement::execute(number, values)).await? else {
             return Ok(None);
@@ -48,18 +50,18 @@ impl Link {
         Ok((answer.changed > 0).then_some(answer.number))
     }
 
-    async fn prepare(&self, live: &Live<Database>) -> Result<[u32; 2], LockError> {
+    async fn prepare(&self, live: &Live<Database>) -> Result<Option<[u32; 2]>, LockError> {
         let mut numbers = [0; 2];
         for (number, text) in std::iter::zip(&mut numbers, self.names().fast()) {
-            let answer = ask_on(
-                self,
-                live,
-                &Statement::Prepare(without_waiting(&live.session.facts, &text)),
-            )
-            .await;
-            let answer = answer.map_err(|error| error.with_certainty(Certainty::NotApplied))?;
+            let statement = Statement::Prepare(without_waiting(&live.session.facts, &text));
+            let sent = send_on(self, live, &statement).await;
+            let answer = match sent.map_err(|error| error.with_certainty(Certainty::NotApplied))? {
+                Ok(answer) => answer,
+                Err(failed) if is_out_of_statements(&failed) => return Ok(None),
+                Err(failed) => return Err(of_handshake(&failed)),
+            };
             *number = u32::try_from(answer.number).map_err(|_| protocol("a statement's number"))?;
         }
-        Ok(numbers)
+        Ok(Some(numbers))
     }
 }

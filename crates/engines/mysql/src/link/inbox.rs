@@ -93,7 +93,9 @@ async fn receive(
     number: u32,
 ) -> LockError {
     let began = async {
-        let facts = handshake(handle, number, &shared.server.options, &*shared.clock).await?;
+        let options = &shared.server.options;
+        let took_writes = shared.took_writes();
+        let facts = handshake(handle, number, options, &*shared.clock, took_writes).await?;
         if facts.pooled {
             return Err(unavailable("a pooler is in between", Certainty::NotApplied));
         }

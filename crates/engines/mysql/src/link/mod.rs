@@ -25,7 +25,8 @@ use tokio::sync::watch;
 
 use crate::connection::{self, ConnectionHandle, Facts, Statement, handshake, open};
 use crate::error::{
-    DEADLOCK, ENGINE, Failed, is_locked, is_stopped, is_store_gone, of_command, takes_no_writes,
+    DEADLOCK, ENGINE, Failed, is_locked, is_stopped, is_store_gone, of_command, switched_over,
+    takes_no_writes,
 };
 use crate::keys::Names;
 use crate::options::MysqlOptions;
@@ -84,7 +85,10 @@ impl SqlServer for Database {
         (handle, number): Self::Handle,
     ) -> Result<(Session, bool), LockError> {
         let database = &shared.server;
-        let facts = handshake(&handle, number, &database.options, &*shared.clock).await?;
+        let options = &database.options;
+        let took_writes = shared.took_writes();
+        let facts = handshake(&handle, number, options, &*shared.clock, took_writes).await?;
+        shared.note_writes();
         let has_store =
             database.looks && schema::find(&handle, &database.names).await? == Found::Ours;
         Ok((Session { handle, facts, prepared: fast::Prepared::default() }, has_store))
@@ -232,6 +236,23 @@ async fn try_on(
     live: &Live<Database>,
     statement: &Statement,
 ) -> Result<Result<Answer, LockError>, LockError> {
+    let failed = match send_on(link, live, statement).await? {
+        Ok(answer) => return Ok(Ok(answer)),
+        Err(failed) => failed,
+    };
+    let error = switched_over(&failed).unwrap_or_else(|| of_command(&failed));
+    match is_locked(&failed) {
+        true => Ok(Err(error)),
+        false => Err(error),
+    }
+}
+
+/// Sends a statement; again if the server broke a deadlock. The inner error is the server's.
+async fn send_on(
+    link: &ServerLink<Database>,
+    live: &Live<Database>,
+    statement: &Statement,
+) -> Result<Result<Answer, Failed>, LockError> {
     let asking = async {
         let mut tries = 1;
         loop {
@@ -253,8 +274,5 @@ async fn try_on(
         // the server may lead to another by then.
         live.close();
     }
-    match is_locked(&failed) {
-        true => Ok(Err(of_command(&failed))),
-        false => Err(of_command(&failed)),
-    }
+    Ok(Err(failed))
 }

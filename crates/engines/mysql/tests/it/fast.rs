@@ -288,3 +288,19 @@ async fn renewed(engine: &dyn Engine, request: &AcquireRequest) -> String {
         reply => format!("{reply:?}"),
     }
 }
+
+/// The limit counts the statements of all clients of the server.
+#[tokio::test]
+async fn a_server_without_room_for_prepared_statements_keeps_locks() {
+    let server = MariaDbServer::start(MariaDbConfig::default());
+    used(&engine(&server).await, "a").await;
+    server.sql("set global max_prepared_stmt_count = 0");
+    let engine = engine(&server).await;
+    let (held, waits) = (request("a"), request("a"));
+    take(&engine, &held).await;
+    queue(&engine, &waits).await;
+    renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
+    let_go(&engine, &held).await;
+    take(&engine, &waits).await;
+    let_go(&engine, &waits).await;
+}

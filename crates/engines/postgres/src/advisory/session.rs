@@ -261,7 +261,7 @@ async fn connect(
 ) -> Result<Connected, LockError> {
     let Opening { options, clock, runtime } = opening;
     let opened = clock.now();
-    let options = &choose(options, &**clock).await?;
+    let options = &choose(options, &**clock, false).await?;
     let mut socket = None;
     let stream = dial_and(options, |of| {
         socket = Some(Socket::of(&of)?);
@@ -295,7 +295,7 @@ async fn prepare(
     options: &PostgresOptions,
     clock: &dyn Clock,
 ) -> Result<bool, LockError> {
-    let facts = handshake(client, options, clock).await?;
+    let facts = handshake(client, options, clock, false).await?;
     if facts.pooled {
         return Err(refused(
             "a pooler is between us and the server, and an advisory lock lives in a session: name \

@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 
 use super::binding::{BoundStream, Negotiated};
 use super::locked_rows::ROW_WAIT;
-use crate::error::{of_handshake, protocol, refused};
+use crate::error::{of_handshake, protocol, refused, takes_no_writes};
 use crate::options::PostgresOptions;
 
 /// The oldest supported server.
@@ -35,20 +35,25 @@ pub(crate) struct Facts {
     pub(crate) version: i32,
     /// Whether a pooler is between us and the server.
     pub(crate) pooled: bool,
+    /// Whether transactions may write, unless a setting of the role or the server changes.
+    pub(crate) takes_writes: bool,
     /// The round trip of the first statement.
     pub(crate) round_trip: Duration,
 }
 
-/// Checks the server and sets the session up.
+/// Checks the server and sets the session up. `took_writes` is whether this client has reached a
+/// server that took writes.
 pub(crate) async fn handshake(
     client: &Client,
     options: &PostgresOptions,
     clock: &dyn Clock,
+    took_writes: bool,
 ) -> Result<Facts, LockError> {
     let before = clock.now();
     let ask = "select pg_catalog.pg_backend_pid(), \
         pg_catalog.current_setting('server_version_num')::pg_catalog.int4, \
-        pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('synchronous_commit')";
+        pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('synchronous_commit'), \
+        pg_catalog.current_setting('transaction_read_only')";
     let reply = client.query_typed(ask, &[]).await.map_err(|error| of_handshake(&error))?;
     let round_trip = before.until(clock.now());
     let odd = |_| protocol("the server does not report its version");
@@ -57,12 +62,13 @@ pub(crate) async fn handshake(
         (row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?);
     let (follows, commit): (bool, &str) =
         (row.try_get(2).map_err(odd)?, row.try_get(3).map_err(odd)?);
+    let read_only: &str = row.try_get(4).map_err(odd)?;
     if version < OLDEST {
         let found = version / 10_000;
         return Err(refused(format!("the server is PostgreSQL {found}: we need 14 or newer")));
     }
     if follows {
-        return Err(refused("the server is a standby and takes no writes: name the primary"));
+        return Err(takes_no_writes(took_writes, "the server is a standby and takes no writes"));
     }
     let pooled = our_process(client).await? != process;
     if pooled {
@@ -75,7 +81,7 @@ pub(crate) async fn handshake(
     } else {
         set(client, options, commit).await?;
     }
-    Ok(Facts { version, pooled, round_trip })
+    Ok(Facts { version, pooled, takes_writes: read_only == "off", round_trip })
 }
 
 /// Sets the session variables that commands rely on.

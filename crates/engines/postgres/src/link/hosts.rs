@@ -8,10 +8,11 @@ use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 
 use super::dial::dial;
 use super::sign_in;
-use crate::error::{ENGINE, of_handshake, protocol, refused, unavailable};
+use crate::error::{ENGINE, of_handshake, protocol, takes_no_writes, unavailable};
 use crate::options::{Address, PostgresOptions};
 
-/// Returns the options with the one host to connect to.
+/// Returns the options with the one host to connect to. `took_writes` is whether this client has
+/// reached a server that took writes.
 ///
 /// # Errors
 /// No host takes writes. The error names each host with its own error; it is `Unavailable` if one
@@ -19,6 +20,7 @@ use crate::options::{Address, PostgresOptions};
 pub(crate) async fn choose(
     options: &PostgresOptions,
     clock: &dyn Clock,
+    took_writes: bool,
 ) -> Result<PostgresOptions, LockError> {
     let [_, _, ..] = options.addresses() else { return Ok(options.clone()) };
     // The chosen host needs a share too.
@@ -29,7 +31,7 @@ pub(crate) async fn choose(
         let one = options.only(address);
         let outcome = tokio::select! {
             biased;
-            outcome = takes_writes(&one) => outcome,
+            outcome = takes_writes(&one, took_writes) => outcome,
             () = clock.sleep_until(clock.now().after(share)) => {
                 Err(unavailable(format!("no answer within {share:?}"), Certainty::NotApplied))
             }
@@ -43,7 +45,7 @@ pub(crate) async fn choose(
 }
 
 /// Returns whether a host takes writes, on a connection of its own.
-async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
+async fn takes_writes(options: &PostgresOptions, took_writes: bool) -> Result<(), LockError> {
     let (client, connection) = sign_in(options, dial(options).await?).await?;
     let ask = "select pg_catalog.pg_is_in_recovery() \
         or pg_catalog.current_setting('transaction_read_only') = 'on'";
@@ -57,7 +59,7 @@ async fn takes_writes(options: &PostgresOptions) -> Result<(), LockError> {
     let odd = || protocol("the server does not report whether it takes writes");
     let follows = reply.first().and_then(|row| row.try_get::<_, bool>(0).ok()).ok_or_else(odd)?;
     if follows {
-        return Err(refused("a standby, which takes no writes"));
+        return Err(takes_no_writes(took_writes, "a standby, which takes no writes"));
     }
     Ok(())
 }

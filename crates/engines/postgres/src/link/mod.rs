@@ -31,7 +31,9 @@ use tokio_postgres::config::{SslMode, SslNegotiation};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, Row};
 
-use crate::error::{ENGINE, is_locked, is_schema_gone, of_command};
+use crate::error::{
+    ENGINE, is_locked, is_read_only, is_schema_gone, of_command, plain, takes_no_writes,
+};
 use crate::keys;
 use crate::options::PostgresOptions;
 use crate::schema::{self, Found, Functions};
@@ -82,7 +84,7 @@ impl SqlServer for Database {
     }
 
     async fn open(shared: &LinkState<Database>) -> Result<(Client, Driver), LockError> {
-        let options = &choose(&shared.server.options, &*shared.clock).await?;
+        let options = &choose(&shared.server.options, &*shared.clock, shared.took_writes()).await?;
         let (client, connection) = sign_in(options, dial(options).await?).await?;
         Ok((client, Box::pin(Receiver { connection, watches: shared.watches.clone() })))
     }
@@ -92,7 +94,10 @@ impl SqlServer for Database {
         client: Client,
     ) -> Result<(Session, bool), LockError> {
         let Database { options, looks, listen, .. } = &shared.server;
-        let facts = handshake(&client, options, &*shared.clock).await?;
+        let facts = handshake(&client, options, &*shared.clock, shared.took_writes()).await?;
+        if facts.takes_writes {
+            shared.note_writes();
+        }
         let ours = Found::Ours(Functions::Current);
         let has_store = *looks && schema::find(&client, options.schema()).await? == ours;
         let (listens, prepared) = (AtomicBool::new(false), PreparedStatements::default());
@@ -217,6 +222,9 @@ impl Link {
             let refused = match self.send(statement, parameters, end).await? {
                 Ok(rows) => return Ok(rows),
                 Err(error) if is_locked(&error) => error,
+                Err(error) if is_read_only(&error) && shared.took_writes() => {
+                    return Err(takes_no_writes(true, &plain(&error)));
+                }
                 Err(error) => return Err(of_command(&error)),
             };
             drop(repeats.take());
@@ -236,8 +244,10 @@ impl Link {
     ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, LockError> {
         let live = self.live_within(self.shared().clock.now().until(end)).await?;
         let answered = self.answer(&live, end, live.session.query(statement, parameters)).await?;
-        if answered.as_ref().is_err_and(is_schema_gone) {
-            // The next connection checks the schema, and creates it if it may.
+        let is_switched_over = |error| is_read_only(error) && self.shared().took_writes();
+        if answered.as_ref().is_err_and(|error| is_schema_gone(error) || is_switched_over(error)) {
+            // The next connection checks the schema, and creates it if it may; the name of the
+            // server may lead to another by then.
             live.close();
         }
         Ok(answered)

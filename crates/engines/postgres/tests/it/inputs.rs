@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{Certainty, Engine, ErrorKind, ListRequest, LockError, ReleaseReply};
-use holdline_postgres::{PostgresOptions, checkup};
+use holdline_postgres::{PostgresEngine, PostgresOptions, checkup};
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::support::{connect, ending, let_go, request, take};
@@ -214,4 +214,84 @@ async fn channel_binding_is_required_as_in_libpq() {
     let error = refused(&url(&trusting, "&channel_binding=require")).await;
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
     assert!(error.to_string().contains("`channel_binding=require` is not met"), "{error}");
+}
+
+/// The first connection to such a server is refused: the URL names the wrong one.
+#[tokio::test]
+async fn a_server_that_takes_no_writes_any_more_is_waited_for() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let url = format!("{}?command_timeout_ms=500", server.url());
+    let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("made")).await;
+    let set = |statement: &str| {
+        server.sql(statement);
+        server.sql("select pg_reload_conf()");
+    };
+    set("alter system set default_transaction_read_only = on");
+    let error = first_error(&engine).await;
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("a switchover is under way"), "{error}");
+    let other = connect(&server.url()).await.expect("connected");
+    let error = other.try_acquire(&request("b")).await.expect_err("refused");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    set("alter system reset default_transaction_read_only");
+    take_again(&engine).await;
+    // A former primary comes back as a standby, under the same address.
+    let signal = server.directory().join("data/standby.signal");
+    std::fs::write(&signal, "").expect("written");
+    server.restart();
+    let error = loop {
+        let error = first_error(&engine).await;
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        if error.to_string().contains("a switchover is under way") {
+            break error;
+        }
+    };
+    assert!(error.to_string().contains("a standby"), "{error}");
+    std::fs::remove_file(&signal).expect("removed");
+    server.restart();
+    take_again(&engine).await;
+}
+
+/// As during a restore, or when a database is renamed.
+#[tokio::test]
+async fn a_database_that_is_closed_for_a_while_is_waited_for() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    server.sql("create database shop");
+    let url = format!("{}?command_timeout_ms=500", server.url_of("postgres", "shop"));
+    let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("made")).await;
+    server.sql("alter database shop allow_connections false");
+    server.sql("select pg_terminate_backend(pid) from pg_stat_activity where datname = 'shop'");
+    let error = loop {
+        let error = first_error(&engine).await;
+        assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+        if error.to_string().contains("not currently accepting connections") {
+            break error;
+        }
+    };
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    server.sql("alter database shop allow_connections true");
+    take_again(&engine).await;
+}
+
+async fn first_error(engine: &PostgresEngine) -> LockError {
+    loop {
+        let held = request("a");
+        match engine.try_acquire(&held).await {
+            Ok(_) => let_go(engine, &held).await,
+            Err(error) => return error,
+        }
+    }
+}
+
+/// Takes a name as soon as the server lets it.
+async fn take_again(engine: &PostgresEngine) {
+    let again = request("again");
+    loop {
+        match engine.try_acquire(&again).await {
+            Ok(_) => return let_go(engine, &again).await,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
 }

@@ -97,3 +97,38 @@ async fn a_pooler_of_statements_is_an_error_of_configuration() {
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "url", .. }), "{error:?}");
     assert!(error.to_string().contains("pool_mode"), "{error}");
 }
+
+/// Supavisor and others report their own limits by the code of an internal error. The other codes
+/// are of a server: CockroachDB's clock, a closed database, no transaction ids left, a damage.
+#[tokio::test]
+async fn what_passes_is_an_outage_and_what_lasts_is_refused() {
+    for (code, passes) in
+        [("XX000", true), ("XXUUU", true), ("55000", true), ("54000", false), ("XX001", false)]
+    {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let url = format!("postgres://app@{address}/app");
+        let (reply, _open) = tokio::join!(connect(&url), refuse_with(&listener, code));
+        let error = reply.expect_err("refused");
+        match error.kind() {
+            ErrorKind::Unavailable { .. } => assert!(passes, "{error}"),
+            ErrorKind::Refused { .. } => assert!(!passes, "{error}"),
+            _ => panic!("{error}"),
+        }
+        assert!(error.to_string().contains("no more today"), "{error}");
+    }
+}
+
+/// Takes one client, and refuses it.
+async fn refuse_with(listener: &tokio::net::TcpListener, code: &str) -> tokio::net::TcpStream {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let (mut stream, _) = listener.accept().await.expect("a client");
+    let mut begin = [0; 8];
+    stream.read_exact(&mut begin).await.expect("it begins");
+    let fields = format!("SFATAL\0VFATAL\0C{code}\0Mno more today\0\0");
+    let length = u32::try_from(fields.len() + 4).expect("short").to_be_bytes();
+    let message = [b"E".as_slice(), &length, fields.as_bytes()].concat();
+    stream.write_all(&message).await.expect("written");
+    stream
+}

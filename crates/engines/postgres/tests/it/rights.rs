@@ -44,6 +44,26 @@ async fn a_role_with_usage_alone_locks_and_sees_no_lease_id() {
     }
 }
 
+/// As hardening guides advise. Then new functions are for their owner only.
+#[tokio::test]
+async fn a_role_with_usage_locks_where_new_functions_are_kept_from_all() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    server.sql("alter default privileges revoke execute on functions from public");
+    let owner = engine(&server).await;
+    take(&owner, &request("made")).await;
+    server.sql("create role locker login; grant usage on schema holdline to locker");
+    let engine = connect(&server.url_of("locker", "postgres")).await.expect("let in");
+    let (held, waits) = (request("a"), request("a"));
+    let token = take(&engine, &held).await;
+    queue(&engine, &waits).await;
+    renew(&engine, &held, holdline_core::Purpose::Keep(held.hold)).await.expect("renewed");
+    engine.inspect(&held.name).await.expect("shown");
+    let_go(&engine, &held).await;
+    take(&engine, &waits).await;
+    let error = engine.operate(&Operation::RaiseFence { to: token }).await.expect_err("refused");
+    assert!(error.to_string().contains("raise_1"), "{error}");
+}
+
 /// The statements are those of `docs/postgres.md`.
 #[tokio::test]
 async fn operators_have_rights_of_their_own() {

@@ -112,6 +112,9 @@ async fn open(
             if shared.master_source.is_some() || shared.seed_list.is_some() {
                 established.facts.host_port = options.host_port();
             }
+            if established.facts.is_master {
+                shared.was_master.store(true, Ordering::Relaxed);
+            }
             reset.store(false, Ordering::Release);
             Ok(Ok(established))
         }

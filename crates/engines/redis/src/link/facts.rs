@@ -32,6 +32,8 @@ pub(crate) struct ServerFacts {
     pub(super) quarantine_ended: Arc<OnceLock<()>>,
     /// Host and port, where sentinels or a cluster named the server.
     pub(crate) host_port: Option<(String, u16)>,
+    /// The server calls itself a master. A proxy, and a server by RESP2, do not say it.
+    pub(super) is_master: bool,
     /// The server is a node of a cluster.
     pub(crate) in_cluster: bool,
 }

@@ -47,8 +47,9 @@ pub(super) async fn handshake(
     let mut wire = Wire::new(dialled.stream);
     let password = options.password().read().await;
     let password = password.as_deref();
+    let mut is_master = false;
     if resp3 {
-        hello(&mut wire, options, password).await?;
+        is_master = is_of_master(&hello(&mut wire, options, password).await?);
     }
     let sent = clock.now();
     let (db, name) = (options.db().to_string(), client_name(options));
@@ -67,28 +68,39 @@ pub(super) async fn handshake(
         return Err(refusal(error.clone()).into());
     }
     let resp = if resp3 { 3 } else { 2 };
-    let facts = ServerFacts { resp, round_trip, ..facts(optional) };
+    let facts = ServerFacts { resp, round_trip, is_master, ..facts(optional) };
     Ok(Established { wire, facts, reset: dialled.reset })
 }
 
-/// Requests RESP3, and authenticates.
+/// Requests RESP3, and authenticates; returns what the server says of itself.
 async fn hello(
     wire: &mut Wire,
     options: &RedisOptions,
     password: Option<&str>,
-) -> Result<(), HandshakeError> {
+) -> Result<Value, HandshakeError> {
     let mut hello: Vec<&[u8]> = vec![b"HELLO", b"3"];
     if let Some(password) = password {
         let user = options.user().unwrap_or("default");
         hello.extend([b"AUTH", user.as_bytes(), password.as_bytes()]);
     }
     let replies = wire.request(&[hello]).await.map_err(|error| connection_broke(error, options))?;
-    let Some(Err(error)) = replies.into_iter().next() else { return Ok(()) };
+    let error = match replies.into_iter().next() {
+        Some(Ok(reply)) => return Ok(reply),
+        Some(Err(error)) => error,
+        None => return Ok(Value::Nil),
+    };
     let unknown = error.rest.contains("'hello'") || error.rest.contains("unknown command");
     Err(match error.code == "NOPROTO" || unknown {
         true => HandshakeError::Resp2Only,
         false => refusal(error).into(),
     })
+}
+
+/// Returns whether the reply to `HELLO` is that of a master.
+fn is_of_master(reply: &Value) -> bool {
+    let pairs = reply.as_array().unwrap_or_default();
+    let role = pairs.chunks(2).find(|pair| pair.first().and_then(Value::as_text) == Some("role"));
+    role.and_then(|pair| pair.get(1)?.as_text()) == Some("master")
 }
 
 fn client_name(options: &RedisOptions) -> String {

@@ -104,6 +104,11 @@ struct Shared {
     runs_master_source: bool,
     /// Which servers may be dialled, where any node of a cluster will do.
     seed_list: Option<Arc<SeedList>>,
+    /// An engine keeps its locks on this one server: neither on several, nor on those of a group.
+    is_single: AtomicBool,
+    /// The server called itself a master. If it takes no writes after that, it is being switched
+    /// over, and its name may lead to another.
+    was_master: AtomicBool,
     /// `HELLO 3` was refused, and RESP2 worked.
     resp2_only: AtomicBool,
     /// How often the server answered `NOSCRIPT`.
@@ -179,6 +184,16 @@ impl Link {
         Link::start(options, clock, (source, true), None)
     }
 
+    /// Makes a link to the one server of an engine, which is waited for while it is switched over.
+    ///
+    /// # Errors
+    /// As [`Link::of_source`].
+    pub(crate) fn single(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link, LockError> {
+        let link = Link::of_source(options, clock, None)?;
+        link.shared().is_single.store(true, Ordering::Relaxed);
+        Ok(link)
+    }
+
     /// Makes a link that connects to any node of a cluster, and to another when that one fails.
     pub(crate) fn any_of(
         options: &RedisOptions,
@@ -191,8 +206,10 @@ impl Link {
 
     /// Makes another link for the same server, with a connection of its own.
     pub(crate) fn new_link_to_same_server(&self) -> Result<Link, LockError> {
-        let Shared { options, clock, master_source, .. } = &**self.shared();
-        Link::start(options, clock.clone(), (master_source.clone(), false), None)
+        let Shared { options, clock, master_source, is_single, .. } = &**self.shared();
+        let link = Link::start(options, clock.clone(), (master_source.clone(), false), None)?;
+        link.shared().is_single.store(is_single.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(link)
     }
 
     fn start(
@@ -220,6 +237,8 @@ impl Link {
             master_source,
             runs_master_source,
             seed_list,
+            is_single: AtomicBool::new(false),
+            was_master: AtomicBool::new(false),
             resp2_only: AtomicBool::new(false),
             unknown_scripts: AtomicU64::new(0),
             process: AtomicU32::new(std::process::id()),

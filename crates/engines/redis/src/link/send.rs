@@ -231,9 +231,9 @@ impl Link {
     }
 
     /// Closes the connection to a server that answers as a replica, where sentinels know the
-    /// master.
+    /// master, or where it was the master itself and its name may lead to another now.
     fn close_replica(&self, connection: &Connection, outcome: &Outcome) {
-        if self.master_source().is_some()
+        if (self.master_source().is_some() || self.was_master())
             && matches!(outcome, Ok(Err(error)) if is_of_replica(error))
         {
             connection.close("the server is no longer the master");
@@ -260,8 +260,21 @@ impl Link {
                 source.query_soon();
                 too_few_replicas(error)
             }
+            None if self.was_master() && is_of_replica(&error) => {
+                let message = format!(
+                    "a switchover is under way: the server was the master, and takes no writes \
+                     ({error})"
+                );
+                unavailable(message, refusal(error).certainty())
+            }
             _ => refusal(error),
         }
+    }
+
+    /// Returns whether the one server of the engine was a master when it was connected.
+    fn was_master(&self) -> bool {
+        let shared = self.shared();
+        shared.is_single.load(Ordering::Relaxed) && shared.was_master.load(Ordering::Relaxed)
     }
 
     /// Returns whether this process is a fork of the one that made the link.

@@ -33,5 +33,8 @@ pub(crate) fn link(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link
     options.validate()?;
     let watcher = Watcher::new(options, &clock)?;
     let source = watcher.map(|watcher| Arc::new(watcher) as Arc<dyn MasterSource>);
-    Link::of_source(options, clock, source)
+    match source {
+        Some(source) => Link::of_source(options, clock, Some(source)),
+        None => Link::single(options, clock),
+    }
 }

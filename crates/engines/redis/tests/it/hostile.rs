@@ -347,3 +347,26 @@ async fn foreign_data_in_place_of_a_latch_is_reported_and_left() {
         assert_eq!(raw(&server, &["DUMP", LATCH]), before, "{plant:?}");
     }
 }
+
+/// As in a switchover: the former master goes on under its address as a replica. The name of the
+/// server may lead to the new master, so the connection is made anew.
+#[tokio::test]
+async fn a_master_that_becomes_a_replica_is_waited_for() {
+    let server = RedisServer::start(RedisConfig::default());
+    let before = engine(&server).await;
+    take(&before, &request("made")).await;
+    raw(&server, &["REPLICAOF", "127.0.0.1", "1"]);
+    let error = before.try_acquire(&request("a")).await.expect_err("no writes");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("a switchover is under way"), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    // Who names a replica from the start waits for nothing.
+    let other = engine(&server).await;
+    let error = other.try_acquire(&request("a")).await.expect_err("no writes");
+    assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("name its master"), "{error}");
+    raw(&server, &["REPLICAOF", "NO", "ONE"]);
+    let again = request("a");
+    take(&before, &again).await;
+    let_go(&before, &again).await;
+}

@@ -56,7 +56,7 @@ async fn nodes_of_another_user_are_refused_and_left() {
         is_not_applied(&error, "setAcl");
     }
     // Below a chroot of its own, and below one that is open, anybody may.
-    let bob = engine(&format!("zk://bob:his@{address}/others")).await;
+    let bob = engine(&format!("zk://bob:his@{address}/others/of/bob")).await;
     contender(&bob, "a").take().await;
     let open = engine(&format!("zk://ann:hers@{address}/open?acl=open")).await;
     let mut shared = contender(&open, "a");

@@ -120,3 +120,17 @@ async fn a_password_that_others_can_read_is_reported() {
     let (password, text) = health(&found, "password");
     assert!(password == Health::Warning && text.contains("without TLS"), "{text}");
 }
+
+#[tokio::test]
+async fn a_server_is_looked_at_by_tls() {
+    let server = ZooKeeper::start(&ZooKeeperConfig::default().with_tls());
+    let ca = server.certificates().ca();
+    let found = look(&format!("{}?ca={}", server.secure_url(), ca.display())).await;
+    for check in ["reachable", "sessions", "version", "rights"] {
+        assert_eq!(health(&found, check).0, Health::Ok, "{check}: {found:?}");
+    }
+    let other = server.certificates().other_ca();
+    let found = look(&format!("{}?ca={}", server.secure_url(), other.display())).await;
+    let (reachable, text) = health(&found, "reachable");
+    assert!(reachable == Health::Error && text.contains("not from the authority"), "{text}");
+}

@@ -10,4 +10,5 @@ mod peer;
 mod relay;
 mod runtimes;
 mod support;
+mod tls;
 mod traps;

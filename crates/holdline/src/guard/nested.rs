@@ -1,7 +1,6 @@
 //! A guard's or an attempt's share in a nest: the grant of an owner.
 //!
-//! Invariant N1: an entry of [`Nests`](crate::core::nests::Nests) exists as long as one of its
-//! handles.
+//! It is one of the handles that N1 of `core::nests` counts.
 
 use std::sync::Arc;
 
@@ -23,11 +22,7 @@ pub(crate) struct Nested {
 impl Nested {
     /// Makes a handle that is not inside yet.
     pub(crate) fn new(core: &Arc<Core>, key: NestKey) -> Nested {
-        let mut nests = core.nests.0.lock();
-        let shared = nests.entry(key.clone()).or_default();
-        shared.users += 1;
-        let nest = shared.nest.clone();
-        drop(nests);
+        let nest = core.nests.share(&key);
         Nested { core: core.clone(), key, nest, inside: false }
     }
 
@@ -80,12 +75,7 @@ impl Drop for Nested {
         if self.inside {
             self.step_out();
         }
-        let mut nests = self.core.nests.0.lock();
-        let Some(shared) = nests.get_mut(&self.key) else { return };
-        shared.users -= 1;
-        if shared.users == 0 {
-            nests.remove(&self.key);
-        }
+        self.core.nests.give_back(&self.key);
     }
 }
 
@@ -124,7 +114,7 @@ mod tests {
                 begin.wait();
                 drop(part);
                 end.wait();
-                let left = core.nests.0.lock().len();
+                let left = core.nests.count();
                 next.wait();
                 stayed += left;
             }

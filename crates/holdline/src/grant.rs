@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use futures_core::future::BoxFuture;
 use holdline_core::{
     Anchor, Clock, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, renewal,
     validity,
@@ -22,7 +23,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Id, Span};
 
-use crate::core::Boxed;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::spans;
@@ -95,7 +95,7 @@ struct ColdState {
     reasons: Mutex<Reasons>,
     alarm: OnceLock<Arc<Alarm>>,
     /// The sleep of the alarm.
-    sleep: Mutex<Option<Boxed<'static, ()>>>,
+    sleep: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 impl ColdState {
@@ -228,7 +228,7 @@ impl Grant {
     }
 
     pub(crate) fn subject(&self) -> Subject<'_> {
-        Subject::of(&self.plan, self.lease_id)
+        self.plan.subject(self.lease_id)
     }
 
     /// Records that observers know that it is held.

@@ -19,11 +19,12 @@ use serde::{Deserialize, Serialize};
 use crate::core::Core;
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::janitor::Ticket;
-use crate::keeper;
-use crate::options::{Keep, LockOptions};
+use crate::guard::release;
+use crate::guard::ticket::Ticket;
 use crate::plan::Plan;
-use crate::release::{self, ReleaseOutcome};
+use crate::plan::options::{Keep, LockOptions};
+use crate::release_outcome::ReleaseOutcome;
+use crate::worker::keeper;
 
 /// A lease as plain data: any process that has it can renew and release it.
 ///
@@ -278,10 +279,34 @@ impl std::error::Error for DetachError {
     }
 }
 
-/// Detaches a guard's lease from this process.
-pub(crate) async fn detach(guard: Guard) -> Result<Lease, DetachError> {
-    let lease_duration = guard.grant.plan.hold.duration();
-    detach_to(guard, lease_duration).await
+impl Guard {
+    /// Detaches the lease from this process: it is no longer renewed and ends after its duration.
+    /// Any process that has the [`Lease`] can renew or release it.
+    ///
+    /// # Errors
+    /// [`DetachError`] returns the guard: `Unsupported` if the engine cannot detach, `Lost`
+    /// if the lease is over, others if the store did not confirm.
+    ///
+    /// # Cancel safety
+    /// Dropping the future releases the lease in the background.
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:detach").await?;
+    /// let guard = client.mutex("upload")?.lock().await?;
+    /// let lease = guard.detach().await.map_err(|failure| failure.error().clone())?;
+    /// // Elsewhere, in a process that was sent the lease:
+    /// let guard = client.leases().attach(&lease).await?;
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn detach(self) -> Result<Lease, DetachError> {
+        let lease_duration = self.grant.plan.hold.duration();
+        detach_to(self, lease_duration).await
+    }
 }
 
 /// Detaches a guard's lease from this process, for this long from now, or for the remaining time if
@@ -373,7 +398,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     core.open()?;
     check_store(core, lease)?;
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
-    let plan = Arc::new(Plan::new(core, &lease.name, lease.mode, &options)?);
+    let plan = Arc::new(core.plan(&lease.name, lease.mode, &options)?);
     let line = line_of(core, lease, plan.hold);
     let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(&lease.name))?;
     let ticket = Ticket::new(&core.shared, &plan, lease.lease_id);
@@ -385,7 +410,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
         anchor: None,
         unsettled: false,
     };
-    let guard = ticket.granted(core, &plan, granted);
+    let guard = Guard::granted(core, ticket, &plan, granted);
     core.shared.observe_attached(&guard.grant);
     Ok(guard)
 }
@@ -480,6 +505,6 @@ mod by_id {
             .with_lease_duration(lease)
             .with_keep(Keep::Detached)
             .with_holder(HolderFields::default());
-        Plan::new(core, name, Mode::Exclusive, &options)
+        core.plan(name, Mode::Exclusive, &options)
     }
 }

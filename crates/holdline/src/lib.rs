@@ -32,9 +32,11 @@
 //! | [`memory`], `local`, `redis`, `redlock`, `postgres`, `mysql`, `etcd`, `zookeeper`, `http` | options of one engine, and what its store has besides |
 //! | [`engine`], [`clock`] | programs that bring their own engine or clock, and tests |
 //!
-//! How it works inside: `registry` (the schedule), `keeper` (renewal), `queue` (heartbeat),
-//! `janitor` (release of what was abandoned), `acquire` (one attempt), `own_waiters` (hand-offs
-//! within this client).
+//! How it works inside, from the bottom up; each module knows only those before it. `engines`
+//! (connect by a URL), `plan` (a lock's description, checked), `grant` (a held lease), `core` (the
+//! parts of a client, with the schedule of its background work), `worker` (keeper, queue heartbeat
+//! and janitor), `guard` (the end of a hold), `acquire` (one attempt), `client`, `primitives` (what
+//! users lock with), `blocking`.
 
 #[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
@@ -44,97 +46,75 @@ compile_error!(
 
 mod acquire;
 pub mod admin;
-mod all;
-mod any_of;
 pub mod audit;
 pub mod blocking;
-mod class;
 mod client;
-mod client_options;
 pub mod clock;
 mod core;
-mod counting_semaphore;
 pub mod election;
 pub mod engine;
 mod engines;
-mod entropy;
 #[cfg(feature = "etcd")]
 pub mod etcd;
 pub mod fence;
 mod grant;
 mod guard;
 pub mod health;
-mod held;
 #[cfg(feature = "http")]
 pub mod http;
-mod janitor;
-mod keeper;
-mod latch;
 pub mod lease;
-mod leftovers;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod memory;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-mod mutex;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 pub mod observer;
 pub mod once;
-mod options;
-mod own_waiters;
-mod owner;
 mod parker;
 mod plan;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod process;
-mod progress;
-mod queue;
+mod primitives;
 #[cfg(doctest)]
 mod readme;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "redis")]
 pub mod redlock;
-mod registry;
-mod release;
-mod runtime;
-mod rwlock;
-mod semaphore;
+mod release_outcome;
 mod spans;
-mod url;
 pub mod watch;
 mod worker;
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper;
 
-pub use all::{Guards, lock_all, lock_all_with};
-pub use any_of::AnyOf;
+pub use client::options::ClientOptions;
 pub use client::{Client, ShutdownReport};
-pub use client_options::ClientOptions;
-pub use counting_semaphore::CountingSemaphore;
 #[doc(inline)]
 pub use election::{Election, Leadership};
+pub use engines::url::redact_url;
 pub use grant::RiskReason;
 pub use guard::Guard;
-pub use held::Held;
+pub use guard::held::Held;
 pub use holdline_core::{
     Certainty, ErrorKind, FencingToken, HolderSummary, LeaseId, LockError, LockName, LostReason,
     Mode,
 };
-pub use latch::Latch;
 #[doc(inline)]
 pub use lease::Lease;
-pub use mutex::{Mutex, Ran};
 #[doc(inline)]
 pub use observer::Observer;
 #[doc(inline)]
 pub use once::Once;
-pub use options::{Keep, LockOptions, OnLost};
-pub use owner::Owner;
-pub use release::ReleaseOutcome;
-pub use rwlock::RwLock;
-pub use semaphore::Semaphore;
-pub use url::redact_url;
+pub use plan::options::{Keep, LockOptions, OnLost};
+pub use primitives::all::{Guards, lock_all, lock_all_with};
+pub use primitives::any_of::AnyOf;
+pub use primitives::counting_semaphore::CountingSemaphore;
+pub use primitives::latch::Latch;
+pub use primitives::mutex::{Mutex, Ran};
+pub use primitives::owner::Owner;
+pub use primitives::rwlock::RwLock;
+pub use primitives::semaphore::Semaphore;
+pub use release_outcome::ReleaseOutcome;

@@ -9,6 +9,7 @@
 //! the last error.
 //! Read next: `queued`, the wait in the queue; `unqueued`, the wait where there is none.
 
+mod progress;
 mod queued;
 mod unqueued;
 
@@ -16,25 +17,26 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_core::future::BoxFuture;
 use futures_util::future::{Either, select};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
-    LockError, Moment,
+    LeaseId, LockError, Metadata, Moment,
 };
 use tracing::Instrument;
 
-use crate::core::{Boxed, Core, Shared};
+use crate::core::local_queues::Turn;
+use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
-use crate::janitor::Ticket;
+use crate::guard::ticket::Ticket;
 use crate::observer::Subject;
 use crate::plan::Plan;
-use crate::progress::Progress;
 use crate::spans;
+use progress::Progress;
 use queued::QueuePlace;
-pub(crate) use unqueued::{LocalQueues, Turn};
 
 /// How often an unanswered request is repeated under its id, where outages are not waited for.
 const MAX_REPEATS: u32 = 3;
@@ -117,11 +119,11 @@ pub(crate) async fn acquire(
     let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
     let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);
     if let Some(turn) = &turn {
-        let subject = Subject::of(plan, lease_id);
+        let subject = plan.subject(lease_id);
         reported_wait =
             Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
     }
-    let request = plan.request(core, lease_id, queue, spans::metadata(plan));
+    let request = new_request(shared, plan, lease_id, queue, spans::metadata(plan));
     let mut ticket = Ticket::new(shared, plan, lease_id);
     let sent = if reported_wait { shared.clock.now() } else { began };
     let reply = {
@@ -130,7 +132,7 @@ pub(crate) async fn acquire(
         {
             let (token, left, anchor) = (*token, *left, anchor.take());
             let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
-            let guard = ticket.granted(core, plan, granted);
+            let guard = Guard::granted(core, ticket, plan, granted);
             shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
             progress.finish(Ok(token));
@@ -175,6 +177,28 @@ pub(crate) async fn acquire(
     outcome
 }
 
+/// Makes the request of a new attempt.
+fn new_request(
+    shared: &Shared,
+    plan: &Plan,
+    lease_id: LeaseId,
+    queue: bool,
+    metadata: Metadata,
+) -> AcquireRequest {
+    AcquireRequest {
+        name: plan.name.clone(),
+        lease_id,
+        client: shared.client,
+        mode: plan.mode,
+        kind: plan.kind,
+        hold: plan.hold.first(),
+        queue,
+        known: false,
+        claim_window: shared.claim_window(),
+        metadata,
+    }
+}
+
 /// Waits for the answer to a request until its limit.
 ///
 /// The store may have queued the request and be slow to answer. When the answer takes longer than a
@@ -182,7 +206,7 @@ pub(crate) async fn acquire(
 async fn await_answer(
     ticket: &mut Ticket<'_>,
     queue: bool,
-    later: Boxed<'_, Result<AcquireReply, LockError>>,
+    later: BoxFuture<'_, Result<AcquireReply, LockError>>,
     (sent, limit): (Moment, Moment),
 ) -> Reply {
     let shared = ticket.shared();
@@ -252,7 +276,7 @@ impl Attempt<'_> {
         let outcome = granted.and_then(|(attempt, granted)| attempt.finish(granted));
         let outcome = outcome.map_err(|error| error.with_name(&plan.name));
         if let Err(error) = &outcome {
-            let subject = Subject::of(plan, lease_id);
+            let subject = plan.subject(lease_id);
             shared.observe(|observer| observer.failed(subject, error));
         }
         outcome
@@ -365,7 +389,7 @@ impl Attempt<'_> {
     }
 
     fn subject(&self) -> Subject<'_> {
-        Subject::of(self.plan, self.ticket.lease_id)
+        self.plan.subject(self.ticket.lease_id)
     }
 
     /// Returns whether the caller's own lease id is used up: an engine that accepts no id twice has
@@ -462,7 +486,7 @@ impl Attempt<'_> {
         }
         // The trace in which the name was requested stays the same.
         let metadata = self.request.metadata.clone();
-        self.request = self.plan.request(self.core, lease_id, self.request.queue, metadata);
+        self.request = new_request(self.shared, self.plan, lease_id, self.request.queue, metadata);
         Ok(())
     }
 
@@ -481,7 +505,7 @@ impl Attempt<'_> {
         let shared = self.shared;
         self.place = None;
         let started = self.started;
-        let guard = self.ticket.granted(self.core, self.plan, granted);
+        let guard = Guard::granted(self.core, self.ticket, self.plan, granted);
         let guard = unqueued::held(self.turn.take(), guard);
         let now = shared.clock.now();
         if !guard.is_valid() {

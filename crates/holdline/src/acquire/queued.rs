@@ -9,8 +9,8 @@ use futures_util::future::{Either, select};
 use holdline_core::{Certainty, Hints, Mode, Moment};
 
 use super::{Attempt, Next};
-use crate::own_waiters::OwnPlace;
-use crate::queue::{QueueCell, QueueNews};
+use crate::core::own_waiters::OwnPlace;
+use crate::core::queue_cell::{QueueCell, QueueNews};
 
 /// An entry in the engine's queue, and its sources of events.
 pub(super) struct QueuePlace {

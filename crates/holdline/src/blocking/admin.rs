@@ -10,7 +10,7 @@ use holdline_core::{
 use super::guard::Guard;
 use crate::lease::Lease;
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 use crate::{admin, lease};
 
 /// As [`admin::Admin`], without async.

@@ -9,11 +9,11 @@ use super::admin::{Admin, Leases};
 use super::guard::Guards;
 use super::layers::{AnyOf, CountingSemaphore, Election, Latch, Once};
 use super::locks::{Mutex, RwLock, Semaphore};
+use crate::client::options::ClientOptions;
 use crate::client::{ShutdownReport, url_of_environment};
-use crate::client_options::ClientOptions;
 use crate::once::{OnceOptions, Slot};
-use crate::options::LockOptions;
 use crate::parker::block_on;
+use crate::plan::options::LockOptions;
 
 /// As [`crate::Client`], without async. Its background work has a thread of its own.
 #[derive(Clone, Debug)]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use holdline_core::{Anchor, FencingToken, LeaseId, LockError, LockName, LostReason, Mode, Moment};
 
 use crate::grant::RiskReason;
-use crate::held::Held;
+use crate::guard::held::Held;
 use crate::lease::{DetachError, Lease};
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Guard`], without async.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use holdline_core::{FencingToken, LockError, LockName, LostReason};
 
 use super::guard::{Guard, Guards};
 use crate::election::Leader;
-use crate::held::Held;
+use crate::guard::held::Held;
 use crate::once::{self, OnceOutcome, Taken};
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Election`], without async.
 #[derive(Clone, Debug)]

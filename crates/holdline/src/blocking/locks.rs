@@ -5,11 +5,11 @@ use std::time::Duration;
 use holdline_core::{LockError, LockName};
 
 use super::guard::Guard;
-use crate::held::Held;
-use crate::mutex::Ran;
-use crate::owner::Owner;
+use crate::guard::held::Held;
 use crate::parker::block_on;
-use crate::release::ReleaseOutcome;
+use crate::primitives::mutex::Ran;
+use crate::primitives::owner::Owner;
+use crate::release_outcome::ReleaseOutcome;
 
 /// As [`crate::Mutex`], without async.
 #[derive(Clone, Debug)]

@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use super::Election;
 use super::value::Stored;
 use crate::guard::Guard;
-use crate::held::Held;
-use crate::release::ReleaseOutcome;
+use crate::guard::held::Held;
+use crate::release_outcome::ReleaseOutcome;
 
 /// How long a proclamation waits for a lock that a dead leader has left: the longest first lease,
 /// and some more for the store to end it.

@@ -17,18 +17,55 @@ mod leadership;
 mod observe;
 mod value;
 
+pub use crate::plan::options::MAX_VALUE_BYTES;
 pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::Leaders;
-pub use value::MAX_VALUE_BYTES;
 
 use std::time::Duration;
 
 use holdline_core::{GrantState, LockError, LockName, Mode, Snapshot};
 
 use crate::client::Client;
-use crate::options::LockOptions;
+use crate::plan::options::LockOptions;
 use value::Proclaimed;
+
+impl Client {
+    /// Describes an election: a lock whose holder leads, with a value that observers see.
+    ///
+    /// # Errors
+    /// As [`Client::mutex`]; and `Unsupported` where the engine has no fencing tokens or keeps no
+    /// metadata, `Invalid` for a name that leaves no room for the locks of
+    /// [`Leadership::proclaim`](crate::Leadership::proclaim) (more than 499 bytes).
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:client_election").await?;
+    /// let election = client.election("scheduler")?;
+    /// let leadership = election.campaign("http://10.0.0.7:8080").await?;
+    /// leadership.resign().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn election(&self, name: impl AsRef<str>) -> Result<Election, LockError> {
+        self.election_with(name, &LockOptions::default())
+    }
+
+    /// As [`Client::election`], with the options of its campaigns.
+    ///
+    /// # Errors
+    /// As [`Client::election`] and [`Client::mutex_with`]; and `Invalid` for options with a lease
+    /// id, which is good for one campaign only.
+    pub fn election_with(
+        &self,
+        name: impl AsRef<str>,
+        options: &LockOptions,
+    ) -> Result<Election, LockError> {
+        Election::new(self, name, options)
+    }
+}
 
 /// An election: at most one candidate leads at a time, and everybody can see which. A description
 /// only; cheap to clone.

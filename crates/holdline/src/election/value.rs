@@ -13,10 +13,7 @@ use holdline_core::{ErrorKind, FencingToken, HolderFields, LockError, LockName};
 
 use crate::client::Client;
 use crate::guard::Guard;
-use crate::options::LockOptions;
-
-/// The longest value of a leader, in bytes.
-pub const MAX_VALUE_BYTES: usize = 1024;
+use crate::plan::options::LockOptions;
 
 /// What follows the name of an election in the names of its two value locks.
 const SUFFIXES: [&str; 2] = [":proclaimed-0", ":proclaimed-1"];

@@ -43,9 +43,9 @@ use std::time::Duration;
 
 use ::metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use holdline_core::{Clock, Engine, ErrorKind, FencingToken, LockError, QuorumHealth};
+use holdline_fence::{FenceError, Refusal};
 
-use crate::class::{Class, Classes};
-use crate::fence::{FenceError, Refusal};
+use crate::observer::class::{Class, Classes};
 use crate::observer::{Both, HoldEnd, Observer, Subject, failure_outcome, lost_reason};
 use engine::MeteredEngine;
 

@@ -17,7 +17,7 @@ use super::{Once, PAUSE};
 use crate::core::Shared;
 use crate::guard::Guard;
 use crate::lease;
-use crate::release::ReleaseOutcome;
+use crate::release_outcome::ReleaseOutcome;
 
 /// How often a store that does not answer is asked at most to keep a slot.
 const TRIES: u32 = 3;
@@ -217,7 +217,7 @@ impl OnceRun {
     }
 
     fn is_detached(&self, guard: &Guard) -> bool {
-        guard.keep() == crate::options::Keep::Detached
+        guard.keep() == crate::plan::options::Keep::Detached
     }
 
     fn left(&self) -> Duration {

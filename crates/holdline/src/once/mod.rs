@@ -25,10 +25,10 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Mo
 use crate::acquire::{self, Wait};
 use crate::client::Client;
 use crate::core::{Core, Shared};
+use crate::guard::held::Held;
 use crate::guard::{self, Guard};
-use crate::held::Held;
-use crate::options::Keep;
 use crate::plan::Plan;
+use crate::plan::options::Keep;
 pub use keep::OnceRun;
 use look::{Seen, SlotHolder};
 pub use options::OnceOptions;
@@ -405,7 +405,7 @@ impl Once {
         if self.options.at_most_once && !self.is_frozen_for(span) {
             options = options.with_keep(Keep::Detached).with_lease_duration(self.left(span));
         }
-        Plan::new(self.core(), self.name.as_str(), Mode::Exclusive, &options)
+        self.core().plan(self.name.as_str(), Mode::Exclusive, &options)
     }
 
     /// Returns whether a freeze keeps the rest of a slot, because no lease is long enough.

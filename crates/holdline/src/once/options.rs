@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::options::LockOptions;
+use crate::plan::options::LockOptions;
 
 /// By how much the clocks of two machines may differ unless set.
 const MAX_SKEW: Duration = Duration::from_secs(1);

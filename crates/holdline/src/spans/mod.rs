@@ -15,7 +15,7 @@ use holdline_core::{FencingToken, HolderSummary, LeaseId, LockError, Metadata};
 use tracing::Span;
 use tracing::field::{Empty, display};
 
-use crate::engines::db_system;
+use crate::engines::known::db_system;
 use crate::observer::{HoldEnd, failure_outcome};
 use crate::plan::Plan;
 

@@ -13,6 +13,7 @@
 //! | `sql` (a feature) | what the engines of SQL servers share: the link and the replies |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
+pub mod der;
 pub mod executor;
 pub mod fast_path;
 pub mod files;

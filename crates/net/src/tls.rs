@@ -4,6 +4,7 @@
 //! against `ca`, or against the machine's list. Each kind of failure has a message of its own that
 //! says what to do.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +21,11 @@ use tokio_rustls::rustls::crypto::{self, CryptoProvider};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
-    SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, OtherError,
+    RootCertStore, SignatureScheme,
 };
 
+use crate::der::{SEQUENCE, element};
 use crate::files::read_pem;
 use crate::url::Reader;
 
@@ -157,13 +159,8 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| format!("TLS cannot be set up: {error}"))?;
-    let builder = match files.verification {
-        Verification::Full => builder.with_root_certificates(roots(files)?),
-        Verification::Authority | Verification::Off => {
-            let verifier = Arc::new(LenientVerifier::new(files, provider)?);
-            builder.dangerous().with_custom_certificate_verifier(verifier)
-        }
-    };
+    let verifier = Arc::new(Verifier::new(files, provider)?);
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let (Some(cert), Some(key)) = (&files.cert, &files.key) else {
         return Ok(builder.with_no_client_auth());
     };
@@ -177,17 +174,29 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
     })
 }
 
-/// Accepts a certificate that is not for this server's name, or any certificate.
+/// A certificate of version 1, which has no names that could be checked.
 #[derive(Debug)]
-struct LenientVerifier {
+struct VersionOne;
+
+impl fmt::Display for VersionOne {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a certificate of version 1")
+    }
+}
+
+impl std::error::Error for VersionOne {}
+
+/// Checks a certificate as far as [`Verification`] says.
+#[derive(Debug)]
+struct Verifier {
     /// `None` if there is no authority to check against, and nothing is checked.
     strict: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
     verification: Verification,
 }
 
-impl LenientVerifier {
-    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<LenientVerifier, String> {
+impl Verifier {
+    fn new(files: &TlsFiles, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
         let verification = files.verification;
         let roots = match roots(files) {
             Ok(roots) => Some(roots),
@@ -199,11 +208,11 @@ impl LenientVerifier {
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
         });
         let strict = strict.transpose().map_err(|error| format!("`ca` is not usable: {error}"))?;
-        Ok(LenientVerifier { strict, provider, verification })
+        Ok(Verifier { strict, provider, verification })
     }
 }
 
-impl ServerCertVerifier for LenientVerifier {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -230,6 +239,10 @@ impl ServerCertVerifier for LenientVerifier {
                     "anybody on the way can be this server: its certificate was not checked"
                 );
                 Ok(ServerCertVerified::assertion())
+            }
+            _ if is_version_one(end_entity) => {
+                let version = OtherError(Arc::new(VersionOne));
+                Err(Error::InvalidCertificate(CertificateError::Other(version)))
             }
             _ => Err(error),
         }
@@ -258,6 +271,14 @@ impl ServerCertVerifier for LenientVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+/// Returns whether a certificate is of version 1: later ones begin with their version.
+fn is_version_one(certificate: &[u8]) -> bool {
+    let version_tag = 0xa0;
+    let whole = element(certificate, SEQUENCE);
+    let contents = whole.and_then(|whole| element(whole.value, SEQUENCE));
+    contents.is_some_and(|contents| element(contents.value, version_tag).is_none())
 }
 
 fn roots(files: &TlsFiles) -> Result<RootCertStore, String> {
@@ -304,6 +325,13 @@ fn explain(error: &Error, host: &str, files: &TlsFiles, without: &str) -> String
         Error::InvalidCertificate(
             CertificateError::Expired | CertificateError::ExpiredContext { .. },
         ) => "the server's certificate has expired".to_owned(),
+        Error::InvalidCertificate(CertificateError::Other(OtherError(other)))
+            if other.is::<VersionOne>() =>
+        {
+            "the server's certificate is of version 1: make one of version 3, with the server's \
+             name as a subject alternative name"
+                .to_owned()
+        }
         Error::InvalidCertificate(_) => "the server's certificate is not good".to_owned(),
         Error::InvalidMessage(_) => no_tls(without),
         // Java's servers call a missing certificate a bad one.
@@ -334,4 +362,56 @@ fn handshake_broken(error: &io::Error, files: &TlsFiles) -> String {
         Some(_) => ": it may not accept the certificate in `cert`",
     };
     format!("the server broke the TLS handshake off{hint} ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An authority, and a certificate of version 1 that it signed for `localhost`, as
+    /// `openssl x509 -req` makes one. Both are valid for a hundred years.
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBcjCCARegAwIBAgIUMXQ77BmqN/8ip3UgheBLg/ySxgkwCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI5MTU0MjM1WhgPMjEyNjExMDUxNTQyMzVa
+MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEZ1qz0uSN
+xINzAPs7gadsBxlnw6vNNH/LrrrZ9bhRfua17dgee/+PpQz2Wcfovl31CbXs1C+Q
+Ya88UqlfaAA3CKNTMFEwHQYDVR0OBBYEFBd3Qg3M+iRCpP2VFC4U141c9MvsMB8G
+A1UdIwQYMBaAFBd3Qg3M+iRCpP2VFC4U141c9MvsMA8GA1UdEwEB/wQFMAMBAf8w
+CgYIKoZIzj0EAwIDSQAwRgIhAOEoSlch7h3A+FoLj4yVfos4CKcxPQu9i+GmvFLy
+xB1cAiEA24RHl4btPcj7oqWYourfV4mYwL8gMal8URMDQk62ELM=
+-----END CERTIFICATE-----
+";
+    const VERSION_ONE: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBHDCBxAIUQBBxEWXkmQupgRNom5R0rOuuQn4wCgYIKoZIzj0EAwIwDTELMAkG
+A1UEAwwCY2EwIBcNMjYxMTI5MTU0MjM1WhgPMjEyNjExMDUxNTQyMzVaMBQxEjAQ
+BgNVBAMMCWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABFUxxyZe
+qi+waBpioQrxRlbZBwq2zXCQNjeAPTFWVq/JMbZpXNa8CmjXzbnYenzkBwCNd3kv
+jpQDkNbEb13shHMwCgYIKoZIzj0EAwIDRwAwRAIgVoKqR4jWcyBB4cxQ+xas1WNX
+n5C+LjSUqhYzkdk2HFYCIGvSVnk3Jelqe7SWD7m+w4gYZMQ6A0uRwnMbCbw9FdqB
+-----END CERTIFICATE-----
+";
+
+    #[test]
+    fn a_certificate_of_version_1_is_called_that() {
+        let file = std::env::temp_dir().join(format!("holdline-ca-{}", std::process::id()));
+        std::fs::write(&file, AUTHORITY).expect("written");
+        let provider = Arc::new(crypto::ring::default_provider());
+        let end_entity = CertificateDer::from_pem_slice(VERSION_ONE.as_bytes()).expect("good");
+        let name = ServerName::try_from("localhost").expect("good");
+        for verification in [Verification::Full, Verification::Authority] {
+            let files = TlsFiles { ca: Some(file.clone()), verification, ..TlsFiles::default() };
+            let verifier = Verifier::new(&files, provider.clone()).expect("good");
+            let checked =
+                verifier.verify_server_cert(&end_entity, &[], &name, &[], UnixTime::now());
+            let error = checked.expect_err("refused");
+            let text = explain(&error, "localhost", &files, "x://");
+            assert!(text.contains("is of version 1"), "{text} ({error})");
+        }
+        let authority = CertificateDer::from_pem_slice(AUTHORITY.as_bytes()).expect("good");
+        assert!(is_version_one(&end_entity) && !is_version_one(&authority));
+        assert!(!is_version_one(b"no certificate"));
+        std::fs::remove_file(&file).expect("removed");
+    }
 }

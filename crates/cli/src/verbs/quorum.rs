@@ -263,7 +263,7 @@ mod set {
 
     /// Lists the servers that lose a slot.
     fn evictions(all: &[Replacement]) -> String {
-        let mut text = "evicted from the set:".to_owned();
+        let mut text = "to be evicted from the set:".to_owned();
         for Replacement { address, id, state, by, .. } in all {
             let stands = match state {
                 NodeState::Down => "not seen".to_owned(),

@@ -139,7 +139,11 @@ fn kind_of(reply: &ServerError) -> (ErrorKind, bool) {
             (refused("the server is a node of a Redis Cluster: write `redis-cluster://`"), false)
         }
         "CROSSSLOT" => (refused("the keys of one lock are on several nodes of a cluster"), false),
-        "NOAUTH" => (refused("the server requires a password"), false),
+        "NOAUTH" => {
+            let advice =
+                "the server requires a password: set it by `password_file` or `password_env`";
+            (refused(advice), false)
+        }
         "WRONGPASS" => (refused("user or password is wrong"), false),
         "NOPERM" => (refused(&lacks_right(&reply.rest)), false),
         "WRONGTYPE" => (foreign("a key of another type is there"), false),

@@ -319,6 +319,9 @@ impl Once {
             Seen::Other => return Ok(Verdict::Other),
             Seen::Slot(other) => other,
         };
+        if other.has_other_slots(span) {
+            return Ok(Verdict::Other);
+        }
         if other.start > span.start {
             let ahead = Duration::from_millis(other.start.saturating_sub(now));
             return if ahead > self.options.max_skew * 2 {
@@ -401,6 +404,7 @@ impl Once {
     /// Returns how the lock is taken for a slot.
     fn plan(&self, span: Span) -> Result<Plan, LockError> {
         let mut options = self.options.lock.clone().with_label(look::SLOT, span.start.to_string());
+        options = options.with_label(look::SLOT_END, span.end.to_string());
         options.lease_duration = Some(self.lease(span));
         if self.options.at_most_once && !self.is_frozen_for(span) {
             options = options.with_keep(Keep::Detached).with_lease_duration(self.left(span));

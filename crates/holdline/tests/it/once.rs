@@ -400,6 +400,28 @@ async fn a_lock_of_another_kind_is_in_the_way_and_is_no_slot() {
     assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
 }
 
+/// The slot of a job was changed while the old one is kept. No clock is wrong, and a start that does
+/// not wait ends.
+#[tokio::test]
+async fn a_slot_of_another_length_is_in_the_way_and_no_clock_is_blamed() {
+    for (kept, now) in [(QUARTER, 96 * QUARTER), (96 * QUARTER, QUARTER)] {
+        let (engine, clock) = engine();
+        clock.advance(QUARTER + 300 * S);
+        let client = machine(&engine, &clock, 1);
+        let job = |slot, options| {
+            client.once_with("report", Slot::every(slot), options).expect("a good slot")
+        };
+        assert!(run(&job(kept, at(&clock, 0))).await.ran());
+        let error = job(now, at_once(at(&clock, 0))).begin().await.expect_err("kept");
+        assert!(matches!(error.kind(), ErrorKind::Busy { .. }), "{error}");
+        let waits = at(&clock, 0).with_lock(LockOptions::default().with_wait(5 * S));
+        let waits = job(now, waits);
+        let waiting = tokio::spawn(async move { waits.begin().await });
+        let error = drive(&clock, waiting).await.expect("no panic").expect_err("kept");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut { .. }), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn bad_input_is_refused_before_anything_is_asked() {
     let (engine, clock) = engine();

@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use holdline_net::der::{SEQUENCE, element};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
@@ -29,7 +30,6 @@ const RSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b
 const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
 const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
-const SEQUENCE: u8 = 0x30;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
 /// A stream to the server, and what a sign-in on it is bound to.
@@ -134,34 +134,6 @@ fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
     let algorithm = element(contents.rest, SEQUENCE)?;
     let identifier = element(algorithm.value, OBJECT_IDENTIFIER)?;
     Some(identifier.value)
-}
-
-/// An element in DER, and the bytes after it.
-struct Element<'a> {
-    value: &'a [u8],
-    rest: &'a [u8],
-}
-
-/// Reads an element with this tag: the tag, the length, and the value. A length of up to 127 is one
-/// byte; of a longer one, the first byte says how many bytes follow.
-fn element(bytes: &[u8], tag: u8) -> Option<Element<'_>> {
-    let (&found, bytes) = bytes.split_first()?;
-    if found != tag {
-        return None;
-    }
-    let (&first, mut bytes) = bytes.split_first()?;
-    let mut length = usize::from(first);
-    if first > 0x7f {
-        let size = usize::from(first & 0x7f);
-        if size == 0 || size > 4 {
-            return None;
-        }
-        let (digits, after) = bytes.split_at_checked(size)?;
-        length = digits.iter().fold(0, |length, &digit| (length << 8) | usize::from(digit));
-        bytes = after;
-    }
-    let (value, rest) = bytes.split_at_checked(length)?;
-    Some(Element { value, rest })
 }
 
 #[cfg(test)]

@@ -162,8 +162,9 @@ const CONFIRM: &str = "check that the address leads to the right server from her
 /// A problem that needs no operator.
 const BY_ITSELF: &str = "any client resolves it as soon as enough other servers answer; so does \
                          `holdline quorum rejoin`";
-/// A quarantine that ends by itself.
-const WAIT: &str = "wait: clients measure the quarantine and end it";
+/// A quarantine that ends by itself, while a client is at work.
+const WAIT: &str = "wait while a client holds or waits for any lock, since clients measure the \
+                    quarantine and end it: `holdline run NAME --wait 20m -- sleep 90` is one";
 /// A quarantine that an operator may end.
 const VOUCH: &str = "wait; or, if you know that no lock is held on these servers, \
                      `holdline quorum vouch` ends the quarantine";

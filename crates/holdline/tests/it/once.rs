@@ -400,8 +400,8 @@ async fn a_lock_of_another_kind_is_in_the_way_and_is_no_slot() {
     assert!(matches!(begun, Begun::Run(_)), "{begun:?}");
 }
 
-/// The slot of a job was changed while the old one is kept. No clock is wrong, and a start that does
-/// not wait ends.
+/// The slot of a job was changed while the old one is kept. No clock is wrong, and a start that
+/// does not wait ends.
 #[tokio::test]
 async fn a_slot_of_another_length_is_in_the_way_and_no_clock_is_blamed() {
     for (kept, now) in [(QUARTER, 96 * QUARTER), (96 * QUARTER, QUARTER)] {

@@ -200,8 +200,7 @@ impl LockOptions {
     }
 
     /// Sets the value that observers of an [`Election`](crate::Election) see while this lock is
-    /// held, at most [`MAX_VALUE_BYTES`](crate::election::MAX_VALUE_BYTES) bytes. `campaign` sets
-    /// it by itself.
+    /// held, at most [`MAX_VALUE_BYTES`] bytes. `campaign` sets it by itself.
     #[must_use]
     pub fn with_value(mut self, value: impl Into<String>) -> LockOptions {
         self.about.value = value.into();

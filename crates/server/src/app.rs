@@ -98,7 +98,7 @@ impl App {
         let access_changed = Arc::new(watch::Sender::new(()));
         let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
         let sessions =
-            MostSessions { of_all: limits.sessions, of_one_owner: limits.sessions_per_client };
+            MostSessions { total: limits.sessions, per_owner: limits.sessions_per_client };
         let limits = Arc::new(Limits::new(limits));
         let audit_file = Arc::new(RwLock::new(audit_file));
         let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());

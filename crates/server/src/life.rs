@@ -79,8 +79,8 @@ pub(crate) struct Life<P> {
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct MostSessions {
-    pub(crate) of_all: usize,
-    pub(crate) of_one_owner: usize,
+    pub(crate) total: usize,
+    pub(crate) per_owner: usize,
 }
 
 /// Names an attempt of this server.
@@ -208,11 +208,11 @@ impl<P> Life<P> {
         leases: BTreeSet<Listed>,
         now: Moment,
     ) -> Result<(), Refusal> {
-        if self.sessions.len() >= self.most.of_all {
+        if self.sessions.len() >= self.most.total {
             return Err(Refusal::TooManySessions);
         }
         let of_owner = self.by_owner.get(owner).copied().unwrap_or_default();
-        if of_owner >= self.most.of_one_owner {
+        if of_owner >= self.most.per_owner {
             return Err(Refusal::TooManySessionsOfOwner);
         }
         self.by_owner.insert(owner.to_owned(), of_owner + 1);

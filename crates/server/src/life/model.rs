@@ -152,7 +152,7 @@ impl World {
             informed: false,
         };
         World {
-            life: Life::new(MostSessions { of_all: 10, of_one_owner: 10 }),
+            life: Life::new(MostSessions { total: 10, per_owner: 10 }),
             now: Moment::from_nanos(1_000_000_000),
             clients: kinds.map(client).to_vec(),
             store: BTreeMap::new(),
@@ -386,7 +386,7 @@ impl World {
                 client.request = if arrives { Request::Read } else { Request::Over };
             }
         }
-        self.life = Life::new(MostSessions { of_all: 10, of_one_owner: 10 });
+        self.life = Life::new(MostSessions { total: 10, per_owner: 10 });
         self.releasing.clear();
     }
 

@@ -188,7 +188,8 @@ impl Identity {
 
     /// Returns who has proved to be both: it may do what both may.
     fn and(&self, other: &Identity) -> Identity {
-        let (one, other) = (&self.known, &other.known);
+        let one = &self.known;
+        let other = &other.known;
         let expires = [one.expires, other.expires].into_iter().flatten().min();
         Identity::of(Known {
             name: format!("{} ({})", one.name, other.name),

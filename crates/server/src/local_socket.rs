@@ -39,7 +39,8 @@ impl LocalSocket {
         let path = &config.path;
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let family = AddressFamily::UNIX;
+        let kind = SocketType::STREAM;
         let socket = rustix::net::socket_with(family, kind, flags, None)?;
         // The file gets the mode that its socket has: nobody else can connect before the last step.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;

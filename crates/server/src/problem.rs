@@ -453,7 +453,8 @@ fn of_store(kind: &ErrorKind, error: &LockError) -> Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = self.status();
-        let (retry_after, waited) = (self.0.retry_after, self.0.waited);
+        let retry_after = self.0.retry_after;
+        let waited = self.0.waited;
         let mut response = (status, Json(self.0)).into_response();
         if waited {
             response.extensions_mut().insert(Waited);

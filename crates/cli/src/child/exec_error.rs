@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd as _;
 
 use rustix::process::getpid;
 
-use super::launch::LaunchError;
+use super::launch_error::LaunchError;
 
 /// Far less than the capacity of a pipe without a reader.
 const MAX_LENGTH: usize = 2048;

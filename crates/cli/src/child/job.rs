@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 
 use super::exec_error::ExecErrorPipe;
 use super::exit::Exit;
-use super::launch::LaunchError;
+use super::launch_error::LaunchError;
 use super::signals::{Notification, Signals};
 use super::stop::{Foreground, Plan, Situation, plan};
 use super::terminal::{SigttouBlocked, Terminal};

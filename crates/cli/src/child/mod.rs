@@ -54,6 +54,7 @@ mod exit;
 mod format;
 mod job;
 mod launch;
+mod launch_error;
 mod program;
 mod shim;
 mod signals;
@@ -64,7 +65,8 @@ use std::process::ExitCode;
 
 pub(crate) use exit::Exit;
 pub(crate) use job::{Event, Job};
-pub(crate) use launch::{Launch, LaunchError};
+pub(crate) use launch::Launch;
+pub(crate) use launch_error::LaunchError;
 pub(crate) use signals::{Signals, survive_file_size_limit};
 
 /// Carries out a verb that only this program itself uses; `None` if the first argument is none of

@@ -10,7 +10,7 @@ use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
 use super::format;
-use super::launch::LaunchError;
+use super::launch_error::LaunchError;
 
 /// The search path if `PATH` is unset.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";

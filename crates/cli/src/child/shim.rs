@@ -17,18 +17,23 @@
 //! Code between `fork` and `exec` in the parent would need `unsafe`; a second `exec` does not.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::exec_error::{self, ExecErrorPipe};
-use super::launch::{LaunchError, by_shell, is_unknown_format};
+use super::launch_error::LaunchError;
 use super::program::Program;
 use super::{format, signals, terminal};
 use crate::groups;
 
 pub(super) const VERB: &str = "__exec-shim";
+
+/// The program that `execvp` runs for a script without a first line `#!`.
+const SHELL: &str = "/bin/sh";
 
 const DEATH_SIGNAL: &str = "death-signal";
 const TERMINAL: &str = "terminal";
@@ -101,11 +106,22 @@ fn become_command(parent: Pid, mut arguments: impl Iterator<Item = OsString>) ->
     program.explain(error)
 }
 
+/// The command line that `execvp` uses for a script without a first line `#!`.
+fn by_shell(program: &Program) -> Command {
+    let mut command = Command::new(SHELL);
+    command.arg(&program.path);
+    command
+}
+
+fn is_unknown_format(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOEXEC.raw_os_error())
+}
+
 fn apply_setup(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
     if word == DEATH_SIGNAL {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(LaunchError::failed)?;
         if getppid() != Some(parent) {
-            return Err(LaunchError::failed(std::io::Error::other(
+            return Err(LaunchError::failed(io::Error::other(
                 "the process that started it is gone",
             )));
         }
@@ -122,5 +138,5 @@ fn apply_setup(word: &OsStr, parent: Pid) -> Result<(), LaunchError> {
 }
 
 fn wrong_arguments() -> LaunchError {
-    LaunchError::failed(std::io::Error::other("this verb is for holdline's own use"))
+    LaunchError::failed(io::Error::other("this verb is for holdline's own use"))
 }

@@ -4,27 +4,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use holdline_core::LockName;
 
 use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
 use super::any_of::AnyOfArgs;
 use super::metrics_file::MetricsArgs;
 use super::slot::SlotArgs;
+use super::supervise::OnLost;
 use crate::duration;
 use crate::failure::Failure;
-
-/// What to do with the job when the lease is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnLost {
-    /// TERM, and KILL after the grace.
-    #[default]
-    Term,
-    /// KILL.
-    Kill,
-    /// Only say so.
-    Warn,
-}
 
 /// What `run` takes.
 #[derive(Debug, Args)]

@@ -27,11 +27,11 @@ use rustix::process::Signal;
 use tokio::time::Instant;
 
 pub(crate) use any_of::AnyOfArgs;
-pub(crate) use args::{OnLost, RunArgs};
+pub(crate) use args::RunArgs;
 use metrics_file::MetricsFile;
 use report::{Report, ReportFile};
 pub(crate) use slot::SlotArgs;
-use supervise::{Ended, Stop, Supervision};
+use supervise::{Ended, OnLost, Stop, Supervision};
 use window::Window;
 
 use crate::child::{Launch, LaunchError, Signals};

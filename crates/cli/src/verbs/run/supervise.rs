@@ -12,17 +12,29 @@
 use std::io;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use holdline::{Guard, RiskReason};
 use holdline_core::{LockName, LostReason, Moment};
 use tokio::time::Instant;
 
-use super::args::OnLost;
 use super::window::Window;
 use crate::child::{self, Event, Job, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::session::Session;
+
+/// What to do with the job when the lease is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// TERM, and KILL after the grace.
+    #[default]
+    Term,
+    /// KILL.
+    Kill,
+    /// Only say so.
+    Warn,
+}
 
 /// Everything that decides when a job is stopped.
 pub(super) struct Supervision<'a> {

@@ -14,12 +14,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use holdline_core::{FencingToken, FreezeView, HolderView, LockName, ShortLeaseId, Snapshot};
+use holdline_core::{FreezeView, HolderView, LockName, ShortLeaseId, Snapshot};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::process::Signal;
 
 use super::blocking::{self, Node};
-use super::form::{Form, FormKind, Typed};
+use super::form::{Action, Form, FormKind, Typed};
 use super::rows::{self, Row, Sort, SortKey};
 use super::stores::{Flow, NamePosition, NoNames, Now, Seen, StoreState, StoreView, Stores};
 use crate::exit::Exit;
@@ -91,50 +91,6 @@ pub(crate) enum Command {
     Refresh(usize),
     /// Carry out an operator's command in this store, which is answered by [`StoreEvent::Done`].
     Act(usize, Action),
-}
-
-/// An operator's command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Revoke the grant with this token.
-    Revoke {
-        /// The name.
-        name: LockName,
-        /// The token that was shown.
-        token: FencingToken,
-        /// Why.
-        reason: String,
-        /// Free the name at once, without a word to its holder.
-        now: bool,
-    },
-    /// Freeze the name.
-    Freeze {
-        /// The name.
-        name: LockName,
-        /// For how long.
-        duration: Duration,
-        /// Why.
-        reason: String,
-    },
-    /// End a freeze.
-    Unfreeze {
-        /// The name.
-        name: LockName,
-    },
-}
-
-impl Action {
-    /// Returns what is being done.
-    fn doing(&self) -> String {
-        match self {
-            Action::Revoke { name, token, now, .. } => {
-                let how = if *now { " now" } else { "" };
-                format!("revoking {name}, token {token}{how}")
-            }
-            Action::Freeze { name, .. } => format!("freezing {name}"),
-            Action::Unfreeze { name } => format!("ending the freeze of {name}"),
-        }
-    }
 }
 
 /// The pages of the screen, in the order of their keys.

@@ -9,9 +9,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
 use super::app::App;
-use super::draw::{BOLD, Theme, contender, plain};
 use super::form::{Form, FormKind};
 use super::stores::{NoNames, StoreState, StoreView, Stores};
+use super::theme::{BOLD, Theme, contender, plain};
 use crate::table::cut;
 use crate::view;
 

@@ -9,10 +9,10 @@
 use std::time::Duration;
 
 use holdline_core::snapshot::coarse;
-use holdline_core::{Escaped, GrantState, HolderView, Metadata, Snapshot};
+use holdline_core::{GrantState, HolderView, Snapshot};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row as TableRow, Table};
 
@@ -20,48 +20,14 @@ use super::app::{App, Panel};
 use super::blocking::{self, Node};
 use super::rows::{Row, Sort, SortKey};
 use super::stores::{NamePosition, NoNames, Now, StoreState, Stores};
+use super::theme::{BOLD, MAX_CELL, Theme, contender, plain};
 use super::{detail, head};
 use crate::table::cut;
 
 /// The smallest terminal that the screen is drawn on.
 const MIN_SIZE: (u16, u16) = (30, 6);
 
-/// The longest text of a cell, in characters: many characters can share one column.
-const MAX_CELL: usize = 600;
-
-/// The style of what is shown, with or without colours.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Theme {
-    /// Whether colours are used.
-    pub(crate) color: bool,
-}
-
-impl Theme {
-    pub(super) fn paint(self, color: Color) -> Style {
-        if self.color { Style::new().fg(color) } else { Style::new() }
-    }
-
-    pub(super) fn bad(self) -> Style {
-        self.paint(Color::Red).add_modifier(Modifier::BOLD)
-    }
-
-    pub(super) fn note(self) -> Style {
-        self.paint(Color::Yellow)
-    }
-
-    pub(super) fn dim(self) -> Style {
-        Style::new().add_modifier(Modifier::DIM)
-    }
-}
-
-pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
-
-/// Returns text from outside for one line: escaped and cut.
-pub(super) fn plain(text: &str, width: usize) -> String {
-    let shown: String = Escaped(text).to_string().chars().take(MAX_CELL).collect();
-    cut(&shown, width)
-}
 
 /// Draws everything, and stores in the state how many rows fit.
 pub(crate) fn draw(frame: &mut Frame<'_>, app: &mut App, theme: Theme, now: Now) {
@@ -327,18 +293,6 @@ fn needs_attention(panel: Panel, stores: &Stores, row: Row) -> bool {
     let revoked = |holder: &HolderView| matches!(holder.state, GrantState::Revoked(_));
     let holder = row.entry.and_then(|entry| snapshot.holders.get(entry));
     snapshot.freeze.is_some() || (panel == Panel::Held && holder.is_some_and(revoked))
-}
-
-/// Returns a contender in a few words.
-pub(super) fn contender(metadata: &Metadata) -> String {
-    let fields = metadata.fields();
-    let program = if fields.program.is_empty() { "another" } else { &fields.program };
-    match (fields.pid, fields.host.is_empty()) {
-        (Some(pid), false) => format!("{program} ({pid} on {})", fields.host),
-        (Some(pid), true) => format!("{program} ({pid})"),
-        (None, false) => format!("{program} (on {})", fields.host),
-        (None, true) => program.to_owned(),
-    }
 }
 
 /// Returns who holds a name, in a few words.

@@ -1,9 +1,10 @@
 //! What is typed before something is done: the filter, and an operator's commands. Pure.
 
+use std::time::Duration;
+
 use holdline_core::{FencingToken, LockName};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::app::Action;
 use crate::duration;
 
 /// The longest text that a field takes, in characters.
@@ -11,6 +12,50 @@ const MAX_FIELD: usize = 200;
 
 /// What the field `how` of a revocation takes: the first one unless it is changed.
 const HOW: [&str; 2] = ["polite", "now"];
+
+/// An operator's command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Revoke the grant with this token.
+    Revoke {
+        /// The name.
+        name: LockName,
+        /// The token that was shown.
+        token: FencingToken,
+        /// Why.
+        reason: String,
+        /// Free the name at once, without a word to its holder.
+        now: bool,
+    },
+    /// Freeze the name.
+    Freeze {
+        /// The name.
+        name: LockName,
+        /// For how long.
+        duration: Duration,
+        /// Why.
+        reason: String,
+    },
+    /// End a freeze.
+    Unfreeze {
+        /// The name.
+        name: LockName,
+    },
+}
+
+impl Action {
+    /// Returns what is being done.
+    pub(super) fn doing(&self) -> String {
+        match self {
+            Action::Revoke { name, token, now, .. } => {
+                let how = if *now { " now" } else { "" };
+                format!("revoking {name}, token {token}{how}")
+            }
+            Action::Freeze { name, .. } => format!("freezing {name}"),
+            Action::Unfreeze { name } => format!("ending the freeze of {name}"),
+        }
+    }
+}
 
 /// A form with one or two fields.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use ratatui::widgets::{Paragraph, Sparkline};
 use holdline_core::snapshot::coarse;
 
 use super::app::App;
-use super::draw::{BOLD, Theme, plain};
 use super::stores::{Counts, NoNames, Now, StoreState, StoreView};
+use super::theme::{BOLD, Theme, plain};
 use crate::duration;
 use crate::table::cut;
 use crate::view;

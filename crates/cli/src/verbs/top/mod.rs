@@ -1,9 +1,9 @@
 //! `holdline top [PATTERN]`: what is held and waited for, who blocks whom, on one screen.
 //!
 //! Reading order: `app` is the state machine, `stores` has what each store does and has shown,
-//! `rows` and `blocking` compute what is on a page, `draw`, `head` and `detail` draw it, `store`
-//! asks one store, `screen` has the terminal. `once` is the same without a screen. The rounds are
-//! the library's ([`holdline::watch`]).
+//! `rows` and `blocking` compute what is on a page, `draw`, `head` and `detail` draw it with the
+//! styles of `theme`, `store` asks one store, `screen` has the terminal. `once` is the same without
+//! a screen. The rounds are the library's ([`holdline::watch`]).
 
 mod app;
 mod blocking;
@@ -18,6 +18,7 @@ mod samples;
 mod screen;
 mod store;
 mod stores;
+mod theme;
 
 use std::io::{self, IsTerminal as _};
 
@@ -68,9 +69,9 @@ pub(crate) fn run(
         let failure = Failure::usage("top: standard output is no terminal");
         return Err(failure.fix("add --once for one table, or --once --json for scripts"));
     }
-    let theme = draw::Theme { color: console.colors(&io::stdout()) };
+    let theme = theme::Theme { color: console.colors(&io::stdout()) };
     let view = |task: &store::Task| {
-        stores::StoreView::new(task.name.clone(), draw::plain(&task.url(), 200))
+        stores::StoreView::new(task.name.clone(), theme::plain(&task.url(), 200))
     };
     let stores = stores::Stores(tasks.iter().map(view).collect());
     screen::run(app::App::new(stores, arguments.rounds.interval()), tasks, theme)

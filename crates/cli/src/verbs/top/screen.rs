@@ -22,9 +22,10 @@ use ratatui::{DefaultTerminal, Terminal};
 use rustix::process::Signal;
 
 use super::app::{App, Command, Event};
-use super::draw::{Theme, draw};
+use super::draw::draw;
 use super::store::{self, Requests, Task};
 use super::stores::Now;
+use super::theme::Theme;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 

@@ -12,7 +12,8 @@ use holdline::watch::{Change, Coverage, LockEvent, NamePattern, Round, StoreWatc
 use holdline_core::{ErrorKind, LockName, Snapshot};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Action, Event, RoundSeen, StoreEvent};
+use super::app::{Event, RoundSeen, StoreEvent};
+use super::form::Action;
 use super::stores::{Flow, NoNames, Seen};
 use crate::config::Address;
 use crate::console::Messages;

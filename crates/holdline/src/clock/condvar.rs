@@ -9,7 +9,7 @@ use std::time::Duration;
 use holdline_core::{ClockKind, Moment};
 use parking_lot::{Condvar, Mutex};
 
-use super::system::read;
+use super::reading::read;
 
 /// The longest wait between two looks at the clock.
 const LOOK: Duration = Duration::from_secs(1);

@@ -15,8 +15,8 @@ use holdline_core::{ClockKind, Moment};
 use parking_lot::Mutex;
 
 use super::Timer;
+use super::reading::read;
 use super::sleepers::{Sleep, Sleepers};
-use super::system::read;
 
 /// The drivers of this process, by kind of clock. They live as long as the process.
 static DRIVERS: Mutex<[Option<Arc<Driver>>; 2]> = Mutex::new([None, None]);

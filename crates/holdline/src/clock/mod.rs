@@ -12,6 +12,7 @@
 mod condvar;
 mod driver;
 mod manual;
+mod reading;
 mod sleepers;
 mod system;
 #[cfg(target_os = "linux")]

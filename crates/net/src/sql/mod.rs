@@ -15,4 +15,5 @@ pub mod link;
 pub mod replies;
 pub mod requests;
 pub mod rows;
+mod server;
 mod supervisor;

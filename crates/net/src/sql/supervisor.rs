@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
 
-use super::link::{Driver, LinkState, Live, SqlServer, unavailable};
+use super::server::{Driver, LinkState, Live, SqlServer, unavailable};
 
 /// Pauses between attempts while the server is unreachable.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);

@@ -7,6 +7,7 @@
 
 mod caller;
 mod convert;
+mod located_error;
 mod random;
 mod redis_table;
 mod sandbox;

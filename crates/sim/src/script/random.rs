@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mlua::{Lua, MultiValue, Table, Value};
 use parking_lot::Mutex;
 
-use super::sandbox::raise;
+use super::located_error::raise;
 
 /// The start of the sequence.
 const START: u64 = 0x1234_abcd_330e;

@@ -9,6 +9,7 @@ use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, V
 use parking_lot::Mutex;
 
 use super::caller::{Failure, ScriptState};
+use super::located_error::{LocatedError, place};
 use super::random::Random;
 use super::redis_table;
 
@@ -16,8 +17,6 @@ use super::redis_table;
 const STRIDE: u32 = 10_000;
 /// The growth of memory, in percent, before the next garbage collection.
 const PAUSE: c_int = 1_000;
-/// The largest number of host functions between an error and the line that caused it.
-const DEPTH: usize = 4;
 const PRELUDE: &str = include_str!("prelude.lua");
 const TOO_LONG: &str = "Script killed: it took more instructions than the simulation allows";
 
@@ -35,47 +34,6 @@ pub(super) struct Sandbox {
 struct Budget {
     limit: u64,
     used: AtomicU64,
-}
-
-/// An error with its source line in the text.
-#[derive(Debug, Clone)]
-struct LocatedError(Vec<u8>);
-
-impl std::fmt::Display for LocatedError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
-    }
-}
-
-impl std::error::Error for LocatedError {}
-
-/// A line of Lua.
-struct SourceLine {
-    source: String,
-    short: String,
-    line: usize,
-}
-
-/// Returns the innermost running line of Lua; host functions count as their caller.
-fn place(lua: &Lua) -> Option<SourceLine> {
-    (1..=DEPTH).find_map(|level| {
-        let found = lua.inspect_stack(level, |debug| {
-            let names = debug.source();
-            let own = |name: Option<std::borrow::Cow<'_, str>>| name.map(|name| name.into_owned());
-            // The prelude counts as its caller.
-            let (source, short) = (own(names.source)?, own(names.short_src)?);
-            let line = debug.current_line().filter(|_| source != "=prelude")?;
-            Some(SourceLine { source, short, line })
-        });
-        found.flatten()
-    })
-}
-
-/// Makes an error of a library function, prefixed with the line of its caller.
-pub(super) fn raise(lua: &Lua, text: &str) -> mlua::Error {
-    let place = place(lua).map(|place| format!("{}:{}: ", place.short, place.line));
-    let text = place.unwrap_or_default() + text;
-    mlua::Error::external(LocatedError(text.into_bytes()))
 }
 
 impl Sandbox {

@@ -15,8 +15,6 @@ use sha2::{Digest, Sha256, Sha384, Sha512};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-use super::dial::Stream;
-
 /// The object identifiers of signature algorithms (RFC 4055, RFC 5758) that do not use SHA-256,
 /// MD5 or SHA-1.
 const RSA_SHA384: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0c];
@@ -31,6 +29,11 @@ const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01];
 const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
+
+/// A stream of bytes in both directions.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// A stream to the server, and what a sign-in on it is bound to.
 pub(crate) struct BoundStream {

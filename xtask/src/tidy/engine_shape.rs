@@ -4,9 +4,10 @@ use super::Finding;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 
-/// Modules that every engine has, besides `lib`.
-const MODULES: [&str; 4] = ["options", "engine", "keys", "error"];
+/// Modules that every engine has, besides `lib` and `engine`.
+const MODULES: [&str; 3] = ["options", "keys", "error"];
 const SUITE: &str = "conformance";
+const SAYS: &str = "missing: every engine has lib, options, engine, keys, error, conformance";
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let engines: BTreeSet<&str> = tree.files.iter().filter_map(|f| engine_of(&f.path)).collect();
@@ -16,11 +17,18 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             let paths = [format!("{stem}.rs"), format!("{stem}/mod.rs"), format!("{stem}/main.rs")];
             paths.iter().any(|path| tree.file(path).is_some())
         };
+        // A crate with several engines has one in each room.
+        let is_engine = |path: &str| {
+            path.starts_with(&format!("{engine}/src/"))
+                && (path.ends_with("/engine.rs") || path.ends_with("/engine/mod.rs"))
+        };
+        if !tree.files.iter().any(|file| is_engine(&file.path)) {
+            found.push(Finding::whole(&format!("{engine}/src/engine.rs"), SAYS));
+        }
         let sources = MODULES.iter().map(|module| format!("{engine}/src/{module}"));
         let wanted = sources.chain([format!("{engine}/tests/{SUITE}")]);
         for missing in wanted.filter(|stem| !has(stem.clone())) {
-            let says = "missing: every engine has lib, options, engine, keys, error, conformance";
-            found.push(Finding::whole(&format!("{missing}.rs"), says));
+            found.push(Finding::whole(&format!("{missing}.rs"), SAYS));
         }
     }
     found

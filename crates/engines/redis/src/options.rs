@@ -23,13 +23,14 @@ use crate::environment::Environment;
 use crate::error::ENGINE;
 use crate::lease_format::LeaseFormat;
 
+mod address;
 mod check;
 mod group;
 mod read;
 mod url;
 
+pub(crate) use address::Address;
 pub(crate) use group::{Replicas, SentinelGroup, is_near};
-pub(crate) use url::Address;
 
 const URL: Reader = Reader { engine: ENGINE, port: 6379 };
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError, Moment};
 
+use super::nodes::Nodes;
 use super::redirect::Redirect;
-use super::router::Shared;
 use crate::error::{NOREPLICAS, refusal, too_few_replicas, unavailable};
 use crate::link::{Call, HostPort, Link, Outcome, Value};
 
@@ -39,14 +39,14 @@ enum Rejection {
     Retry(LockError),
 }
 
-impl Shared {
+impl Nodes {
     fn retry(&self, error: LockError) -> Attempt {
         Attempt::Retry(self.between_masters(error))
     }
 
     /// Sends a call to a node, and interprets its reply.
     pub(super) async fn try_full(
-        self: &Arc<Shared>,
+        self: &Arc<Nodes>,
         request: &SlotRequest<'_>,
         host_port: &HostPort,
         node: &Link,
@@ -68,7 +68,7 @@ impl Shared {
 
     /// Sends the call for the lock key only, to this node or to the one that imports the slot.
     async fn try_lock_key_only(
-        self: &Arc<Shared>,
+        self: &Arc<Nodes>,
         request: &SlotRequest<'_>,
         host_port: &HostPort,
         end: Moment,
@@ -97,7 +97,7 @@ impl Shared {
 
     /// Interprets the outcome of a call: a value, a rejection before execution, or a failure.
     fn handle_reply(
-        self: &Arc<Shared>,
+        self: &Arc<Nodes>,
         outcome: Outcome,
         (host_port, node): (&HostPort, &Link),
     ) -> Result<Result<Value, Rejection>, LockError> {

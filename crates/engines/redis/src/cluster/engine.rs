@@ -14,13 +14,13 @@ use super::attempt::SlotRequest;
 use super::renewals::{self, ReplyTimeouts};
 use super::router::ClusterRouter;
 use super::slots::{key_slot, slot_of};
-use crate::engine::{MAX_SHOWN, capabilities};
 use crate::error::protocol;
 use crate::in_flight::InFlight;
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
+use crate::limits::MAX_SHOWN;
 use crate::link::{Call, Value};
-use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
+use crate::native::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
 use crate::options::RedisOptions;
 
@@ -61,7 +61,7 @@ impl ClusterEngine {
             inbox: inbox_id,
             deadline: options.command_timeout(),
         };
-        let capabilities = capabilities(options);
+        let capabilities = native::capabilities(options);
         let inner = Inner { capabilities, router, context, watches, inbox, listings, clock };
         Ok(ClusterEngine(Arc::new(inner)))
     }

@@ -18,6 +18,7 @@
 
 mod attempt;
 mod engine;
+mod nodes;
 mod redirect;
 mod refresh;
 mod renewals;

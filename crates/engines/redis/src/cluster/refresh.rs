@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
 
-use super::router::Shared;
+use super::nodes::Nodes;
 use super::slots::{SLOTS, SlotTable};
 use crate::args::Args;
 use crate::error::unavailable;
@@ -27,26 +27,26 @@ const GRACE: Duration = Duration::from_millis(200);
 /// How many nodes are queried at once.
 const MAX_QUERIED: usize = 5;
 
-impl Shared {
+impl Nodes {
     /// Makes the task refresh the table soon.
-    pub(super) fn request_refresh(self: &Arc<Shared>) {
+    pub(super) fn request_refresh(self: &Arc<Nodes>) {
         self.start_refreshing();
         self.refresh_wanted.notify_one();
     }
 
     /// Starts the task that refreshes the table, unless it runs.
-    pub(super) fn start_refreshing(self: &Arc<Shared>) {
+    pub(super) fn start_refreshing(self: &Arc<Nodes>) {
         if self.refreshing.swap(true, Ordering::SeqCst) || self.end.is_cancelled() {
             return;
         }
-        let shared = self.clone();
-        let end_of_task = EndOfTask(shared.clone());
+        let nodes = self.clone();
+        let end_of_task = EndOfTask(nodes.clone());
         self.control.spawn(Box::pin(async move {
-            let end = shared.end.clone();
+            let end = nodes.end.clone();
             tokio::select! {
                 biased;
                 () = end.cancelled() => {}
-                () = shared.keep_refreshing() => {}
+                () = nodes.keep_refreshing() => {}
             }
             drop(end_of_task);
         }));
@@ -95,7 +95,7 @@ impl Shared {
         }
         tracing::debug!(masters = best.shards().len(), epoch = best.epoch, "new table of slots");
         self.seed_list.set_masters(best.masters());
-        self.nodes.lock().retain(|host_port, _| best.masters().any(|master| master == host_port));
+        self.links.lock().retain(|host_port, _| best.masters().any(|master| master == host_port));
         self.update_table(|_| best);
         Ok(())
     }
@@ -123,8 +123,8 @@ impl Shared {
     /// Queries the control connection, which has index 0, and some nodes with healthy connections.
     async fn query_some(&self) -> (Vec<(usize, SlotTable)>, Option<LockError>) {
         let healthy: Vec<(HostPort, Link)> = {
-            let nodes = self.nodes.lock();
-            let healthy = nodes.iter().filter(|(_, node)| node.healthy_facts().is_some());
+            let links = self.links.lock();
+            let healthy = links.iter().filter(|(_, node)| node.healthy_facts().is_some());
             healthy.map(|(host_port, node)| (host_port.clone(), node.clone())).collect()
         };
         let start = self.control.random() as usize % healthy.len().max(1);
@@ -176,7 +176,7 @@ impl Shared {
 
 /// Notes the end of the task, also when its runtime drops it. The next request for a refresh then
 /// starts it in the current runtime of the control connection.
-struct EndOfTask(Arc<Shared>);
+struct EndOfTask(Arc<Nodes>);
 
 impl Drop for EndOfTask {
     fn drop(&mut self) {

@@ -9,20 +9,20 @@
 //!
 //! Read next: `attempt` for what a reply means; `refresh` for how the slots are kept up to date.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::attempt::{Attempt, SlotRequest, redirected_in_a_circle};
+use super::nodes::Nodes;
 use super::refresh::MIN_INTERVAL;
 use super::slots::SlotTable;
-use crate::error::{ENGINE, masterless, unavailable};
+use crate::error::{ENGINE, unavailable};
 use crate::link::{HostPort, Link, SeedList, Value};
 use crate::options::{Address, RedisOptions};
 
@@ -40,27 +40,8 @@ const MAX_IN_TURN: u32 = 4;
 
 /// The connections to a cluster. Dropping it ends them.
 pub(crate) struct ClusterRouter {
-    shared: Arc<Shared>,
+    nodes: Arc<Nodes>,
     _end: DropGuard,
-}
-
-pub(super) struct Shared {
-    pub(super) options: RedisOptions,
-    pub(super) clock: Arc<dyn Clock>,
-    /// The control connection: to any node.
-    pub(super) control: Link,
-    pub(super) seed_list: Arc<SeedList>,
-    pub(super) nodes: Mutex<BTreeMap<HostPort, Link>>,
-    pub(super) table: Mutex<Arc<SlotTable>>,
-    /// Grows with each table.
-    pub(super) version: watch::Sender<u64>,
-    /// Wakes the task that refreshes the table.
-    pub(super) refresh_wanted: Notify,
-    /// A node answered the last refresh.
-    pub(super) answers: AtomicBool,
-    /// The task that refreshes the table runs.
-    pub(super) refreshing: AtomicBool,
-    pub(super) end: CancellationToken,
 }
 
 impl ClusterRouter {
@@ -81,12 +62,12 @@ impl ClusterRouter {
         let seed_list = Arc::new(SeedList::new(seeds.clone(), start as usize % seeds.len().max(1)));
         let control_options = options.clone().with_connect_timeout(each);
         let control = Link::any_of(&control_options, clock.clone(), seed_list.clone())?;
-        let shared = Arc::new(Shared {
+        let nodes = Arc::new(Nodes {
             options: options.clone(),
             clock,
             control,
             seed_list,
-            nodes: Mutex::default(),
+            links: Mutex::default(),
             table: Mutex::default(),
             version: watch::Sender::new(0),
             refresh_wanted: Notify::new(),
@@ -94,53 +75,53 @@ impl ClusterRouter {
             refreshing: AtomicBool::new(false),
             end: CancellationToken::new(),
         });
-        shared.start_refreshing();
-        let end = shared.end.clone().drop_guard();
-        Ok(ClusterRouter { shared, _end: end })
+        nodes.start_refreshing();
+        let end = nodes.end.clone().drop_guard();
+        Ok(ClusterRouter { nodes, _end: end })
     }
 
     /// Returns the control connection.
     pub(crate) fn control(&self) -> &Link {
-        &self.shared.control
+        &self.nodes.control
     }
 
     /// Waits until a node has reported the table of slots.
     pub(crate) async fn ready(&self) -> Result<Arc<SlotTable>, LockError> {
-        let shared = &self.shared;
-        let limit = shared.options.connect_timeout().saturating_add(CONNECT_SLACK);
-        let end = shared.clock.now().after(limit);
+        let nodes = &self.nodes;
+        let limit = nodes.options.connect_timeout().saturating_add(CONNECT_SLACK);
+        let end = nodes.clock.now().after(limit);
         loop {
-            let left = shared.clock.now().until(end);
-            let error = match shared.control.ready_within(left).await {
-                Ok(_) => match shared.refresh().await {
+            let left = nodes.clock.now().until(end);
+            let error = match nodes.control.ready_within(left).await {
+                Ok(_) => match nodes.refresh().await {
                     Ok(()) => return Ok(self.table()),
                     Err(error) => error,
                 },
                 Err(error) => error,
             };
             let transient = matches!(error.kind(), ErrorKind::Unavailable { .. });
-            if !transient || shared.clock.now().until(end).is_zero() {
+            if !transient || nodes.clock.now().until(end).is_zero() {
                 return Err(error);
             }
-            shared.clock.sleep_until(shared.clock.now().after(MIN_INTERVAL).min(end)).await;
+            nodes.clock.sleep_until(nodes.clock.now().after(MIN_INTERVAL).min(end)).await;
         }
     }
 
     /// Returns the latest table of slots.
     pub(crate) fn table(&self) -> Arc<SlotTable> {
-        self.shared.table.lock().clone()
+        self.nodes.table.lock().clone()
     }
 
     /// Returns the longest round trip of the handshakes with the nodes that answer.
     pub(crate) fn slowest_trip(&self) -> Duration {
-        let nodes = self.shared.nodes.lock();
-        let healthy = nodes.values().filter_map(Link::healthy_facts);
+        let links = self.nodes.links.lock();
+        let healthy = links.values().filter_map(Link::healthy_facts);
         healthy.map(|facts| facts.round_trip).max().unwrap_or_default()
     }
 
     /// Returns the connection to one of the masters.
     pub(crate) async fn node(&self, host_port: &HostPort) -> Result<Link, LockError> {
-        self.shared.node(host_port).await
+        self.nodes.node(host_port).await
     }
 
     /// Returns the connection to the master of a slot.
@@ -148,11 +129,11 @@ impl ClusterRouter {
     /// # Errors
     /// `Unavailable`: the slot has none.
     pub(crate) async fn owner(&self, slot: u16) -> Result<Link, LockError> {
-        match self.shared.owner(slot).await? {
+        match self.nodes.owner(slot).await? {
             Some((_, node)) => Ok(node),
             None => {
-                self.shared.request_refresh();
-                Err(self.shared.unserved(slot))
+                self.nodes.request_refresh();
+                Err(self.nodes.unserved(slot))
             }
         }
     }
@@ -162,24 +143,24 @@ impl ClusterRouter {
     /// # Cancel safety
     /// Dropping the future loses the reply only: the request may be carried out.
     pub(crate) async fn send(&self, request: SlotRequest<'_>) -> Result<Value, LockError> {
-        let shared = &self.shared;
-        let end = shared.clock.now().after(request.deadline);
+        let nodes = &self.nodes;
+        let end = nodes.clock.now().after(request.deadline);
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut hops = 0;
         let mut last_error: Option<LockError> = None;
         loop {
-            let now = shared.clock.now();
+            let now = nodes.clock.now();
             match &last_error {
                 // The request was not applied. Sent without time for its reply, it might be.
                 Some(error) if now.after(SHORTEST_ATTEMPT) >= end => return Err(error.clone()),
                 None if now >= end => return Err(no_reply(request.deadline)),
                 _ => {}
             }
-            let mut version = shared.version.subscribe();
-            let error = match shared.owner(request.slot).await? {
-                None => shared.between_masters(shared.unserved(request.slot)),
+            let mut version = nodes.version.subscribe();
+            let error = match nodes.owner(request.slot).await? {
+                None => nodes.between_masters(nodes.unserved(request.slot)),
                 Some((host_port, node)) => {
-                    match shared.try_full(&request, &host_port, &node, end).await? {
+                    match nodes.try_full(&request, &host_port, &node, end).await? {
                         Attempt::Done(value) => return Ok(value),
                         Attempt::Moved if hops < MAX_HOPS => {
                             hops += 1;
@@ -187,69 +168,21 @@ impl ClusterRouter {
                         }
                         Attempt::Moved => {
                             // The change by this very redirection is no reason to repeat at once.
-                            version = shared.version.subscribe();
-                            shared.between_masters(redirected_in_a_circle(request.slot))
+                            version = nodes.version.subscribe();
+                            nodes.between_masters(redirected_in_a_circle(request.slot))
                         }
                         Attempt::Retry(error) => error,
                     }
                 }
             };
             last_error = Some(error);
-            shared.request_refresh();
-            let pause = shared.clock.now().after(backoff.next_pause(shared.control.random()));
+            nodes.request_refresh();
+            let pause = nodes.clock.now().after(backoff.next_pause(nodes.control.random()));
             tokio::select! {
                 biased;
                 _ = version.changed() => {}
-                () = shared.clock.sleep_until(pause.min(end)) => {}
+                () = nodes.clock.sleep_until(pause.min(end)) => {}
             }
-        }
-    }
-}
-
-impl Shared {
-    async fn owner(&self, slot: u16) -> Result<Option<(HostPort, Link)>, LockError> {
-        let owner = self.table.lock().owner(slot).cloned();
-        let Some(host_port) = owner else { return Ok(None) };
-        let node = self.node(&host_port).await?;
-        Ok(Some((host_port, node)))
-    }
-
-    pub(super) async fn node(&self, host_port: &HostPort) -> Result<Link, LockError> {
-        if let Some(node) = self.nodes.lock().get(host_port) {
-            return Ok(node.clone());
-        }
-        // Its tasks must run where those of the control connection do, not where the first caller
-        // is.
-        let (options, clock) = (self.options.at(&host_port.0, host_port.1), self.clock.clone());
-        let (made, node) = oneshot::channel();
-        self.control.spawn(Box::pin(async move { drop(made.send(Link::new(&options, clock))) }));
-        let node = match node.await {
-            Ok(node) => node?,
-            Err(_) => Link::new(&self.options.at(&host_port.0, host_port.1), self.clock.clone())?,
-        };
-        Ok(self.nodes.lock().entry(host_port.clone()).or_insert(node).clone())
-    }
-
-    /// Turns `Unavailable` into `NoQuorum` while other nodes answer: then the cluster promotes
-    /// another master, or completes a migration, by itself. Callers wait through that, as through
-    /// an election.
-    pub(super) fn between_masters(&self, error: LockError) -> LockError {
-        match error.kind() {
-            ErrorKind::Unavailable { message } if self.answers.load(Ordering::Relaxed) => {
-                masterless(message, error.certainty())
-            }
-            _ => error,
-        }
-    }
-
-    fn unserved(&self, slot: u16) -> LockError {
-        let known = !self.table.lock().shards().is_empty();
-        match self.control.last_error().filter(|_| !known) {
-            Some(error) => error,
-            None => unavailable(
-                format!("no node serves slot {slot}, to which the name's keys belong"),
-                Certainty::NotApplied,
-            ),
         }
     }
 }
@@ -261,7 +194,7 @@ fn no_reply(limit: Duration) -> LockError {
 impl std::fmt::Debug for ClusterRouter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClusterRouter")
-            .field("options", &self.shared.options)
+            .field("options", &self.nodes.options)
             .finish_non_exhaustive()
     }
 }

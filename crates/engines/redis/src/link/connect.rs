@@ -11,7 +11,6 @@ use super::connection::{Connection, ConnectionCallbacks};
 use super::connection_task::ConnectionTask;
 use super::dial::{Stage, dial};
 use super::handshake::{Established, HandshakeError, handshake};
-use super::supervisor::close_others;
 use super::{Shared, maintenance, master_term};
 use crate::error::unavailable;
 use crate::options::RedisOptions;
@@ -66,7 +65,7 @@ pub(super) async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     connection.add(shared);
     // The sentinels may have named another master while this one was dialled.
     if let Some(source) = &shared.master_source {
-        close_others(shared, source.master().borrow().as_ref());
+        shared.close_others(source.master().borrow().as_ref());
     }
     Ok(())
 }

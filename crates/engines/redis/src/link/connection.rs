@@ -25,8 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::health::{AtomicHealth, Health};
-use super::pending::{Deadline, Overdue, Pending, ReplyPoll, Ticket};
-use super::pending_reply::{Limit, PendingReply};
+use super::pending::{Deadline, Limit, Overdue, Pending, ReplyPoll, Ticket};
 use super::request::Request;
 use super::resp::Frame;
 use super::wire::{Wire, WireError};
@@ -214,14 +213,13 @@ impl Connection {
         task.into_iter().for_each(Waker::wake);
     }
 
-    /// Puts a request on the connection. The returned future waits for the reply until the
-    /// deadline; dropping it loses the reply only.
+    /// Puts a request on the connection; the ticket names its reply.
     pub(super) fn enqueue(
-        self: Arc<Connection>,
+        &self,
         request: Request<'_>,
         affinity: Option<Affinity>,
         limit: Limit,
-    ) -> Result<PendingReply, Rejected> {
+    ) -> Result<Ticket, Rejected> {
         let deadline = Deadline { at: limit.end, inconclusive: limit.asked < self.grace() };
         let mut state = self.state.lock();
         self.admit(&state)?;
@@ -254,7 +252,7 @@ impl Connection {
                 task.wake();
             }
         }
-        Ok(PendingReply::new(self, ticket, limit))
+        Ok(ticket)
     }
 
     /// Sends the output buffer now, as far as the stream accepts it: nobody waits for the task.

@@ -17,8 +17,9 @@ use holdline_core::{Certainty, LockError, Moment};
 
 use super::connection::Connection;
 use super::health::Health;
+use super::pending::Limit;
 use super::pending::Overdue;
-use super::pending_reply::{Limit, PendingReply};
+use super::pending_reply::PendingReply;
 use super::request::Request;
 use super::resp::Frame;
 use super::subscriptions::Subscriptions;
@@ -222,7 +223,9 @@ impl ConnectionTask {
     fn ping(&self, now: Moment) -> Option<PingProbe> {
         let limit = Limit { end: Moment::NEVER, asked: MAX_SUSPECT };
         let number = format!("{:x}.{:x}", self.connection.id(), now.as_nanos());
-        let reply = self.connection.clone().enqueue(Request::Ping(&number), None, limit).ok()?;
+        let reply =
+            PendingReply::enqueue(self.connection.clone(), Request::Ping(&number), None, limit)
+                .ok()?;
         Some(PingProbe { reply, number, since: now })
     }
 
@@ -313,7 +316,8 @@ mod tests {
         let _inbox = subscriptions.subscribe((Form::Plain, b"c".to_vec()), Some(handler));
         let mut task = ConnectionTask::new(connection.clone(), subscriptions);
         let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
-        let Ok(mut exchange) = connection.enqueue(Request::Ping("1"), None, limit) else {
+        let Ok(mut exchange) = PendingReply::enqueue(connection, Request::Ping("1"), None, limit)
+        else {
             panic!("no room")
         };
         let waker = Waker::from(Arc::new(RecordsWake("reply", order.clone())));

@@ -5,8 +5,22 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError, Moment};
 
-use super::master_term::Quarantine;
 use crate::error::ENGINE;
+
+/// A time in which a server grants no lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Quarantine {
+    /// When we received the reply.
+    pub(super) since: Moment,
+    /// How much of it remained then.
+    pub(super) left: Duration,
+}
+
+impl Quarantine {
+    pub(crate) fn until(&self) -> Moment {
+        self.since.after(self.left)
+    }
+}
 
 /// What is known of the server at the other end of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

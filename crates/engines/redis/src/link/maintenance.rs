@@ -6,7 +6,8 @@ use std::time::Duration;
 use holdline_core::{ErrorKind, LockError};
 
 use super::connection::Connection;
-use super::pending_reply::Limit;
+use super::pending::Limit;
+use super::pending_reply::PendingReply;
 use super::request::Request;
 use super::subscriptions::Form;
 use super::value::Value;
@@ -40,8 +41,8 @@ pub(super) async fn maintain_connection(shared: &Arc<Shared>, connection: &Arc<C
 async fn report_quarantine(shared: &Shared, connection: &Arc<Connection>) {
     let facts = connection.facts();
     while facts.quarantined_until().is_some()
-        && let Some(next) =
-            facts.quarantine.and_then(|quarantine| quarantine.next_report(shared.clock.now()))
+        && let Some(quarantine) = facts.quarantine
+        && let Some(next) = master_term::next_report(quarantine, shared.clock.now())
     {
         shared.clock.sleep_until(next).await;
         if let Some(args) = master_term::report(&shared.options, facts, shared.clock.now())
@@ -116,7 +117,7 @@ async fn reply_to(
 ) -> Result<Value, LockError> {
     let asked = shared.options.command_timeout();
     let limit = Limit { end: shared.clock.now().after(asked), asked };
-    match connection.clone().enqueue(request, None, limit) {
+    match PendingReply::enqueue(connection.clone(), request, None, limit) {
         Ok(reply) => reply.await?.map_err(refusal),
         Err(rejected) => Err(rejected.into()),
     }

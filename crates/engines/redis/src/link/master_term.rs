@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, LockError, Moment};
 
-use super::ServerFacts;
+use super::facts::{Quarantine, ServerFacts};
 use super::resp::Reply;
 use super::script::Script;
 use super::value::Value;
@@ -40,26 +40,12 @@ static MASTER_TERM: Script =
 /// How often a client reports how much of a quarantine has passed.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A time in which a server grants no lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Quarantine {
-    /// When we received the reply.
-    since: Moment,
-    /// How much of it remained then.
-    left: Duration,
-}
-
-impl Quarantine {
-    pub(crate) fn until(&self) -> Moment {
-        self.since.after(self.left)
-    }
-
-    /// Returns when to report next; `None` once it is over.
-    pub(super) fn next_report(&self, now: Moment) -> Option<Moment> {
-        let passed = u32::try_from(self.since.until(now).as_secs()).unwrap_or(u32::MAX);
-        let next = self.since.after(REPORT_INTERVAL.saturating_mul(passed.saturating_add(1)));
-        (now < self.until()).then(|| next.min(self.until()))
-    }
+/// Returns when to report next; `None` once the quarantine is over.
+pub(super) fn next_report(quarantine: Quarantine, now: Moment) -> Option<Moment> {
+    let passed = u32::try_from(quarantine.since.until(now).as_secs()).unwrap_or(u32::MAX);
+    let next = REPORT_INTERVAL.saturating_mul(passed.saturating_add(1));
+    let next = quarantine.since.after(next);
+    (now < quarantine.until()).then(|| next.min(quarantine.until()))
 }
 
 /// Returns the command that reports how much of a server's quarantine has passed by now. It must go

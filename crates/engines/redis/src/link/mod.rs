@@ -70,9 +70,10 @@ use holdline_net::runtime::{RuntimeHandle, TaskSpawner};
 pub(crate) use call::{Affinity, Call, RoutingPolicy};
 pub(crate) use facts::ServerFacts;
 pub(crate) use master_source::{MasterSource, SourceFuture};
+pub(crate) use pending_reply::Outcome;
 pub(crate) use script::Script;
 pub(crate) use seed_list::{HostPort, SeedList};
-pub(crate) use send::{Outcome, SentOn};
+pub(crate) use send::SentOn;
 pub(crate) use subscriptions::{Form, MessageHandler, Subscription, SubscriptionEvent};
 pub(crate) use value::Value;
 
@@ -118,6 +119,13 @@ struct Shared {
 }
 
 impl Shared {
+    /// Closes the connections to all servers but the master, if that is known.
+    fn close_others(&self, master: Option<&(String, u16)>) {
+        if master.is_some() {
+            self.router.close_all_except(master);
+        }
+    }
+
     /// Returns a number for a new connection.
     fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)

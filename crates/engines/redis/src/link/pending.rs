@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::task::Waker;
+use std::time::Duration;
 
 use holdline_core::Moment;
 
@@ -49,6 +50,31 @@ pub(super) struct Deadline {
     pub(super) at: Moment,
     /// It is so close that missing it says nothing about the connection.
     pub(super) inconclusive: bool,
+}
+
+/// Until when a reply is waited for; `asked` is the duration that the caller gave, for messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    pub(super) end: Moment,
+    pub(super) asked: Duration,
+}
+
+impl Limit {
+    /// Returns when half of the time is over.
+    pub(super) fn half(&self) -> Moment {
+        self.end.before(self.asked / 2)
+    }
+
+    /// Describes for people that it has passed. Names the round trip of the server if that is too
+    /// long for the limit.
+    pub(super) fn describe(&self, round_trip: Duration) -> String {
+        let asked = self.asked;
+        if round_trip < asked / 2 {
+            return format!("no reply within {asked:?}");
+        }
+        let millis = round_trip.as_millis();
+        format!("no reply within {asked:?} (the last round trip took {millis} ms)")
+    }
 }
 
 #[derive(Debug)]

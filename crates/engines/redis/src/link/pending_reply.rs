@@ -4,39 +4,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use holdline_core::{Certainty, Moment};
+use holdline_core::{Certainty, LockError};
 
-use super::Outcome;
-use super::connection::Connection;
-use super::pending::{ReplyPoll, Ticket};
+use super::Affinity;
+use super::connection::{Connection, Rejected};
+use super::pending::{Limit, ReplyPoll, Ticket};
+use super::request::Request;
+use super::resp::Reply;
 use crate::error::unavailable;
 
-/// Until when a reply is waited for; `asked` is the duration that the caller gave, for messages.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limit {
-    pub(super) end: Moment,
-    pub(super) asked: Duration,
-}
-
-impl Limit {
-    /// Returns when half of the time is over.
-    pub(super) fn half(&self) -> Moment {
-        self.end.before(self.asked / 2)
-    }
-
-    /// Describes for people that it has passed. Names the round trip of the server if that is too
-    /// long for the limit.
-    fn describe(&self, round_trip: Duration) -> String {
-        let asked = self.asked;
-        if round_trip < asked / 2 {
-            return format!("no reply within {asked:?}");
-        }
-        let millis = round_trip.as_millis();
-        format!("no reply within {asked:?} (the last round trip took {millis} ms)")
-    }
-}
+/// The reply of a server, which may be an error reply; or the reason that there is none.
+pub(crate) type Outcome = Result<Reply, LockError>;
 
 /// The reply to one request, which is under way.
 pub(super) struct PendingReply {
@@ -47,8 +26,16 @@ pub(super) struct PendingReply {
 }
 
 impl PendingReply {
-    pub(super) fn new(connection: Arc<Connection>, ticket: Ticket, limit: Limit) -> PendingReply {
-        PendingReply { connection, ticket: Some(ticket), limit }
+    /// Puts a request on a connection. The future waits for the reply until the deadline; dropping
+    /// it loses the reply only.
+    pub(super) fn enqueue(
+        connection: Arc<Connection>,
+        request: Request<'_>,
+        affinity: Option<Affinity>,
+        limit: Limit,
+    ) -> Result<PendingReply, Rejected> {
+        let ticket = connection.enqueue(request, affinity, limit)?;
+        Ok(PendingReply { connection, ticket: Some(ticket), limit })
     }
 
     #[cfg(test)]

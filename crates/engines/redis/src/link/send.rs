@@ -8,9 +8,9 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 
 use super::connection::{Connection, Rejected};
 use super::health::Health;
-use super::pending_reply::{Limit, PendingReply};
+use super::pending::Limit;
+use super::pending_reply::{Outcome, PendingReply};
 use super::request::{self, MakeRequest, Request};
-use super::resp::Reply;
 use super::router::{Route, RouterChanges};
 use super::{Affinity, Call, Link, RoutingPolicy, Value, master_term};
 use crate::args::Args;
@@ -18,9 +18,6 @@ use crate::error::{NOREPLICAS, ServerError, masterless, refusal, too_few_replica
 
 /// The error code of a server that does not know a script by its SHA-1.
 const NO_SCRIPT: &str = "NOSCRIPT";
-
-/// The reply of a server, which may be an error reply; or the reason that there is none.
-pub(crate) type Outcome = Result<Reply, LockError>;
 
 /// Where a request goes, and how long it may take.
 #[derive(Clone, Copy)]
@@ -93,7 +90,8 @@ impl Link {
         let call = make();
         let affinity = call.routing.affinity().copied();
         let limit = self.limit(call.deadline);
-        let pending = connection.enqueue(request::by_text(&call), affinity, limit).ok()?;
+        let pending =
+            PendingReply::enqueue(connection, request::by_text(&call), affinity, limit).ok()?;
         drop(call);
         let outcome = pending.await;
         Some(outcome.and_then(|reply| reply.map_err(|error| self.refused(error))))
@@ -109,7 +107,7 @@ impl Link {
         let call = make();
         let affinity = call.routing.affinity().copied();
         let limit = self.limit(call.deadline);
-        drop(connection.clone().enqueue(request::by_text(&call), affinity, limit));
+        drop(PendingReply::enqueue(connection.clone(), request::by_text(&call), affinity, limit));
         connection.flush_now();
     }
 
@@ -208,7 +206,8 @@ impl Link {
         if let (RoutingPolicy::Undo(affinity), false) = (routing, unknown) {
             // Nobody waits for these replies, so nobody could react to `NOSCRIPT`: send the text.
             for other in self.shared().router.others_with_unanswered(&affinity, &connection) {
-                drop(other.enqueue(
+                drop(PendingReply::enqueue(
+                    other,
                     by_text(&make()),
                     Some(affinity),
                     self.limit(target.limit.asked),
@@ -302,8 +301,12 @@ impl Link {
         let waits = routing.waits_for_healthy();
         if let Ok(Route::Use(connection)) = self.shared().router.route(routing, None, waits)
             && connection.facts().is_of(run_id)
-            && let Ok(pending) =
-                connection.clone().enqueue(request, routing.affinity().copied(), limit)
+            && let Ok(pending) = PendingReply::enqueue(
+                connection.clone(),
+                request,
+                routing.affinity().copied(),
+                limit,
+            )
         {
             note(sent_on, &connection);
             return Ok((connection, pending));
@@ -328,7 +331,12 @@ impl Link {
                     None => unavailable(message, Certainty::NotApplied),
                 });
             }
-            match connection.clone().enqueue(request, routing.affinity().copied(), limit) {
+            match PendingReply::enqueue(
+                connection.clone(),
+                request,
+                routing.affinity().copied(),
+                limit,
+            ) {
                 Ok(pending) => {
                     note(sent_on, &connection);
                     return Ok((connection, pending));

@@ -63,20 +63,13 @@ async fn follow_master(shared: &Shared) {
     let mut master = source.master();
     let close = async {
         while master.changed().await.is_ok() {
-            close_others(shared, master.borrow_and_update().as_ref());
+            shared.close_others(master.borrow_and_update().as_ref());
         }
     };
     tokio::select! {
         biased;
         () = close => {}
         () = source.run(), if shared.runs_master_source => {}
-    }
-}
-
-/// Closes the connections to all servers but the master, if that is known.
-pub(super) fn close_others(shared: &Shared, master: Option<&(String, u16)>) {
-    if master.is_some() {
-        shared.router.close_all_except(master);
     }
 }
 

@@ -3,31 +3,23 @@
 use std::fmt;
 use std::iter;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, Clock, ClockKind, ErrorKind,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
-    Purpose, ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Clock, ClockKind, Hints, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply,
+    ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
+use super::{RequestContext, SERVER, replies, requests, trail};
 use crate::error::{ENGINE, protocol};
 use crate::inbox::ProcessInbox;
 use crate::keys::Layout;
+use crate::limits::{LAG, MAX_BATCH, MAX_SHOWN};
 use crate::link::{Link, ServerFacts};
-use crate::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
-use crate::native::{self, RequestContext};
-use crate::options::{Dialect, RedisOptions, Replicas, SentinelGroup};
+use crate::options::{Dialect, RedisOptions};
 use crate::sentinel::{self, ReplicaAcks};
-
-/// How many holders and waiters of a name are shown.
-pub(crate) const MAX_SHOWN: usize = holdline_core::snapshot::MAX_VIEWS;
-/// How many grants one call renews.
-pub(crate) const MAX_BATCH: usize = 128;
-/// How much later than its lease a dead holder's name may become free: the server counts whole
-/// milliseconds, and a key exists until the end of its last one.
-pub(crate) const LAG: Duration = Duration::from_millis(5);
 
 /// The engine of one Redis server. Clones share its connection.
 #[derive(Clone)]
@@ -62,8 +54,8 @@ impl RedisEngine {
         let channel = layout.inbox(&inbox_id);
         let inbox = ProcessInbox::new(link.clone(), clock.clone(), channel, watches.clone());
         let listings = Listings::new(clock.clone());
-        let replica_acks = replica_acks_of(options, &link, &layout)?;
-        let scripts = &native::SERVER;
+        let replica_acks = sentinel::replica_acks_of(options, &link, &layout)?;
+        let scripts = &SERVER;
         let context = RequestContext {
             layout,
             scripts,
@@ -90,26 +82,6 @@ impl RedisEngine {
         engine.0.link.ready().await?.check_is_alone()?;
         Ok(engine)
     }
-}
-
-/// Makes what waits for replicas, where the options require that.
-pub(crate) fn replica_acks_of(
-    options: &RedisOptions,
-    link: &Link,
-    layout: &Layout,
-) -> Result<Option<ReplicaAcks>, LockError> {
-    let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
-    let Some(source) = link.master_source().filter(|_| wanted != Replicas::None) else {
-        return Ok(None);
-    };
-    let deadline = options.command_timeout();
-    Ok(Some(ReplicaAcks::new(
-        link.new_link_to_same_server()?,
-        source.clone(),
-        wanted,
-        layout.master_term(),
-        deadline,
-    )))
 }
 
 pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
@@ -156,7 +128,7 @@ impl Verbs for RedisEngine {
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         self.0.watches.forget(request.lease_id);
-        native::released(&self.0.link.call(|| native::release(&self.0.context, request)).await?)
+        replies::released(&self.0.link.call(|| requests::release(&self.0.context, request)).await?)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
@@ -180,27 +152,9 @@ impl Verbs for RedisEngine {
     }
 }
 
-/// Returns the run of the server that may grant now; `None` where any run may.
-pub(crate) async fn granting_run(
-    link: &Link,
-    clock: &dyn Clock,
-    deadline: Duration,
-) -> Result<Option<Arc<ServerFacts>>, LockError> {
-    if link.master_source().is_none() {
-        return Ok(None);
-    }
-    let facts = link.ready_within(deadline).await?;
-    let left = clock.now().until(facts.quarantined_until().unwrap_or(Moment::ORIGIN));
-    if !left.is_zero() {
-        let kind = ErrorKind::Quarantined { left };
-        return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
-    }
-    Ok(Some(facts))
-}
-
 impl Inner {
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
-        granting_run(&self.link, &*self.clock, self.context.deadline).await
+        sentinel::granting_run(&self.link, &*self.clock, self.context.deadline).await
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -210,10 +164,10 @@ impl Inner {
             _ => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        let reply = self.link.call_of(run, || native::operate(&self.context, operation)).await;
+        let reply = self.link.call_of(run, || requests::operate(&self.context, operation)).await;
         match operation {
-            Operation::Audit(command) => native::trail::reply(&reply?, command),
-            _ => native::operated(&reply?),
+            Operation::Audit(command) => trail::reply(&reply?, command),
+            _ => replies::operated(&reply?),
         }
     }
 
@@ -230,9 +184,9 @@ impl Inner {
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let limit = self.capabilities.max_waiters;
         let send = |subscribed| async move {
-            let send = || native::acquire(&self.context, request, subscribed, limit);
+            let send = || requests::acquire(&self.context, request, subscribed, limit);
             let reply = self.link.call_of(run, send).await;
-            let reply = reply.and_then(|reply| native::acquired(&reply, request, limit))?;
+            let reply = reply.and_then(|reply| replies::acquired(&reply, request, limit))?;
             if matches!(reply, AcquireReply::Granted { .. }) {
                 // If too few have it, the caller gives up the lease id, or repeats the request.
                 self.confirm(run).await?;
@@ -255,8 +209,8 @@ impl Inner {
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let reply =
-            self.link.call_of(run, || native::renew(&self.context, renewals, subscribed)).await;
-        let replies = native::renewed(&reply?, renewals.len())?;
+            self.link.call_of(run, || requests::renew(&self.context, renewals, subscribed)).await;
+        let replies = replies::renewed(&reply?, renewals.len())?;
         if renewals.iter().any(|renewal| matches!(renewal.purpose, Purpose::Keep(_))) {
             self.confirm(run).await?;
         }
@@ -272,8 +226,8 @@ impl Inner {
         &self,
         names: &[LockName],
     ) -> Result<Vec<Result<Snapshot, LockError>>, LockError> {
-        let reply = self.link.call(|| native::inspect(&self.context, names, MAX_SHOWN)).await;
-        let shown = native::inspected(&reply?, names)?;
+        let reply = self.link.call(|| requests::inspect(&self.context, names, MAX_SHOWN)).await;
+        let shown = replies::inspected(&reply?, names)?;
         let about = |(one, name): (Result<Snapshot, LockError>, &LockName)| {
             one.map_err(|error| error.with_name(name))
         };

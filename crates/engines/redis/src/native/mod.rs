@@ -3,18 +3,23 @@
 //! A script executes one atomic step of the lock table, including settling and hand-off.
 //! `scripts/common.lua` states the rules; the conformance suite compares them with the table.
 
+mod engine;
+pub(crate) mod listing;
 pub(crate) mod record;
 pub(crate) mod replies;
 pub(crate) mod requests;
 pub(crate) mod trail;
 
+use std::time::Duration;
+
+use crate::keys::Layout;
 use crate::link::Script;
 use crate::lua_constants;
 
+pub use engine::RedisEngine;
+pub(crate) use engine::capabilities;
 pub(crate) use replies::{acquired, inspected, listed, operated, released, renewal, renewed};
-pub(crate) use requests::{
-    RequestContext, acquire, inspect, lock_key_only, operate, release, renew,
-};
+pub(crate) use requests::{acquire, inspect, lock_key_only, operate, release, renew};
 
 macro_rules! script {
     ($name:literal, constants, $($part:literal),+) => {
@@ -27,6 +32,16 @@ macro_rules! script {
     ($name:literal, $($part:literal),+) => {
         Script::new($name, concat!($(include_str!(concat!("../../scripts/", $part, ".lua"))),+))
     };
+}
+
+/// What all requests share: how keys are made, the inbox of this process, and the deadline.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    pub(crate) layout: Layout,
+    pub(crate) scripts: &'static Scripts,
+    /// Sixteen hex digits; zeros stand for no inbox.
+    pub(crate) inbox: String,
+    pub(crate) deadline: Duration,
 }
 
 /// The scripts of all verbs.

@@ -8,22 +8,11 @@ use holdline_core::{
     ReleaseRequest, RenewRequest,
 };
 
-use super::Scripts;
+use super::RequestContext;
 use super::record::mode_text;
 use crate::args::{Args, digits};
-use crate::keys::Layout;
 use crate::link::{Call, RoutingPolicy};
 use crate::lua_constants::HAND_OFF_MARGIN;
-
-/// What all requests share: how keys are made, the inbox of this process, and the deadline.
-#[derive(Debug)]
-pub(crate) struct RequestContext {
-    pub(crate) layout: Layout,
-    pub(crate) scripts: &'static Scripts,
-    /// Sixteen hex digits; zeros stand for no inbox.
-    pub(crate) inbox: String,
-    pub(crate) deadline: Duration,
-}
 
 /// The inbox of a process that is not subscribed.
 const NO_INBOX: &str = "0000000000000000";

@@ -6,8 +6,8 @@ use holdline_core::{
     OperationReply,
 };
 
+use super::RequestContext;
 use super::replies::ScriptReply;
-use super::requests::RequestContext;
 use crate::args::Args;
 use crate::error::protocol;
 use crate::link::{Call, RoutingPolicy, Value};

@@ -12,7 +12,7 @@ use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 use holdline_net::secret::Secret;
 use holdline_net::url::{Reader, Server};
 
-use super::url::Address;
+use super::address::Address;
 use super::{RedisOptions, URL, bad};
 use crate::error::ENGINE;
 

@@ -12,20 +12,19 @@ use std::time::Duration;
 use holdline_core::quorum::{
     Ballot, BallotOutcome, NoVote, Vote, WriteBack, WriteBackReply, majority,
 };
-use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, LostReason, Moment,
-};
+use holdline_core::{AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Moment};
 
 use super::busy::{BusyNode, busy_reply};
+use super::in_progress::Undo;
 use super::known::acquire_known;
 use super::membership::{Eligibility, MembershipView};
 use super::not_voting::NotVoting;
-use super::outcome::{self, NodeOutcome};
-use super::replies::{self, Admitted, VoteReply};
-use super::requests::{self, AcquireKind, EpochProof};
+use super::outcome::{self, NodeOutcome, check_lease, ended_error};
+use super::replies::{self, Admitted, EpochProof, VoteReply};
+use super::requests::{self, AcquireKind};
 use super::set::NodeSet;
-use super::undo::{self, Progress, Undo};
-use super::{ENGINE, foreign, not_applied};
+use super::undo::{self, Progress};
+use super::{foreign, not_applied};
 use crate::in_flight::InFlight;
 use crate::link::SentOn;
 
@@ -85,15 +84,6 @@ pub(super) async fn acquire(
         outdated: false,
     };
     attempt.run(lease).await
-}
-
-/// Rejects a lease that is longer than the set allows.
-pub(super) fn check_lease(longest: Duration, lease: Duration) -> Result<(), LockError> {
-    if lease <= longest {
-        return Ok(());
-    }
-    let message = format!("must be at most {longest:?}, which these nodes were set up for");
-    Err(LockError::invalid(ENGINE, "lease_duration", message))
 }
 
 impl Attempt<'_> {
@@ -287,14 +277,6 @@ fn quarantine_end(
     ends.sort_unstable();
     // If there are enough votes that came too late, none is missing.
     ends.get(needed.checked_sub(votes + 1)?).copied()
-}
-
-/// Makes the error for a lease id that was undone or revoked.
-pub(super) fn ended_error(revoked: Option<String>) -> LockError {
-    not_applied(match revoked {
-        Some(reason) => ErrorKind::Lost { reason: LostReason::Revoked(reason) },
-        None => ErrorKind::Cancelled,
-    })
 }
 
 #[cfg(test)]

@@ -4,21 +4,43 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, ReleaseReply,
-    RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, Moment,
+    ReleaseReply, RenewReply, RenewRequest, Snapshot,
 };
 
+use super::in_progress::Undo;
 use crate::error::protocol;
 use crate::link::{Link, Value};
 use crate::native;
 use crate::options::{Dialect, RedisOptions};
-use crate::plain::{Keys, RequestContext, ValueReader};
-use crate::quorum::undo::Undo;
+use crate::plain::{GivenUp, Keys, RequestContext, ValueReader};
 use crate::redisson::NodeRequests;
+
+/// The requests of a quorum without tokens.
+#[derive(Debug)]
+pub(super) struct Unfenced {
+    pub(super) commands: Commands,
+    pub(super) given_up: GivenUp,
+}
+
+impl Unfenced {
+    /// Makes the requests for nodes with these options; `None` if tokens are on.
+    pub(super) fn of(options: &RedisOptions) -> Option<Unfenced> {
+        if options.fencing() {
+            return None;
+        }
+        Some(Unfenced { commands: Commands::of(options), given_up: GivenUp::default() })
+    }
+
+    /// Records that the lease id may not be requested any more.
+    pub(super) fn give_up(&self, undo: &Undo, now: Moment) {
+        self.given_up.add(undo.lease_id, now, now.after(undo.remember_for()));
+    }
+}
 
 /// The commands of one kind of lock.
 #[derive(Debug)]
-pub(in crate::quorum) enum Commands {
+pub(super) enum Commands {
     /// Those of libraries that use `SET key value NX PX`.
     Plain { context: RequestContext, reader: ValueReader },
     /// The scripts for an `RLock` of Redisson's.
@@ -33,7 +55,7 @@ pub(super) struct NodeHolder {
 }
 
 impl Commands {
-    pub(super) fn of(options: &RedisOptions) -> Commands {
+    fn of(options: &RedisOptions) -> Commands {
         if options.dialect() == Dialect::Redisson {
             return Commands::Redisson(NodeRequests::of(options));
         }
@@ -48,7 +70,7 @@ impl Commands {
     }
 
     /// Returns the channel on which the nodes publish a release, if they do.
-    pub(in crate::quorum) fn channel(&self, name: &LockName) -> Option<String> {
+    pub(super) fn channel(&self, name: &LockName) -> Option<String> {
         match self {
             Commands::Plain { .. } => None,
             Commands::Redisson(requests) => Some(requests.channel(name)),
@@ -85,7 +107,7 @@ impl Commands {
     }
 
     /// Frees the name on one node; `for_good`: a request under the id may still arrive.
-    pub(in crate::quorum) async fn free(
+    pub(super) async fn free(
         &self,
         link: &Link,
         undo: &Undo,

@@ -10,55 +10,17 @@
 //! - Invariant H3: no lease is healed behind its release. A release during a [`RenewalInFlight`]
 //!   leaves a tombstone on every node, which rejects a healing that arrives late.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::quorum::proven;
-use holdline_core::{FencingToken, LeaseId, LockName, Purpose, RenewRequest};
-use parking_lot::Mutex;
+use holdline_core::{LeaseId, LockName, Purpose, RenewRequest};
 
 use super::membership::MembershipView;
-use super::renewal::BatchReply;
-use super::replies::{self, HolderRecord, NodeRenewal};
-use super::requests::{self, EpochProof};
+use super::replies::{self, BatchReply, EpochProof, HolderRecord, NodeRenewal};
+use super::requests;
 use super::set::NodeSet;
 use crate::in_flight::InFlight;
-
-/// How many renewals and healings of each lease may still have messages in flight.
-#[derive(Debug, Default)]
-pub(super) struct RenewalsInFlight(Mutex<BTreeMap<LeaseId, usize>>);
-
-impl RenewalsInFlight {
-    /// Returns whether a message that heals this lease may still arrive.
-    pub(super) fn contains(&self, lease_id: LeaseId) -> bool {
-        self.0.lock().contains_key(&lease_id)
-    }
-
-    /// Returns whether no message is in flight for any lease.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-}
-
-/// The tokens of the leases that were granted to this process and, as far as it knows, have not
-/// ended. They decide where the nodes that kept a lease have different tokens on record.
-#[derive(Debug, Default)]
-pub(super) struct Tokens(Mutex<BTreeMap<LeaseId, FencingToken>>);
-
-impl Tokens {
-    pub(super) fn granted(&self, lease_id: LeaseId, token: FencingToken) {
-        self.0.lock().insert(lease_id, token);
-    }
-
-    pub(super) fn ended(&self, lease_id: LeaseId) {
-        self.0.lock().remove(&lease_id);
-    }
-
-    fn of(&self, lease_id: LeaseId) -> Option<FencingToken> {
-        self.0.lock().get(&lease_id).copied()
-    }
-}
 
 /// One renewal of a lease with its healing, until all answers have arrived.
 pub(super) struct RenewalInFlight {
@@ -88,7 +50,7 @@ impl Drop for RenewalInFlight {
             }
         }
         drop(renewals_in_flight);
-        set.background_undos.changed();
+        set.background_undos.notify();
     }
 }
 

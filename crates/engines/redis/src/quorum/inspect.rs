@@ -1,16 +1,15 @@
 //! The state of a name by the nodes' reports, and an operator's commands.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdline_core::quorum::{majority, proven};
+use holdline_core::quorum::majority;
 use holdline_core::{
-    Certainty, ErrorKind, FencingToken, GrantState, HolderView, LockError, LockName,
-    OperationReply, ShortLeaseId, Snapshot,
+    Certainty, ErrorKind, FencingToken, LockError, LockName, OperationReply, Snapshot,
 };
 
 use super::foreign;
 use super::membership::MembershipView;
+use super::name_reports::NameReports;
 use super::outcome::NodeOutcome;
 use super::replies;
 use super::requests;
@@ -20,14 +19,6 @@ use crate::error::protocol;
 use crate::in_flight::InFlight;
 use crate::link::{Call, Value};
 use crate::native::RequestContext;
-
-/// The nodes' reports of a name.
-pub(super) struct NameReports {
-    /// Each node that answered, with the holder there.
-    nodes: Vec<(usize, Option<HolderView>)>,
-    outcomes: Vec<NodeOutcome>,
-    failure: Option<LockError>,
-}
 
 /// Sends the same request to all nodes that vote, and returns the answers that arrive in time. The
 /// data of other nodes does not count.
@@ -59,51 +50,6 @@ async fn inspect_nodes(set: &NodeSet, view: &MembershipView, name: &LockName) ->
         reports.add(node, all.and_then(|mut all| all.pop().unwrap_or_else(missing)));
     }
     reports
-}
-
-impl NameReports {
-    /// Starts without an answer of any node.
-    pub(super) fn new(nodes: usize) -> NameReports {
-        NameReports { nodes: Vec::new(), outcomes: vec![NodeOutcome::Open; nodes], failure: None }
-    }
-
-    /// Adds a node's report.
-    pub(super) fn add(&mut self, node: usize, snapshot: Result<Snapshot, LockError>) {
-        match snapshot {
-            Ok(snapshot) => self.nodes.push((node, snapshot.holders.into_iter().next())),
-            Err(error) => {
-                self.outcomes[node] = NodeOutcome::Failed(error.clone());
-                self.failure = Some(error);
-            }
-        }
-    }
-
-    /// Returns the holder of the name on a majority.
-    fn holder(&self) -> Option<HolderView> {
-        let holders = || self.nodes.iter().filter_map(|(_, holder)| holder.as_ref());
-        let of = |id: ShortLeaseId| holders().filter(move |one| one.summary.lease_id == id);
-        // A node without an answer may have the same holder: missing answers free no name.
-        let unanswered = self.outcomes.len() - self.nodes.len();
-        let needed = majority(self.outcomes.len());
-        let id = holders()
-            .map(|one| one.summary.lease_id)
-            .find(|id| of(*id).count() + unanswered >= needed)?;
-        // Not all nodes need have its token.
-        let mut views: Vec<&HolderView> = of(id).collect();
-        // Leases without an end come last.
-        views.sort_by_key(|view| view.summary.left.unwrap_or(Duration::MAX));
-        let mut view = (*views.get(views.len().saturating_sub(needed))?).clone();
-        let tokens: Vec<FencingToken> =
-            views.iter().filter_map(|view| view.summary.token).collect();
-        // A node that voted late may have another one on record.
-        let proven = proven(&tokens, self.outcomes.len());
-        view.summary.token = proven.or_else(|| tokens.iter().copied().max());
-        view.summary.held_for = views.iter().filter_map(|view| view.summary.held_for).max();
-        if let Some(revoked) = views.iter().find(|view| view.state != GrantState::Held) {
-            view.state = revoked.state.clone();
-        }
-        Some(view)
-    }
 }
 
 /// Returns the state of a name.

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use holdline_core::quorum::{end_of_majority, majority, proven};
 use holdline_core::{AcquireReply, AcquireRequest, Certainty, LockError};
 
-use super::attempt::ended_error;
-use super::outcome::NodeOutcome;
+use super::outcome::{NodeOutcome, ended_error};
 use super::replies::{self, VoteReply};
 use super::requests::{self, AcquireKind};
 use super::set::NodeSet;

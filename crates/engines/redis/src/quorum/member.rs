@@ -9,8 +9,8 @@ use holdline_core::quorum::{NodeCommand, NodeId, NodeReport};
 use holdline_core::{Clock, ErrorKind, LockError, Moment};
 use parking_lot::Mutex;
 
+use super::in_progress::UndoQueue;
 use super::requests;
-use super::undo::UndoQueue;
 use super::{refused, replies};
 use crate::link::Link;
 use crate::native::RequestContext;

@@ -19,25 +19,27 @@
 //! In the plain dialect (`?dialect=plain`) the lock keys are those of other Redlock libraries. With
 //! `fencing=off` the servers keep nothing else (`unfenced`).
 //!
-//! Read next: `attempt` for an acquire, `set` for the maintenance of the nodes.
+//! Read next: `attempt` for an acquire, `set` for the maintenance of the nodes, `in_progress` for
+//! what this process has yet to finish.
 
 mod admin;
 mod attempt;
 mod busy;
+mod commands;
 mod engine;
 mod healing;
 mod hints;
+mod in_progress;
 mod inspect;
 mod known;
 mod member;
 mod membership;
-mod node_status;
+mod name_reports;
 mod not_voting;
 mod options;
 mod outcome;
 mod release;
 mod renewal;
-mod replace;
 mod replies;
 mod requests;
 mod script;
@@ -49,11 +51,10 @@ mod unfenced;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
-pub use admin::{QuorumAdmin, VouchedServer};
+pub use admin::{NodeStatus, QuorumAdmin, QuorumStatus, Replacement, VouchedServer};
 pub use engine::QuorumEngine;
-pub use node_status::{NodeState, NodeStatus, QuorumStatus};
+pub use not_voting::NodeState;
 pub use options::QuorumOptions;
-pub use replace::Replacement;
 
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "redlock";

@@ -3,13 +3,50 @@
 //! No text here advises to delete data. A server that belongs to a set may be the last one that
 //! has its data.
 
+use std::fmt;
 use std::time::Duration;
 
 use holdline_core::Moment;
 use holdline_core::quorum::{MemberState, SetId, VoteRefusal};
 use holdline_core::snapshot::coarse;
+use serde::Serialize;
 
-use super::node_status::NodeState;
+/// The state of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It votes.
+    Votes,
+    /// It lost its data, or belongs to a set that was just initialised, and is in quarantine.
+    Quarantined,
+    /// It lost its data, and the others have not agreed to it yet.
+    Forgot,
+    /// Its slot was given to another server.
+    Replaced,
+    /// It belongs to no set.
+    Blank,
+    /// It has another configuration than the others.
+    Behind,
+    /// The listed servers, or most of them, are not the set that it belongs to.
+    Mislisted,
+    /// It does not answer, or cannot be used.
+    Down,
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NodeState::Votes => "votes",
+            NodeState::Quarantined => "quarantined",
+            NodeState::Forgot => "forgot",
+            NodeState::Replaced => "replaced",
+            NodeState::Blank => "blank",
+            NodeState::Behind => "behind",
+            NodeState::Mislisted => "mislisted",
+            NodeState::Down => "down",
+        })
+    }
+}
 
 /// Why a node does not vote.
 #[derive(Clone, Debug, PartialEq, Eq)]

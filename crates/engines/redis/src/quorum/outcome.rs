@@ -3,10 +3,13 @@
 //! Rules read the values. People read the text that [`NodeOutcome::describe`] makes of them, and no
 //! rule reads that.
 
+use std::time::Duration;
+
 use holdline_core::quorum::{VoteRefusal, majority};
-use holdline_core::{ErrorKind, HolderSummary, LockError};
+use holdline_core::{ErrorKind, HolderSummary, LockError, LostReason};
 
 use super::not_voting::NotVoting;
+use super::{ENGINE, not_applied};
 
 /// The outcome of a request on one node.
 #[derive(Clone, Debug, Default)]
@@ -81,6 +84,23 @@ pub(super) fn granted(outcomes: &[NodeOutcome]) -> usize {
 /// Returns whether a majority granted. A request that failed all the same was too late.
 pub(super) fn is_late(outcomes: &[NodeOutcome]) -> bool {
     granted(outcomes) >= majority(outcomes.len())
+}
+
+/// Rejects a lease that is longer than the set allows.
+pub(super) fn check_lease(longest: Duration, lease: Duration) -> Result<(), LockError> {
+    if lease <= longest {
+        return Ok(());
+    }
+    let message = format!("must be at most {longest:?}, which these nodes were set up for");
+    Err(LockError::invalid(ENGINE, "lease_duration", message))
+}
+
+/// Makes the error for a lease id that was undone or revoked.
+pub(super) fn ended_error(revoked: Option<String>) -> LockError {
+    not_applied(match revoked {
+        Some(reason) => ErrorKind::Lost { reason: LostReason::Revoked(reason) },
+        None => ErrorKind::Cancelled,
+    })
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use holdline_core::quorum::majority;
 use holdline_core::{Certainty, ErrorKind, LockError, ReleaseReply, ReleaseRequest};
 
 use super::foreign;
+use super::in_progress::Undo;
 use super::outcome::NodeOutcome;
 use super::set::NodeSet;
-use super::undo::{Undo, finish_in_background, queue_undo};
+use super::undo::{finish_in_background, queue_undo};
 use crate::in_flight::InFlight;
 
 /// Releases a lease. Nodes that do not answer in time receive the undo in the background.
@@ -24,7 +25,7 @@ pub(super) async fn release(
     let for_good = request.ending.for_good || set.renewals_in_flight.contains(request.lease_id);
     let nodes = set.members.len();
     if let (true, Some(unfenced)) = (for_good, &set.unfenced) {
-        unfenced.give_up(set, &undo);
+        unfenced.give_up(&undo, set.clock.now());
     }
     let mut in_flight = InFlight::with_capacity(nodes);
     for node in 0..nodes {

@@ -12,18 +12,14 @@ use std::time::Duration;
 use holdline_core::quorum::{RenewalOutcome, Tally, end_of_majority};
 use holdline_core::{Certainty, ErrorKind, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
-use super::attempt::check_lease;
 use super::foreign;
 use super::healing::{self, Healing, RenewalInFlight};
 use super::membership::MembershipView;
-use super::outcome::NodeOutcome;
-use super::replies::{self, Admitted, NodeRenewal};
+use super::outcome::{NodeOutcome, check_lease};
+use super::replies::{self, BatchReply, NodeRenewal};
 use super::requests;
 use super::set::NodeSet;
 use crate::in_flight::InFlight;
-
-/// A node's reply to a batch.
-pub(super) type BatchReply = Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError>;
 
 /// The renewals of one call.
 pub(super) struct RenewalBatch<'a> {

@@ -4,17 +4,35 @@
 use std::fmt;
 use std::time::Duration;
 
+use holdline_core::quorum::node::Marker;
 use holdline_core::quorum::{
-    Configuration, MemberState, NodeId, NodeReport, VoteRefusal, WriteBackReply,
+    Configuration, MemberState, NodeId, NodeReport, Stamp, VoteRefusal, WriteBackReply,
 };
 use holdline_core::{Certainty, ErrorKind, FencingToken, HolderSummary, LockError};
 
-use super::requests::EpochProof;
 use crate::error::{ENGINE, protocol};
 use crate::link::Value;
 use crate::native::replies::ScriptReply;
 
 pub(crate) use crate::native::{inspected, operated, released};
+
+/// The run of a node's server and its configuration, which a request for a vote must name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EpochProof {
+    marker: Marker,
+    pub(super) text: String,
+}
+
+impl EpochProof {
+    /// Makes the proof for a node with this marker and the stamp of this configuration.
+    pub(crate) fn new(marker: &str, stamp: Stamp) -> EpochProof {
+        EpochProof { marker: marker.to_owned(), text: format!("{marker}/{stamp}") }
+    }
+
+    pub(crate) fn marker(&self) -> &str {
+        &self.marker
+    }
+}
 
 /// The answer of a node that votes for this request, or why it does not.
 pub(crate) type Admitted<T> = Result<T, VoteRefusal>;
@@ -49,6 +67,9 @@ pub(crate) enum NodeRenewal {
     /// The node does not hold the lease. `free`: nor does any other lease id.
     Gone { free: bool },
 }
+
+/// A node's reply to a batch.
+pub(super) type BatchReply = Result<Admitted<Vec<Result<NodeRenewal, LockError>>>, LockError>;
 
 /// The record of a holder on a node: proof of the grant.
 #[derive(Clone, PartialEq, Eq)]

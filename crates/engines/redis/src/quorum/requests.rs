@@ -2,37 +2,19 @@
 
 use std::time::Duration;
 
-use holdline_core::quorum::node::{Marker, Run};
+use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{NodeCommand, NodeId, SKEW, Stamp};
 use holdline_core::{
     AcquireRequest, FencingToken, LeaseId, LockName, Purpose, RenewRequest, ShortLeaseId,
 };
 
-use super::replies::HolderRecord;
+use super::replies::{EpochProof, HolderRecord};
 use super::script::{COMMAND, HANDSHAKE, RAISE, verbs};
 use crate::args::{Args, digits};
 use crate::link::{Call, RoutingPolicy, Script};
 use crate::lua_constants::HAND_OFF_MARGIN;
 use crate::native::RequestContext;
 use crate::native::requests::{ROOM, five_digits, hex_digits, kind_of, millis, token_digits};
-
-/// The run of a node's server and its configuration, which a request for a vote must name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EpochProof {
-    marker: Marker,
-    text: String,
-}
-
-impl EpochProof {
-    /// Makes the proof for a node with this marker and the stamp of this configuration.
-    pub(crate) fn new(marker: &str, stamp: Stamp) -> EpochProof {
-        EpochProof { marker: marker.to_owned(), text: format!("{marker}/{stamp}") }
-    }
-
-    pub(crate) fn marker(&self) -> &str {
-        &self.marker
-    }
-}
 
 /// Sends a node what its server says of its run, and asks for its report. A node that has lost its
 /// data takes the id `fresh`. `read_only`: it answers the same report, and changes nothing.

@@ -13,19 +13,14 @@
 //!   connection ([`Progress`]).
 //! - Invariant U4: an undo that a node rejects delays no other undo.
 
-use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::contract::MIN_TOMBSTONE;
-use holdline_core::{
-    Backoff, Certainty, ErrorKind, LeaseId, LockError, LockName, Moment, ReleaseReply,
-};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
+use holdline_core::{Backoff, Certainty, ErrorKind, LeaseId, LockError, LockName, ReleaseReply};
 
+use super::in_progress::Undo;
 use super::replies;
 use super::requests;
 use super::set::NodeSet;
@@ -38,23 +33,6 @@ const RETRY_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration
 
 /// How long a lost attempt waits for the answers to its undo, and how long [`flush`] waits.
 const UNDO_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// The undos that are sent in the background.
-#[derive(Debug, Default)]
-pub(super) struct BackgroundUndos {
-    /// The number of tasks that wait for nodes slower than a majority.
-    tasks: AtomicUsize,
-    /// An undo was delivered or queued.
-    changed: Notify,
-    /// Ends the pauses of the tasks that retry.
-    retry_now: Arc<Notify>,
-}
-
-impl BackgroundUndos {
-    pub(super) fn changed(&self) {
-        self.changed.notify_waiters();
-    }
-}
 
 /// Counts one task that waits for slower nodes, until it is dropped.
 struct BackgroundUndo(Arc<NodeSet>);
@@ -69,7 +47,7 @@ impl BackgroundUndo {
 impl Drop for BackgroundUndo {
     fn drop(&mut self) {
         self.0.background_undos.tasks.fetch_sub(1, Ordering::AcqRel);
-        self.0.background_undos.changed();
+        self.0.background_undos.notify();
     }
 }
 
@@ -101,16 +79,6 @@ pub(super) async fn flush(set: &Arc<NodeSet>) {
     }
 }
 
-/// The undo of a lease id.
-#[derive(Clone, Debug)]
-pub(super) struct Undo {
-    pub(super) name: LockName,
-    pub(super) lease_id: LeaseId,
-    /// The requested lease: no grant under the id outlasts it.
-    pub(super) lease: Duration,
-    pub(super) deadline: Duration,
-}
-
 impl Undo {
     /// Makes the undo of a lease id that was requested for this long.
     pub(super) fn new(
@@ -121,12 +89,6 @@ impl Undo {
     ) -> Arc<Undo> {
         let deadline = set.node_deadline(lease);
         Arc::new(Undo { name: name.clone(), lease_id, lease, deadline })
-    }
-
-    /// Returns how long a request under the id may still have an effect. It may begin a lease when
-    /// it arrives, and arrives no later than its connection may be silent.
-    pub(super) fn remember_for(&self) -> Duration {
-        self.lease.max(MIN_TOMBSTONE)
     }
 
     /// Undoes a lost attempt on one node.
@@ -230,55 +192,6 @@ pub(super) enum Progress {
     MayArrive,
 }
 
-/// The undos that one node has yet to receive. Bounded: what is dropped ends with its lease.
-#[derive(Debug, Default)]
-pub(super) struct UndoQueue(Mutex<VecDeque<(Moment, Arc<Undo>)>>);
-
-/// The largest number of queued undos of a node.
-const MAX_QUEUED_UNDOS: usize = 4_096;
-
-impl UndoQueue {
-    /// Adds an undo; returns whether it is the first.
-    fn add(&self, end: Moment, undo: Arc<Undo>) -> bool {
-        let mut undo_queue = self.0.lock();
-        if undo_queue.len() == MAX_QUEUED_UNDOS {
-            undo_queue.pop_front();
-        }
-        undo_queue.push_back((end, undo));
-        undo_queue.len() == 1
-    }
-
-    /// Returns the first undo that still matters.
-    fn first(&self, now: Moment) -> Option<Arc<Undo>> {
-        let mut undo_queue = self.0.lock();
-        while undo_queue.front().is_some_and(|(end, _)| *end <= now) {
-            undo_queue.pop_front();
-        }
-        undo_queue.front().map(|(_, undo)| undo.clone())
-    }
-
-    /// Removes the first undo, if it is this one.
-    fn remove(&self, undo: &Undo) {
-        let mut undo_queue = self.0.lock();
-        if undo_queue.front().is_some_and(|(_, first)| first.lease_id == undo.lease_id) {
-            undo_queue.pop_front();
-        }
-    }
-
-    /// Moves the first undo behind the others, if it is this one. Returns how many there are.
-    fn postpone(&self, undo: &Undo) -> usize {
-        let mut undo_queue = self.0.lock();
-        if undo_queue.front().is_some_and(|(_, first)| first.lease_id == undo.lease_id) {
-            undo_queue.rotate_left(1);
-        }
-        undo_queue.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-}
-
 /// Sends the undo to these nodes in the background, as soon as they answer.
 pub(super) fn queue_undo(
     set: &Arc<NodeSet>,
@@ -306,7 +219,7 @@ async fn retry_undos(set: Weak<NodeSet>, node: usize) {
         if here.answers(node) {
             if retry_undo(&here, node, &undo).await {
                 undo_queue.remove(&undo);
-                here.background_undos.changed();
+                here.background_undos.notify();
                 pauses.reset();
                 failures = 0;
                 continue;

@@ -19,7 +19,7 @@ use holdline_core::{
 use tokio::sync::oneshot;
 
 use super::COUNTING;
-use super::engine::Inner;
+use super::calls::Calls;
 use super::names::SEMAPHORE_CHANNEL;
 use super::requests::{PublishVerbs, RequestContext};
 use super::route::Purpose;
@@ -64,45 +64,45 @@ impl RequestContext {
 
 /// Carries out a command to a counting semaphore.
 pub(super) async fn operate(
-    inner: &Arc<Inner>,
+    calls: &Arc<Calls>,
     name: &LockName,
     command: CountingCommand,
 ) -> Result<OperationReply, LockError> {
     let reply = match command {
-        CountingCommand::Acquire(_) | CountingCommand::Drain => take(inner, name, command).await?,
+        CountingCommand::Acquire(_) | CountingCommand::Drain => take(calls, name, command).await?,
         CountingCommand::Await { permits, at_most } => {
-            let end = inner.clock.now().after(at_most);
-            let asked = inner.clock.sleep_until(end);
+            let end = calls.clock.now().after(at_most);
+            let asked = calls.clock.sleep_until(end);
             tokio::select! {
                 biased;
-                changed = await_permits(inner, name, permits) => changed?,
-                () = asked => ask(inner, name, CountingCommand::Available).await?,
+                changed = await_permits(calls, name, permits) => changed?,
+                () = asked => ask(calls, name, CountingCommand::Available).await?,
             }
         }
-        _ => ask(inner, name, command).await?,
+        _ => ask(calls, name, command).await?,
     };
     Ok(OperationReply::Counting(reply))
 }
 
 async fn ask(
-    inner: &Inner,
+    calls: &Calls,
     name: &LockName,
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
-    let verbs = inner.route.publish_verbs().await;
-    let reply = inner.send(name, Purpose::Other, || inner.context.counting(name, command, verbs));
+    let verbs = calls.route.publish_verbs().await;
+    let reply = calls.send(name, Purpose::Other, || calls.context.counting(name, command, verbs));
     read(&reply.await?.value)
 }
 
 /// Takes permits. If the caller has gone when the reply comes, they are given back.
 async fn take(
-    inner: &Arc<Inner>,
+    calls: &Arc<Calls>,
     name: &LockName,
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
     let (sender, receiver) = oneshot::channel();
-    let (taking, asked) = (inner.clone(), name.clone());
-    inner.route.spawn(Box::pin(async move {
+    let (taking, asked) = (calls.clone(), name.clone());
+    calls.route.spawn(Box::pin(async move {
         let reply = ask(&taking, &asked, command).await;
         let Err(Ok(reply)) = sender.send(reply) else { return };
         let taken = reply.before.abs_diff(reply.after);
@@ -126,16 +126,16 @@ async fn take(
 
 /// Waits until as many permits may be available.
 async fn await_permits(
-    inner: &Inner,
+    calls: &Calls,
     name: &LockName,
     permits: u64,
 ) -> Result<CountingReply, LockError> {
     let wanted = i64::try_from(permits).unwrap_or(i64::MAX);
-    let channel = inner.context.semaphore_channel(name);
-    let mut subscriptions = inner.route.subscribe(&channel, inner.slot(name)?).await?;
+    let channel = calls.context.semaphore_channel(name);
+    let mut subscriptions = calls.route.subscribe(&channel, calls.slot(name)?).await?;
     let mut polls = false;
     loop {
-        let next_poll = inner.clock.sleep_until(inner.clock.now().after(POLL));
+        let next_poll = calls.clock.sleep_until(calls.clock.now().after(POLL));
         let event = tokio::select! {
             biased;
             event = next_event(&mut subscriptions) => event,
@@ -156,7 +156,7 @@ async fn await_permits(
             // The connection has ended: the caller's limit ends the wait.
             None => std::future::pending().await,
         }
-        let reply = ask(inner, name, CountingCommand::Available).await?;
+        let reply = ask(calls, name, CountingCommand::Available).await?;
         if reply.after >= wanted {
             return Ok(reply);
         }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, FencingToken, HandOff, Hint,
@@ -10,16 +9,15 @@ use holdline_core::{
     ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
 };
 
+use super::calls::Calls;
 use super::counting;
 use super::names::Names;
 use super::replies::{self, Held, State};
 use super::requests::{RequestContext, Revocation};
-use super::route::{Purpose, Route, Sent};
+use super::route::{Purpose, Route};
 use super::wakes::{ChannelName, Wakes};
-use crate::cluster::{self, Replies, ReplyTimeouts};
-use crate::engine::{LAG, MAX_BATCH};
 use crate::error::ENGINE;
-use crate::link::Call;
+use crate::limits::{LAG, MAX_BATCH};
 use crate::native;
 use crate::options::{Dialect, RedisOptions};
 
@@ -30,12 +28,10 @@ use crate::options::{Dialect, RedisOptions};
 #[derive(Clone)]
 pub struct RedissonEngine(Arc<Inner>);
 
-pub(super) struct Inner {
+struct Inner {
     capabilities: Capabilities,
-    pub(super) route: Arc<Route>,
+    calls: Arc<Calls>,
     wakes: Wakes,
-    pub(super) context: RequestContext,
-    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl RedissonEngine {
@@ -55,7 +51,8 @@ impl RedissonEngine {
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, route, wakes, context, clock })))
+        let calls = Arc::new(Calls { route, context, clock });
+        Ok(RedissonEngine(Arc::new(Inner { capabilities, calls, wakes })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -69,7 +66,7 @@ impl RedissonEngine {
         clock: Arc<dyn Clock>,
     ) -> Result<RedissonEngine, LockError> {
         let engine = RedissonEngine::new(options, clock)?;
-        engine.0.route.ready().await?;
+        engine.0.calls.route.ready().await?;
         Ok(engine)
     }
 }
@@ -118,26 +115,26 @@ impl Verbs for RedissonEngine {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        self.0.context.names.check(&request.name)?;
+        self.0.calls.context.names.check(&request.name)?;
         self.0.acquire(request).await
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        self.0.renew_or_wait(renewals).await
+        self.0.calls.renew_or_wait(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
-        let verbs = self.0.route.publish_verbs().await;
-        let context = &self.0.context;
+        let verbs = self.0.calls.route.publish_verbs().await;
+        let context = &self.0.calls.context;
         let call = || context.release(request, verbs);
         let lock_key_only = || context.release_lock(request, verbs);
         let purpose = Purpose::Other;
-        let sent = self.0.send_or_lock_key_only(&request.name, purpose, call, lock_key_only);
+        let sent = self.0.calls.send_or_lock_key_only(&request.name, purpose, call, lock_key_only);
         native::released(&sent.await?.value)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        self.0.context.names.check(name)?;
+        self.0.calls.context.names.check(name)?;
         Ok(replies::snapshot(self.0.state(name).await?, name))
     }
 
@@ -151,14 +148,14 @@ impl Verbs for RedissonEngine {
 
     fn check_operation(&self, operation: &Operation) -> Result<(), LockError> {
         if let Some(name) = operation.name() {
-            self.0.context.names.check(name)?;
+            self.0.calls.context.names.check(name)?;
         }
         match operation {
             Operation::RaiseFence { .. } => Err(self.0.capabilities.lacks(
                 "raising the fence of all names at once: Redisson has a counter for each name",
             )),
-            Operation::Latch { name, .. } if self.0.route.is_of_cluster() => {
-                self.0.context.names.check_latch(name)?;
+            Operation::Latch { name, .. } if self.0.calls.route.is_of_cluster() => {
+                self.0.calls.context.names.check_latch(name)?;
                 operation.check(&self.0.capabilities)
             }
             _ => operation.check(&self.0.capabilities),
@@ -171,45 +168,25 @@ impl Verbs for RedissonEngine {
 }
 
 impl Inner {
-    pub(super) async fn send(
-        &self,
-        name: &LockName,
-        purpose: Purpose,
-        call: impl Fn() -> Call + Send + Sync,
-    ) -> Result<Sent, LockError> {
-        self.send_or_lock_key_only(name, purpose, call, || None).await
-    }
-
-    /// The same; while the slot of the name migrates, a call that needs the lock key only.
-    pub(super) async fn send_or_lock_key_only(
-        &self,
-        name: &LockName,
-        purpose: Purpose,
-        call: impl Fn() -> Call + Send + Sync,
-        lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
-    ) -> Result<Sent, LockError> {
-        let RequestContext { names, deadline, .. } = &self.context;
-        self.route.send((names, name), (purpose, *deadline), call, lock_key_only).await
-    }
-
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        self.context.check(request)?;
-        let verbs = self.route.publish_verbs().await;
+        self.calls.context.check(request)?;
+        let verbs = self.calls.route.publish_verbs().await;
         let channel = self.channel(request)?;
         let seen = self.wakes.seen(&channel);
         let max_waiters = self.capabilities.max_waiters;
         let call = || match request.queue {
-            true => self.context.fair(request, max_waiters, verbs),
-            false => self.context.acquire(request, verbs),
+            true => self.calls.context.fair(request, max_waiters, verbs),
+            false => self.calls.context.acquire(request, verbs),
         };
-        let sent = self.send(&request.name, Purpose::Grant, call).await?;
-        let reply = replies::acquired(&sent.value, request, (self.context.fencing, max_waiters))?;
+        let sent = self.calls.send(&request.name, Purpose::Grant, call).await?;
+        let reply =
+            replies::acquired(&sent.value, request, (self.calls.context.fencing, max_waiters))?;
         if let Some(hint) = hint_after(&reply, request.mode) {
             self.wakes.expect(request.lease_id, (channel, hint), seen);
         }
         if matches!(reply, AcquireReply::Granted { .. }) {
             // If too few have it, the caller gives up the lease id, or repeats the request.
-            self.route.confirm(&sent).await?;
+            self.calls.route.confirm(&sent).await?;
         }
         Ok(reply)
     }
@@ -217,59 +194,19 @@ impl Inner {
     /// Returns the channel on which the requester is notified: of the release of the lock, or that
     /// it is the next in the queue.
     fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
-        let names = &self.context.names;
+        let names = &self.calls.context.names;
         let mapped = names.map(&request.name);
         let text = match request.queue {
             true => names.waiter_channel(&mapped, request.lease_id),
             false => names.channel(&mapped, request.mode, request.kind),
         };
-        Ok(ChannelName { text, slot: self.slot(&request.name)? })
-    }
-
-    /// Returns the slot of a name; 0 where there are none.
-    pub(super) fn slot(&self, name: &LockName) -> Result<u16, LockError> {
-        match self.route.is_of_cluster() {
-            true => self.context.names.slot(name),
-            false => Ok(0),
-        }
-    }
-
-    /// Renews grants, on a cluster those of each name by themselves.
-    pub(super) async fn renew_all(&self, renewals: &[&RenewRequest]) -> Renewed {
-        match self.route.slowest_trip() {
-            Some(slowest_trip) => Ok(self.renew_by_name(renewals, slowest_trip).await),
-            None => self.renew(renewals).await,
-        }
-    }
-
-    /// Renews grants by one call.
-    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        let Some(first) = renewals.first() else { return Ok(Vec::new()) };
-        let call = || self.context.renew(renewals);
-        let lock_key_only = || self.context.renew_lock(renewals);
-        let purpose = Purpose::Keep;
-        let sent = self.send_or_lock_key_only(&first.name, purpose, call, lock_key_only).await?;
-        let replies = self.renewed(renewals, &sent.value).await?;
-        self.route.confirm(&sent).await?;
-        Ok(replies)
-    }
-
-    /// Renews each name by a call of its own, on a cluster.
-    async fn renew_by_name(&self, renewals: &[&RenewRequest], slowest_trip: Duration) -> Replies {
-        let timeouts =
-            ReplyTimeouts { clock: &*self.clock, deadline: self.context.deadline, slowest_trip };
-        let renew_name = |of_name: Vec<_>| async move {
-            match self.renew(&of_name).await {
-                Ok(replies) => replies,
-                Err(error) => of_name.iter().map(|_| Err(error.clone())).collect(),
-            }
-        };
-        cluster::by_name(renewals, timeouts, renew_name).await
+        Ok(ChannelName { text, slot: self.calls.slot(&request.name)? })
     }
 
     async fn state(&self, name: &LockName) -> Result<Option<State>, LockError> {
-        let sent = self.send(name, Purpose::Other, || self.context.inspect(name)).await?;
-        replies::state(&sent.value, self.context.fencing)
+        let sent =
+            self.calls.send(name, Purpose::Other, || self.calls.context.inspect(name)).await?;
+        replies::state(&sent.value, self.calls.context.fencing)
     }
 
     async fn operate(
@@ -285,15 +222,18 @@ impl Inner {
                 self.revoke(name, |held| held.has_id(holder), None, reason).await
             }
             Operation::Latch { name, command } => {
-                let verbs = self.route.publish_verbs().await;
-                let call = || self.context.latch(name, *command, verbs);
+                let verbs = self.calls.route.publish_verbs().await;
+                let call = || self.calls.context.latch(name, *command, verbs);
                 // A latch has no other key.
                 let lock_key_only = || Some(call());
                 let purpose = Purpose::Other;
-                let sent = self.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
+                let sent =
+                    self.calls.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
                 native::operated(&sent.value)
             }
-            Operation::Counting { name, command } => counting::operate(self, name, *command).await,
+            Operation::Counting { name, command } => {
+                counting::operate(&self.calls, name, *command).await
+            }
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
@@ -320,16 +260,16 @@ impl Inner {
                 "several holders have this id: give the client and its thread, UUID:THREAD";
             return Err(LockError::invalid(ENGINE, "holder", message));
         }
-        let verbs = self.route.publish_verbs().await;
+        let verbs = self.calls.route.publish_verbs().await;
         let left = found.view.summary.left;
         let call = || match found.lease_id {
             Some(lease_id) => {
                 let revocation = Revocation { lease_id, token, left, reason };
-                self.context.revoke(name, &revocation, verbs)
+                self.calls.context.revoke(name, &revocation, verbs)
             }
-            None => self.context.force(name, (&found.owner, token), verbs),
+            None => self.calls.context.force(name, (&found.owner, token), verbs),
         };
-        native::operated(&self.send(name, Purpose::Other, call).await?.value)
+        native::operated(&self.calls.send(name, Purpose::Other, call).await?.value)
     }
 }
 

@@ -10,7 +10,7 @@ use holdline_core::{
     AcquireRequest, Certainty, LeaseId, LockError, RenewReply, RenewRequest, Renewed,
 };
 
-use super::engine::Inner;
+use super::calls::Calls;
 use super::names::{LOCK_CHANNEL, Mapped, Names};
 use super::owner::owner_of;
 use super::requests::{PublishVerbs, RequestContext};
@@ -106,7 +106,7 @@ impl RequestContext {
     }
 }
 
-impl Inner {
+impl Calls {
     /// Renews grants, and sends the heartbeats of waiters, all concurrently. Returns the replies in
     /// order.
     pub(super) async fn renew_or_wait(&self, renewals: &[&RenewRequest]) -> Renewed {

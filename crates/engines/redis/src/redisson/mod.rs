@@ -17,6 +17,7 @@
 //! Read next: `engine` for the verbs, `names` for the keys, `scripts/redisson_common.lua` for the
 //! rules.
 
+mod calls;
 mod counting;
 mod engine;
 mod fair;

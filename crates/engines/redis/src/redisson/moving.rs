@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Hold, LockError, Purpose, RenewReply, RenewRequest, Renewed};
 
-use super::engine::Inner;
+use super::calls::Calls;
 use super::owner::owner_of;
 use super::requests::RequestContext;
 use super::{RENEW_KEY, RENEW_LOCK, route};
@@ -78,7 +78,7 @@ impl RequestContext {
     }
 }
 
-impl Inner {
+impl Calls {
     /// Reads the reply to the renewals of one name, and completes those that the lock key alone
     /// could not renew.
     pub(super) async fn renewed(&self, renewals: &[&RenewRequest], value: &Value) -> Renewed {

@@ -14,8 +14,8 @@ use super::{
     FORCE, INSPECT, LATCH, LOCK, PERMITS, READ_WRITE, RELEASE, RELEASE_LOCK, RENEW, REVOKE,
 };
 use crate::args::Args;
-use crate::engine::MAX_SHOWN;
 use crate::error::ENGINE;
+use crate::limits::MAX_SHOWN;
 use crate::link::{Call, RoutingPolicy, Script};
 use crate::native::record::mode_text;
 use crate::native::requests::{kind_of, millis, token_digits, tombstone_of};

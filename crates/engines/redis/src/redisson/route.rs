@@ -9,12 +9,12 @@ use holdline_core::{Clock, LockError, LockName};
 use super::names::Names;
 use super::requests::PublishVerbs;
 use crate::cluster::{ClusterRouter, SlotRequest};
-use crate::engine::{granting_run, replica_acks_of};
 use crate::environment::Task;
 use crate::keys::Layout;
 use crate::link::{Call, Link, ServerFacts, Subscription, Value};
 use crate::options::{Publish, RedisOptions};
 use crate::sentinel::{self, ReplicaAcks};
+use crate::sentinel::{granting_run, replica_acks_of};
 
 /// The verbs that publish.
 const PLAIN: PublishVerbs = "PUBLISH";

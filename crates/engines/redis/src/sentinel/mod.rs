@@ -14,11 +14,14 @@ mod replica_acks;
 mod watcher;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use holdline_core::{Clock, LockError};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
 
-use crate::link::{Link, MasterSource};
-use crate::options::RedisOptions;
+use crate::error::ENGINE;
+use crate::keys::Layout;
+use crate::link::{Link, MasterSource, ServerFacts};
+use crate::options::{RedisOptions, Replicas, SentinelGroup};
 
 pub(crate) use answers::MasterView;
 pub(crate) use replica_acks::ReplicaAcks;
@@ -37,4 +40,42 @@ pub(crate) fn link(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link
         Some(source) => Link::of_source(options, clock, Some(source)),
         None => Link::single(options, clock),
     }
+}
+
+/// Makes what waits for replicas, where the options require that.
+pub(crate) fn replica_acks_of(
+    options: &RedisOptions,
+    link: &Link,
+    layout: &Layout,
+) -> Result<Option<ReplicaAcks>, LockError> {
+    let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
+    let Some(source) = link.master_source().filter(|_| wanted != Replicas::None) else {
+        return Ok(None);
+    };
+    let deadline = options.command_timeout();
+    Ok(Some(ReplicaAcks::new(
+        link.new_link_to_same_server()?,
+        source.clone(),
+        wanted,
+        layout.master_term(),
+        deadline,
+    )))
+}
+
+/// Returns the run of the server that may grant now; `None` where any run may.
+pub(crate) async fn granting_run(
+    link: &Link,
+    clock: &dyn Clock,
+    deadline: Duration,
+) -> Result<Option<Arc<ServerFacts>>, LockError> {
+    if link.master_source().is_none() {
+        return Ok(None);
+    }
+    let facts = link.ready_within(deadline).await?;
+    let left = clock.now().until(facts.quarantined_until().unwrap_or(Moment::ORIGIN));
+    if !left.is_zero() {
+        let kind = ErrorKind::Quarantined { left };
+        return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
+    }
+    Ok(Some(facts))
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::link::Value;
+use crate::link::pending_reply::PendingReply;
 use holdline::clock::ManualClock;
 
 use std::pin::Pin;
@@ -30,7 +31,7 @@ fn connection() -> Arc<Connection> {
 
 fn begin(connection: &Arc<Connection>) -> Option<PendingReply> {
     let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
-    connection.clone().enqueue(Request::Ping("1"), None, limit).ok()
+    PendingReply::enqueue(connection.clone(), Request::Ping("1"), None, limit).ok()
 }
 
 #[test]
@@ -114,7 +115,8 @@ fn idle_connection() -> (Arc<Connection>, DuplexStream, Arc<Woken>) {
 }
 
 fn ask(connection: &Arc<Connection>) -> PendingReply {
-    let Ok(exchange) = connection.clone().enqueue(Request::Ping("1"), None, LIMIT) else {
+    let Ok(exchange) = PendingReply::enqueue(connection.clone(), Request::Ping("1"), None, LIMIT)
+    else {
         panic!("no room")
     };
     exchange

@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::link::Value;
 use crate::link::connection::ConnectionCallbacks;
-use crate::link::pending_reply::Limit;
+use crate::link::pending::Limit;
+use crate::link::pending_reply::PendingReply;
 use crate::link::request::Request;
 use crate::link::resp::Frame;
 
@@ -40,7 +41,7 @@ fn a_reinstated_connection_does_not_report_that_it_is_empty() {
     let (router, counted) = (ConnectionRouter::new(), Arc::default());
     let (first, second) = (connection(1, &counted), connection(2, &counted));
     let limit = Limit { end: holdline_core::Moment::NEVER, asked: Duration::from_secs(1) };
-    let ask = || first.clone().enqueue(Request::Ping("1"), None, limit).ok();
+    let ask = || PendingReply::enqueue(first.clone(), Request::Ping("1"), None, limit).ok();
     router.add(first.clone());
     let _hangs = ask().expect("room");
     first.mark_suspect();

@@ -1,5 +1,8 @@
 //! An operator's commands for a set: status, initialisation, vouching, readmission.
 
+mod replace;
+mod status;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +14,11 @@ use holdline_core::{Clock, ErrorKind, LockError};
 
 use super::engine::context;
 use super::member::Observed;
-use super::node_status::QuorumStatus;
 use super::options::QuorumOptions;
 use super::refused;
-use super::replace::Replacement;
 use super::set::NodeSet;
+pub use replace::Replacement;
+pub use status::{NodeStatus, QuorumStatus};
 
 /// The time limit for a change of the set.
 const LIMIT: Duration = Duration::from_secs(30);

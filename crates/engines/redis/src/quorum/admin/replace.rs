@@ -13,10 +13,11 @@ use holdline_core::quorum::{
 };
 use serde::Serialize;
 
-use super::admin::{Goal, QuorumAdmin};
-use super::member::Observed;
-use super::node_status::{NodeState, QuorumStatus};
-use super::refused;
+use super::super::member::Observed;
+use super::super::not_voting::NodeState;
+use super::super::refused;
+use super::status::QuorumStatus;
+use super::{Goal, QuorumAdmin};
 use crate::in_flight::InFlight;
 
 /// A slot that goes from one server to another.

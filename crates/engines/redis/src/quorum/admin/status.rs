@@ -1,14 +1,13 @@
 //! The state of a set and of its nodes, for operators.
 
-use std::fmt;
 use std::time::Duration;
 
 use holdline_core::quorum::{Configuration, NodeReport, SetStatus, majority};
 use serde::Serialize;
 
-use super::admin::QuorumAdmin;
-use super::member::Observed;
-use super::not_voting::NotVoting;
+use super::super::member::Observed;
+use super::super::not_voting::{NodeState, NotVoting};
+use super::QuorumAdmin;
 
 /// The state of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -79,43 +78,6 @@ impl QuorumStatus {
             (false, _) => "no lock can be acquired".to_owned(),
         };
         format!("{votes} of {} vote, {majority} must agree: {outlook}", nodes.len())
-    }
-}
-
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NodeState {
-    /// It votes.
-    Votes,
-    /// It lost its data, or belongs to a set that was just initialised, and is in quarantine.
-    Quarantined,
-    /// It lost its data, and the others have not agreed to it yet.
-    Forgot,
-    /// Its slot was given to another server.
-    Replaced,
-    /// It belongs to no set.
-    Blank,
-    /// It has another configuration than the others.
-    Behind,
-    /// The listed servers, or most of them, are not the set that it belongs to.
-    Mislisted,
-    /// It does not answer, or cannot be used.
-    Down,
-}
-
-impl fmt::Display for NodeState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NodeState::Votes => "votes",
-            NodeState::Quarantined => "quarantined",
-            NodeState::Forgot => "forgot",
-            NodeState::Replaced => "replaced",
-            NodeState::Blank => "blank",
-            NodeState::Behind => "behind",
-            NodeState::Mislisted => "mislisted",
-            NodeState::Down => "down",
-        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`MembershipView`]: which nodes vote, and under which configuration (`publish`). A request that
 //! meets a node with another configuration wakes the task.
 
+mod eligibility;
 mod health;
 mod maintenance;
 mod publish;
@@ -21,13 +22,12 @@ use holdline_core::{Clock, ErrorKind, HealthFeed, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::healing::{RenewalsInFlight, Tokens};
+use super::commands::Unfenced;
+use super::in_progress::{BackgroundUndos, RenewalsInFlight, Tokens};
 use super::member::{Member, Observed};
 use super::membership::MembershipView;
 use super::options::QuorumOptions;
 use super::outcome::{self, NodeOutcome};
-use super::undo::BackgroundUndos;
-use super::unfenced::Unfenced;
 use super::{not_applied, refused};
 use crate::native::RequestContext;
 

@@ -11,8 +11,9 @@ use super::test_node::{
     COUNTER, HOLD, LOCK, MARKER, NODE, TestNode, configuration, keep, lease_id, name, node_id,
     request, token, why,
 };
+use crate::quorum::replies::EpochProof;
 use crate::quorum::replies::{NodeRenewal, VoteReply};
-use crate::quorum::requests::{AcquireKind, EpochProof};
+use crate::quorum::requests::AcquireKind;
 
 /// A token too far ahead of every clock in a test.
 const FAR: u64 = 9_000_000_000_000_000;

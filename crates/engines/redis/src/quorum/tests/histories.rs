@@ -18,8 +18,9 @@ use super::test_node::{
     HOLD, NODE, SKEW, Store, TestNode, keep, lease_id, node_id, request, token,
 };
 use crate::link::Value;
+use crate::quorum::replies::EpochProof;
 use crate::quorum::replies::{Admitted, HolderRecord, NodeRenewal, VoteReply};
-use crate::quorum::requests::{AcquireKind, EpochProof};
+use crate::quorum::requests::AcquireKind;
 
 /// Lease ids of the name `a`, and of the name `b`.
 const IDS: [u8; 6] = [1, 2, 3, 101, 102, 103];

@@ -23,11 +23,12 @@ use crate::keys::Layout;
 use crate::link::{Call, Link, Value};
 use crate::native::RequestContext;
 use crate::options::RedisOptions;
+use crate::quorum::replies::EpochProof;
 use crate::quorum::replies::{
     self, Admitted, HandshakeReply, HolderRecord, NodeRenewal, VoteReply, inspected, operated,
     released,
 };
-use crate::quorum::requests::{self, AcquireKind, EpochProof};
+use crate::quorum::requests::{self, AcquireKind};
 
 /// The time limit of every request.
 const LONG: Duration = Duration::from_secs(60);

@@ -9,13 +9,14 @@ use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, LockError, Moment,
 };
 
-use super::Unfenced;
-use super::commands::Commands;
+use super::ask_all;
 use crate::in_flight::InFlight;
 use crate::quorum::busy::{BusyNode, busy_reply};
+use crate::quorum::commands::{Commands, Unfenced};
+use crate::quorum::in_progress::Undo;
 use crate::quorum::outcome::{self, NodeOutcome};
 use crate::quorum::set::NodeSet;
-use crate::quorum::undo::{self, Progress, Undo};
+use crate::quorum::undo::{self, Progress};
 use crate::quorum::{foreign, not_applied};
 
 /// Stands for no token: a resource that has ever seen a token rejects the smallest one.
@@ -136,7 +137,7 @@ impl Attempt<'_> {
         let nodes: Vec<(usize, Progress)> =
             self.ballot.to_undo().map(|node| (node, progress(node))).collect();
         if !nodes.is_empty() {
-            unfenced.give_up(set, &undo);
+            unfenced.give_up(&undo, set.clock.now());
         }
         let total = self.outcomes.len();
         let granted = outcome::granted(&self.outcomes);
@@ -168,7 +169,7 @@ impl Attempt<'_> {
         let (unfenced, sought) = (self.unfenced, (&self.request.name, self.request.lease_id));
         let nodes = self.busy.iter().copied();
         let ask = |commands, node| Commands::holder(commands, node, sought);
-        let answers = unfenced.ask_all(self.set, nodes, ask).await;
+        let answers = ask_all(self.set, unfenced, nodes, ask).await;
         // Nodes that do not answer any more reported the name as held.
         let unanswered = self.busy.len() - answers.len();
         let mut busy: Vec<BusyNode> = (0..unanswered).map(|_| BusyNode::default()).collect();
@@ -204,7 +205,7 @@ pub(in crate::quorum) async fn acquire_known(
     let nodes = set.members.len();
     let sought = (&request.name, request.lease_id);
     let ask = |commands, node| Commands::holder(commands, node, sought);
-    let answers = unfenced.ask_all(set, 0..nodes, ask).await;
+    let answers = ask_all(set, unfenced, 0..nodes, ask).await;
     let mut outcomes = vec![NodeOutcome::Open; nodes];
     let mut lefts = Vec::new();
     let mut others = 0;

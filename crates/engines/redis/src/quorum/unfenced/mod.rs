@@ -14,7 +14,6 @@
 //! Read next: `attempt` for an acquire, and `commands` for what the nodes are sent.
 
 mod attempt;
-mod commands;
 mod renewal;
 
 use std::sync::Arc;
@@ -25,56 +24,30 @@ use holdline_core::{ErrorKind, LockError, LockName, Moment};
 pub(super) use attempt::{acquire, acquire_known};
 pub(super) use renewal::renew;
 
-use super::inspect::NameReports;
+use super::commands::{Commands, Unfenced};
 use super::member::FIRST_CONNECTION_TIMEOUT;
+use super::name_reports::NameReports;
 use super::set::{FIRST_GRACE, NodeSet};
-use super::undo::Undo;
 use crate::in_flight::InFlight;
 use crate::link::Link;
-use crate::options::RedisOptions;
-use crate::plain::GivenUp;
-use commands::Commands;
 
-/// The requests of a quorum without tokens.
-#[derive(Debug)]
-pub(super) struct Unfenced {
-    pub(super) commands: Commands,
-    given_up: GivenUp,
-}
-
-impl Unfenced {
-    /// Makes the requests for nodes with these options; `None` if tokens are on.
-    pub(super) fn of(options: &RedisOptions) -> Option<Unfenced> {
-        if options.fencing() {
-            return None;
+/// Sends a request to those of the nodes that answer, and waits for all of them.
+async fn ask_all<'a, T, F>(
+    set: &'a NodeSet,
+    unfenced: &'a Unfenced,
+    nodes: impl IntoIterator<Item = usize>,
+    ask: impl Fn(&'a Commands, &'a Link) -> F,
+) -> Vec<(usize, Result<T, LockError>)>
+where
+    F: Future<Output = Result<T, LockError>> + Send + 'a,
+{
+    let mut in_flight = InFlight::with_capacity(set.members.len());
+    for node in nodes {
+        if set.answers(node) {
+            in_flight.push(node, ask(&unfenced.commands, set.members[node].link()));
         }
-        Some(Unfenced { commands: Commands::of(options), given_up: GivenUp::default() })
     }
-
-    /// Records that the lease id may not be requested any more.
-    pub(super) fn give_up(&self, set: &NodeSet, undo: &Undo) {
-        let now = set.clock.now();
-        self.given_up.add(undo.lease_id, now, now.after(undo.remember_for()));
-    }
-
-    /// Sends a request to those of the nodes that answer, and waits for all of them.
-    async fn ask_all<'a, T, F>(
-        &'a self,
-        set: &'a NodeSet,
-        nodes: impl IntoIterator<Item = usize>,
-        ask: impl Fn(&'a Commands, &'a Link) -> F,
-    ) -> Vec<(usize, Result<T, LockError>)>
-    where
-        F: Future<Output = Result<T, LockError>> + Send + 'a,
-    {
-        let mut in_flight = InFlight::with_capacity(set.members.len());
-        for node in nodes {
-            if set.answers(node) {
-                in_flight.push(node, ask(&self.commands, set.members[node].link()));
-            }
-        }
-        in_flight.all().await
-    }
+    in_flight.all().await
 }
 
 /// Asks all nodes that answer for the holder of the name.
@@ -86,7 +59,7 @@ pub(super) async fn inspect_nodes(
     let nodes = set.members.len();
     let mut reports = NameReports::new(nodes);
     let ask = |commands, node| Commands::inspect(commands, node, name);
-    for (node, answer) in unfenced.ask_all(set, 0..nodes, ask).await {
+    for (node, answer) in ask_all(set, unfenced, 0..nodes, ask).await {
         reports.add(node, answer);
     }
     reports

@@ -1,125 +1,275 @@
-//! The top-level modules of a crate depend on each other in one direction.
+//! Modules with the same parent depend on each other in one direction.
 //!
-//! The graph has a node for each module that `lib.rs` or `main.rs` declares, and one for the root
-//! itself. An edge is a path outside of tests: `crate::other::…`, `super::other::…` that leaves the
-//! module, or `crate::Item` where the root re-exports the item of another module. Re-exports of the
-//! root are no edges: they are what the crate offers, not what it is built on.
+//! Each module that declares others is a level, and so is the root of each crate. The nodes of a
+//! level are the declared modules, each with everything below it. An edge is a path outside of
+//! tests that leads from one of them into another: `crate::other::…`, `super::other::…`, or an
+//! item that a module on the way re-exports from there.
+//!
+//! What a parent defines itself belongs to no node: children may use it, as `impl` blocks of a
+//! parent's type do. At the root of a crate it is a node, too. Re-exports of the root are no edges:
+//! they are what the crate offers, not what it is built on.
 
 use super::Finding;
 use crate::rust_source::{RustSource, Token, lines_of};
-use crate::tree::{SourceFile, Tree};
+use crate::tree::{SourceFile, Tree, module_directory};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Item, UseTree, Visibility};
 
-/// Crates whose modules still form cycles. The rule covers all others.
-const NOT_YET: [&str; 1] = ["crates/server"];
+/// Levels whose modules still form cycles. The rule covers all others.
+const NOT_YET: [&str; 1] = ["crates/server/src"];
 /// The node of the root file.
 const ROOT: &str = "crate";
+/// More re-exports than lead from one name to its item.
+const MAX_REEXPORTS: usize = 8;
+
+/// The names of the modules from the root to this one.
+type ModulePath = Vec<String>;
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
-    for (file, source) in tree.rust() {
-        let Some(directory) = root_directory(&file.path) else { continue };
-        let cycles = Graph::read(tree, directory, file, source).cycles();
-        match NOT_YET.iter().any(|of| directory.strip_suffix("/src") == Some(of)) {
-            true if cycles.is_empty() => {
-                let says = "no cycle is left: take this crate off the list `NOT_YET` of the rule";
-                found.push(Finding::whole(&file.path, says));
-            }
-            true => {}
-            false => {
-                found.extend(cycles.into_iter().map(|says| Finding::whole(&file.path, says)));
+    for (file, _) in tree.rust() {
+        if !is_root_file(&file.path) {
+            continue;
+        }
+        let modules = Modules::read(tree, &file.path);
+        for (level, graph) in modules.levels() {
+            let says = graph.cycles();
+            let place = modules.file_of(&level);
+            match NOT_YET.contains(&module_directory(place).as_str()) {
+                true if says.is_empty() => {
+                    let says = "no cycle is left: take this level off the list `NOT_YET`";
+                    found.push(Finding::whole(place, says));
+                }
+                true => {}
+                false => found.extend(says.into_iter().map(|says| Finding::whole(place, says))),
             }
         }
     }
     found
 }
 
-/// Returns the directory of a crate's sources if this is its root file.
-fn root_directory(path: &str) -> Option<&str> {
-    let directory = path.strip_suffix("/lib.rs").or_else(|| path.strip_suffix("/main.rs"))?;
-    directory.ends_with("/src").then_some(directory)
+fn is_root_file(path: &str) -> bool {
+    path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs")
 }
 
-/// What the root file declares.
-#[derive(Default)]
-struct Root {
-    modules: BTreeSet<String>,
-    /// The module of each re-exported item.
-    exports: BTreeMap<String, String>,
-    /// The items of the root itself.
+/// One file: what it declares and re-exports.
+struct Module<'a> {
+    file: &'a SourceFile,
+    source: &'a RustSource,
+    declared: BTreeSet<String>,
+    /// The path that each imported or re-exported name stands for.
+    imports: BTreeMap<String, ModulePath>,
+    /// Paths before `::*`.
+    globs: Vec<ModulePath>,
+    /// The items that this file defines itself.
     own: BTreeSet<String>,
     /// The lines of re-exports.
     offers: Vec<RangeInclusive<usize>>,
 }
 
-impl Root {
-    fn read(source: &RustSource) -> Root {
-        let mut root = Root::default();
+impl<'a> Module<'a> {
+    fn read(file: &'a SourceFile, source: &'a RustSource) -> Self {
+        let mut module = Self {
+            file,
+            source,
+            declared: BTreeSet::new(),
+            imports: BTreeMap::new(),
+            globs: Vec::new(),
+            own: BTreeSet::new(),
+            offers: Vec::new(),
+        };
         for item in &source.file.items {
             let name = match item {
-                Item::Mod(module) if module.content.is_none() => {
-                    root.modules.insert(module.ident.to_string());
+                Item::Mod(child) if child.content.is_none() => {
+                    module.declared.insert(child.ident.to_string());
                     continue;
                 }
-                Item::Fn(item) => item.sig.ident.to_string(),
-                Item::Struct(item) => item.ident.to_string(),
-                Item::Enum(item) => item.ident.to_string(),
-                Item::Trait(item) => item.ident.to_string(),
-                Item::Type(item) => item.ident.to_string(),
-                Item::Const(item) => item.ident.to_string(),
-                Item::Static(item) => item.ident.to_string(),
+                Item::Use(import) => {
+                    module.note_use(&import.tree, &[]);
+                    if !matches!(import.vis, Visibility::Inherited) {
+                        module.offers.push(lines_of(import.span()));
+                    }
+                    continue;
+                }
+                Item::Fn(item) => &item.sig.ident,
+                Item::Struct(item) => &item.ident,
+                Item::Enum(item) => &item.ident,
+                Item::Trait(item) => &item.ident,
+                Item::Type(item) => &item.ident,
+                Item::Const(item) => &item.ident,
+                Item::Static(item) => &item.ident,
                 _ => continue,
             };
-            root.own.insert(name);
+            module.own.insert(name.to_string());
         }
-        for item in &source.file.items {
-            let Item::Use(item) = item else { continue };
-            root.note_use(&item.tree, None);
-            if !matches!(item.vis, Visibility::Inherited) {
-                root.offers.push(lines_of(item.span()));
-            }
-        }
-        root
+        module
     }
 
-    /// Notes the names of a `use` of the root; `module` is the module that its path leads into.
-    fn note_use(&mut self, tree: &UseTree, module: Option<&str>) {
-        match (tree, module) {
-            (UseTree::Path(path), Some(_)) => self.note_use(&path.tree, module),
-            (UseTree::Path(path), None) => {
-                let first = path.ident.to_string();
-                match first.as_str() {
-                    "crate" | "self" => self.note_use(&path.tree, None),
-                    _ if self.modules.contains(&first) => {
-                        self.note_use(&path.tree, Some(&first));
-                    }
-                    _ => {}
+    fn is_offer(&self, line: usize) -> bool {
+        self.offers.iter().any(|lines| lines.contains(&line))
+    }
+
+    fn note_use(&mut self, tree: &UseTree, before: &[String]) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.note_use(&path.tree, &with(&path.ident)),
+            UseTree::Group(group) => {
+                for item in &group.items {
+                    self.note_use(item, before);
                 }
             }
-            (UseTree::Group(group), _) => {
-                group.items.iter().for_each(|item| self.note_use(item, module));
+            UseTree::Name(name) if name.ident == "self" => {
+                if let Some(last) = before.last() {
+                    self.imports.insert(last.clone(), before.to_vec());
+                }
             }
-            (UseTree::Name(name), Some(module)) => {
-                self.exports.insert(name.ident.to_string(), module.to_owned());
+            UseTree::Name(name) => {
+                self.imports.insert(name.ident.to_string(), with(&name.ident));
             }
-            (UseTree::Rename(renamed), Some(module)) => {
-                self.exports.insert(renamed.rename.to_string(), module.to_owned());
+            UseTree::Rename(renamed) => {
+                self.imports.insert(renamed.rename.to_string(), with(&renamed.ident));
             }
-            _ => {}
+            UseTree::Glob(_) => self.globs.push(before.to_vec()),
+        }
+    }
+}
+
+/// Where a path leads.
+struct End {
+    module: ModulePath,
+    /// The path names the module, or an item that it defines.
+    is_own: bool,
+}
+
+/// All modules of a crate that have a file.
+struct Modules<'a>(BTreeMap<ModulePath, Module<'a>>);
+
+impl<'a> Modules<'a> {
+    fn read(tree: &'a Tree, root_file: &str) -> Self {
+        let directory = module_directory(root_file);
+        let mut modules = BTreeMap::new();
+        for (file, source) in tree.rust().filter(|(file, _)| !file.test_only) {
+            let place = if file.path == root_file {
+                Some(Vec::new())
+            } else if is_root_file(&file.path) {
+                None
+            } else {
+                let inside = module_directory(&file.path);
+                let within = inside.strip_prefix(&directory).and_then(|p| p.strip_prefix('/'));
+                within.map(|path| path.split('/').map(str::to_owned).collect())
+            };
+            if let Some(place) = place {
+                modules.insert(place, Module::read(file, source));
+            }
+        }
+        let mut modules = Self(modules);
+        modules.drop_undeclared();
+        modules
+    }
+
+    /// A crate with a library and a program has files of two roots in one directory.
+    fn drop_undeclared(&mut self) {
+        let is_declared = |modules: &Self, place: &ModulePath| {
+            (1..=place.len()).all(|depth| {
+                let parent = modules.0.get(&place[..depth - 1]);
+                parent.is_some_and(|parent| parent.declared.contains(&place[depth - 1]))
+            })
+        };
+        let foreign: Vec<ModulePath> =
+            self.0.keys().filter(|place| !is_declared(self, place)).cloned().collect();
+        for place in foreign {
+            self.0.remove(&place);
         }
     }
 
-    /// Returns the node of `crate::name`.
-    fn node_of(&self, name: &str) -> Option<&str> {
-        if let Some(module) = self.modules.get(name) {
-            return Some(module);
+    fn file_of(&self, level: &ModulePath) -> &'a str {
+        &self.0[level].file.path
+    }
+
+    /// The graph of each module that declares others.
+    fn levels(&self) -> BTreeMap<ModulePath, Graph> {
+        let mut levels: BTreeMap<ModulePath, Graph> = BTreeMap::new();
+        for (from, module) in &self.0 {
+            if !module.declared.is_empty() {
+                levels.entry(from.clone()).or_default();
+            }
+            for (line, base, path) in paths_of(from, module) {
+                let to = self.resolve(base, &path, 0);
+                let shared = from.iter().zip(&to.module).take_while(|(a, b)| a == b).count();
+                let one = from.get(shared).map(String::as_str);
+                let other = to.module.get(shared).map(String::as_str);
+                let is_root = shared == 0;
+                let (one, other) = match (one, other) {
+                    (Some(one), Some(other)) => (one, other),
+                    (Some(one), None) if is_root && to.is_own => (one, ROOT),
+                    (None, Some(other)) if is_root && !module.is_offer(line) => (ROOT, other),
+                    _ => continue,
+                };
+                let level = from[..shared].to_vec();
+                levels.entry(level).or_default().add(one, other, (module.file.path.clone(), line));
+            }
         }
-        let export = self.exports.get(name).map(String::as_str);
-        export.or_else(|| self.own.contains(name).then_some(ROOT))
+        levels
+    }
+
+    /// Follows a path as far as modules lead.
+    fn resolve(&self, base: ModulePath, path: &[String], reexports: usize) -> End {
+        let mut here = base;
+        for (at, name) in path.iter().enumerate() {
+            let below = [here.as_slice(), std::slice::from_ref(name)].concat();
+            if self.0.contains_key(&below) {
+                here = below;
+                continue;
+            }
+            let Some(module) = self.0.get(&here) else {
+                return End { module: here, is_own: false };
+            };
+            if module.own.contains(name) || reexports == MAX_REEXPORTS {
+                return End { module: here, is_own: true };
+            }
+            if let Some(import) = module.imports.get(name) {
+                let Some((base, rest)) = self.start_of(&here, import) else {
+                    return End { module: here, is_own: false };
+                };
+                let rest = [rest, &path[at + 1..]].concat();
+                return self.resolve(base, &rest, reexports + 1);
+            }
+            for glob in &module.globs {
+                let Some((base, rest)) = self.start_of(&here, glob) else { continue };
+                let rest = [rest, &path[at..]].concat();
+                let found = self.resolve(base, &rest, reexports + 1);
+                if found.is_own {
+                    return found;
+                }
+            }
+            return End { module: here, is_own: false };
+        }
+        End { module: here, is_own: true }
+    }
+
+    /// Where a path in a `use` of this module starts, and what follows.
+    fn start_of<'p>(
+        &self,
+        here: &[String],
+        path: &'p [String],
+    ) -> Option<(ModulePath, &'p [String])> {
+        let (first, rest) = path.split_first()?;
+        match first.as_str() {
+            "crate" => Some((Vec::new(), rest)),
+            "self" => Some((here.to_vec(), rest)),
+            "super" => {
+                let up = path.iter().take_while(|name| *name == "super").count();
+                let depth = here.len().checked_sub(up)?;
+                Some((here[..depth].to_vec(), &path[up..]))
+            }
+            name => {
+                let declared = &self.0.get(here)?.declared;
+                declared.contains(name).then(|| (here.to_vec(), path))
+            }
+        }
     }
 }
 
@@ -132,44 +282,6 @@ struct Graph {
 }
 
 impl Graph {
-    fn read(tree: &Tree, directory: &str, root_file: &SourceFile, source: &RustSource) -> Graph {
-        let root = Root::read(source);
-        let mut graph = Graph::default();
-        for (file, source) in tree.rust().filter(|(file, _)| !file.test_only) {
-            let Some(within) = file.path.strip_prefix(directory).and_then(|p| p.strip_prefix('/'))
-            else {
-                continue;
-            };
-            if file.path == root_file.path {
-                graph.read_root(&root, file, source);
-                continue;
-            }
-            let path: Vec<&str> =
-                within.trim_end_matches(".rs").split('/').filter(|part| *part != "mod").collect();
-            if !root.modules.contains(path[0]) {
-                continue;
-            }
-            for (line, name) in names_at_root(source, path.len()) {
-                if let Some(to) = root.node_of(&name) {
-                    graph.add(path[0], to, (file.path.clone(), line));
-                }
-            }
-        }
-        graph
-    }
-
-    /// The root's code names modules without `crate::`.
-    fn read_root(&mut self, root: &Root, file: &SourceFile, source: &RustSource) {
-        for at in 0..source.tokens.len() {
-            let Token { line, text } = &source.tokens[at];
-            let is_offer = root.offers.iter().any(|lines| lines.contains(line));
-            if !is_offer && !source.is_test(*line) && is_path_start(&source.tokens, at) {
-                let used = root.modules.get(text);
-                used.into_iter().for_each(|to| self.add(ROOT, to, (file.path.clone(), *line)));
-            }
-        }
-    }
-
     fn add(&mut self, from: &str, to: &str, place: Place) {
         if from != to {
             let edges = self.edges.entry(from.to_owned()).or_default();
@@ -221,38 +333,80 @@ impl Graph {
     }
 }
 
-/// The names that paths of a file lead to at the root, with their lines. `depth` is the number of
-/// modules from the root to this file.
-fn names_at_root(source: &RustSource, depth: usize) -> Vec<(usize, String)> {
+/// The paths of a file that start at `crate`, `super`, `self` or a module that it declares, with
+/// their lines and the module where they start.
+fn paths_of(from: &ModulePath, module: &Module<'_>) -> Vec<(usize, ModulePath, Vec<String>)> {
     let mut inline = InlineModules::default();
-    inline.visit_file(&source.file);
+    inline.visit_file(&module.source.file);
     let mut found = Vec::new();
-    let tokens = &source.tokens;
+    let tokens = &module.source.tokens;
     for at in 0..tokens.len() {
         let line = tokens[at].line;
-        if source.is_test(line) || !is_path_start(tokens, at) {
+        if module.source.is_test(line) || !is_path_start(tokens, at) {
             continue;
         }
-        let after = match tokens[at].text.as_str() {
+        let mut start = at + 3;
+        let base = match tokens[at].text.as_str() {
             // Not `pub(in crate::…)`.
-            "crate" if at == 0 || tokens[at - 1].text != "in" => at + 3,
+            "crate" if at == 0 || tokens[at - 1].text != "in" => Vec::new(),
+            "self" => from.clone(),
             "super" => {
-                let depth = depth + inline.0.iter().filter(|lines| lines.contains(&line)).count();
-                let is_up = |step: &usize| {
+                let is_super = |step: &usize| {
                     tokens.get(at + 3 * step).is_some_and(|token| token.text == "super")
                         && is_separator(tokens, at + 3 * step + 1)
                 };
-                let steps = (0..).take_while(is_up).count();
-                if steps != depth {
-                    continue;
-                }
-                at + 3 * steps
+                let steps = (0..).take_while(is_super).count();
+                start = at + 3 * steps;
+                let inside = inline.0.iter().filter(|lines| lines.contains(&line)).count();
+                let depth = from.len().saturating_sub(steps.saturating_sub(inside));
+                from[..depth].to_vec()
+            }
+            name if module.declared.contains(name) => {
+                start = at;
+                from.clone()
             }
             _ => continue,
         };
-        found.extend(first_names(&tokens[after..]).into_iter().map(|name| (line, name)));
+        let mut paths = Vec::new();
+        let mut next = start;
+        read_paths(tokens, &mut next, &[], &mut paths);
+        found.extend(paths.into_iter().map(|path| (line, base.clone(), path)));
     }
     found
+}
+
+/// Reads `a::b`, or each path of `a::{b, c::d}`, from `next` on.
+fn read_paths(tokens: &[Token], next: &mut usize, before: &[String], found: &mut Vec<Vec<String>>) {
+    let Some(token) = tokens.get(*next) else { return };
+    if token.text == "{" {
+        *next += 1;
+        while tokens.get(*next).is_some_and(|token| token.text != "}") {
+            if tokens[*next].text == "," {
+                *next += 1;
+            } else {
+                let at = *next;
+                read_paths(tokens, next, before, found);
+                // `as name`
+                while tokens.get(*next).is_some_and(|t| t.text != "," && t.text != "}") {
+                    *next += 1;
+                }
+                debug_assert!(*next > at);
+            }
+        }
+        *next += 1;
+        return;
+    }
+    let mut path = before.to_vec();
+    if token.text != "self" && token.text != "*" {
+        path.push(token.text.clone());
+    }
+    *next += 1;
+    if is_separator(tokens, *next) {
+        *next += 2;
+        read_paths(tokens, next, &path, found);
+    } else {
+        found.push(path);
+    }
 }
 
 /// A word before `::` that no `::` stands before.
@@ -263,29 +417,6 @@ fn is_path_start(tokens: &[Token], at: usize) -> bool {
 fn is_separator(tokens: &[Token], at: usize) -> bool {
     let is_colon = |token: &Token| token.text == ":";
     tokens.get(at..at + 2).is_some_and(|pair| pair.iter().all(is_colon))
-}
-
-/// The first word of a path, or of each path in a group.
-fn first_names(tokens: &[Token]) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut depth = 0;
-    let mut is_first = true;
-    for token in tokens {
-        match token.text.as_str() {
-            "{" => depth += 1,
-            "}" => depth -= 1,
-            "," if depth == 1 => is_first = true,
-            text if is_first => {
-                names.push(text.to_owned());
-                is_first = false;
-            }
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    names
 }
 
 #[derive(Default)]
@@ -353,7 +484,7 @@ mod tests {
 
     #[test]
     fn a_crate_on_the_list_has_a_cycle() {
-        let root = |file| format!("{}/src/{file}.rs", NOT_YET[0]);
+        let root = |file| format!("{}/{file}.rs", NOT_YET[0]);
         let (lib, a, b) = (root("lib"), root("a"), root("b"));
         let (lib, a, b) = (lib.as_str(), a.as_str(), b.as_str());
         let cycle = [(lib, "mod a; mod b;"), (a, "use crate::b;"), (b, "use crate::a;")];
@@ -366,5 +497,26 @@ mod tests {
         let root = "mod low;\nfn own() { low::start() }";
         assert_eq!(count(&[(LIB, root), ("crates/a/src/low.rs", "use crate::own;")]), 1);
         assert_eq!(count(&[(LIB, root), ("crates/a/src/low.rs", "fn own() {}")]), 0);
+    }
+
+    #[test]
+    fn each_module_with_children_is_a_level() {
+        let high = "mod one; mod two; mod three;\npub(crate) use two::Two;\nstruct High;";
+        let with = |back: &'static str| {
+            [
+                (LIB, "mod high;"),
+                ("crates/a/src/high/mod.rs", high),
+                ("crates/a/src/high/one.rs", "use super::three::{self, Three};"),
+                ("crates/a/src/high/two.rs", "use super::High;\nuse super::one::One;"),
+                ("crates/a/src/high/three.rs", back),
+            ]
+        };
+        let message_of = |back| found(findings, &with(back));
+        assert_eq!(message_of("use super::High;\nfn f() {}"), []);
+        for back in
+            ["use super::Two;", "use crate::high::{High, Two};", "fn f() { super::two::f() }"]
+        {
+            assert_eq!(message_of(back), [("crates/a/src/high/mod.rs".to_owned(), None)], "{back}");
+        }
     }
 }

@@ -42,7 +42,7 @@ fn details<'py>(py: Python<'py>, kind: &ErrorKind) -> PyResult<Bound<'py, PyDict
             details.set_item("waited", waited.as_secs_f64())?;
             holder(by)?;
         }
-        ErrorKind::Lost { reason } => details.set_item("reason", views::lost_word(reason))?,
+        ErrorKind::Lost { reason } => details.set_item("reason", reason.word())?,
         ErrorKind::TooManyWaiters { limit } => details.set_item("limit", limit)?,
         ErrorKind::NoQuorum { nodes } => details.set_item("nodes", nodes)?,
         ErrorKind::Quarantined { left } => details.set_item("left", left.as_secs_f64())?,

@@ -129,7 +129,7 @@ impl Grant {
 
     #[getter]
     fn mode(&self) -> &'static str {
-        views::mode(self.held.mode())
+        self.held.mode().word()
     }
 
     #[getter]
@@ -302,7 +302,7 @@ impl Lease {
 
     #[getter]
     fn mode(&self) -> &'static str {
-        views::mode(self.0.mode())
+        self.0.mode().word()
     }
 
     #[getter]

@@ -3,21 +3,13 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdline::admin::{HolderFields, Snapshot};
-use holdline::{ErrorKind, HolderSummary, LostReason, Mode, ReleaseOutcome, RiskReason};
+use holdline::{ErrorKind, HolderSummary, LostReason, ReleaseOutcome, RiskReason};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 pub(crate) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
-}
-
-pub(crate) fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Permits { .. } => "permits",
-    }
 }
 
 /// What a holder states about itself, as the library writes it in JSON.
@@ -28,6 +20,7 @@ pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bo
         ("user", &fields.user),
         ("program", &fields.program),
         ("reason", &fields.reason),
+        ("traceparent", &fields.traceparent),
         ("value", &fields.value),
     ] {
         view.set_item(key, text)?;
@@ -41,7 +34,7 @@ pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound
     let view = fields(py, &by.metadata.fields())?;
     view.set_item("lease_id", by.lease_id.to_string())?;
     view.set_item("fencing_token", by.token.map(|token| token.get()))?;
-    view.set_item("mode", mode(by.mode))?;
+    view.set_item("mode", by.mode.word())?;
     view.set_item("held_for", by.held_for.map(|time| time.as_secs_f64()))?;
     view.set_item("left", by.left.map(|time| time.as_secs_f64()))?;
     Ok(view)
@@ -57,7 +50,7 @@ pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> 
     let queue = state.queue.iter().map(|waiter| {
         let view = fields(py, &waiter.metadata.fields())?;
         view.set_item("lease_id", waiter.lease_id.to_string())?;
-        view.set_item("mode", mode(waiter.mode))?;
+        view.set_item("mode", waiter.mode.word())?;
         view.set_item("waited", waiter.waited.map(|time| time.as_secs_f64()))?;
         Ok(view)
     });
@@ -71,7 +64,7 @@ pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> 
 
 /// A loss: its word, and a text for people.
 pub(crate) fn lost(py: Python<'_>, reason: &LostReason) -> PyResult<Py<PyAny>> {
-    (lost_word(reason), reason.to_string()).into_py_any(py)
+    (reason.word(), reason.to_string()).into_py_any(py)
 }
 
 /// Why a lease is at risk: a word, and a text for people. A lease that is over has those of its
@@ -96,24 +89,10 @@ pub(crate) fn release(py: Python<'_>, outcome: ReleaseOutcome) -> PyResult<Py<Py
             (confirmed, Some(held_for.as_secs_f64()), None, failure)
         }
         ReleaseOutcome::Lost { reason } => {
-            (false, None, Some((lost_word(&reason), reason.to_string())), None)
+            (false, None, Some((reason.word(), reason.to_string())), None)
         }
         _ => (true, None, None, None),
     };
     let failure = failure.map(|kind: ErrorKind| kind.to_string());
     (confirmed, held_for, lost, failure).into_py_any(py)
-}
-
-/// The word for the reason of a loss, as in metrics.
-pub(crate) fn lost_word(reason: &LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::MaxHold => "max_hold",
-        LostReason::RanOut => "ran_out",
-        LostReason::Missing => "missing",
-        LostReason::Revoked(_) => "revoked",
-        LostReason::StoreGone(_) => "store_gone",
-        LostReason::Released => "released",
-        _ => "other",
-    }
 }

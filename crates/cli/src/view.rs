@@ -7,8 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::snapshot::coarse;
 use holdline_core::{
-    Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
-    WaiterView,
+    Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Snapshot, WaiterView,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -71,8 +70,8 @@ fn summary_object(summary: &HolderSummary) -> Value {
     json!({
         "lease_id": summary.lease_id,
         "fencing_token": summary.token,
-        "mode": mode_word(summary.mode),
-        "permits": permits(summary.mode),
+        "mode": summary.mode.word(),
+        "permits": summary.mode.permit_count(),
         "held_for_ms": summary.held_for.map(millis),
         "left_ms": summary.left.map(millis),
     })
@@ -82,8 +81,8 @@ fn summary_object(summary: &HolderSummary) -> Value {
 pub(crate) fn waiter_object(waiter: &WaiterView) -> Value {
     let mut object = json!({
         "lease_id": waiter.lease_id,
-        "mode": mode_word(waiter.mode),
-        "permits": permits(waiter.mode),
+        "mode": waiter.mode.word(),
+        "permits": waiter.mode.permit_count(),
         "waited_ms": waiter.waited.map(millis),
     });
     add_fields(&mut object, &waiter.metadata.fields());
@@ -111,22 +110,6 @@ fn add_fields(object: &mut Value, fields: &HolderFields) {
     object["labels"] = json!(fields.labels);
     object["traceparent"] = text(&fields.traceparent);
     object["value"] = text(&fields.value);
-}
-
-/// Returns the word for a mode.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Exclusive => "exclusive",
-        Mode::Shared => "shared",
-        Mode::Permits { .. } => "permits",
-    }
-}
-
-fn permits(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Permits { count, .. } => Some(count),
-        Mode::Exclusive | Mode::Shared => None,
-    }
 }
 
 /// Returns whole milliseconds, cut to what JSON readers hold exactly.
@@ -193,7 +176,8 @@ pub(crate) fn summary(snapshot: &Snapshot) -> String {
         _ if frozen => "frozen".into(),
         (_, 0) => "free".into(),
         (Some(of), _) => {
-            let held: u32 = snapshot.holders.iter().filter_map(|h| permits(h.summary.mode)).sum();
+            let held: u32 =
+                snapshot.holders.iter().filter_map(|h| h.summary.mode.permit_count()).sum();
             format!("{held} of {of} permits held")
         }
         (None, 1) => "held".into(),

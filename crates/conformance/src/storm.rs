@@ -282,24 +282,10 @@ async fn acquire(
     behaviour: Behaviour,
     options: LockOptions,
 ) -> Result<Guard, LockError> {
-    let tries = matches!(behaviour, Behaviour::Try);
-    match mode {
-        Mode::Exclusive => {
-            let mutex = client.mutex_with(name, &options)?;
-            if tries { mutex.try_lock().await } else { mutex.lock().await }
-        }
-        Mode::Shared => {
-            let lock = client.rwlock_with(name, &options)?;
-            if tries { lock.try_read().await } else { lock.read().await }
-        }
-        Mode::Permits { count, of } => {
-            let semaphore = client.semaphore_with(name, of, &options)?;
-            if tries {
-                semaphore.try_acquire_many(count).await
-            } else {
-                semaphore.acquire_many(count).await
-            }
-        }
+    if matches!(behaviour, Behaviour::Try) {
+        client.try_lock_in(name, mode, &options).await
+    } else {
+        client.lock_in(name, mode, &options).await
     }
 }
 

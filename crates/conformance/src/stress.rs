@@ -190,10 +190,7 @@ async fn acquire(
     let keep = if behaviour == Behaviour::Outstay { Keep::Fixed } else { Keep::default() };
     let options = LockOptions::default().with_lease_duration(LEASE).with_keep(keep);
     let options = options.with_wait(LONG / 2);
-    match mode {
-        Mode::Shared => client.rwlock_with(name, &options)?.read().await,
-        _ => client.mutex_with(name, &options)?.lock().await,
-    }
+    client.lock_in(name, mode, &options).await
 }
 
 /// Runs contenders, as many clients as there are `engines`, while `inject` injects the seed's

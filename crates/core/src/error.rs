@@ -43,6 +43,21 @@ pub enum LostReason {
     Released,
 }
 
+impl LostReason {
+    /// Returns the word for it, in metrics, spans and JSON. It never changes.
+    pub fn word(&self) -> &'static str {
+        match self {
+            LostReason::Expired => "expired",
+            LostReason::MaxHold => "max_hold",
+            LostReason::RanOut => "ran_out",
+            LostReason::Missing => "missing",
+            LostReason::Revoked(_) => "revoked",
+            LostReason::StoreGone(_) => "store_gone",
+            LostReason::Released => "released",
+        }
+    }
+}
+
 impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -227,6 +242,11 @@ impl LockError {
     /// Returns whether another client holds or held the name: `Busy` or `TimedOut`.
     pub fn is_contended(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Busy { .. } | ErrorKind::TimedOut { .. })
+    }
+
+    /// Returns whether the store was not reached, or has not answered in time: `Unavailable`.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Unavailable { .. })
     }
 
     /// Returns whether the store serves no requests at the moment, and may soon: `Unavailable`,

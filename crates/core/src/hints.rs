@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 
 use futures_core::Stream;
 
-use crate::contract::Hint;
+use crate::contract::{AcquireReply, Hint, RenewReply, RenewRequest};
+use crate::error::{Certainty, LockError};
 use crate::lease_id::LeaseId;
 
 /// How many digits of a lease id a notification has.
@@ -105,6 +106,31 @@ impl Watches {
             (watched.expected, watched.kept) = (false, Unread::default());
             if watched.open.is_empty() {
                 by_id.remove(&lease_id);
+            }
+        }
+    }
+
+    /// Forgets a lease id after the reply to its acquire, unless hints for it may still arrive: the
+    /// request waits in the queue, or whether it took effect is unknown.
+    pub fn acquired(&self, lease_id: LeaseId, reply: &Result<AcquireReply, LockError>) {
+        let hints_may_arrive = match reply {
+            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
+            Err(error) => error.certainty() == Certainty::Unknown,
+        };
+        if !hints_may_arrive {
+            self.forget(lease_id);
+        }
+    }
+
+    /// Forgets the lease ids that are over by these replies to a batch of renewals.
+    pub fn renewed<'a>(
+        &self,
+        batch: impl IntoIterator<Item = &'a RenewRequest>,
+        replies: &[Result<RenewReply, LockError>],
+    ) {
+        for (request, reply) in batch.into_iter().zip(replies) {
+            if reply.as_ref().is_ok_and(RenewReply::is_over) {
+                self.forget(request.lease_id);
             }
         }
     }

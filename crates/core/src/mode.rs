@@ -59,6 +59,23 @@ impl Mode {
         }
     }
 
+    /// Returns the word for it, in JSON. It never changes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "exclusive",
+            Mode::Shared => "shared",
+            Mode::Permits { .. } => "permits",
+        }
+    }
+
+    /// Returns how many permits are requested, or `None` for exclusive and shared.
+    pub fn permit_count(self) -> Option<u32> {
+        match self {
+            Mode::Permits { count, .. } => Some(count),
+            Mode::Exclusive | Mode::Shared => None,
+        }
+    }
+
     /// Returns the semaphore's total, or `None` for exclusive and shared.
     pub fn permits_of(self) -> Option<u32> {
         match self {

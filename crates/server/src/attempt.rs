@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::extract::FromRequestParts;
 use holdline::{Guard, Keep, Lease, LockOptions};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, LeaseTerms, MAX_FIRST_LEASE};
-use holdline_core::{Certainty, ErrorKind, Hold, LeaseId, LockError, LockName, Mode, Moment};
+use holdline_core::{Certainty, Hold, LeaseId, LockError, LockName, Mode, Moment};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -191,7 +191,7 @@ async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, Lo
         if error.certainty() != Certainty::NotApplied {
             certainty = error.certainty();
         }
-        let is_outage = matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let is_outage = error.is_unavailable();
         let left = || wanted.wait.saturating_sub(began.until(app.client.clock().now()));
         if is_outage {
             tokio::time::sleep(PAUSE.min(left())).await;
@@ -206,18 +206,11 @@ async fn take(app: &App, wanted: &mut Wanted, began: Moment) -> Result<Guard, Lo
 }
 
 async fn ask(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
-    let (client, name, options) = (&app.client, wanted.name.as_str(), &wanted.options);
-    let only_try = wanted.wait.is_zero();
-    match (wanted.mode, only_try) {
-        (Mode::Exclusive, true) => client.mutex_with(name, options)?.try_lock().await,
-        (Mode::Exclusive, false) => client.mutex_with(name, options)?.lock().await,
-        (Mode::Shared, true) => client.rwlock_with(name, options)?.try_read().await,
-        (Mode::Shared, false) => client.rwlock_with(name, options)?.read().await,
-        (Mode::Permits { count, of }, true) => {
-            client.semaphore_with(name, of, options)?.try_acquire_many(count).await
-        }
-        (Mode::Permits { count, of }, false) => {
-            client.semaphore_with(name, of, options)?.acquire_many(count).await
-        }
+    let client = &app.client;
+    let name = wanted.name.as_str();
+    if wanted.wait.is_zero() {
+        client.try_lock_in(name, wanted.mode, &wanted.options).await
+    } else {
+        client.lock_in(name, wanted.mode, &wanted.options).await
     }
 }

@@ -129,7 +129,7 @@ impl HolderBody {
             lease_id: summary.lease_id.to_string(),
             fencing_token: summary.token,
             mode: ModeBody::of(summary.mode),
-            permits: permits(summary.mode),
+            permits: summary.mode.permit_count(),
             state: None,
             revoke_reason: None,
             held_for_ms: summary.held_for.map(millis),
@@ -166,7 +166,7 @@ impl WaiterBody {
         WaiterBody {
             lease_id: view.lease_id.to_string(),
             mode: ModeBody::of(view.mode),
-            permits: permits(view.mode),
+            permits: view.mode.permit_count(),
             waited_ms: view.waited.map(millis),
             about: AboutBody::of(view.metadata.fields()),
         }
@@ -333,11 +333,4 @@ pub(crate) fn valid_from_arrival(remaining: Duration) -> Duration {
 /// Whole milliseconds, rounded down.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(FencingToken::MAX.get())
-}
-
-fn permits(mode: Mode) -> Option<u32> {
-    match mode {
-        Mode::Permits { count, .. } => Some(count),
-        Mode::Exclusive | Mode::Shared => None,
-    }
 }

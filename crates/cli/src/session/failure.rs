@@ -15,7 +15,7 @@ use crate::outer_locks;
 /// Explains why the local engine could not be opened. A path that is no directory is an error of
 /// configuration: waiting does not help.
 pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
-    let unavailable = matches!(error.kind(), ErrorKind::Unavailable { .. });
+    let unavailable = error.is_unavailable();
     let refused = matches!(error.kind(), ErrorKind::Refused { .. });
     let source = std::error::Error::source(&error).map(ToString::to_string);
     match (source, directory) {

@@ -249,20 +249,10 @@ impl Session {
         options: &LockOptions,
         only_try: bool,
     ) -> Result<Guard, LockError> {
-        let name = name.as_str();
-        match (mode, only_try) {
-            (Mode::Exclusive, true) => self.client.mutex_with(name, options)?.try_lock().await,
-            (Mode::Exclusive, false) => self.client.mutex_with(name, options)?.lock().await,
-            (Mode::Shared, true) => self.client.rwlock_with(name, options)?.try_read().await,
-            (Mode::Shared, false) => self.client.rwlock_with(name, options)?.read().await,
-            (Mode::Permits { count, of }, only_try) => {
-                let semaphore = self.client.semaphore_with(name, of, options)?;
-                if only_try {
-                    semaphore.try_acquire_many(count).await
-                } else {
-                    semaphore.acquire_many(count).await
-                }
-            }
+        if only_try {
+            self.client.try_lock_in(name.as_str(), mode, options).await
+        } else {
+            self.client.lock_in(name.as_str(), mode, options).await
         }
     }
 

@@ -436,7 +436,7 @@ impl Client {
     /// leader. If that fails for TLS, the error says what is wrong, in the words of all engines.
     async fn connect(&self, place: usize) -> Result<Connection, RequestError> {
         let error = match self.connect_once(place).await {
-            Err(RequestError::Elsewhere(error)) if is_unavailable(&error) => error,
+            Err(RequestError::Elsewhere(error)) if error.is_unavailable() => error,
             outcome => return outcome,
         };
         let (member, _) = &self.0.members[place];
@@ -470,10 +470,6 @@ impl Client {
     }
 }
 
-fn is_unavailable(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable { .. })
-}
-
 /// Returns why a member cannot be reached, if that is a matter of TLS: its certificate or ours, or
 /// that only one side has TLS. It makes a connection of its own.
 async fn tls_failure(member: &Server, tls: Option<&TlsFiles>) -> Option<LockError> {
@@ -481,10 +477,10 @@ async fn tls_failure(member: &Server, tls: Option<&TlsFiles>) -> Option<LockErro
     match tls {
         Some(files) => {
             let error = TLS.wrap(stream, &member.host, files).await.err()?;
-            if is_unavailable(&error) && answers_in_clear_text(member).await {
+            if error.is_unavailable() && answers_in_clear_text(member).await {
                 return Some(TLS.no_tls());
             }
-            Some(error).filter(|error| !is_unavailable(error))
+            Some(error).filter(|error| !error.is_unavailable())
         }
         None if TlsContext::speaks_tls(stream, &member.host).await => {
             let message = "the server speaks TLS on this port: write `etcds://`".to_owned();

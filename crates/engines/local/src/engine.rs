@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, Capabilities, Engine, Hints, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::checked_watch::CheckedWatch;
@@ -150,13 +150,7 @@ impl Engine for LocalEngine {
             &request.name,
             move |step| commands::acquire(step, &asked),
             move |reply| {
-                let may_come_yet = match &reply {
-                    Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-                    Err(error) => error.certainty() == Certainty::Unknown,
-                };
-                if !may_come_yet {
-                    watches.forget(id);
-                }
+                watches.acquired(id, &reply);
                 reply
             },
         )
@@ -167,21 +161,19 @@ impl Engine for LocalEngine {
         batch: &'a [RenewRequest],
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
         let Some(first) = batch.first() else { return Answer::ready(Vec::new()) };
-        let (asked, lines) = (batch.to_vec(), batch.to_vec());
-        let (watches, mut foreign) = (self.shared.watches.clone(), HashMap::new());
+        let asked = batch.to_vec();
+        let items = batch.to_vec();
+        let watches = self.shared.watches.clone();
+        let mut foreign = HashMap::new();
         self.shared.command(
             &first.name,
             move |step| commands::renew_all(step, &asked, &mut foreign).map(Ok),
             move |done| {
                 let replies = done.unwrap_or_else(|error| {
-                    let all = lines.iter().map(|queue| Err(error.clone().with_name(&queue.name)));
+                    let all = items.iter().map(|item| Err(error.clone().with_name(&item.name)));
                     all.collect()
                 });
-                for (queue, reply) in lines.iter().zip(&replies) {
-                    if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                        watches.forget(queue.lease_id);
-                    }
-                }
+                watches.renewed(&items, &replies);
                 replies
             },
         )
@@ -343,7 +335,7 @@ impl fmt::Debug for LocalEngine {
 
 #[cfg(test)]
 mod tests {
-    use holdline_core::{ClientId, Hold, Metadata, Mode};
+    use holdline_core::{Certainty, ClientId, Hold, Metadata, Mode};
 
     use super::*;
     use crate::scratch::Scratch;

@@ -5,7 +5,6 @@
 //! - H2: when the subscription is restored, every watch receives a hint to look again.
 
 use std::future::poll_fn;
-use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -14,8 +13,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, Clock, Hints, LeaseId, LockError, RenewReply,
-    RenewRequest,
+    AcquireReply, AcquireRequest, Clock, Hints, LeaseId, LockError, RenewReply, RenewRequest,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -153,11 +151,7 @@ impl ProcessInbox {
         renewals: &[&RenewRequest],
         replies: &[Result<RenewReply, LockError>],
     ) {
-        for (renewal, reply) in iter::zip(renewals, replies) {
-            if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(renewal.lease_id);
-            }
-        }
+        self.watches.renewed(renewals.iter().copied(), replies);
     }
 
     /// Runs a request for a name by `send`, and keeps hints that arrive meanwhile for its watch.
@@ -182,13 +176,7 @@ impl ProcessInbox {
             false => self.is_subscribed(),
         };
         let reply = send(subscribed).await;
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_come_yet {
-            self.watches.forget(id);
-        }
+        self.watches.acquired(id, &reply);
         reply
     }
 

@@ -54,7 +54,7 @@ pub(crate) async fn limits_of_any(
             Err(error) => errors.push(error),
         }
     }
-    if let Some(refused) = errors.iter().position(|error| !is_unavailable(error)) {
+    if let Some(refused) = errors.iter().position(|error: &LockError| !error.is_unavailable()) {
         return Err(errors.swap_remove(refused));
     }
     let reasons: Vec<String> = errors.iter().map(reason).collect();
@@ -74,7 +74,7 @@ pub(crate) async fn limits(
         let shortest = session(member, tls, SHORTEST).await?;
         Ok(Limits { shortest, longest: session(member, tls, Duration::MAX).await? })
     };
-    let error = match timeout(within, asking).await {
+    let error: LockError = match timeout(within, asking).await {
         Ok(Ok(limits)) => return Ok(limits),
         Ok(Err(error)) => error,
         Err(_) => {
@@ -82,7 +82,7 @@ pub(crate) async fn limits(
             return Err(unavailable(message, Certainty::NotApplied));
         }
     };
-    if !is_unavailable(&error) {
+    if !error.is_unavailable() {
         return Err(error);
     }
     let checked = timeout(within, tls_mismatch(member, tls)).await;
@@ -95,10 +95,6 @@ pub(crate) fn reason(error: &LockError) -> String {
         ErrorKind::Unavailable { message } | ErrorKind::Refused { message } => message.clone(),
         _ => error.to_string(),
     }
-}
-
-fn is_unavailable(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable { .. })
 }
 
 /// Opens and closes a session; returns its timeout.

@@ -401,7 +401,7 @@ impl Attempt<'_> {
     /// Returns whether the attempt waits through this error: the store may serve it before its
     /// limit.
     fn waits_through(&self, error: &LockError) -> bool {
-        let is_away = matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let is_away = error.is_unavailable();
         let fails = is_away && self.plan.fails_in_outage;
         self.wait != Wait::Try && !fails && error.is_transient()
     }

@@ -46,7 +46,7 @@ use holdline_core::{Clock, Engine, ErrorKind, FencingToken, LockError, QuorumHea
 use holdline_fence::{FenceError, Refusal};
 
 use crate::observer::class::{Class, Classes};
-use crate::observer::{Both, HoldEnd, Observer, Subject, failure_outcome, lost_reason};
+use crate::observer::{Both, HoldEnd, Observer, Subject, failure_outcome};
 use engine::MeteredEngine;
 
 /// Returns an observer that counts the refusals of a fence in `holdline_fenced_rejects_total`: for
@@ -188,7 +188,7 @@ impl Observer for ClientMetrics {
         )
         .record(held_for);
         if let HoldEnd::Lost(reason) = end {
-            let reason = lost_reason(reason);
+            let reason = reason.word();
             counter!(
                 names::LOST_TOTAL, "engine" => engine, "class" => class, "reason" => reason,
             )

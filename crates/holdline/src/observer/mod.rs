@@ -69,20 +69,6 @@ pub(crate) fn failure_outcome(error: &LockError) -> &'static str {
     }
 }
 
-/// Returns the word for the reason of a loss, in metrics and spans.
-pub(crate) fn lost_reason(reason: &LostReason) -> &'static str {
-    match reason {
-        LostReason::Expired => "expired",
-        LostReason::MaxHold => "max_hold",
-        LostReason::RanOut => "ran_out",
-        LostReason::Missing => "missing",
-        LostReason::Revoked(_) => "revoked",
-        LostReason::StoreGone(_) => "store_gone",
-        LostReason::Released => "released",
-        _ => "other",
-    }
-}
-
 /// Receives the events of a client's locks: for metrics, logs, progress lines. The metrics of this
 /// library come from it; its spans begin and end at the same moments.
 ///

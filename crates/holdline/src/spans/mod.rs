@@ -98,7 +98,7 @@ pub(crate) fn hold(plan: &Plan, lease_id: LeaseId, token: FencingToken) -> Span 
 pub(crate) fn ended(span: Span, end: &HoldEnd) {
     span.record("lock.outcome", end.word());
     if let HoldEnd::Lost(reason) = end {
-        record_error(&span, crate::observer::lost_reason(reason));
+        record_error(&span, reason.word());
     }
     drop(span);
 }

@@ -7,14 +7,13 @@
 //!   is drawn by chance, and the store keeps the place where the next one continues.
 
 use std::future::Future;
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Certainty, ClockKind, ListPage,
-    ListRequest, LockError, LockName, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, AuditTrail, Capabilities, ClockKind, ListPage, ListRequest,
+    LockError, LockName, RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::fast_path::FastPath;
@@ -92,23 +91,13 @@ impl EngineState {
             }
             Err(error) => Err(error),
         };
-        let may_come_yet = match &reply {
-            Ok(reply) => matches!(reply, AcquireReply::Queued { .. }),
-            Err(error) => error.certainty() == Certainty::Unknown,
-        };
-        if !may_come_yet {
-            self.watches.forget(request.lease_id);
-        }
+        self.watches.acquired(request.lease_id, &reply);
         reply
     }
 
     /// Forgets the watches of leases that are over by these replies to a batch.
     pub fn renewed(&self, batch: &[&RenewRequest], replies: &[Result<RenewReply, LockError>]) {
-        for (item, reply) in iter::zip(batch, replies) {
-            if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.watches.forget(item.lease_id);
-            }
-        }
+        self.watches.renewed(batch.iter().copied(), replies);
     }
 }
 

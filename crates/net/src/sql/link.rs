@@ -181,7 +181,7 @@ impl<S: SqlServer> ServerLink<S> {
     /// # Errors
     /// Why the last attempt failed, or `Unavailable`; nothing was sent.
     pub async fn live_within(&self, limit: Duration) -> Result<Arc<Live<S>>, LockError> {
-        let refuses = |error: &LockError| !matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let refuses = |error: &LockError| !error.is_unavailable();
         self.found_within(limit, refuses).await
     }
 

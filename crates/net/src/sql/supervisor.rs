@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Backoff, Certainty, ErrorKind, LockError};
+use holdline_core::{Backoff, Certainty, LockError};
 
 use super::server::{Driver, LinkState, Live, SqlServer, unavailable};
 
@@ -67,7 +67,7 @@ async fn keep_connected<S: SqlServer>(shared: &LinkState<S>) {
                 near.next_pause(rand::random())
             }
             Err(error) => {
-                let refused = !matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let refused = !error.is_unavailable();
                 let backoff = if refused { &mut far } else { &mut near };
                 let pause = backoff.next_pause(rand::random());
                 tracing::debug!(%error, ?pause, "no connection to the server");

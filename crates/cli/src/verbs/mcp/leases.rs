@@ -114,17 +114,9 @@ async fn one(
 ) -> Result<Guard, LockError> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        let lock = client.rwlock_with(name, options)?;
-        return match mode {
-            Mode::Shared => lock.try_read().await,
-            _ => lock.try_write().await,
-        };
+        return client.try_lock_in(name, mode, options).await;
     }
-    let lock = client.rwlock_with(name, &options.clone().with_wait(left))?;
-    match mode {
-        Mode::Shared => lock.read().await,
-        _ => lock.write().await,
-    }
+    client.lock_in(name, mode, &options.clone().with_wait(left)).await
 }
 
 impl Leases {

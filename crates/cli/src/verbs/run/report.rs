@@ -207,7 +207,7 @@ impl Report {
         json!({
             "name": self.name.as_str(),
             "engine": self.engine,
-            "mode": view::mode_word(self.mode),
+            "mode": self.mode.word(),
             "outcome": self.outcome,
             "exit": self.exit.code(),
             "waited_ms": millis(self.waited),
@@ -227,14 +227,5 @@ impl Report {
 }
 
 fn lost_object(reason: &LostReason) -> Value {
-    let kind = match reason {
-        LostReason::Expired => "expired",
-        LostReason::RanOut => "ran_out",
-        LostReason::Missing => "missing",
-        LostReason::Revoked(_) => "revoked",
-        LostReason::StoreGone(_) => "store_gone",
-        LostReason::Released => "released",
-        _ => "other",
-    };
-    json!({ "kind": kind, "message": reason.to_string() })
+    json!({ "kind": reason.word(), "message": reason.to_string() })
 }

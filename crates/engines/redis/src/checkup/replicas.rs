@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Clock, ErrorKind, Finding, LockError};
+use holdline_core::{Clock, Finding, LockError};
 
 use super::Probe;
 use super::info::{Config, Info};
@@ -64,7 +64,7 @@ impl Replica {
 
     /// Returns why it does not answer; `None` for one that does, even if it refuses the query.
     pub(super) fn silence(&self) -> Option<&LockError> {
-        let is_silence = |error: &&LockError| matches!(error.kind(), ErrorKind::Unavailable { .. });
+        let is_silence = |error: &&LockError| error.is_unavailable();
         self.info.as_ref().err().filter(is_silence)
     }
 

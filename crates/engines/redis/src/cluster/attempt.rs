@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Certainty, ErrorKind, LockError, Moment};
+use holdline_core::{Certainty, LockError, Moment};
 
 use super::nodes::Nodes;
 use super::redirect::Redirect;
@@ -106,7 +106,7 @@ impl Nodes {
             Ok(Err(reply)) => reply,
             Err(error) => {
                 self.request_refresh();
-                let transient = matches!(error.kind(), ErrorKind::Unavailable { .. });
+                let transient = error.is_unavailable();
                 let error = match node.is_without_answers(&error) {
                     true => self.between_masters(error),
                     false => error,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use holdline_core::{Backoff, Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Backoff, Certainty, Clock, LockError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -99,7 +99,7 @@ impl ClusterRouter {
                 },
                 Err(error) => error,
             };
-            let transient = matches!(error.kind(), ErrorKind::Unavailable { .. });
+            let transient = error.is_unavailable();
             if !transient || nodes.clock.now().until(end).is_zero() {
                 return Err(error);
             }

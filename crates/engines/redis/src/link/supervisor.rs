@@ -11,7 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Backoff, ErrorKind, LockError, Moment};
+use holdline_core::{Backoff, Moment};
 
 use super::connection::Connection;
 use super::health::Health;
@@ -108,7 +108,7 @@ async fn keep_connected(shared: &Arc<Shared>) {
             None => {}
             Some(Ok(())) => connected_at = Some(shared.clock.now()),
             Some(Err(error)) => {
-                let refused = !is_transient(&error);
+                let refused = !error.is_transient();
                 let backoff = if refused { &mut refusing } else { &mut unreachable };
                 let pause = backoff.next_pause(shared.random());
                 tracing::debug!(%error, ?pause, "no connection to the server");
@@ -118,11 +118,6 @@ async fn keep_connected(shared: &Arc<Shared>) {
             }
         }
     }
-}
-
-/// Returns whether an error may end without an operator.
-fn is_transient(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable { .. } | ErrorKind::NoQuorum { .. })
 }
 
 /// Runs `work` to its end, unless a connection recovers or the link is closed before.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use holdline_core::quorum::node::Run;
 use holdline_core::quorum::{NodeCommand, NodeId, NodeReport};
-use holdline_core::{Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Clock, LockError, Moment};
 use parking_lot::Mutex;
 
 use super::in_progress::UndoQueue;
@@ -174,7 +174,7 @@ impl Member {
             }
             Err(failure) => {
                 // A node that did not answer may be unchanged; one that answered an error is not.
-                let silent = matches!(failure.kind(), ErrorKind::Unavailable { .. });
+                let silent = failure.is_unavailable();
                 let last = observed.last.take().filter(|_| silent);
                 Observed { current: None, last, failure: Some(failure) }
             }

@@ -49,7 +49,7 @@ impl NodeOutcome {
     /// late.
     pub(super) fn may_be_slow(&self) -> bool {
         match self {
-            NodeOutcome::Failed(error) => matches!(error.kind(), ErrorKind::Unavailable { .. }),
+            NodeOutcome::Failed(error) => error.is_unavailable(),
             NodeOutcome::Open | NodeOutcome::NotAsked(_) => true,
             _ => false,
         }

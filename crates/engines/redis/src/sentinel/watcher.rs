@@ -285,7 +285,7 @@ impl Watcher {
             SentinelAnswer::Failed(error) => Some(error),
             _ => None,
         });
-        if let Some(error) = failed.clone().find(|error| !is_transient(error)) {
+        if let Some(error) = failed.clone().find(|error| !error.is_unavailable()) {
             return refused(advice(error));
         }
         let others = answers.iter().find_map(|answer| match answer {
@@ -316,11 +316,6 @@ impl Watcher {
             }
         }
     }
-}
-
-/// Returns whether an error may end without an operator.
-fn is_transient(error: &LockError) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable { .. })
 }
 
 fn advice(error: &LockError) -> String {

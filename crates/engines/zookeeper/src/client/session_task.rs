@@ -164,7 +164,7 @@ async fn try_members(
             Ok(Err(Failed::Member(error))) => error,
             Ok(outcome) => return outcome,
         };
-        if matches!(failure.kind(), ErrorKind::Unavailable { .. }) {
+        if failure.is_unavailable() {
             failure = error;
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-use holdline::{Client, ClientOptions, Guard, Keep, LockOptions};
+use holdline::{Client, ClientOptions, Guard, Keep, LockOptions, by_mode};
 use holdline_core::{ErrorKind, LockError, LockName, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -283,9 +283,9 @@ async fn acquire(
     options: LockOptions,
 ) -> Result<Guard, LockError> {
     if matches!(behaviour, Behaviour::Try) {
-        client.try_lock_in(name, mode, &options).await
+        by_mode::try_lock(client, name, mode, &options).await
     } else {
-        client.lock_in(name, mode, &options).await
+        by_mode::lock(client, name, mode, &options).await
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-use holdline::{Client, ClientOptions, Guard, Keep, LockOptions};
+use holdline::{Client, ClientOptions, Guard, Keep, LockOptions, by_mode};
 use holdline_core::{Engine, ErrorKind, LockError, LockName, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -190,7 +190,7 @@ async fn acquire(
     let keep = if behaviour == Behaviour::Outstay { Keep::Fixed } else { Keep::default() };
     let options = LockOptions::default().with_lease_duration(LEASE).with_keep(keep);
     let options = options.with_wait(LONG / 2);
-    client.lock_in(name, mode, &options).await
+    by_mode::lock(client, name, mode, &options).await
 }
 
 /// Runs contenders, as many clients as there are `engines`, while `inject` injects the seed's

@@ -111,6 +111,7 @@ pub use once::Once;
 pub use plan::options::{Keep, LockOptions, OnLost};
 pub use primitives::all::{Guards, lock_all, lock_all_with};
 pub use primitives::any_of::AnyOf;
+pub use primitives::by_mode;
 pub use primitives::counting_semaphore::CountingSemaphore;
 pub use primitives::latch::Latch;
 pub use primitives::mutex::{Mutex, Ran};

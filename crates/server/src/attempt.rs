@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
-use holdline::{Guard, Keep, Lease, LockOptions};
+use holdline::{Guard, Keep, Lease, LockOptions, by_mode};
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, LeaseTerms, MAX_FIRST_LEASE};
 use holdline_core::{Certainty, Hold, LeaseId, LockError, LockName, Mode, Moment};
 use http::request::Parts;
@@ -209,8 +209,8 @@ async fn ask(app: &App, wanted: &Wanted) -> Result<Guard, LockError> {
     let client = &app.client;
     let name = wanted.name.as_str();
     if wanted.wait.is_zero() {
-        client.try_lock_in(name, wanted.mode, &wanted.options).await
+        by_mode::try_lock(client, name, wanted.mode, &wanted.options).await
     } else {
-        client.lock_in(name, wanted.mode, &wanted.options).await
+        by_mode::lock(client, name, wanted.mode, &wanted.options).await
     }
 }

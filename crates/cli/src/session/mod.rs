@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome};
+use holdline::{Client, ClientOptions, Guard, LockOptions, Observer, ReleaseOutcome, by_mode};
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
     Capabilities, Certainty, ErrorKind, HolderFields, HolderSummary, LockError, LockName, Mode,
@@ -250,9 +250,9 @@ impl Session {
         only_try: bool,
     ) -> Result<Guard, LockError> {
         if only_try {
-            self.client.try_lock_in(name.as_str(), mode, options).await
+            by_mode::try_lock(&self.client, name.as_str(), mode, options).await
         } else {
-            self.client.lock_in(name.as_str(), mode, options).await
+            by_mode::lock(&self.client, name.as_str(), mode, options).await
         }
     }
 

@@ -3,7 +3,7 @@
 
 pub(crate) mod all;
 pub(crate) mod any_of;
-mod by_mode;
+pub mod by_mode;
 pub(crate) mod counting_semaphore;
 pub(crate) mod latch;
 pub(crate) mod mutex;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdline::lease::ShortLeaseId;
-use holdline::{Client, Guard, LockOptions, ReleaseOutcome};
+use holdline::{Client, Guard, LockOptions, ReleaseOutcome, by_mode};
 use holdline_core::{LockError, LockName, Mode};
 use tokio::time::Instant;
 
@@ -114,9 +114,9 @@ async fn one(
 ) -> Result<Guard, LockError> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        return client.try_lock_in(name, mode, options).await;
+        return by_mode::try_lock(client, name, mode, options).await;
     }
-    client.lock_in(name, mode, &options.clone().with_wait(left)).await
+    by_mode::lock(client, name, mode, &options.clone().with_wait(left)).await
 }
 
 impl Leases {

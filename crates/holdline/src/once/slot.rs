@@ -32,7 +32,8 @@ impl Slot {
 
     /// Slots that begin when a cron expression fires, and last until it fires again. The expression
     /// has five fields (minute, hour, day of month, month, day of week), or is `@hourly`, `@daily`,
-    /// `@weekly` (on Sunday), `@monthly`, `@yearly` or `@annually`; the time zone is an IANA name, such as `Europe/Paris` or `UTC`.
+    /// `@weekly` (on Sunday), `@monthly`, `@yearly` or `@annually`. The time zone is an IANA name,
+    /// such as `Europe/Paris` or `UTC`.
     ///
     /// Where the clocks go back, an expression with a fixed hour and minute fires at the first of
     /// two equal times only. Where they go forward, a time that is left out fires when the clocks

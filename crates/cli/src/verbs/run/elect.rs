@@ -2,8 +2,8 @@
 //!
 //! A term is a `run`: the same grant, the same way to stop the job before another may lead.
 //! Invariant E1: a signal to end ends this program, also if the signal went to the job.
-//! Invariant E2: what keeps it from leading for good (a wrong URL, a program that is not there) ends
-//! it; what passes (no answer, also at the start, no quorum, a lost term) does not.
+//! Invariant E2: what keeps it from leading for good (a wrong URL, no such program) ends it; what
+//! passes (no answer, also at the start, no quorum, a lost term) does not.
 
 use std::ffi::OsString;
 use std::path::Path;

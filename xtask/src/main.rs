@@ -55,7 +55,7 @@ usage: cargo xtask VERB
   package deb       the .deb only: target/deb/holdline.deb
   package wheel     the Python package with the command line in it: target/python/dist
   dist              a static binary with its pages and completions: target/static
-  portable          the library without `local`, checked for macOS and Windows (rustup's targets)
+  portable          library and Python package without `local`, checked for other systems
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

@@ -1,9 +1,10 @@
 //! Wakes event loops and threads by a file descriptor.
 //!
-//! Wakers run on threads of the library. They store a number and write to an eventfd; they never
-//! wait for the interpreter (P1 of the crate).
+//! Wakers run on threads of the library. They store a number and write to a pipe; they never wait
+//! for the interpreter (P1 of the crate).
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
@@ -11,7 +12,8 @@ use std::task::Wake;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::ioctl_fionbio;
 
 /// Where wakers report: an event loop watches its descriptor, or a thread waits for it.
 #[pyclass(frozen, module = "holdline._holdline")]
@@ -20,7 +22,8 @@ pub(crate) struct Notifier(Arc<Channel>);
 /// What the wakers of one notifier share.
 pub(crate) struct Channel {
     woken: Mutex<Vec<u64>>,
-    event: OwnedFd,
+    reader: PipeReader,
+    writer: PipeWriter,
     closed: AtomicBool,
 }
 
@@ -35,9 +38,9 @@ impl Channel {
         }
     }
 
-    /// It fails only when the counter is full, and then the reader is woken anyway.
+    /// It fails only when the pipe is full, and then the reader is woken anyway.
     pub(crate) fn signal(&self) {
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        let _ = (&self.writer).write(&[0]);
     }
 }
 
@@ -63,32 +66,41 @@ impl Notifier {
     }
 }
 
+/// A pipe of which neither end blocks.
+fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
+    let (reader, writer) = io::pipe()?;
+    ioctl_fionbio(&reader, true)?;
+    ioctl_fionbio(&writer, true)?;
+    Ok((reader, writer))
+}
+
 #[pymethods]
 impl Notifier {
     #[new]
     fn new() -> PyResult<Notifier> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|error| PyOSError::new_err(format!("no eventfd: {error}")))?;
-        let channel = Channel { woken: Mutex::default(), event, closed: AtomicBool::new(false) };
-        Ok(Notifier(Arc::new(channel)))
+        let (reader, writer) =
+            pipe().map_err(|error| PyOSError::new_err(format!("no pipe: {error}")))?;
+        let closed = AtomicBool::new(false);
+        Ok(Notifier(Arc::new(Channel { woken: Mutex::default(), reader, writer, closed })))
     }
 
     fn fileno(&self) -> i32 {
-        self.0.event.as_raw_fd()
+        self.0.reader.as_raw_fd()
     }
 
     /// Returns the keys that were woken since the last call.
     fn drain(&self) -> Vec<u64> {
-        let mut counter = [0; 8];
-        // Read before the keys are taken: a key that comes between the two is found now.
-        let _ = rustix::io::read(&self.0.event, &mut counter);
+        let mut signals = [0; 64];
+        // Read before the keys are taken: a key that comes between the two is found now. Signals
+        // that are left wake the reader again.
+        let _ = (&self.0.reader).read(&mut signals);
         std::mem::take(&mut *self.0.woken.lock())
     }
 
     /// Waits until something was woken; false once it is closed.
     fn wait(&self, py: Python<'_>) -> bool {
         py.detach(|| {
-            let mut watched = [PollFd::new(&self.0.event, PollFlags::IN)];
+            let mut watched = [PollFd::new(&self.0.reader, PollFlags::IN)];
             // A signal ends it early, and the caller looks again.
             let _ = poll(&mut watched, None);
         });

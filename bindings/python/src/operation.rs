@@ -112,9 +112,15 @@ impl Wake for Parked {
     }
 }
 
-/// Only the main thread of a process runs Python's signal handlers.
-fn is_main_thread() -> bool {
-    rustix::thread::gettid() == rustix::process::getpid()
+/// Only the main thread of a process runs Python's signal handlers. A thread that Python cannot
+/// name looks for signals, which costs a little and is never wrong.
+fn is_main_thread(py: Python<'_>) -> bool {
+    let compare = || -> PyResult<bool> {
+        let threading = py.import("threading")?;
+        let main_thread = threading.call_method0("main_thread")?.getattr("ident")?;
+        threading.call_method0("get_ident")?.eq(main_thread)
+    };
+    compare().unwrap_or(true)
 }
 
 #[pymethods]
@@ -142,7 +148,7 @@ impl Operation {
         let parked =
             Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
         let waker = Waker::from(parked.clone());
-        let slice = if is_main_thread() { SIGNALS } else { Duration::MAX };
+        let slice = if is_main_thread(py) { SIGNALS } else { Duration::MAX };
         loop {
             let ended = py.detach(|| {
                 if self.advance(&waker) {

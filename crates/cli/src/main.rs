@@ -305,6 +305,7 @@ async fn acquire(
         program,
         detached: true,
         wait,
+        keeps_trying: false,
         progress,
         read_only: false,
     };

@@ -1,6 +1,6 @@
 //! The history of a run as JSON lines: what workers saw, and the injected faults.
 //!
-//! `docs/json.md` describes the lines; fields are added and never renamed.
+//! `docs/contributing/torture-report.md` describes the lines; fields are added and never renamed.
 
 use std::io::{self, Write};
 

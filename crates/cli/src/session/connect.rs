@@ -19,17 +19,16 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// Connects within the verb's wait. A verb that waits retries while a majority of the servers, or
 /// the master, is missing, as a connected client does. With a limit it also retries while no
-/// server accepts the connection. Without one that is an error: a wrong address would look like a
-/// wait that never ends.
+/// server accepts the connection. Without one that is an error, unless the verb keeps trying.
 pub(super) async fn connect(
     address: &Address,
     client_options: impl Fn() -> ClientOptions,
     options: &SessionOptions<'_>,
 ) -> Result<Client, LockError> {
-    let SessionOptions { wait, progress, read_only, .. } = *options;
+    let SessionOptions { wait, keeps_trying, progress, read_only, .. } = *options;
     let retries = |error: &LockError| match error.kind() {
         ErrorKind::NoQuorum { .. } => progress.is_some(),
-        ErrorKind::Unavailable { .. } => progress.is_some() && wait.is_some(),
+        ErrorKind::Unavailable { .. } => progress.is_some() && (wait.is_some() || keeps_trying),
         _ => false,
     };
     let mut last_error = None;

@@ -77,6 +77,10 @@ pub(crate) struct SessionOptions<'a> {
     pub(crate) detached: bool,
     /// How long the verb may wait, including the connection; unlimited unless set.
     pub(crate) wait: Option<Duration>,
+    /// Without a limit, whether it waits also while no server accepts the connection: for a program
+    /// that runs for as long as its machine. For others, a wrong address would look like a wait
+    /// that never ends.
+    pub(crate) keeps_trying: bool,
     /// The console that reports the wait for a connection. `None`: the verb does not wait.
     pub(crate) progress: Option<&'a Console>,
     /// The verb changes nothing, not even the membership of a quorum.

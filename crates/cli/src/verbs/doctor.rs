@@ -72,13 +72,18 @@ fn text(url: &str, checkup: &Checkup, all: bool) -> String {
     let count = |health| checkup.findings().iter().filter(|f| f.health() == health).count();
     let _ = writeln!(
         text,
-        "\n{}: {} ok, {} warnings, {} errors",
+        "\n{}: {} ok, {}, {}",
         checkup.health(),
         count(Health::Ok),
-        count(Health::Warning),
-        count(Health::Error)
+        counted(count(Health::Warning), "warning"),
+        counted(count(Health::Error), "error"),
     );
     text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 #[cfg(test)]
@@ -93,6 +98,16 @@ mod tests {
         let shown = text("x:", &checkup, false);
         assert!(!shown.contains('\u{1b}') && !shown.contains("mend\nit"), "{shown}");
         assert!(!shown.contains("it would matter") && shown.contains("it matters much"), "{shown}");
-        assert!(shown.ends_with("error: 1 ok, 0 warnings, 1 errors\n"), "{shown}");
+        assert!(shown.ends_with("error: 1 ok, 0 warnings, 1 error\n"), "{shown}");
+    }
+
+    #[test]
+    fn the_sum_counts_one_warning_and_two_errors() {
+        let mut checkup = Checkup::new("x");
+        checkup.add(Finding::ok("one", "matters", "found").warn("mend"));
+        checkup.add(Finding::ok("two", "matters", "found").fail("mend"));
+        checkup.add(Finding::ok("three", "matters", "found").fail("mend"));
+        let shown = text("x:", &checkup, false);
+        assert!(shown.ends_with("error: 0 ok, 1 warning, 2 errors\n"), "{shown}");
     }
 }

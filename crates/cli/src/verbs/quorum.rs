@@ -185,16 +185,42 @@ mod set {
             return Ok(status);
         }
         let status = admin.status().await;
-        let quarantined = |node: &&NodeStatus| node.state == NodeState::Quarantined;
-        let waiting: Vec<&str> = status.nodes.iter().filter(quarantined).map(address).collect();
-        if status.works() && !waiting.is_empty() {
-            console.info(&format!(
-                "nothing was changed: a majority of the servers has its data, so the wait of {} \
-                 ends by itself, and nobody can end it sooner",
-                waiting.join(", "),
-            ));
-        }
+        console.info(&format!("nothing was changed: {}", why_no_wait_ends(&status)));
         Ok(status)
+    }
+
+    /// Explains why a vouch ends no wait in this state of the set.
+    fn why_no_wait_ends(status: &QuorumStatus) -> String {
+        if let Some(problem) = &status.problem {
+            return problem.clone();
+        }
+        let addresses = |nodes: &[&NodeStatus]| -> String {
+            nodes.iter().map(|node| &*node.address).collect::<Vec<_>>().join(", ")
+        };
+        let is_waiting = |node: &&NodeStatus| node.state == NodeState::Quarantined;
+        let waiting: Vec<&NodeStatus> = status.nodes.iter().filter(is_waiting).collect();
+        if !waiting.is_empty() && status.works() {
+            return format!(
+                "a majority of the servers has its data, so the wait of {} ends by itself, and \
+                 nobody can end it sooner",
+                addresses(&waiting)
+            );
+        }
+        if !waiting.is_empty() {
+            return format!(
+                "the wait of {} began while a majority of the servers had its data, so it lasts to \
+                 its end",
+                addresses(&waiting)
+            );
+        }
+        let has_no_vote = |node: &&NodeStatus| node.state != NodeState::Votes;
+        let others: Vec<&NodeStatus> = status.nodes.iter().filter(has_no_vote).collect();
+        if others.is_empty() {
+            return "every server votes".to_owned();
+        }
+        let states: Vec<String> =
+            others.iter().map(|node| format!("{}: {}", node.address, node.state)).collect();
+        format!("no server waits ({}); see below what to do", states.join(", "))
     }
 
     /// Warns of servers that have lost their data after the operator was asked.
@@ -219,18 +245,16 @@ mod set {
         record: &Recorder<'_>,
     ) -> Result<QuorumStatus, Failure> {
         let planned = admin.plan_rejoin().await?;
-        if !planned.is_empty() {
+        let status = if planned.is_empty() {
+            admin.replace(&planned).await?
+        } else {
             confirmed(&evictions(&planned), confirm, record.console)?;
-        }
-        let evicted: Vec<&str> = planned.iter().map(|one| &*one.address).collect();
-        let rejoined = admin.replace(&planned).await;
-        let status = record.of("quorum_rejoin", &evicted.join(", "), rejoined)?;
+            let evicted: Vec<&str> = planned.iter().map(|one| &*one.address).collect();
+            let rejoined = admin.replace(&planned).await;
+            record.of("quorum_rejoin", &evicted.join(", "), rejoined)?
+        };
         warn_of_replaced(&status, record.console);
         Ok(status)
-    }
-
-    fn address(node: &NodeStatus) -> &str {
-        &node.address
     }
 
     /// Warns of servers that `rejoin` has not readmitted.
@@ -286,8 +310,9 @@ mod set {
             return Ok(());
         }
         if !io::stdin().is_terminal() {
-            let failure =
-                Failure::usage(format_args!("{question}\nthere is no terminal to confirm it on"));
+            let failure = Failure::usage(format_args!(
+                "nothing was changed: there is no terminal to confirm this on\n{question}"
+            ));
             return Err(failure.fix("check it again, then add --yes"));
         }
         console.warn(question);

@@ -17,6 +17,8 @@ on_stores! {
         redis, redlock, sentinel, postgres, mysql, etcd_cluster, zookeeper;
     a_leader_whose_store_goes_away_stops_its_command_and_campaigns_until_it_is_back:
         redis, redlock, postgres, mysql, etcd, zookeeper;
+    a_candidate_that_starts_in_an_outage_leads_when_the_store_is_back:
+        redis, postgres;
 }
 
 /// Writes its term and the time, which all processes share, until it is stopped.
@@ -151,4 +153,15 @@ fn a_leader_whose_store_goes_away_stops_its_command_and_campaigns_until_it_is_ba
     election.store.restart();
     let second = election.leads(&one, "one");
     election.judge(&[first, second]);
+}
+
+fn a_candidate_that_starts_in_an_outage_leads_when_the_store_is_back(kind: Kind) {
+    let store = Store::start(kind);
+    store.kill();
+    let once = [&["elect", "e", "--once"][..], &["--", "sh", "-c", JOB]].concat();
+    assert_eq!(store.run(&once).code, 69, "as `run`");
+    let one = store.begin(&Election::line("one"));
+    one.says("waiting to connect");
+    store.restart();
+    term_of(&one);
 }

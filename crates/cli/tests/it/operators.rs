@@ -246,7 +246,7 @@ fn doctor_reports_problems_and_their_fixes() {
         .expect("ours to break");
     let output = world.run(&["doctor"]);
     assert_eq!(output.code, 2, "{output:?}");
-    for words in ["error    database", "it matters: ", "to do: ", "1 errors"] {
+    for words in ["error    database", "it matters: ", "to do: ", "1 error\n"] {
         assert!(output.stdout.contains(words), "{}", output.stdout);
     }
     assert_eq!(world.run(&["doctor", "locla:"]).code, 78);

@@ -172,7 +172,7 @@ fn doctor_looks_at_the_set_and_at_each_server() {
     let well = redlock.run(&["doctor"]);
     assert_eq!(well.code, 1, "only a password is missing: {well:?}");
     assert!(well.stdout.contains("all 3: noeviction"), "{well:?}");
-    assert!(well.stdout.ends_with("warning: 11 ok, 1 warnings, 0 errors\n"), "{well:?}");
+    assert!(well.stdout.ends_with("warning: 11 ok, 1 warning, 0 errors\n"), "{well:?}");
     let explained = redlock.run(&["explain"]);
     assert!(explained.stdout.contains("A majority of its servers must agree"), "{explained:?}");
     let bare = format!("{}&dialect=plain&fencing=off", redlock.url());

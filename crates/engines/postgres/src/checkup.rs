@@ -28,6 +28,8 @@ const DURABILITY: &str =
 const REPLICAS: &str = "a standby that takes over may lack the newest grants and tokens";
 const MESSAGES: &str = "while the server's queue of notifications is nearly full, no waiter is \
                         notified: they look once a second";
+const WRAPAROUND: &str = "the server accepts no write, and so no lock, when no transaction id is \
+                          left";
 const SNAPSHOTS: &str = "what an old transaction may still see is not cleaned up: commands on a \
                          busy name read past all of it";
 const IDLE: &str = "a connection that is closed while idle is opened again by the next renewal, \
@@ -40,6 +42,12 @@ const NAMES: &str = "many rows slow the listing of names down";
 /// From which age in seconds on a transaction is reported, and from how many dead rows on.
 const OLD: i64 = 300;
 const MANY_DEAD: i64 = 50_000;
+
+/// From how many transactions on that no vacuum has passed a database is reported. A server that
+/// vacuums as it should stays below a fifth of the first bound; at 2^31 less 3 million it stops.
+const UNVACUUMED_WARNING: i64 = 1_000_000_000;
+const UNVACUUMED_ERROR: i64 = 2_000_000_000;
+const LAST_TRANSACTION: i64 = (1 << 31) - 3_000_000;
 
 /// Checks the server of these options.
 ///
@@ -67,6 +75,7 @@ pub async fn checkup(
         checkup.add(finding);
     }
     checkup.add(messages(&link).await);
+    checkup.add(wraparound(&link).await);
     checkup.add(server_clock(clock_of(&link)).await);
     let (finding, usable) = schema_of(&link, options.schema()).await;
     checkup.add(finding);
@@ -166,6 +175,45 @@ fn judge_messages(used: f64) -> Finding {
         used if used < 0.5 => finding,
         // The same as `notify_limit_1` in `sql/rules.sql`.
         used if used < 0.75 => finding.warn(fix),
+        _ => finding.fail(fix),
+    }
+}
+
+/// Checks how many transactions the server can still run before a vacuum. The database that no
+/// vacuum has passed for longest decides for all databases of the server.
+async fn wraparound(link: &Link) -> Finding {
+    let ask = "select d.datname::pg_catalog.text, pg_catalog.age(d.datfrozenxid)::pg_catalog.int8 \
+        from pg_catalog.pg_database d order by 2 desc, 1 limit 1";
+    let rows = link.ask(ask, &[]).await;
+    let read = |rows: Vec<tokio_postgres::Row>| {
+        let row = rows.first()?;
+        Some((row.try_get::<_, String>(0).ok()?, row.try_get::<_, i64>(1).ok()?))
+    };
+    match rows.ok().and_then(read) {
+        Some((database, age)) => judge_wraparound(&database, age),
+        None => Finding::ok("wraparound", WRAPAROUND, "cannot be looked at")
+            .warn("let this role read pg_database"),
+    }
+}
+
+fn judge_wraparound(database: &str, age: i64) -> Finding {
+    let left = LAST_TRANSACTION.saturating_sub(age).max(0) / 1_000_000;
+    let found = format!(
+        "{} million transactions since the last full vacuum of database {}, {left} million left",
+        age / 1_000_000,
+        quoted(database),
+    );
+    let finding = Finding::ok("wraparound", WRAPAROUND, found);
+    let fix = format!(
+        "run VACUUM in database {}, as a superuser; first end what holds it back: old transactions \
+         (pg_stat_activity, pg_prepared_xacts) and slots (pg_replication_slots). Read \
+         \"Preventing Transaction ID Wraparound Failures\" in PostgreSQL's documentation \
+         (routine-vacuuming.html)",
+        quoted(database),
+    );
+    match age {
+        ..UNVACUUMED_WARNING => finding,
+        UNVACUUMED_WARNING..UNVACUUMED_ERROR => finding.warn(fix),
         _ => finding.fail(fix),
     }
 }
@@ -376,6 +424,22 @@ mod tests {
         ] {
             assert_eq!(judge_messages(used).health(), health, "{used}");
         }
+    }
+
+    #[test]
+    fn a_database_without_a_vacuum_is_reported_before_its_ids_run_out() {
+        for (age, health) in [
+            (200_000_000, Health::Ok),
+            (UNVACUUMED_WARNING - 1, Health::Ok),
+            (UNVACUUMED_WARNING, Health::Warning),
+            (UNVACUUMED_ERROR - 1, Health::Warning),
+            (UNVACUUMED_ERROR, Health::Error),
+            (i64::MAX, Health::Error),
+        ] {
+            assert_eq!(judge_wraparound("shop", age).health(), health, "{age}");
+        }
+        let found = judge_wraparound("shop", UNVACUUMED_ERROR);
+        assert!(found.found().ends_with("144 million left"), "{found:?}");
     }
 
     #[test]

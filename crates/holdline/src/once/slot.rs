@@ -31,8 +31,9 @@ impl Slot {
     }
 
     /// Slots that begin when a cron expression fires, and last until it fires again. The expression
-    /// has five fields (minute, hour, day of month, month, day of week), or is a nickname such as
-    /// `@daily`; the time zone is an IANA name, such as `Europe/Paris` or `UTC`.
+    /// has five fields (minute, hour, day of month, month, day of week), or is `@hourly`, `@daily`,
+    /// `@weekly` (on Sunday), `@monthly`, `@yearly` or `@annually`. The time zone is an IANA name,
+    /// such as `Europe/Paris` or `UTC`.
     ///
     /// Where the clocks go back, an expression with a fixed hour and minute fires at the first of
     /// two equal times only. Where they go forward, a time that is left out fires when the clocks
@@ -230,6 +231,24 @@ mod tests {
                 is("0 3 * * *", now, start, end);
             }
             is("@hourly", "2026-11-24T14:10:00Z", "2026-11-24T14:00:00Z", "2026-11-24T15:00:00Z");
+        }
+
+        #[test]
+        fn names_stand_for_the_five_fields_that_the_pages_say() {
+            for (name, fields) in [
+                ("@hourly", "0 * * * *"),
+                ("@daily", "0 0 * * *"),
+                ("@weekly", "0 0 * * SUN"),
+                ("@monthly", "0 0 1 * *"),
+                ("@yearly", "0 0 1 1 *"),
+                ("@annually", "0 0 1 1 *"),
+            ] {
+                let now = "2026-11-24T14:10:00Z";
+                assert_eq!(slot(name, now), slot(fields, now), "{name}");
+            }
+            for bad in ["@midnight", "@reboot", "@every 5m", "0 0 3 * * *"] {
+                assert!(Schedule::new(Slot::cron(bad, "UTC")).is_err(), "{bad}");
+            }
         }
 
         /// In Paris, 2026-03-29 02:00 to 03:00 does not exist.

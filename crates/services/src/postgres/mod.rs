@@ -24,6 +24,10 @@ const PORTS: usize = 5;
 /// How long a server that is dropped may take to end by itself before it is killed.
 const END: Duration = Duration::from_secs(5);
 
+/// How many transactions a file of `pg_xact` has the state of, at two bits each.
+const XACT_SEGMENT_IDS: u32 = 1 << 20;
+const XACT_SEGMENT_BYTES: usize = 1 << 18;
+
 /// A running `postgres` on a loopback port and a unix socket, in a directory of its own.
 ///
 /// Dropping it ends the server and removes the directory. The end of this process, however it
@@ -321,6 +325,35 @@ impl PostgresServer {
             Some(Err(why)) => panic!("{why}"),
             None => panic!("processes of the server that was killed do not end"),
         }
+    }
+
+    /// Ends the server in order, sets the id of its next transaction, as if all before had been
+    /// used, and starts it again.
+    ///
+    /// # Panics
+    /// The server does not end or start, or `pg_resetwal` refuses.
+    pub fn skip_transactions(&self, next: u32) {
+        if self.process.is_running() {
+            self.shutdown();
+        }
+        let data = self.directory().join("data");
+        let mut reset = self.programs.mortal("pg_resetwal");
+        // No transaction is older than 3: the first ids are reserved.
+        reset.args(["-u", "3", "-x", &next.to_string(), "-D"]).arg(&data).current_dir("/");
+        let segment = data.join("pg_xact").join(format!("{:04X}", next / XACT_SEGMENT_IDS));
+        let done = cluster::run(&mut reset)
+            .and_then(|()| self.write_empty_segment(&segment))
+            .and_then(|()| self.programs.hand_over(&data));
+        if let Err(why) = done {
+            panic!("{why}");
+        }
+        self.restart();
+    }
+
+    /// The server looks up the state of the newest transactions in this file.
+    fn write_empty_segment(&self, path: &Path) -> Result<(), Failure> {
+        let written = std::fs::write(path, vec![0; XACT_SEGMENT_BYTES]);
+        written.map_err(|why| Failure::because(path.display(), why))
     }
 
     fn signal_workers(&self, signal: Signal) {

@@ -2,8 +2,8 @@
 //!
 //! A term is a `run`: the same grant, the same way to stop the job before another may lead.
 //! Invariant E1: a signal to end ends this program, also if the signal went to the job.
-//! Invariant E2: an election that cannot be held (no store, a program that is not there) is not
-//! tried for ever; one that passes (no answer, no quorum, a lost term) is.
+//! Invariant E2: what keeps it from leading for good (a wrong URL, no such program) ends it; what
+//! passes (no answer, also at the start, no quorum, a lost term) does not.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -149,6 +149,7 @@ pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Conso
         observer: Some(waiting.clone()),
         program: Some(program.to_string_lossy().into_owned()),
         progress: Some(console),
+        keeps_trying: !arguments.once,
         ..SessionOptions::default()
     };
     // Before the session has threads of its own.

@@ -66,6 +66,7 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         program: Some(program.to_string_lossy().into_owned()),
         detached: false,
         wait: arguments.wait.limit().or(arguments.skip.then_some(TRY_LIMIT)),
+        keeps_trying: false,
         progress: (!arguments.only_tries()).then_some(console),
         read_only: false,
     };

@@ -33,7 +33,8 @@ const KEEP: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SlotArgs {
     /// Run COMMAND once per slot, on one of all machines that start it. SLOT is a length such as
-    /// 15m, or a cron expression such as '0 3 * * *'. If the job has run in this slot, end with 0
+    /// 15m, or a cron expression such as '0 3 * * *' or @daily. If the job has run in this slot,
+    /// end with 0
     #[arg(long, value_name = "SLOT")]
     #[arg(conflicts_with_all = ["shared", "permits", "fair", "min_hold"])]
     pub(crate) once_per: Option<String>,

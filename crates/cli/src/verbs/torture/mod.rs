@@ -265,7 +265,7 @@ fn text(report: &Report, console: &Console) -> String {
     text
 }
 
-/// The report as `docs/json.md` describes it.
+/// The report as `docs/contributing/torture-report.md` describes it.
 fn object(report: &Report) -> Value {
     let faults: serde_json::Map<String, Value> =
         report.faults.iter().map(|(fault, count)| (fault.to_string(), json!(count))).collect();

@@ -229,6 +229,24 @@ fn a_vouch_and_a_rejoin_that_change_nothing_say_so() {
     assert_eq!(rejoined.code, 0, "{rejoined:?}");
     assert!(rejoined.stdout.contains("replaced"), "{rejoined:?}");
     assert!(rejoined.stderr.contains(&format!("{old}: not readmitted")), "{rejoined:?}");
+    assert!(!rejoined.stderr.contains("not recorded"), "nothing was done: {rejoined:?}");
+}
+
+#[test]
+fn a_vouch_for_a_set_that_does_not_wait_says_why_it_changes_nothing() {
+    let redlock = Redlock::set(3);
+    let all_vote = redlock.run(&["quorum", "vouch", "--yes"]);
+    assert_eq!(all_vote.code, 0, "{all_vote:?}");
+    assert!(all_vote.stderr.contains("nothing was changed: every server votes"), "{all_vote:?}");
+    for server in &redlock.servers[..2] {
+        server.raw().say("FLUSHALL").expect("flushed");
+    }
+    // Their wait begins when an operator has confirmed their addresses.
+    let too_early = redlock.run(&["quorum", "vouch", "--yes"]);
+    assert_eq!(too_early.code, 69, "{too_early:?}");
+    assert!(too_early.stderr.contains("nothing was changed: no server waits"), "{too_early:?}");
+    let flushed = redlock.address(0);
+    assert!(too_early.stderr.contains(&format!("{flushed}: ")), "{too_early:?}");
 }
 
 /// Most servers have lost their data, and no client runs that has seen them.
@@ -252,6 +270,9 @@ fn a_person_is_asked_before_servers_get_slots_and_before_they_vote() {
         assert!(unasked.stderr.contains(&format!("its slot goes to {address}")), "{unasked:?}");
     }
     assert!(unasked.stderr.contains("must lead to the right servers"), "{unasked:?}");
+    assert!(unasked.stderr.contains("nothing was changed: there is no terminal"), "{unasked:?}");
+    let at = |text: &str| unasked.stderr.find(text).unwrap_or_else(|| panic!("{unasked:?}"));
+    assert!(at("nothing was changed") < at("to be evicted"), "{unasked:?}");
     assert_eq!(redlock.all_kept(), before);
     let rejoined = redlock.run(&["quorum", "rejoin", "--yes"]);
     assert_eq!(rejoined.code, 69, "they wait: {rejoined:?}");

@@ -4,7 +4,6 @@
 //! - Invariant P1: no message shows a password, or a line of the password file.
 
 use std::net::IpAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use holdline_core::LockError;
@@ -80,6 +79,17 @@ pub(super) fn host_address(value: &str) -> Result<IpAddr, LockError> {
     })
 }
 
+#[cfg(unix)]
+fn is_open_to_others(file: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::mode(file) & 0o077 != 0
+}
+
+/// As libpq, which checks no mode where files have none.
+#[cfg(not(unix))]
+fn is_open_to_others(_: &std::fs::Metadata) -> bool {
+    false
+}
+
 /// Returns the password for a server in the password file of libpq.
 pub(super) fn password(address: &Address, database: &str, user: &str) -> Option<String> {
     let named = std::env::var_os("PGPASSFILE").filter(|name| !name.is_empty()).map(PathBuf::from);
@@ -89,7 +99,7 @@ pub(super) fn password(address: &Address, database: &str, user: &str) -> Option<
     };
     let file = named.or_else(usual)?;
     let about = std::fs::metadata(&file).ok().filter(std::fs::Metadata::is_file)?;
-    if about.mode() & 0o077 != 0 {
+    if is_open_to_others(&about) {
         let path = file.display();
         tracing::warn!(%path, "the password file is ignored: others may use it; chmod 600 it");
         return None;

@@ -35,6 +35,7 @@ async fn a_good_server_has_no_findings() {
         "pooler",
         "idle",
         "messages",
+        "wraparound",
         "clock",
         "schema",
         "sequence",
@@ -110,6 +111,23 @@ async fn tokens_near_their_end_are_reported() {
         let found = look(&server.url_of("app", "postgres")).await;
         let finding = found.findings().iter().find(|one| one.check() == "tokens");
         assert_eq!(finding.expect("checked").health(), health, "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn transaction_ids_that_run_out_are_reported_before_locks_stop() {
+    let config = PostgresConfig::default()
+        .with_fsync()
+        .with_line("autovacuum_freeze_max_age = 2000000000")
+        .with_line("autovacuum = off");
+    let server = PostgresServer::start(config);
+    take(&engine(&server).await, &request("made")).await;
+    for (next, health) in [(900_000_000, Health::Ok), (1_100_000_000, Health::Warning)] {
+        server.skip_transactions(next);
+        let found = look(&server.url()).await;
+        let finding = found.findings().iter().find(|one| one.check() == "wraparound");
+        let finding = finding.expect("checked");
+        assert_eq!(finding.health(), health, "{found:?}");
     }
 }
 

@@ -123,7 +123,8 @@ fn floor_worker(directory: &Path, side: &str) -> Result<(), Failure> {
     ready()?;
     let deadline = Instant::now() + LENGTH;
     socket.set_read_timeout(Some(Duration::from_millis(200)))?;
-    let (mut hops, mut byte) = (0_u64, [0; 1]);
+    let mut hops = 0_u64;
+    let mut byte = [0; 1];
     if side == "a" {
         socket.send_to(&byte, path(other))?;
     }

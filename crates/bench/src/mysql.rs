@@ -36,7 +36,8 @@ async fn run(server: &MariaDbServer) -> Result<(), Failure> {
     let client = Client::connect(&server.url()).await?;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let (floor, subject) = (2.0 * floor.update().await?, cycle(&client).await?);
+        let floor = 2.0 * floor.update().await?;
+        let subject = cycle(&client).await?;
         rounds.push(Round { floor, subject });
     }
     report("mysql: lock + release, one task, p50", &rounds, "at most 1.5");

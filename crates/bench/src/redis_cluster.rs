@@ -99,7 +99,8 @@ async fn hand_offs(cluster: &RedisCluster, contenders: usize) -> Result<(), Fail
         let nodes = cluster.nodes().iter();
         nodes.map(|node| commands_so_far(&mut node.raw())).sum::<Result<usize, Failure>>()
     };
-    let (mut rounds, mut commands) = (Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
+    let mut commands = Vec::new();
     for _ in 0..ROUNDS {
         let bare = floor(address, contenders, HAND_OFFS).await?;
         let client = Client::connect(&cluster.url()).await?;

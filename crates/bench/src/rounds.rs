@@ -26,7 +26,8 @@ pub(crate) async fn in_turn(
 ) -> Result<Vec<Round>, Failure> {
     let mut rounds = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
-        let (mut floors, mut subjects) = (Vec::new(), Vec::new());
+        let mut floors = Vec::new();
+        let mut subjects = Vec::new();
         for _ in 0..times {
             let start = Instant::now();
             floor().await?;
@@ -35,7 +36,8 @@ pub(crate) async fn in_turn(
             subject().await?;
             subjects.push(each(start.elapsed(), 1));
         }
-        let (floor, subject) = (median(floors.into_iter()), median(subjects.into_iter()));
+        let floor = median(floors.into_iter());
+        let subject = median(subjects.into_iter());
         rounds.push(Round { floor, subject });
     }
     Ok(rounds)
@@ -52,7 +54,8 @@ pub(crate) fn report_beside(title: &str, rounds: &[Round], peers: &[Peer], budge
     let subject = median(rounds.iter().map(|round| round.subject));
     let mut ratios: Vec<f64> = rounds.iter().map(|round| round.subject / round.floor).collect();
     ratios.sort_by(f64::total_cmp);
-    let (low, high) = (ratios.first().copied(), ratios.last().copied());
+    let low = ratios.first().copied();
+    let high = ratios.last().copied();
     println!(
         "{title:<50} floor {:>10}{}  ours {:>10}  ratio {:.2} [{:.2}..{:.2}]  (to reach: {budget})",
         time(floor),

@@ -17,12 +17,14 @@ pub(crate) fn section() -> Result<(), Failure> {
     flock.arg(&lock_file).arg("true");
     let mut ours = Command::new(&binary);
     ours.args(["--url", &url, "run", "bench", "--", "true"]);
-    let (mut floors, mut subjects) = (Vec::new(), Vec::new());
+    let mut floors = Vec::new();
+    let mut subjects = Vec::new();
     for _ in 0..RUNS {
         floors.push(once(&mut flock)?);
         subjects.push(once(&mut ours)?);
     }
-    let (floor, subject) = (median(floors.into_iter()), median(subjects.into_iter()));
+    let floor = median(floors.into_iter());
+    let subject = median(subjects.into_iter());
     println!(
         "{:<44} flock {:>10}  ours {:>10}  {:+.2} ms  (to reach: at most +5 ms)",
         "holdline run NAME -- true",

@@ -303,7 +303,8 @@ mod tests {
     /// No number of a time stands in a help text, but in examples of how to type one.
     #[test]
     fn the_help_has_the_times_of_the_contract() {
-        let (usual, example) = (help_of(command()), "500ms, 30s, 5m or 2h");
+        let usual = help_of(command());
+        let example = "500ms, 30s, 5m or 2h";
         let default_lease = std::time::Duration::from_secs(17);
         let times = ContractTimes { default_lease, ..ContractTimes::DEFAULT };
         let help = help_of(with_times(Cli::command(), &times)).replace(example, "");

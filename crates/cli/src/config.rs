@@ -368,8 +368,10 @@ mod tests {
     #[test]
     fn the_first_source_with_a_url_wins() {
         let dir = Dir::new("order");
-        let (named, here) = (dir.file("named", "url = 'n:'"), dir.file("here", "url = 'h:'"));
-        let (empty, absent) = (dir.file("empty", "# nothing"), dir.0.join("absent"));
+        let named = dir.file("named", "url = 'n:'");
+        let here = dir.file("here", "url = 'h:'");
+        let empty = dir.file("empty", "# nothing");
+        let absent = dir.0.join("absent");
         let mut sources = UrlSources {
             url_flag: Some("f:".into()),
             file_flag: Some(named.clone()),
@@ -386,7 +388,8 @@ mod tests {
         found.push(address(&sources, usual).expect("variable").url);
         sources.url_variable = Some("".into());
         assert!(address(&sources, usual).is_err(), "a file that was named must be there");
-        (sources.file_flag, sources.file_variable) = (None, Some(named.into()));
+        sources.file_flag = None;
+        sources.file_variable = Some(named.into());
         let failure = address(&sources, usual).expect_err("an empty variable is no default");
         assert_eq!((failure.exit.code(), failure.message.contains("is empty")), (78, true));
         sources.url_variable = None;

@@ -112,7 +112,8 @@ impl Console {
     /// In that case the standard library opens the null device for reading and writing before
     /// `main`. A shell's `>/dev/null` is open for writing only, so it is not mistaken for it.
     pub(crate) fn stdout_is_closed(&self) -> bool {
-        let (stdout, null) = (io::stdout(), rustix::fs::stat("/dev/null"));
+        let stdout = io::stdout();
+        let null = rustix::fs::stat("/dev/null");
         let is_null = match (rustix::fs::fstat(&stdout), null) {
             (Ok(stdout), Ok(null)) => {
                 FileType::from_raw_mode(stdout.st_mode) == FileType::CharacterDevice

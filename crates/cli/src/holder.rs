@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn a_process_is_gone_only_if_the_kernel_says_so() {
-        let (me, here) = (std::process::id(), host());
+        let me = std::process::id();
+        let here = host();
         for (pid, on, keepers, gone) in [
             (Some(me), &*here, &[][..], false),
             (Some(me), &here, &[me, 7], false),

@@ -299,7 +299,8 @@ async fn acquire(
 ) -> Outcome {
     let waiting = std::sync::Arc::new(WaitStatus::default());
     let program = Some("holdline acquire".to_owned());
-    let (wait, progress) = (arguments.wait(), arguments.waits().then_some(console));
+    let wait = arguments.wait();
+    let progress = arguments.waits().then_some(console);
     let options = SessionOptions {
         observer: Some(waiting.clone()),
         program,

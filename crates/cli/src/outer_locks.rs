@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_request_that_could_never_be_granted_is_refused() {
-        let (here, there) = (engine("here"), engine("there"));
+        let here = engine("here");
+        let there = engine("there");
         let id = LeaseId::from_bytes([7; 16]);
         let one =
             OuterLocks::default().push(&here, &name("a"), Mode::Exclusive, id).expect("short");

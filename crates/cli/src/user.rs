@@ -41,7 +41,8 @@ fn find(passwd: &[u8], id: u32) -> Option<User> {
     let id = id.to_string();
     passwd.split(|byte| *byte == b'\n').find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
-        let (name, home) = (fields.first()?, fields.get(5)?);
+        let name = fields.first()?;
+        let home = fields.get(5)?;
         (fields.get(2)? == &id.as_bytes()).then(|| User {
             name: String::from_utf8_lossy(name).into_owned(),
             home: PathBuf::from(OsStr::from_bytes(home)),

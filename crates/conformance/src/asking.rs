@@ -127,7 +127,8 @@ pub async fn is_usable(engine: &dyn Engine, text: &str, after: FencingToken) {
         assert!(take(engine, &newcomer).await > after);
         let_go(engine, &newcomer).await;
     }
-    let (held, waits) = (request(text), request(text));
+    let held = request(text);
+    let waits = request(text);
     take(engine, &held).await;
     queue(engine, &waits).await;
     let_go(engine, &held).await;

@@ -102,9 +102,10 @@ impl Clock for WithoutPolls {
     }
 
     fn sleep_until(&self, at: Moment) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        match self.now().until(at) > LONGEST_PAUSE {
-            true => Box::pin(std::future::pending()),
-            false => MachineClock.sleep_until(at),
+        if self.now().until(at) > LONGEST_PAUSE {
+            Box::pin(std::future::pending())
+        } else {
+            MachineClock.sleep_until(at)
         }
     }
 }

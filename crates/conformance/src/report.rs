@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_case_that_was_not_run_is_a_failure() {
-        let (ran, lacks) = (Status::Ran(String::new()), Status::Unsupported(vec![Feature::Live]));
+        let ran = Status::Ran(String::new());
+        let lacks = Status::Unsupported(vec![Feature::Live]);
         assert!(report(&[ran.clone(), lacks.clone(), Status::Impossible("no disk")]).is_good());
         assert!(!report(&[]).is_good());
         assert!(!report(&[ran.clone(), Status::NotRun("it hung".into())]).is_good());

@@ -29,7 +29,8 @@ const TRIES: usize = 5;
 /// panics when something was not as it must be.
 pub async fn run(factory: impl Factory) -> Report {
     let factory: Arc<dyn Factory> = Arc::new(factory);
-    let (store, command) = (factory.name(), factory.command());
+    let store = factory.name();
+    let command = factory.command();
     let rows = match Bench::open(factory).await {
         Ok(bench) => {
             let (alone, beside) = cases::all().into_iter().partition(|case| case.alone);

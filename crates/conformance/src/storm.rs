@@ -95,7 +95,8 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
     let clients = clients(bench, &storm).await?;
     let mut tasks = JoinSet::new();
     for task in 0..CLIENTS * TASKS {
-        let (storm, client) = (storm.clone(), clients[task % CLIENTS].clone());
+        let storm = storm.clone();
+        let client = clients[task % CLIENTS].clone();
         tasks.spawn(async move { storm.contend(&client, task).await });
     }
     while let Some(done) = tasks.join_next().await {

@@ -160,7 +160,8 @@ impl Shared {
         if guard.mode() != Mode::Exclusive {
             return;
         }
-        let (token, sent) = (guard.fencing_token(), self.recorder.now());
+        let token = guard.fencing_token();
+        let sent = self.recorder.now();
         let resource = &self.resources[guard.name()];
         match resource.check_and_write(&Proof::exclusive(token), |count| {
             *count += 1;
@@ -229,7 +230,8 @@ pub async fn stress<H: std::fmt::Debug + Send + 'static>(
     let clients: Vec<Client> = engines.iter().map(client).collect();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let (stress, client) = (stress.clone(), clients[task % clients.len()].clone());
+        let stress = stress.clone();
+        let client = clients[task % clients.len()].clone();
         tasks.spawn(async move { stress.contend(&client, task).await });
     }
     let injecting = tokio::task::spawn_blocking(move || fault(seed));

@@ -205,9 +205,12 @@ impl FromStr for AuditId {
 
     fn from_str(text: &str) -> Result<AuditId, AuditIdError> {
         let (at_ms, number) = text.split_once('-').ok_or(AuditIdError)?;
-        let read = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
-            true => text.parse().map_err(|_| AuditIdError),
-            false => Err(AuditIdError),
+        let read = |text: &str| {
+            if text.bytes().all(|byte| byte.is_ascii_digit()) {
+                text.parse().map_err(|_| AuditIdError)
+            } else {
+                Err(AuditIdError)
+            }
         };
         Ok(AuditId { at_ms: read(at_ms)?, number: read(number)? })
     }

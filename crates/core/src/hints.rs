@@ -103,7 +103,8 @@ impl Watches {
     pub fn forget(&self, lease_id: LeaseId) {
         let mut by_id = lock(&self.by_id);
         if let Some(watched) = by_id.get_mut(&lease_id) {
-            (watched.expected, watched.kept) = (false, Unread::default());
+            watched.expected = false;
+            watched.kept = Unread::default();
             if watched.open.is_empty() {
                 by_id.remove(&lease_id);
             }
@@ -328,7 +329,8 @@ mod tests {
     #[test]
     fn hints_for_an_id_that_is_neither_watched_nor_expected_are_dropped() {
         let watches = Arc::new(Watches::default());
-        let (first, second) = (Watches::open(&watches, ID), Watches::open(&watches, ID));
+        let first = Watches::open(&watches, ID);
+        let second = Watches::open(&watches, ID);
         drop(first);
         assert_eq!(watches.len(), 1);
         drop(second);
@@ -354,7 +356,9 @@ mod tests {
     fn a_notification_reaches_every_id_with_its_prefix() {
         let watches = Arc::new(Watches::default());
         let open = |id| Watches::open(&watches, id);
-        let (mut one, mut near, mut other) = (open(ID), open(NEAR), open(OTHER));
+        let mut one = open(ID);
+        let mut near = open(NEAR);
+        let mut other = open(OTHER);
         watches.deliver(b"l01010101");
         assert_eq!(poll(&mut one), Poll::Ready(Some(Hint::LookAgain)));
         assert_eq!(poll(&mut near), Poll::Ready(Some(Hint::LookAgain)));

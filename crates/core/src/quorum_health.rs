@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_listener_receives_the_last_report_and_each_further_one_until_it_ends() {
-        let (feed, seen) = (HealthFeed::default(), Arc::new(Mutex::new(Vec::new())));
+        let feed = HealthFeed::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
         let report = |margin| QuorumHealth::new("redlock", margin, Vec::new());
         feed.report(&report(1));
         let notes = seen.clone();

@@ -67,7 +67,8 @@ mod tests {
 
     #[test]
     fn renewals_are_spread_over_the_last_eighth() {
-        let (sent, terms) = (Moment::ORIGIN, terms());
+        let sent = Moment::ORIGIN;
+        let terms = terms();
         let full = Some(Duration::from_secs(30));
         assert_eq!(renew_at(sent, full, &terms, 0), sent.after(Duration::from_secs(10)));
         assert_eq!(renew_at(sent, full, &terms, 255), sent.after(Duration::from_millis(8_750)));
@@ -78,7 +79,8 @@ mod tests {
 
     #[test]
     fn the_warning_comes_one_interval_before_the_end_or_half_way() {
-        let (terms, at) = (terms(), |s| Moment::ORIGIN.after(Duration::from_secs(s)));
+        let terms = terms();
+        let at = |s| Moment::ORIGIN.after(Duration::from_secs(s));
         for (sent, until, expected) in [
             (at(0), at(29), at(19)),
             (at(10), at(39), at(29)),

@@ -86,9 +86,10 @@ impl<C: Contender> SequencedQueue<C> {
     /// # Errors
     /// `Invalid`, as [`Mode::check_beside`].
     pub fn check_mode(&self, engine: &'static str, mode: Mode) -> Result<(), LockError> {
-        match self.contenders.is_empty() {
-            true => Ok(()),
-            false => mode.check_beside(self.permits_of(), engine),
+        if self.contenders.is_empty() {
+            Ok(())
+        } else {
+            mode.check_beside(self.permits_of(), engine)
         }
     }
 }

@@ -159,10 +159,7 @@ async fn renew_chunk<V: Verbs>(
     let checked: Vec<Result<(), LockError>> = chunk.iter().map(check).collect();
     let good = iter::zip(chunk, &checked).filter(|(_, checked)| checked.is_ok());
     let good: Vec<&RenewRequest> = good.map(|(item, _)| item).collect();
-    let replies = match good.is_empty() {
-        true => Ok(Vec::new()),
-        false => Verbs::renew(engine, &good).await,
-    };
+    let replies = if good.is_empty() { Ok(Vec::new()) } else { Verbs::renew(engine, &good).await };
     let (replies, failure) = match replies {
         Ok(replies) => (replies, unanswered(capabilities.engine)),
         Err(error) => (Vec::new(), error),

@@ -117,14 +117,16 @@ impl<T: Send + Sync + 'static> Check<T> {
             is_due
         });
         if is_due {
-            let (work, state) = ((self.start)(), self.state.clone());
+            let work = (self.start)();
+            let state = self.state.clone();
             tokio::spawn(async move {
                 // A check that panics has no result either.
                 let result = timeout(LIMIT, work).await.ok().and_then(Result::ok);
                 state.send_modify(|state| {
                     state.is_running = false;
                     if let Some(result) = result {
-                        let (at, ended) = (SystemTime::now(), Instant::now());
+                        let at = SystemTime::now();
+                        let ended = Instant::now();
                         state.last = Some(Arc::new(Checked { result, at, ended }));
                     }
                 });

@@ -24,7 +24,8 @@ struct Parts {
 
 impl Fault {
     pub(crate) fn new(status: StatusCode, title: &str, detail: impl Into<String>) -> Fault {
-        let (title, detail) = (title.to_owned(), detail.into());
+        let title = title.to_owned();
+        let detail = detail.into();
         Fault(Box::new(Parts { status, title, detail, field: None, fix: None, more: None }))
     }
 

@@ -293,8 +293,10 @@ impl History {
         let summary = holder.summary.clone();
         let key = key(name, &summary);
         let from = summary.held_for.and_then(|held| at.checked_sub(held)).unwrap_or(at);
-        let (slack, lease) = (summary.left, summary.left);
-        let (name, end) = (name.clone(), None);
+        let slack = summary.left;
+        let lease = summary.left;
+        let name = name.clone();
+        let end = None;
         let hold = Hold { name, holder: summary, from, end, waited, slack, lease };
         self.open.insert(key, hold);
     }
@@ -380,13 +382,15 @@ mod tests {
             left: Some(SECOND * u32::try_from(left).expect("small")),
             metadata: Metadata::default(),
         };
-        let (state, pids) = (GrantState::Held, Vec::new());
+        let state = GrantState::Held;
+        let pids = Vec::new();
         HolderView { summary, state, detached: false, live: false, pids }
     }
 
     fn row(holders: Vec<HolderView>, waiting: usize) -> Row {
         let slack = holders.iter().map(|holder| holder.summary.left).collect();
-        let (holder_count, queue_length) = (holders.len(), waiting);
+        let holder_count = holders.len();
+        let queue_length = waiting;
         let lock = Snapshot { holders, holder_count, queue_length, ..Snapshot::free(name()) };
         Row { lock, slack }
     }
@@ -495,7 +499,8 @@ mod tests {
         };
         let mut history = History::default();
         history.record(at(10), &[], &[busy(Vec::new())]);
-        let (known, unknown) = (waiter(2, Some(SECOND)), waiter(3, None));
+        let known = waiter(2, Some(SECOND));
+        let unknown = waiter(3, None);
         let changes = [came(known.clone()), came(unknown.clone())];
         history.record(at(20), &changes, &[busy(vec![known, unknown.clone()])]);
         let seconds = |history: &History| history.waiting().next().expect("one name").1.seconds;

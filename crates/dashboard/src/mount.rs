@@ -58,10 +58,7 @@ pub fn mount(server: Server, urls: &BTreeMap<String, String>) -> Server {
         let site = Site::new(shared.clone(), store, seen);
         let pages = SECTIONS.iter().fold(live::routes(), |r, section| r.merge((section.routes)()));
         let pages = pages.merge(login::routes()).with_state(site.clone());
-        let pages = match is_default {
-            true => pages,
-            false => Router::new().nest(site.base(), pages),
-        };
+        let pages = if is_default { pages } else { Router::new().nest(site.base(), pages) };
         server = server.with_pages(pages).with_background(work);
     }
     server

@@ -41,9 +41,8 @@ impl Sessions {
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| now.duration_since(session.began) < LASTS);
         let of_token = sessions.values().filter(|session| session.token == token).count();
-        let is_full = |session: &Session| match of_token >= MOST_OF_TOKEN {
-            true => session.token == token,
-            false => sessions.len() >= MOST,
+        let is_full = |session: &Session| {
+            if of_token >= MOST_OF_TOKEN { session.token == token } else { sessions.len() >= MOST }
         };
         let ends = sessions.iter().filter(|(_, session)| is_full(session));
         let oldest = ends.min_by_key(|(_, session)| session.began).map(|(key, _)| *key);
@@ -72,7 +71,8 @@ mod tests {
 
     #[test]
     fn many_logins_of_one_token_end_no_session_of_another() {
-        let (sessions, now) = (Sessions::default(), Instant::now());
+        let sessions = Sessions::default();
+        let now = Instant::now();
         let [ours, theirs] = ["a", "b"].map(TokenDigest::of);
         let after = |ms| now + Duration::from_millis(ms);
         sessions.begin("ours", ours, now);

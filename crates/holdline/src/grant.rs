@@ -132,7 +132,8 @@ impl Alarm {
         let waker = Waker::from(self.clone());
         let mut sleep = grant.cold().sleep.lock();
         // Read under the mutex: of two checks at once, the last one has the current times.
-        let (risk_at, until) = (grant.risk_at(), grant.valid_until());
+        let risk_at = grant.risk_at();
+        let until = grant.valid_until();
         let next = if now < risk_at { risk_at } else { until };
         let mut fresh = self.clock.sleep_until(next);
         let polled = fresh.as_mut().poll(&mut Context::from_waker(&waker));

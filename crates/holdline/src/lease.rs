@@ -332,7 +332,8 @@ async fn detach_to(guard: Guard, lease_duration: Option<Duration>) -> Result<Lea
 }
 
 async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lease, LockError> {
-    let (core, grant) = (&guard.core, &guard.grant);
+    let core = &guard.core;
+    let grant = &guard.grant;
     let shared = &core.shared;
     let plan = &grant.plan;
     let capabilities = shared.engine.capabilities();

@@ -50,10 +50,8 @@ impl BusyNames {
     pub fn note(&self, name: &LockName, is_busy: bool) {
         let bucket = self.bucket(name);
         let free_replies = bucket.load(Ordering::Relaxed);
-        let next = match is_busy {
-            true => 0,
-            false => free_replies.saturating_add(1).min(FREE_REPLIES_NEEDED),
-        };
+        let next =
+            if is_busy { 0 } else { free_replies.saturating_add(1).min(FREE_REPLIES_NEEDED) };
         bucket.store(next, Ordering::Relaxed);
     }
 
@@ -117,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_name_is_busy_until_it_was_free_three_times() {
-        let (names, name) = (BusyNames::default(), LockName::new("a").expect("a name"));
+        let names = BusyNames::default();
+        let name = LockName::new("a").expect("a name");
         assert!(!names.is_busy(&name));
         for _ in 0..2 {
             names.note(&name, true);

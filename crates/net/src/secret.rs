@@ -83,7 +83,8 @@ impl Secret {
                 return self.last();
             }
             Source::Command(words) => {
-                let (words, (sender, output)) = (words.clone(), oneshot::channel());
+                let words = words.clone();
+                let (sender, output) = oneshot::channel();
                 std::thread::spawn(move || sender.send(command_line(&words, COMMAND_LIMIT)));
                 output.await.unwrap_or_else(|_| Err("it was not run".to_owned()))
             }
@@ -283,9 +284,10 @@ mod tests {
             (Some("first"), "second")
         );
         for broken in [true, false] {
-            match broken {
-                true => std::fs::write(&file, "").expect("written"),
-                false => std::fs::remove_file(&file).expect("removed"),
+            if broken {
+                std::fs::write(&file, "").expect("written")
+            } else {
+                std::fs::remove_file(&file).expect("removed")
             }
             assert_eq!(read(&secret.clone()).await, "second");
         }

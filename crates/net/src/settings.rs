@@ -57,7 +57,8 @@ impl ClusterSettings {
         rest: &'a str,
     ) -> Result<(&'a str, Parameters), LockError> {
         let (credentials, parameters) = url.split(rest)?;
-        (self.user, self.password) = (credentials.user, Secret::new(credentials.password));
+        self.user = credentials.user;
+        self.password = Secret::new(credentials.password);
         Ok((credentials.rest, parameters))
     }
 

@@ -169,7 +169,8 @@ fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
     let key_bytes = PrivateKeyDer::from_pem_slice(&key_bytes)
         .map_err(|error| format!("{}: no private key: {error}", key.display()))?;
     builder.with_client_auth_cert(chain, key_bytes).map_err(|error| {
-        let (cert, key) = (cert.display(), key.display());
+        let cert = cert.display();
+        let key = key.display();
         format!("{cert} and {key} do not go together: {error}")
     })
 }

@@ -58,9 +58,10 @@ impl Server {
 
 impl Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}", self.host, self.port),
-            false => write!(f, "{}:{}", self.host, self.port),
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
         }
     }
 }
@@ -111,9 +112,8 @@ impl Reader {
     pub fn parameters(self, query: &str) -> Result<Vec<(String, String)>, LockError> {
         let mut found: Vec<(String, String)> = Vec::new();
         // What follows the `?` may be the rest of a password whose `@` comes later.
-        let bad = |message: &dyn Display| match query.contains('@') {
-            true => self.at_in_query(),
-            false => self.bad(message),
+        let bad = |message: &dyn Display| {
+            if query.contains('@') { self.at_in_query() } else { self.bad(message) }
         };
         for part in query.split('&').filter(|part| !part.is_empty()) {
             let Some((key, value)) = part.split_once('=') else {
@@ -142,9 +142,10 @@ impl Reader {
             (host, port) => Ok(Server { host, port: port.unwrap_or(self.port) }),
         };
         let servers = written.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
-        match servers.len() > MAX_SERVERS {
-            true => Err(self.bad(format_args!("names more than {MAX_SERVERS} members"))),
-            false => Ok(servers),
+        if servers.len() > MAX_SERVERS {
+            Err(self.bad(format_args!("names more than {MAX_SERVERS} members")))
+        } else {
+            Ok(servers)
         }
     }
 
@@ -211,9 +212,12 @@ impl Reader {
     /// # Errors
     /// `Invalid`: it is no number, or too large.
     pub fn number<T: FromStr>(self, key: &str, value: &str) -> Result<T, LockError> {
-        value.parse().map_err(|_| match value.contains('@') {
-            true => self.at_in_query(),
-            false => self.bad(format_args!("has a `{key}` that is no whole number")),
+        value.parse().map_err(|_| {
+            if value.contains('@') {
+                self.at_in_query()
+            } else {
+                self.bad(format_args!("has a `{key}` that is no whole number"))
+            }
         })
     }
 
@@ -236,9 +240,10 @@ impl Reader {
         words: [(&str, T); N],
     ) -> Result<T, LockError> {
         let found = words.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
-        found.ok_or_else(|| match value.contains('@') {
-            true => self.at_in_query(),
-            false => {
+        found.ok_or_else(|| {
+            if value.contains('@') {
+                self.at_in_query()
+            } else {
                 let known: Vec<String> =
                     words.iter().map(|(word, _)| format!("`{word}`")).collect();
                 self.bad(format_args!("has a `{key}` that must be {}", known.join(" or ")))
@@ -268,9 +273,10 @@ impl Reader {
 /// Returns the name of a parameter for a message. What is spelled like no name may be a password.
 fn shown_key(key: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '-' | '.');
-    match key.len() <= LONGEST_KEY && key.chars().all(is_word) {
-        true => format!("`{key}`"),
-        false => "`…`".to_owned(),
+    if key.len() <= LONGEST_KEY && key.chars().all(is_word) {
+        format!("`{key}`")
+    } else {
+        "`…`".to_owned()
     }
 }
 

@@ -37,7 +37,8 @@ impl App {
         identity: &Identity,
         operation: Operation,
     ) -> Result<OperationReply, LockError> {
-        let (app, operator) = (self.clone(), identity.operator());
+        let app = self.clone();
+        let operator = identity.operator();
         let carried_out = tokio::spawn(async move {
             let reply = app.client.admin().operate(&operation).await;
             if let Some(record) = operation.audit_record(&operator, &reply)

@@ -47,7 +47,8 @@ impl LoadBalancer {
             let says = "`haproxy` is missing. Install the Debian package haproxy (`./check` does)";
             return Err(Failure::new(says));
         }
-        let (port, directory) = (Port::reserve()?, Scratch::new("haproxy")?);
+        let port = Port::reserve()?;
+        let directory = Scratch::new("haproxy")?;
         let file = directory.write("haproxy.cfg", text(balance, port.number(), servers))?;
         let log = File::create(directory.path().join("log"));
         let log = log.map_err(|why| Failure::because("cannot make a log", why))?;

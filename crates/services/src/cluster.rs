@@ -47,7 +47,8 @@ impl ClusterConfig {
     /// Sets how many masters there are, and how many replicas each has.
     #[must_use]
     pub fn with_size(mut self, masters: usize, replicas: usize) -> Self {
-        (self.masters, self.replicas) = (masters, replicas);
+        self.masters = masters;
+        self.replicas = replicas;
         self
     }
 
@@ -106,7 +107,8 @@ impl RedisCluster {
     }
 
     fn start_on(config: &ClusterConfig, hosts: Vec<Arc<Host>>) -> Result<Self, Failure> {
-        let (nodes, buses) = (Vec::new(), Vec::new());
+        let nodes = Vec::new();
+        let buses = Vec::new();
         let mut cluster = Self { nodes, buses, config: config.clone(), hosts };
         for at in 0..config.count() {
             let bus = Port::reserve()?;
@@ -136,14 +138,16 @@ impl RedisCluster {
         for (at, node) in self.nodes.iter().enumerate() {
             self.command(at, &format!("CLUSTER SET-CONFIG-EPOCH {}", at + 1));
             if at > 0 {
-                let (address, bus) = (node.address(), self.buses[at].number());
+                let address = node.address();
+                let bus = self.buses[at].number();
                 let meet = format!("CLUSTER MEET {} {} {bus}", address.ip(), address.port());
                 self.command(0, &meet);
             }
         }
         for master in 0..self.config.masters {
             let bound = |at: usize| at * SLOTS / self.config.masters;
-            let (first, last) = (bound(master), bound(master + 1) - 1);
+            let first = bound(master);
+            let last = bound(master + 1) - 1;
             self.command(master, &format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
         }
         let count = self.nodes.len().to_string();

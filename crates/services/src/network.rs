@@ -113,7 +113,8 @@ fn open_connection(line: &str, to: u16) -> Option<u16> {
     const ESTABLISHED: &str = "01";
     let mut fields = line.split_whitespace().skip(1);
     let port = |address: &str| u16::from_str_radix(address.rsplit_once(':')?.1, 16).ok();
-    let (local, remote) = (port(fields.next()?)?, port(fields.next()?)?);
+    let local = port(fields.next()?)?;
+    let remote = port(fields.next()?)?;
     (remote == to && fields.next()? == ESTABLISHED).then_some(local)
 }
 
@@ -185,9 +186,10 @@ pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<(), 
         stdin.write_all(input.as_bytes()).map_err(|why| failed(&why))?;
     }
     let output = child.wait_with_output().map_err(|why| failed(&why))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(failed(&String::from_utf8_lossy(&output.stderr))),
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(failed(&String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -210,7 +212,8 @@ mod tests {
     /// How many of a thousand datagrams arrive.
     fn datagrams_of_a_thousand() -> usize {
         let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let (from, to) = (socket(), socket());
+        let from = socket();
+        let to = socket();
         to.set_nonblocking(true).unwrap();
         let place = to.local_addr().unwrap();
         let arrives = |_: &u32| from.send_to(b"x", place).is_ok() && to.recv(&mut [0]).is_ok();

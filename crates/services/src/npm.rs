@@ -118,7 +118,9 @@ mod tests {
         let scratch = Scratch::new("npm").unwrap();
         std::fs::write(scratch.path().join("a-1.tgz"), "not it").unwrap();
         let sha256 = "795d587bb466423385db256dc81e61f2ee40c9e10efde21e881f3e997dd1bdb2";
-        let (package, version, directory) = ("a", "1", "package");
+        let package = "a";
+        let version = "1";
+        let directory = "package";
         let package = NpmPackage { package, version, sha256, directory, has_programs: true };
         let why = package.unpack(scratch.path()).unwrap_err();
         assert!(why.contains("not the file that we know"), "{why}");

@@ -38,7 +38,8 @@ impl Prometheus {
 
     fn try_start(rules: &Path, targets: &[SocketAddr]) -> Result<Self, Failure> {
         let program = programs::of_system("prometheus", PACKAGE, "HOLDLINE_PROMETHEUS")?;
-        let (port, directory) = (Port::reserve()?, Scratch::new("prometheus")?);
+        let port = Port::reserve()?;
+        let directory = Scratch::new("prometheus")?;
         let file = directory.write("prometheus.yml", configuration(rules, targets))?;
         let log = File::create(directory.path().join("log"));
         let log = log.map_err(|why| Failure::because("cannot make a log", why))?;

@@ -37,7 +37,8 @@ pub fn steady<T>(mut scenario: impl FnMut() -> T) -> T {
 
 /// Runs something; returns the longest pause of this process meanwhile.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    let (over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    let over = AtomicBool::new(false);
+    let longest = AtomicU64::new(0);
     // Not by the watcher itself, which may begin to run late.
     let begun = Instant::now();
     let outcome = thread::scope(|scope| {

@@ -89,10 +89,13 @@ fn find(image: &[u8]) -> Option<u64> {
         whole[..bytes].copy_from_slice(image.get(at..at + bytes)?);
         Some(u64::from_le_bytes(whole))
     };
-    let (sections, size, count) = (number(0x28, 8)?, number(0x3a, 2)?, number(0x3c, 2)?);
+    let sections = number(0x28, 8)?;
+    let size = number(0x3a, 2)?;
+    let count = number(0x3c, 2)?;
     let section = |place: u64| sections + place * size;
     let symbols = (0..count).map(section).find(|at| number(at + 4, 4) == Some(DYNAMIC_SYMBOLS))?;
-    let (from, length) = (number(symbols + 24, 8)?, number(symbols + 32, 8)?);
+    let from = number(symbols + 24, 8)?;
+    let length = number(symbols + 32, 8)?;
     let names = number(section(number(symbols + 40, 4)?) + 24, 8)?;
     let is_it = |symbol: &u64| {
         let name = number(*symbol, 4).and_then(|name| usize::try_from(names + name).ok());

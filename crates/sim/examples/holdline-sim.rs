@@ -28,7 +28,10 @@ struct Arguments {
 }
 
 fn arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let (mut seed, mut world, mut bug, mut hot) = (None, "quorum".to_owned(), None, None);
+    let mut seed = None;
+    let mut world = "quorum".to_owned();
+    let mut bug = None;
+    let mut hot = None;
     while let Some(word) = words.next() {
         let value = words.next().ok_or(format!("{word} needs a value"))?;
         match word.as_str() {

@@ -2,7 +2,8 @@
 
 /// Returns whether the whole `text` matches `pattern`.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
+    let mut p = 0;
+    let mut t = 0;
     // Where to continue if the last star matches one byte more.
     let mut star: Option<(usize, usize)> = None;
     loop {
@@ -54,7 +55,8 @@ fn set(pattern: &[u8], byte: u8) -> Option<usize> {
             }
             [] => break,
             [from, b'-', to, ..] => {
-                let (low, high) = (from.min(to), from.max(to));
+                let low = from.min(to);
+                let high = from.max(to);
                 found |= (low..=high).contains(&&byte);
                 at += 3;
             }

@@ -231,7 +231,8 @@ mod tests {
         let order = Arc::new(Mutex::new(Vec::new()));
         let clock = world.clock();
         for number in 0..20 {
-            let (order, clock) = (order.clone(), clock.clone());
+            let order = order.clone();
+            let clock = clock.clone();
             world.spawn(async move {
                 let at = Moment::ORIGIN.after(Duration::from_secs(u64::from(number % 3)));
                 clock.sleep_until(at).await;

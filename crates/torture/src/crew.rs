@@ -36,7 +36,8 @@ impl Crew {
         assignments: Vec<Assignment>,
     ) -> std::io::Result<Crew> {
         let (ending, _) = watch::channel(false);
-        let (stage, program) = (stage.clone(), program.clone());
+        let stage = stage.clone();
+        let program = program.clone();
         let mut crew =
             Crew { stage, program, assignments, listeners: Vec::new(), ending, started: 0 };
         for slot in 0..crew.assignments.len() {

@@ -60,7 +60,8 @@ impl Chain {
         }
         let lost = (1..=self.newest()).filter(|version| !there.contains(version));
         lost.filter_map(|version| {
-            let (write, over) = (self.of(version)?, self.of(version + 1)?);
+            let write = self.of(version)?;
+            let over = self.of(version + 1)?;
             Some(Lost { by: write.by, at: write.at, over: over.by })
         })
         .collect()
@@ -184,7 +185,8 @@ mod tests {
 
     /// One reads, another takes over, reads and writes, then the first writes what it has.
     fn late_writer(register: &mut Register) -> Option<bool> {
-        let (early, late) = (contender(1, 1, 10), contender(2, 2, 20));
+        let early = contender(1, 1, 10);
+        let late = contender(2, 2, 20);
         let old = register.read(early);
         let new = register.read(late);
         assert_eq!(register.write(late, new, at(30)), Some(true));
@@ -211,7 +213,8 @@ mod tests {
     #[test]
     fn a_token_that_does_not_grow_is_found_as_a_stale_write() {
         let mut register = Register::new(false);
-        let (early, late) = (contender(1, 5, 10), contender(2, 5, 20));
+        let early = contender(1, 5, 10);
+        let late = contender(2, 5, 20);
         let old = register.read(early);
         let new = register.read(late);
         assert_eq!(register.write(late, new, at(30)), Some(true));
@@ -222,7 +225,8 @@ mod tests {
     #[test]
     fn a_refused_reader_writes_nothing() {
         let mut register = Register::new(false);
-        let (early, late) = (contender(1, 1, 10), contender(2, 2, 20));
+        let early = contender(1, 1, 10);
+        let late = contender(2, 2, 20);
         register.read(late);
         let none = register.read(early);
         assert_eq!(none.0, None);

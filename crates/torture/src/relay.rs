@@ -83,7 +83,8 @@ async fn accept(listener: TcpListener, server: Endpoint, mode: Arc<watch::Sender
     loop {
         // A client that has gone before its connection was made needs nothing.
         let Ok((client, _)) = listener.accept().await else { continue };
-        let (server, mode) = (server.clone(), mode.subscribe());
+        let server = server.clone();
+        let mode = mode.subscribe();
         tokio::spawn(async move {
             // How it ended both ends have seen.
             let _ = join(client, &server, mode).await;

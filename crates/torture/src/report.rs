@@ -99,10 +99,13 @@ impl Report {
 
     /// Returns the columns of the one line: what stands above, and the cell.
     pub fn line(&self) -> Vec<(&'static str, String)> {
-        let judged = |found: usize, is: bool| match is {
-            true => found.to_string(),
-            // What the faults allow is shown and not judged.
-            false => format!("({found})"),
+        let judged = |found: usize, is: bool| {
+            if is {
+                found.to_string()
+            } else {
+                // What the faults allow is shown and not judged.
+                format!("({found})")
+            }
         };
         let tokens = self.assumed.tokens;
         vec![

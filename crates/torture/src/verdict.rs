@@ -197,7 +197,9 @@ mod tests {
         let worker = Program { path: "worker".into(), arguments: Vec::new() };
         let mut plan = Plan::new("memory:", worker, 1);
         let report = |plan: &Plan| {
-            let (stuck, orphans, lease) = (0, Vec::new(), Duration::from_secs(1));
+            let stuck = 0;
+            let orphans = Vec::new();
+            let lease = Duration::from_secs(1);
             let ending = Ending { stuck, orphans, nodes: 1, lease, engine: "memory" };
             judge(plan, State::default(), &[], &ending)
         };

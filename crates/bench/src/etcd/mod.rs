@@ -58,7 +58,8 @@ async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<f64, Failure> 
         }
         let name = format!("bench/{waiters}/{round}");
         let taken = go_round(&server.url(), &name, waiters).await?;
-        let (floor, subject) = (median(floors.into_iter()), median(taken.into_iter()));
+        let floor = median(floors.into_iter());
+        let subject = median(taken.into_iter());
         rounds.push(Round { floor, subject });
     }
     let title = format!("etcd: hand-off among {waiters}, p50, beside one put");

@@ -64,7 +64,8 @@ pub(super) fn judge(grants: &[Grant], window: &Range<u64>, contenders: usize) ->
     let mut waits: Vec<u64> = sorted.iter().map(|grant| grant.granted - grant.asked).collect();
     waits.sort_unstable();
     let percentile = |percent| waits.get(waits.len() * percent / 100).copied().unwrap_or(0);
-    (verdict.wait_p50, verdict.wait_p99) = (percentile(50), percentile(99));
+    verdict.wait_p50 = percentile(50);
+    verdict.wait_p99 = percentile(99);
     let mut counts: HashMap<_, usize> = HashMap::new();
     for grant in &sorted {
         *counts.entry(grant.contender).or_default() += 1;

@@ -59,7 +59,8 @@ pub(crate) fn section(words: &[&str]) -> Result<(), Failure> {
     let _cores = awake.first().map(|_| AwakeCores::keep()).transpose()?;
     let cells = if awake.is_empty() { &CELLS[..] } else { &CELLS[..1] };
     table::print_head();
-    let (mut versions, mut overlaps) = (Vec::new(), 0);
+    let mut versions = Vec::new();
+    let mut overlaps = 0;
     for store in stores::ALL.iter().filter(|s| words.is_empty() || words.contains(&s.word)) {
         let server = Server::start(store)?;
         for kind in store.kinds {

@@ -26,7 +26,8 @@ impl Figures {
     pub(super) fn add(&mut self, verdict: Verdict, ran: &Ran) {
         let seconds = real(ran.window.end - ran.window.start) / 1e9;
         let of_each = |time| each(time, ran.grants.len());
-        let (clients, servers) = (of_each(ran.clients), of_each(ran.servers));
+        let clients = of_each(ran.clients);
+        let servers = of_each(ran.servers);
         self.0.push(Round { verdict, seconds, clients, servers });
     }
 

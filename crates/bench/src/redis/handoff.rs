@@ -24,7 +24,9 @@ const MOST_OF_PEER: usize = 128;
 
 /// Everybody wants the same name, and gives it back at once.
 pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
-    let (mut rounds, mut spreads, mut commands) = (Vec::new(), Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
+    let mut spreads = Vec::new();
+    let mut commands = Vec::new();
     let mut peers: [Peer; 1] = [("python-redis-lock", Vec::new())];
     let time = TIME.max(TIME_EACH * u32::try_from(contenders)?);
     for _ in 0..ROUNDS {
@@ -40,7 +42,8 @@ pub(crate) fn section(world: &World, contenders: usize) -> Result<(), Failure> {
         let after = commands_so_far(&mut observer)?;
         let total: usize = ours.iter().sum();
         rounds.push(Round { floor: each(time, floor), subject: each(time, total) });
-        let (most, least) = (ours.iter().max().copied(), ours.iter().min().copied());
+        let most = ours.iter().max().copied();
+        let least = ours.iter().min().copied();
         spreads.push(ratio(most.unwrap_or(0), least.unwrap_or(0)));
         commands.push(ratio(after - before, total));
     }
@@ -151,7 +154,8 @@ pub(crate) fn wake_up(world: &World) -> Result<(), Failure> {
 }
 
 async fn raw_wake_ups(address: SocketAddr) -> Result<f64, Failure> {
-    let (mut holder, mut times) = (Raw::connect(address).await?, Vec::new());
+    let mut holder = Raw::connect(address).await?;
+    let mut times = Vec::new();
     let set = LocalSet::new();
     let mut waiter = Raw::connect(address).await?;
     let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
@@ -179,7 +183,8 @@ async fn raw_wake_ups(address: SocketAddr) -> Result<f64, Failure> {
 }
 
 async fn our_wake_ups(world: &World) -> Result<f64, Failure> {
-    let (holder, waiter) = (world.client(&NATIVE).await?, world.client(&NATIVE).await?);
+    let holder = world.client(&NATIVE).await?;
+    let waiter = world.client(&NATIVE).await?;
     let lock = holder.mutex("wake-up")?;
     let theirs = waiter.mutex("wake-up")?;
     let mut times = Vec::new();

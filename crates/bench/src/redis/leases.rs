@@ -25,7 +25,8 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
             let taken = futures_util::future::try_join_all(locks.iter().map(|lock| lock.lock()));
             guards.extend(taken.await?);
         }
-        let (start, cpu) = (Instant::now(), cpu_time());
+        let start = Instant::now();
+        let cpu = cpu_time();
         let mut least = Duration::MAX;
         while start.elapsed() < TIME {
             tokio::time::sleep(Duration::from_millis(500)).await; // event: a look twice a second

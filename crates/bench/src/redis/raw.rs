@@ -46,7 +46,8 @@ impl Raw {
     async fn with(address: SocketAddr, take: Option<&str>, give: &str) -> Result<Raw, Failure> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (read, chunk) = (Vec::new(), vec![0; 16 * 1024].into());
+        let read = Vec::new();
+        let chunk = vec![0; 16 * 1024].into();
         let mut raw = Raw { stream, read, chunk, take: None, give: String::new() };
         if let Some(take) = take {
             raw.take = Some(raw.load(take).await?);
@@ -111,7 +112,8 @@ impl Raw {
             write(&mut bytes, &self.take(key));
             under_way.push_back((task, true));
         }
-        let (mut ended, deadline) = (0, Instant::now() + time);
+        let mut ended = 0;
+        let deadline = Instant::now() + time;
         while Instant::now() < deadline {
             self.stream.write_all(&bytes).await?;
             bytes.clear();
@@ -120,12 +122,11 @@ impl Raw {
             while let Some(length) = reply(&self.read[at..]) {
                 at += length;
                 let Some((task, taken)) = under_way.pop_front() else { break };
-                match taken {
-                    true => write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]),
-                    false => {
-                        ended += 1;
-                        write(&mut bytes, &self.take(&keys[task]));
-                    }
+                if taken {
+                    write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE])
+                } else {
+                    ended += 1;
+                    write(&mut bytes, &self.take(&keys[task]));
                 }
                 under_way.push_back((task, !taken));
             }

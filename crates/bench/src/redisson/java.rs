@@ -30,7 +30,8 @@ impl Java {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked for")
         };
-        let (output, version) = (BufReader::new(output), String::new());
+        let output = BufReader::new(output);
+        let version = String::new();
         let mut java = Java { child, input, output, version };
         let ready = java.line()?;
         let Some(version) = ready.strip_prefix("ready ").and_then(|rest| rest.split(' ').next())

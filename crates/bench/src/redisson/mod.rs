@@ -101,7 +101,8 @@ impl World {
             let mut java = self.java.run(pair.kind, (CONTENDERS, false), TIME)?;
             let mut ours = self.ours(pair, (CONTENDERS, false), TIME)?;
             grants.add(per_second(ours.len(), TIME), per_second(java.len(), TIME));
-            let (ours, java) = (hand_offs(&mut ours), hand_offs(&mut java));
+            let ours = hand_offs(&mut ours);
+            let java = hand_offs(&mut java);
             contended.add(per_second(ours, TIME), per_second(java, TIME));
         }
         let title = |what: &str| format!("{}: {what}", pair.title);
@@ -117,13 +118,15 @@ impl World {
     /// Counts what clients send, and what scripts run, for each hand-off among 16.
     fn commands(&mut self, pair: &Pair) -> Result<(), Failure> {
         // Sums: Redisson has rounds without a hand-off, in which one thread takes all grants.
-        let (mut ours, mut java) = ([0_usize; 3], [0_usize; 3]);
+        let mut ours = [0_usize; 3];
+        let mut java = [0_usize; 3];
         for _ in 0..ROUNDS {
             for (sums, is_ours) in [(&mut java, false), (&mut ours, true)] {
                 let monitor = Monitor::start(&self.server)?;
-                let mut turns = match is_ours {
-                    true => self.ours(pair, (CONTENDERS, false), MONITORED)?,
-                    false => self.java.run(pair.kind, (CONTENDERS, false), MONITORED)?,
+                let mut turns = if is_ours {
+                    self.ours(pair, (CONTENDERS, false), MONITORED)?
+                } else {
+                    self.java.run(pair.kind, (CONTENDERS, false), MONITORED)?
                 };
                 let (sent, run) = monitor.end(&self.server)?;
                 sums[0] += hand_offs(&mut turns);
@@ -159,7 +162,8 @@ impl World {
             let of: Vec<&Turn> = all.iter().filter(|turn| turn.ours == ours).collect();
             let share = crate::redis::handoff::ratio(100 * of.len(), all.len());
             let wait = |percent| time(percentile(of.iter().map(|turn| turn.wait()), percent));
-            let (half, most) = (wait(50), wait(99));
+            let half = wait(50);
+            let most = wait(99);
             println!("    {who}: {share:.0} % of the grants, waits p50 {half}, p99 {most}");
         }
         Ok(())
@@ -210,7 +214,8 @@ impl Monitor {
         raw.say("MONITOR")?;
         let over = Arc::new(AtomicBool::new(false));
         let counts: Arc<[AtomicUsize; 2]> = Arc::default();
-        let (ended, shared) = (over.clone(), counts.clone());
+        let ended = over.clone();
+        let shared = counts.clone();
         let counting = std::thread::spawn(move || {
             while let Ok(reply) = raw.read() {
                 let line = reply.text().unwrap_or_default();

@@ -65,7 +65,8 @@ pub(super) async fn run(
                     let asked = now()?;
                     let left = deadline.saturating_duration_since(Instant::now());
                     let Ok(guard) = tokio::time::timeout(left, lock.lock()).await else { break };
-                    let (guard, start) = (guard?, now()?);
+                    let guard = guard?;
+                    let start = now()?;
                     let _ = guard.release().await;
                     turns.push(Turn { ours: true, contender, asked, start, done: now()? });
                 }

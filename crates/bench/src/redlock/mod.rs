@@ -137,9 +137,10 @@ impl World {
             }
             let cycles = self.runtime.block_on(async {
                 let client = Client::connect(&self.url("")).await?;
-                let ran = match fresh {
-                    true => fresh_names(&client, tasks, TIME).await?,
-                    false => cycles_of(&client, tasks, TIME).await?.len(),
+                let ran = if fresh {
+                    fresh_names(&client, tasks, TIME).await?
+                } else {
+                    cycles_of(&client, tasks, TIME).await?.len()
                 };
                 Ok::<_, Failure>(ran)
             })?;
@@ -192,7 +193,8 @@ impl World {
     fn one_lost(&self, title: &str, lose: impl Fn(&RedisServer)) -> Result<(), Failure> {
         let hurt = World::start()?;
         let open = |world: &World| self.runtime.block_on(Client::connect(&world.url("")));
-        let (well, lost) = (open(self)?, open(&hurt)?);
+        let well = open(self)?;
+        let lost = open(&hurt)?;
         self.runtime.block_on(cycles_of(&lost, 1, TIME))?;
         lose(&hurt.servers[SERVERS - 1]);
         let mut rounds: [Vec<Round>; 2] = Default::default();
@@ -284,7 +286,8 @@ async fn fresh_names(client: &Client, tasks: usize, time: Duration) -> Result<us
     let next = Rc::new(Cell::new(0_u64));
     let client = Rc::new(client.clone());
     for _ in 0..tasks {
-        let (client, next) = (client.clone(), next.clone());
+        let client = client.clone();
+        let next = next.clone();
         set.spawn_local(async move {
             while Instant::now() < deadline {
                 let lock = client.mutex(format!("fresh/{}", next.replace(next.get() + 1)))?;
@@ -323,7 +326,8 @@ async fn contend(
         })
         .collect();
     set.await;
-    let (mut all, mut counts) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
+    let mut counts = Vec::new();
     for task in running {
         let waits = task.await??;
         counts.push(waits.len());

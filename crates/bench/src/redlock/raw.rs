@@ -38,7 +38,9 @@ impl Raws {
             sha = String::from_utf8(loaded)?.lines().nth(1).ok_or("no name")?.to_owned();
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            let (read, under_way, out) = (Vec::new(), VecDeque::new(), Vec::new());
+            let read = Vec::new();
+            let under_way = VecDeque::new();
+            let out = Vec::new();
             connections.push(Connection { stream, read, under_way, out });
         }
         Ok(Raws { connections, sha, chunk: vec![0; 16 * 1024].into() })
@@ -105,7 +107,8 @@ impl Raws {
         for (task, key) in keys.iter().enumerate() {
             self.put(task, 0, key);
         }
-        let (mut taken, mut received) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
+        let mut received = Vec::new();
         let deadline = Instant::now() + time;
         while Instant::now() < deadline {
             self.send().await?;

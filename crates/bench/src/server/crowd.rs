@@ -37,7 +37,8 @@ pub(crate) fn section(counts: &str) -> Result<(), Failure> {
         Some((waiters.parse::<usize>().ok()?, streams.parse::<usize>().ok()?))
     });
     let (waiters, streams) = counted.ok_or("counts must be WAITERSxSTREAMS: 10000x1000")?;
-    let (needed, limit) = (waiters + streams + OTHER_FILES, raise_file_limit());
+    let needed = waiters + streams + OTHER_FILES;
+    let limit = raise_file_limit();
     if limit < needed as u64 {
         let message = format!(
             "{needed} open files are needed, and the limit is {limit}: raise it by `ulimit -n`"
@@ -60,7 +61,8 @@ async fn run(waiters: usize, streams: usize) -> Result<(), Failure> {
     let leases = hold(address, waiters / FOR_ONE_NAME).await?;
     let connecting = Arc::new(Semaphore::new(CONNECTING));
     for waiter in 0..waiters {
-        let (granted, connecting) = (granted.clone(), connecting.clone());
+        let granted = granted.clone();
+        let connecting = connecting.clone();
         tasks.spawn(wait(address, waiter / FOR_ONE_NAME, connecting, granted));
     }
     drop(granted);
@@ -85,11 +87,13 @@ async fn run(waiters: usize, streams: usize) -> Result<(), Failure> {
         of_each(all.saturating_sub(waiting), streams)
     );
 
-    let (began, busy) = (Instant::now(), host.processor_time()?);
+    let began = Instant::now();
+    let busy = host.processor_time()?;
     let names = leases.len();
     let_go(address, leases).await?;
     hand_on(&mut grants, waiters).await?;
-    let (took, busy) = (began.elapsed(), host.processor_time()? - busy);
+    let took = began.elapsed();
+    let busy = host.processor_time()? - busy;
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
@@ -211,8 +215,8 @@ impl Seen {
             }
         };
         let whole = timeout(Duration::from_secs(30), whole).await.is_ok();
-        let (events, ended) =
-            (self.events.load(Ordering::Relaxed), self.ended.load(Ordering::Relaxed));
+        let events = self.events.load(Ordering::Relaxed);
+        let ended = self.ended.load(Ordering::Relaxed);
         let ages = self.ages.lock().clone();
         println!(
             "    events received {events} of {expected}, {ended} streams lost; the oldest \

@@ -20,7 +20,8 @@ const ACQUIRE: &str = r#"{"wait_ms":60000}"#;
 
 pub(crate) fn section() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (floor, memory) = (Host::floor()?, Host::serve("memory:bench", 1_000, 1_000)?);
+    let floor = Host::floor()?;
+    let memory = Host::serve("memory:bench", 1_000, 1_000)?;
     let etcd = EtcdServer::try_start(EtcdConfig::default())?;
     runtime.block_on(on_memory(&floor, &memory, &etcd))?;
     drop((floor, etcd, memory));
@@ -31,11 +32,14 @@ pub(crate) fn section() -> Result<(), Failure> {
 
 async fn on_memory(floor: &Host, memory: &Host, etcd: &EtcdServer) -> Result<(), Failure> {
     let url = format!("http://{}", memory.address);
-    let (client, local) = (Client::connect(&url).await?, Client::connect("memory:local").await?);
+    let client = Client::connect(&url).await?;
+    let local = Client::connect("memory:local").await?;
     let mut etcd = Http::connect(etcd.address()).await?;
-    let (mut bare, mut ours) =
-        (Http::connect(floor.address).await?, Http::connect(memory.address).await?);
-    let (mut api, mut engine, mut direct) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bare = Http::connect(floor.address).await?;
+    let mut ours = Http::connect(memory.address).await?;
+    let mut api = Vec::new();
+    let mut engine = Vec::new();
+    let mut direct = Vec::new();
     let mut gateway: Peer = ("etcd's gateway", Vec::new());
     let mut busy = Vec::new();
     for _ in 0..ROUNDS {
@@ -59,9 +63,12 @@ async fn on_memory(floor: &Host, memory: &Host, etcd: &EtcdServer) -> Result<(),
 async fn on_redis(host: &Host, redis: &RedisServer) -> Result<(), Failure> {
     let client = async || Client::connect(&format!("http://{}", host.address)).await;
     let local = async || Client::connect(&redis.url()).await;
-    let (over, direct) = (client().await?, local().await?);
+    let over = client().await?;
+    let direct = local().await?;
     let mut connection = Http::connect(host.address).await?;
-    let (mut api, mut engine, mut many) = (Vec::new(), Vec::new(), Vec::new());
+    let mut api = Vec::new();
+    let mut engine = Vec::new();
+    let mut many = Vec::new();
     for _ in 0..ROUNDS {
         let floor = one_task(&direct).await?;
         api.push(Round { floor, subject: api_cycles(&mut connection).await? });

@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn machines_run_their_own_and_their_32_bit_programs() {
-        let (x86_64, i386, arm64, arm) = (elf(2, 0x3e), elf(1, 3), elf(2, 0xb7), elf(1, 0x28));
+        let x86_64 = elf(2, 0x3e);
+        let i386 = elf(1, 3);
+        let arm64 = elf(2, 0xb7);
+        let arm = elf(1, 0x28);
         for (program, machine, runs) in [
             (&x86_64, &x86_64, true),
             (&i386, &x86_64, true),

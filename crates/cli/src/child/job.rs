@@ -193,7 +193,8 @@ impl Job {
         let signal = Signal::from_named_raw(number)?;
         let foreground =
             self.terminal.as_ref().map_or(Foreground::None, |tty| tty.foreground(self.pid));
-        let (group_stopped, sent_hangup) = (self.group_stopped, self.sent_hangup);
+        let group_stopped = self.group_stopped;
+        let sent_hangup = self.sent_hangup;
         let now =
             Situation { foreground, may_stop: signals.may_stop(), group_stopped, sent_hangup };
         match plan(signal, now) {

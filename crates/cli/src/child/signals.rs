@@ -139,7 +139,8 @@ impl Signals {
         SigSet::from(NixSignal::SIGCHLD).thread_unblock()?;
         // From here on only `suspend` unblocks SIGTSTP, and not the drop at the end.
         let stops = if std::mem::take(&mut stops.held) { Some(stop_signal_fd()?) } else { None };
-        let (own_continue, reserved) = (false, None);
+        let own_continue = false;
+        let reserved = None;
         Ok(Self { caught, children, stops, own_continue, reserved, _not_send: PhantomData })
     }
 

@@ -81,8 +81,10 @@ fn is_denied_by_sticky_bit(path: &Path, why: &str) -> bool {
 /// file's owner may open it with `O_CREAT`, unless the directory's owner owns it. Each pair is a
 /// mode and an owner.
 fn is_protected(directory: (u32, u32), file: (u32, u32), us: u32) -> bool {
-    let (sticky, open_to_others) = (directory.0 & 0o1000 != 0, directory.0 & 0o022 != 0);
-    let (mode_allows, foreign) = (file.0 & 0o006 == 0o006, file.1 != us);
+    let sticky = directory.0 & 0o1000 != 0;
+    let open_to_others = directory.0 & 0o022 != 0;
+    let mode_allows = file.0 & 0o006 == 0o006;
+    let foreign = file.1 != us;
     sticky && open_to_others && mode_allows && foreign && file.1 != directory.1
 }
 
@@ -149,7 +151,9 @@ mod tests {
     /// The kernel's setting applies to the whole machine, so no test switches it on.
     #[test]
     fn another_users_file_in_a_sticky_directory_is_protected() {
-        let (root, ann, bob) = (0, 1, 2);
+        let root = 0;
+        let ann = 1;
+        let bob = 2;
         let tmp = (0o041_777, root);
         for (directory, file, us, protected) in [
             (tmp, (0o100_666, ann), bob, true),

@@ -28,7 +28,8 @@ impl NoStore {
         if options.is_made()? {
             return Ok(None);
         }
-        let (directory, capabilities) = (options.directory()?, options.capabilities());
+        let directory = options.directory()?;
+        let capabilities = options.capabilities();
         Ok(Some(NoStore { directory, capabilities }))
     }
 }

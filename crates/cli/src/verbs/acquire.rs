@@ -132,7 +132,8 @@ async fn deliver(
     };
     let valid_until_ms = unix_millis(valid_for);
     let lease = guard.detach().await.map_err(|error| Failure::from(error.error().clone()))?;
-    let (lease_id, token) = (lease.lease_id().to_hex(), lease.fencing_token());
+    let lease_id = lease.lease_id().to_hex();
+    let token = lease.fencing_token();
     let text = if console.is_json() {
         let object = json!({
             "name": lease.name(),

@@ -60,7 +60,8 @@ fn text(url: &str, checkup: &Checkup, all: bool) -> String {
     let widest = checkup.findings().iter().map(|f| f.check().len()).max().unwrap_or(0);
     let mut text = format!("{url} (engine {})\n\n", checkup.engine());
     for finding in checkup.findings() {
-        let (health, check) = (finding.health().to_string(), finding.check());
+        let health = finding.health().to_string();
+        let check = finding.check();
         let _ = writeln!(text, "{health:<7}  {check:<widest$}  {}", Escaped(finding.found()));
         if finding.health() != Health::Ok || all {
             let _ = writeln!(text, "{:11}it matters: {}", "", finding.matters());

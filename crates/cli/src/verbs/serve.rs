@@ -73,12 +73,11 @@ pub(crate) fn run(
             urls.insert(name.to_owned(), url.to_owned());
         }
         // Before the address is reported: a program that reads it may send a signal.
-        let (stop, hangups) = (stop()?, signal(SignalKind::hangup())?);
+        let stop = stop()?;
+        let hangups = signal(SignalKind::hangup())?;
         let server = Server::bind_stores(engine, others, &config).await.map_err(failure)?;
-        let server = match arguments.no_dashboard {
-            true => server,
-            false => holdline_dashboard::mount(server, &urls),
-        };
+        let server =
+            if arguments.no_dashboard { server } else { holdline_dashboard::mount(server, &urls) };
         if let Some(address) = server.address() {
             console.info(&format!("serves {}://{address}", scheme(&config)));
         }
@@ -169,8 +168,8 @@ fn failure(error: ServerError) -> Failure {
 
 /// Becomes ready at SIGTERM or SIGINT.
 fn stop() -> Result<impl Future<Output = ()>, Failure> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -228,9 +227,10 @@ fn raise_file_limit() {
 
 /// What a store says in its own words goes to standard error, and to no client.
 fn log_to_stderr(console: &Console) {
-    let level = match console.is_verbose() {
-        true => tracing_subscriber::filter::LevelFilter::DEBUG,
-        false => tracing_subscriber::filter::LevelFilter::WARN,
+    let level = if console.is_verbose() {
+        tracing_subscriber::filter::LevelFilter::DEBUG
+    } else {
+        tracing_subscriber::filter::LevelFilter::WARN
     };
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level);
     // Another subscriber of this process would be one of a test.

@@ -54,7 +54,8 @@ impl Observer for WaitStatus {
             trouble += &format!(": {fix}");
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, trouble) = (Instant::now(), Some(trouble));
+        let at = Instant::now();
+        let trouble = Some(trouble);
         *state = Some(WaitState { at, position: None, holder: None, trouble });
     }
 }

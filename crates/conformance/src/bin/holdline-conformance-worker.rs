@@ -146,7 +146,8 @@ impl Worker {
 
     /// Reports when the lease is lost, and if it is still valid after that.
     fn report_loss(&self, attempt: u64, guard: &Guard) -> AbortHandle {
-        let (held, recorder) = (guard.held(), self.recorder.clone());
+        let held = guard.held();
+        let recorder = self.recorder.clone();
         let teller = tokio::spawn(async move {
             held.lost().await;
             recorder.lost(attempt);

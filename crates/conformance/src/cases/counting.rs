@@ -84,7 +84,8 @@ async fn never_over(bench: Bench) -> Verdict {
     ask(&bench, 0, &name, CountingCommand::Set(5)).await?;
     let mut taking = JoinSet::new();
     for client in 0..40 {
-        let (bench, name) = (bench.clone(), name.clone());
+        let bench = bench.clone();
+        let name = name.clone();
         taking.spawn(async move { ask(&bench, client, &name, CountingCommand::Acquire(1)).await });
     }
     let mut taken = Vec::new();
@@ -105,7 +106,8 @@ async fn wakes(bench: Bench) -> Verdict {
     ask(&bench, 0, &name, CountingCommand::Acquire(1)).await?;
     let await_one = CountingCommand::Await { permits: 1, at_most: Duration::from_secs(10) };
     let waiting = {
-        let (bench, name) = (bench.clone(), name.clone());
+        let bench = bench.clone();
+        let name = name.clone();
         tokio::spawn(async move { ask(&bench, 1, &name, await_one).await })
     };
     ask(&bench, 2, &name, CountingCommand::Release(1)).await?;

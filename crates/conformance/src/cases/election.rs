@@ -62,7 +62,9 @@ pub(super) async fn done<T>(bench: &Bench, task: tokio::task::JoinHandle<T>) -> 
 
 async fn leaders(bench: Bench) -> Verdict {
     let name = bench.name();
-    let (one, two, watcher) = (client(&bench).await?, client(&bench).await?, client(&bench).await?);
+    let one = client(&bench).await?;
+    let two = client(&bench).await?;
+    let watcher = client(&bench).await?;
     let watcher = election(&bench, &watcher, &name)?;
     ensure!(watcher.leader().await?.is_none(), "somebody leads an election without candidates");
     let first = election(&bench, &one, &name)?.campaign("one").await?;
@@ -95,7 +97,8 @@ async fn leaders(bench: Bench) -> Verdict {
 
 async fn steps_down(bench: Bench) -> Verdict {
     let name = bench.name();
-    let (one, two) = (client(&bench).await?, client(&bench).await?);
+    let one = client(&bench).await?;
+    let two = client(&bench).await?;
     let options =
         LockOptions::default().with_lease_duration(bench.lease()).with_keep(holdline::Keep::Fixed);
     let first = one.election_with(name.as_str(), &options)?.campaign("one").await?;

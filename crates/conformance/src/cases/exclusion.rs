@@ -197,7 +197,8 @@ async fn longest_name(bench: Bench) -> Verdict {
         end.push(last);
         Ok(bench.named(&end))
     };
-    let (one, other) = (longest('1')?, longest('2')?);
+    let one = longest('1')?;
+    let other = longest('2')?;
     ensure!(one.as_str().len() == 512, "the suite's name has {} bytes", one.as_str().len());
     bench.contender(&one).take().await?;
     bench.contender(&other).take().await?;
@@ -228,7 +229,8 @@ async fn readers_and_writer(bench: Bench) -> Verdict {
     let name = bench.name();
     let reader = || bench.contender(&name).with_mode(Mode::Shared);
     let writer = bench.contender(&name);
-    let (one, two) = (reader(), reader());
+    let one = reader();
+    let two = reader();
     one.take().await?;
     two.take().await?;
     writer.is_refused().await?;
@@ -252,7 +254,8 @@ async fn mixed_race(bench: Bench) -> Verdict {
             let contender = bench.contender(&name).with_mode(mode);
             asking.spawn(async move { (mode, contender.ask(false).await) });
         }
-        let (mut readers, mut writers) = (0, 0);
+        let mut readers = 0;
+        let mut writers = 0;
         while let Some(reply) = asking.join_next().await {
             let (mode, reply) = reply.map_err(Failure::new)?;
             if let AcquireReply::Granted { .. } = reply? {
@@ -310,9 +313,10 @@ async fn kinds_do_not_mix(bench: Bench) -> Verdict {
         bench.contender(&name).with_mode(first).take().await?;
         let reply = bench.contender(&name).with_mode(second).ask(false).await.err();
         let kind = reply.as_ref().map(|error| error.kind());
-        let good = match bench.scale().kinds_stay {
-            true => matches!(kind, Some(ErrorKind::Foreign { .. })),
-            false => matches!(kind, Some(ErrorKind::Invalid { .. })),
+        let good = if bench.scale().kinds_stay {
+            matches!(kind, Some(ErrorKind::Foreign { .. }))
+        } else {
+            matches!(kind, Some(ErrorKind::Invalid { .. }))
         };
         ensure!(good, "{second} gave {reply:?}");
     }

@@ -91,7 +91,8 @@ pub(super) async fn silent_leaves(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let lease = bench.lease();
-    let (silent, mut beating) = (bench.contender(&name), bench.contender(&name));
+    let silent = bench.contender(&name);
+    let mut beating = bench.contender(&name);
     let mut silent = silent.for_lease(lease);
     holder.take().await?;
     silent.queue().await?;
@@ -105,8 +106,8 @@ pub(super) async fn silent_leaves(bench: Bench) -> Verdict {
 async fn unclaimed_goes_on(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let (mut dead, mut next) =
-        (bench.contender_on(1, &name).in_a_hurry(), bench.contender_on(2, &name));
+    let mut dead = bench.contender_on(1, &name).in_a_hurry();
+    let mut next = bench.contender_on(2, &name);
     holder.take().await?;
     dead.queue().await?;
     next.queue().await?;

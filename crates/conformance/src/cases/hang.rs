@@ -199,8 +199,8 @@ async fn heartbeat_never_claims(bench: Bench) -> Verdict {
 }
 
 async fn batch(bench: Bench) -> Verdict {
-    let (held, other) =
-        (bench.contender_on(0, &bench.name()), bench.contender_on(0, &bench.name()));
+    let held = bench.contender_on(0, &bench.name());
+    let other = bench.contender_on(0, &bench.name());
     held.take().await?;
     other.take().await?;
     let lines = [

@@ -60,7 +60,8 @@ async fn counts_once(bench: Bench) -> Verdict {
     ask(&bench, 0, &name, LatchCommand::Set(40)).await?;
     let mut counting = JoinSet::new();
     for client in 0..40 {
-        let (bench, name) = (bench.clone(), name.clone());
+        let bench = bench.clone();
+        let name = name.clone();
         counting.spawn(async move { ask(&bench, client, &name, LatchCommand::CountDown(1)).await });
     }
     let mut seen = Vec::new();

@@ -178,7 +178,8 @@ async fn other_token(bench: Bench) -> Verdict {
 async fn revoked_hand_off(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let (mut first, mut second) = (bench.contender(&name), bench.contender(&name));
+    let mut first = bench.contender(&name);
+    let mut second = bench.contender(&name);
     holder.take().await?;
     first.queue().await?;
     second.queue().await?;

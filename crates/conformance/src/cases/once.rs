@@ -58,9 +58,11 @@ async fn is_done(job: &Once) -> Result<(), Failure> {
 
 async fn done(bench: Bench) -> Verdict {
     let name = bench.name();
-    let (one, two) = (client(&bench).await?, client(&bench).await?);
+    let one = client(&bench).await?;
+    let two = client(&bench).await?;
     let began = bench.time().now();
-    let (one, two) = (job(&bench, &one, &name, began)?, job(&bench, &two, &name, began)?);
+    let one = job(&bench, &one, &name, began)?;
+    let two = job(&bench, &two, &name, began)?;
     let Begun::Run(run) = one.begin().await? else {
         return Err(Failure::new("a slot that nobody has is taken"));
     };
@@ -83,9 +85,11 @@ async fn done(bench: Bench) -> Verdict {
 
 async fn freed(bench: Bench) -> Verdict {
     let name = bench.name();
-    let (one, two) = (client(&bench).await?, client(&bench).await?);
+    let one = client(&bench).await?;
+    let two = client(&bench).await?;
     let began = bench.time().now();
-    let (one, two) = (job(&bench, &one, &name, began)?, job(&bench, &two, &name, began)?);
+    let one = job(&bench, &one, &name, began)?;
+    let two = job(&bench, &two, &name, began)?;
     let Begun::Run(fails) = one.begin().await? else {
         return Err(Failure::new("a slot that nobody has is taken"));
     };

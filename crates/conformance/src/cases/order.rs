@@ -124,7 +124,9 @@ pub(super) async fn asking_again(bench: Bench) -> Verdict {
 async fn no_starving(bench: Bench) -> Verdict {
     let name = bench.name();
     let reader = || bench.contender(&name).with_mode(Mode::Shared);
-    let (first, mut writer, mut later) = (reader(), bench.contender(&name), reader());
+    let first = reader();
+    let mut writer = bench.contender(&name);
+    let mut later = reader();
     first.take().await?;
     writer.queue().await?;
     reader().is_refused().await?;
@@ -180,10 +182,12 @@ fn permits(count: u32) -> Mode {
 async fn large_first(bench: Bench) -> Verdict {
     let name = bench.name();
     let taker = |count| bench.contender(&name).with_mode(permits(count));
-    let (one, two) = (taker(2), taker(1));
+    let one = taker(2);
+    let two = taker(1);
     one.take().await?;
     two.take().await?;
-    let (mut large, mut small) = (taker(3), taker(1));
+    let mut large = taker(3);
+    let mut small = taker(1);
     large.queue().await?;
     taker(1).is_refused().await?;
     small.queue().await?;
@@ -214,8 +218,8 @@ async fn permits_fit(bench: Bench) -> Verdict {
 async fn to_the_end(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let (mut late, mut next) =
-        (bench.contender_on(1, &name).in_a_hurry(), bench.contender_on(2, &name));
+    let mut late = bench.contender_on(1, &name).in_a_hurry();
+    let mut next = bench.contender_on(2, &name);
     holder.take().await?;
     late.queue().await?;
     next.queue().await?;

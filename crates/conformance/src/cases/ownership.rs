@@ -73,9 +73,10 @@ async fn released_twice(bench: Bench) -> Verdict {
 async fn other_client(bench: Bench) -> Verdict {
     let name = bench.name();
     // A detached lease is tied to no client where there are such leases.
-    let hold = match bench.capabilities().detach {
-        true => Hold::Detached(bench.long_lease()),
-        false => Hold::Leased(bench.long_lease()),
+    let hold = if bench.capabilities().detach {
+        Hold::Detached(bench.long_lease())
+    } else {
+        Hold::Leased(bench.long_lease())
     };
     let mut holder = bench.contender_on(0, &name).with_hold(hold);
     let id = holder.id();
@@ -89,7 +90,8 @@ async fn other_client(bench: Bench) -> Verdict {
 }
 
 async fn other_name(bench: Bench) -> Verdict {
-    let (name, other) = (bench.name(), bench.name());
+    let name = bench.name();
+    let other = bench.name();
     let holder = bench.contender(&name);
     holder.take().await?;
     let mut astray = holder.clone();
@@ -103,7 +105,8 @@ async fn other_name(bench: Bench) -> Verdict {
 pub(super) async fn queued_release(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let (mut leaving, mut staying) = (bench.contender(&name), bench.contender(&name));
+    let mut leaving = bench.contender(&name);
+    let mut staying = bench.contender(&name);
     holder.take().await?;
     leaving.queue().await?;
     staying.queue().await?;

@@ -189,7 +189,8 @@ impl Judge<'_> {
 
     fn freeze(&mut self, engine: &HolderSummary) -> Result<(), Differs> {
         let Some(freeze) = &self.stands.freeze else { return Ok(()) };
-        let (left, expected) = (freeze.left, freeze.token);
+        let left = freeze.left;
+        let expected = freeze.token;
         if let (Some(expected), Some(token)) = (expected, engine.token)
             && !self.same_token(expected, token, true)
         {

@@ -172,8 +172,10 @@ impl<'a> Player<'a> {
                 actor.id_state = IdState::Asked;
                 actor.request.lease_id = LeaseId::random(&mut Random);
                 let request = &mut actor.request;
-                (request.mode, request.hold) = (mode, hold);
-                (request.queue, request.claim_window) = (queue, claim_window);
+                request.mode = mode;
+                request.hold = hold;
+                request.queue = queue;
+                request.claim_window = claim_window;
                 request.known = false;
             }
             Verb::AskAgain => {

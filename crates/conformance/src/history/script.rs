@@ -210,7 +210,8 @@ impl Script {
         let mut random = StdRng::seed_from_u64(seed);
         let palette = Palette::draw(&mut random, capabilities, scale);
         let mut script = Script { steps: Vec::new() };
-        let (mut moves, mut faults) = (0, 0);
+        let mut moves = 0;
+        let mut faults = 0;
         for _ in 0..palette.length {
             let kind = pick(&mut random, &palette.verbs);
             if kind == Kind::Pass {
@@ -447,7 +448,8 @@ mod tests {
 
     #[test]
     fn a_command_at_a_deadline_does_not_fit() {
-        let (reference, scale) = (Capabilities::reference("table", "test"), Scale::manual());
+        let reference = Capabilities::reference("table", "test");
+        let scale = Scale::manual();
         let look = || Step::Do(Action { actor: 0, verb: Verb::Inspect, fault: Fault::None });
         let after = |by| {
             let script = Script { steps: vec![look(), Step::Pass(by), look()] };

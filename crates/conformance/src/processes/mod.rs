@@ -173,13 +173,15 @@ fn fifty_contend(stage: &Stage) -> Result<(), Failure> {
     let mut workers = stage.workers(CONTENDERS)?;
     let lease_ms = u64::try_from(stage.store.long().as_millis()).unwrap_or(u64::MAX);
     for (worker, number) in workers.iter_mut().zip(0..) {
-        let (name, path) = (stage.name.clone(), stage.file.clone());
+        let name = stage.name.clone();
+        let path = stage.file.clone();
         let first = number * CYCLES;
         worker.order(&Order::Cycle { first, count: CYCLES, name, lease_ms, path })?;
     }
     let all = workers.len();
     stage.messages.wait("all 50 are done", |received| (received.done == all).then_some(()))?;
-    let (written, expected) = (lines_of(&stage.file)?, CONTENDERS * CYCLES);
+    let written = lines_of(&stage.file)?;
+    let expected = CONTENDERS * CYCLES;
     ensure!(written as u64 == expected, "{written} of {expected} writes are in the file");
     Ok(())
 }

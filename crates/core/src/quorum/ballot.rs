@@ -138,7 +138,8 @@ impl Ballot {
         match self.entries.get_mut(node) {
             Some(entry @ VoteEntry::Pending { .. }) => *entry = VoteEntry::Unknown,
             Some(VoteEntry::Granted(held)) if held.writing => {
-                (held.writing, held.unconfirmed) = (false, true);
+                held.writing = false;
+                held.unconfirmed = true;
             }
             _ => {}
         }

@@ -65,7 +65,8 @@ impl NameRegister {
             None => {
                 let above = self.last.max(floor).saturating_add(1);
                 let last = FencingToken::new(above.max(proposed))?;
-                (self.holder, self.last) = (Some(lease_id), last.get());
+                self.holder = Some(lease_id);
+                self.last = last.get();
                 Ok(Vote::Granted { last })
             }
         }
@@ -90,7 +91,8 @@ impl NameRegister {
         if self.holder.is_some() {
             return false;
         }
-        (self.holder, self.last) = (Some(lease_id), self.last.max(floor).max(token.get()));
+        self.holder = Some(lease_id);
+        self.last = self.last.max(floor).max(token.get());
         self.healed = Some(token);
         true
     }
@@ -106,7 +108,8 @@ impl NameRegister {
 
     /// Ends the current lease, as its expiry does.
     pub fn expire(&mut self) {
-        (self.holder, self.healed) = (None, None);
+        self.holder = None;
+        self.healed = None;
     }
 
     /// Returns the token in the record of this holder, healed or not. A process that was not

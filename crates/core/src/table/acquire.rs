@@ -41,7 +41,8 @@ impl<S: Store> Table<'_, S> {
         &mut self,
         request: &AcquireRequest,
     ) -> Result<Option<Result<AcquireReply, LockError>>, S::Error> {
-        let (engine, id) = (self.profile.engine, request.lease_id);
+        let engine = self.profile.engine;
+        let id = request.lease_id;
         if let Some(kind) = self.dead_id(id) {
             if !request.known {
                 self.keep_for(request)?;
@@ -130,10 +131,7 @@ impl<S: Store> Table<'_, S> {
     /// Checks that a mode may be used beside those in use.
     fn check_kind(&self, mode: Mode) -> Result<(), LockError> {
         let in_use = !self.head.holders.is_empty() || self.head.queued > 0;
-        match in_use {
-            true => mode.check_beside(self.head.permits_of, self.profile.engine),
-            false => Ok(()),
-        }
+        if in_use { mode.check_beside(self.head.permits_of, self.profile.engine) } else { Ok(()) }
     }
 
     fn is_open_to(&self, mode: Mode) -> bool {

@@ -134,7 +134,8 @@ impl Mutant {
                 if let Some(holder) = run.state.head.holder_mut(request.lease_id)
                     && !holder.claimed
                 {
-                    (holder.claimed, holder.deadline) = (true, deadline_of(now, holder.hold));
+                    holder.claimed = true;
+                    holder.deadline = deadline_of(now, holder.hold);
                 }
                 run.apply(command)
             }
@@ -204,7 +205,8 @@ impl Run<'_> {
     /// Lets the grant that a renewal names last until just after now.
     fn postpone_end(&mut self, command: &Command) {
         let Command::Renew(request) = command else { return };
-        let (now, keeps) = (self.now, matches!(request.purpose, Purpose::Keep(_)));
+        let now = self.now;
+        let keeps = matches!(request.purpose, Purpose::Keep(_));
         if let Some(holder) = self.state.head.holder_mut(request.lease_id)
             && keeps
             && holder.claimed
@@ -230,7 +232,8 @@ impl Run<'_> {
         hide: impl FnOnce(&mut LockState),
         restore: impl FnOnce(&mut LockState, LockState),
     ) -> Reply {
-        let (original, counter) = (self.state.clone(), *self.counter);
+        let original = self.state.clone();
+        let counter = *self.counter;
         hide(self.state);
         let command = Command::Acquire(request.clone());
         let (reply, wake_ups) = self.state.apply(self.counter, self.profile, &command, self.now);
@@ -239,7 +242,8 @@ impl Run<'_> {
             restore(self.state, original);
             return reply;
         }
-        (*self.state, *self.counter) = (original, counter);
+        *self.state = original;
+        *self.counter = counter;
         self.apply(&command)
     }
 
@@ -248,10 +252,12 @@ impl Run<'_> {
             return self.apply(&Command::Acquire(request.clone()));
         }
         let hide = |state: &mut LockState| {
-            (state.queue, state.head.queued) = (Default::default(), 0);
+            state.queue = Default::default();
+            state.head.queued = 0;
         };
         self.grant_on_copy(request, hide, |state, original| {
-            (state.queue, state.head.queued) = (original.queue, original.head.queued);
+            state.queue = original.queue;
+            state.head.queued = original.head.queued;
         })
     }
 
@@ -318,7 +324,8 @@ impl Run<'_> {
         if self.state.head.holder(request.lease_id).is_none()
             && let Some(last) = self.state.head.holders.last()
         {
-            (request.lease_id, request.ending.for_good) = (last.lease_id, false);
+            request.lease_id = last.lease_id;
+            request.ending.for_good = false;
         }
         self.apply(&Command::Release(request))
     }
@@ -331,11 +338,14 @@ impl Run<'_> {
         let queue = mem::take(&mut self.state.queue);
         let head = &mut self.state.head;
         let queued = mem::take(&mut head.queued);
-        let (permits_of, freeze) = (head.permits_of, head.freeze.take());
+        let permits_of = head.permits_of;
+        let freeze = head.freeze.take();
         let reply = self.apply(&command);
         self.state.queue = queue;
         let head = &mut self.state.head;
-        (head.queued, head.permits_of, head.freeze) = (queued, permits_of, freeze);
+        head.queued = queued;
+        head.permits_of = permits_of;
+        head.freeze = freeze;
         reply
     }
 }

@@ -48,8 +48,10 @@ impl<S: Store> Table<'_, S> {
     }
 
     fn renew_holder(&mut self, request: &RenewRequest) -> Result<RenewReply, LockError> {
-        let (now, engine) = (self.now, self.profile.engine);
-        let (sessions, direct) = (self.has_sessions(), self.profile.hand_off == HandOff::Direct);
+        let now = self.now;
+        let engine = self.profile.engine;
+        let sessions = self.has_sessions();
+        let direct = self.profile.hand_off == HandOff::Direct;
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(RenewReply::Unknown);
         };

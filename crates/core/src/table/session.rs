@@ -67,7 +67,8 @@ impl<S: Store> Table<'_, S> {
         let detached = |hold: Hold| matches!(hold, Hold::Detached(_));
         match hold {
             Hold::Leased(_) if longer || detached(holder.hold) => {
-                (holder.client, holder.hold) = (request.client, Hold::Leased(duration));
+                holder.client = request.client;
+                holder.hold = Hold::Leased(duration);
             }
             Hold::Detached(_) => holder.hold = Hold::Detached(duration),
             Hold::Leased(_) | Hold::Live => {}

@@ -81,7 +81,8 @@ impl<S: Store> Table<'_, S> {
         // Counted from its end, even if this command comes much later.
         let until = holder.deadline.min(self.now).after(memory_of(holder.hold));
         if until > self.now {
-            let (lease_id, reason) = (holder.lease_id, reason.clone());
+            let lease_id = holder.lease_id;
+            let reason = reason.clone();
             Remembered::add(&mut self.head.revoked, Remembered { lease_id, until, reason });
         }
     }

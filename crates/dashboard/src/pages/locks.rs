@@ -239,10 +239,8 @@ fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
     let is_number = |column: &str| ["since", "slack", "token", "waiters"].contains(&column);
     let head = |column: &str, label: &str| {
         let is_sorted = wanted.sort == column;
-        let sorted = is_sorted.then_some(match wanted.descending {
-            true => "descending",
-            false => "ascending",
-        });
+        let sorted =
+            is_sorted.then_some(if wanted.descending { "descending" } else { "ascending" });
         let url = wanted.sorted_url(viewer, 1, column, is_sorted && !wanted.descending);
         html! {
             th.number[is_number(column)] scope="col" aria-sort=[sorted] {
@@ -340,7 +338,8 @@ fn lease_bar(row: &Row, age: Duration) -> Markup {
     let Some(left) = holder.summary.left else { return html! { "no lease" } };
     let left = left.saturating_sub(age);
     let lease = holder.summary.metadata.fields().lease_duration_ms.unwrap_or(30_000);
-    let (left_ms, lease) = (left.as_millis(), u128::from(lease));
+    let left_ms = left.as_millis();
+    let lease = u128::from(lease);
     html! {
         meter min="0" max=(lease.max(left_ms)) low=(lease / 5) value=(left_ms)
             aria-label="Lease left" {}

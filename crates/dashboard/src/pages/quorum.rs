@@ -123,7 +123,8 @@ fn node(node: &NodeStatus) -> Markup {
 
 /// Writes how far a clock is ahead of the median.
 fn offset(us: i64) -> String {
-    let (sign, us) = (if us < 0 { '−' } else { '+' }, us.unsigned_abs());
+    let sign = if us < 0 { '−' } else { '+' };
+    let us = us.unsigned_abs();
     format!("{sign}{}.{:03} ms", us / 1_000, us % 1_000)
 }
 

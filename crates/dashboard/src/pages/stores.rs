@@ -45,7 +45,8 @@ fn one(
     checks: Option<&Checks>,
     result: Option<&Checked<Checkup>>,
 ) -> Markup {
-    let (id, heading) = (format!("store-{at}"), format!("store-{at}-name"));
+    let id = format!("store-{at}");
+    let heading = format!("store-{at}-name");
     html! {
         section #(id) data-live="" aria-labelledby=(heading) {
             h2 #(heading) { (name) }

@@ -43,7 +43,8 @@ impl Store {
         &self,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         // Another process may have asked under this id: a detached lease belongs to no process, and
         // any process that knows the id may ask for it again.
         let anywhere = request.known || matches!(request.hold, Hold::Detached(_));
@@ -82,7 +83,8 @@ impl Store {
         held: &Held,
     ) -> Result<Option<AcquireReply>, LockError> {
         let since = self.clock.now();
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         if held.asked != Some(request.hold) {
             return Ok(None);
         }
@@ -113,7 +115,8 @@ impl Store {
         held: Option<Held>,
     ) -> Result<Option<AcquireReply>, LockError> {
         let since = self.clock.now();
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let mut parts = vec![
             get(all_of(self.layout.marks(name, id))),
             get(first_of(self.layout.queue(name), 1)),
@@ -157,7 +160,8 @@ impl Store {
     /// Makes the key. If an earlier request under this lease id had no reply, it is the same key as
     /// long as the session is (H3 of [`crate::held`]).
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let key = SessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
@@ -173,8 +177,10 @@ impl Store {
             let own = self.layout.contender(name, end, request.mode, session.lease);
             let mut held = Held::new(own.clone(), session.clone());
             held.number = number.map(|number| (number, session.clone()));
-            (held.in_flight, held.repeated) = (true, repeated);
-            (held.asked, held.terms) = (Some(request.hold), Some(request.hold));
+            held.in_flight = true;
+            held.repeated = repeated;
+            held.asked = Some(request.hold);
+            held.terms = Some(request.hold);
             self.held.note(name, id, held, since);
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
@@ -234,7 +240,8 @@ impl Store {
         entered: Entered,
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let Some(held) = self.held.find(name, id) else { return Err(ended_on_the_way()) };
         let left = held.session.left(since);
         if left.is_zero() {
@@ -246,8 +253,10 @@ impl Store {
                 let token = holdline_core::FencingToken::new(number)
                     .map_err(|_| protocol(format!("the revision {revision} is no token")))?;
                 self.held.update(name, id, |held| {
-                    (held.token, held.created) = (Some(token), revision);
-                    (held.written, held.read_at) = (revision, revision);
+                    held.token = Some(token);
+                    held.created = revision;
+                    held.written = revision;
+                    held.read_at = revision;
                 });
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
@@ -318,7 +327,8 @@ impl Store {
         let free =
             vec![empty(self.layout.queue(name)), empty(self.layout.marks(name, request.lease_id))];
         if !self.busy.is_busy(name) {
-            let (compare, success) = (free.clone(), vec![put.clone()]);
+            let compare = free.clone();
+            let success = vec![put.clone()];
             let txn = TxnRequest { compare, success, failure: Vec::new() };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
@@ -338,7 +348,8 @@ impl Store {
                 vec![nested(TxnRequest { compare, success, failure: reads.clone() })]
             });
             let is_nested = behind_others.is_some();
-            let (compare, success) = (free.clone(), vec![put.clone()]);
+            let compare = free.clone();
+            let success = vec![put.clone()];
             let failure = behind_others.unwrap_or(reads);
             let mut answers = self.txn(TxnRequest { compare, success, failure }).await?;
             self.busy.note(name, !answers.succeeded);
@@ -369,7 +380,8 @@ impl Store {
         request: &AcquireRequest,
         allowed_at: Option<i64>,
     ) -> Option<Vec<Compare>> {
-        let (name, mode) = (&request.name, request.mode);
+        let name = &request.name;
+        let mode = request.mode;
         let other_kinds = || self.layout.other_kinds(name, mode).into_iter().map(empty);
         match (request.queue, mode, allowed_at) {
             (true, ..) => Some(other_kinds().collect()),
@@ -405,7 +417,8 @@ impl Store {
         match queue::read_keys(&self.layout, &request.name, answers.keys()?, own_key) {
             Ok(queue) => Ok(Entered::There { queue, first: answers.keys()?, revision }),
             Err(foreign) => {
-                let (name, id) = (&request.name, request.lease_id);
+                let name = &request.name;
+                let id = request.lease_id;
                 let certainty = self.take_back(name, id, own.to_vec(), revision).await;
                 Err(RequestError::Error(foreign.with_certainty(certainty)))
             }

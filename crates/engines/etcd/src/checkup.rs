@@ -44,7 +44,9 @@ pub async fn checkup(options: &EtcdOptions) -> Result<Checkup, LockError> {
 
 async fn check(options: &EtcdOptions) -> Result<Checkup, LockError> {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut statuses, mut silent, mut quotas) = (Vec::new(), Vec::new(), Vec::new());
+    let mut statuses = Vec::new();
+    let mut silent = Vec::new();
+    let mut quotas = Vec::new();
     for member in &options.cluster.members {
         match Client::new(&options.only(member))?.status().await {
             Ok(status) => {

@@ -158,7 +158,8 @@ impl Client {
         let send = move |connection: &Connection| -> Sending<_> {
             let requests = futures_util::stream::iter([LeaseRequest { id }]);
             let request = dress(requests, connection.token.clone());
-            let (path, mut grpc) = (path.clone(), connection.grpc());
+            let path = path.clone();
+            let mut grpc = connection.grpc();
             Box::pin(async move {
                 ready(&mut grpc).await?;
                 let codec = ProstCodec::<LeaseRequest, LeaseResponse>::new();
@@ -182,7 +183,8 @@ impl Client {
         let requests = Mutex::new(Some(requests));
         let send = move |connection: &Connection| -> Sending<_> {
             let taken = requests.lock().take();
-            let (path, connection) = (path.clone(), connection.clone());
+            let path = path.clone();
+            let connection = connection.clone();
             Box::pin(async move {
                 let Some(requests) = taken else {
                     return Err(Status::unauthenticated("refused twice"));
@@ -228,7 +230,8 @@ impl Client {
     where
         F: Fn(&Connection) -> Sending<A>,
     {
-        let (mut refused_token, mut repeatable) = (false, repeatable);
+        let mut refused_token = false;
+        let mut repeatable = repeatable;
         let mut end = None;
         loop {
             let connection = self.connection().await?;
@@ -317,7 +320,8 @@ impl Client {
         let dialing = {
             let mut state = self.0.state.lock();
             if self.0.stale.swap(false, Ordering::SeqCst) {
-                (state.connection, state.dialing) = (None, None);
+                state.connection = None;
+                state.dialing = None;
             }
             if let Some(connection) = &state.connection {
                 return Ok(connection.clone());
@@ -355,7 +359,8 @@ impl Client {
                 state.connections += 1;
                 connection.number = state.connections;
                 if current {
-                    (state.first, state.connection) = (place, Some(connection.clone()));
+                    state.first = place;
+                    state.connection = Some(connection.clone());
                 }
                 connection
             })
@@ -426,9 +431,10 @@ impl Client {
         }
         let message = reasons.join("; ");
         // What all of them refuse does not pass by itself.
-        match !known.is_empty() && known.iter().all(|error| refused(error)) {
-            true => not_applied(ErrorKind::Refused { message }),
-            false => unavailable(message, Certainty::NotApplied),
+        if !known.is_empty() && known.iter().all(|error| refused(error)) {
+            not_applied(ErrorKind::Refused { message })
+        } else {
+            unavailable(message, Certainty::NotApplied)
         }
     }
 

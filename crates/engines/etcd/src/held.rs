@@ -170,13 +170,16 @@ mod tests {
 
     #[test]
     fn a_lease_id_keeps_its_key_while_a_request_may_make_it() {
-        let (ids, name) = (HeldIds::default(), LockName::new("a").expect("a name"));
-        let (one, other) = (LeaseId::from_bytes([1; 16]), LeaseId::from_bytes([2; 16]));
+        let ids = HeldIds::default();
+        let name = LockName::new("a").expect("a name");
+        let one = LeaseId::from_bytes([1; 16]);
+        let other = LeaseId::from_bytes([2; 16]);
         let session = Arc::new(Session::found(7, Duration::from_secs(1)));
         let note = |id, in_flight| {
             let number = session.take_number(&name);
             let mut held = Held::new(vec![], session.clone());
-            (held.number, held.in_flight) = (Some((number, session.clone())), in_flight);
+            held.number = Some((number, session.clone()));
+            held.in_flight = in_flight;
             ids.note(&name, id, held, Moment::ORIGIN);
             number
         };
@@ -193,12 +196,14 @@ mod tests {
 
     #[test]
     fn the_reply_to_one_of_two_requests_leaves_the_other_in_flight() {
-        let (ids, name) = (HeldIds::default(), LockName::new("a").expect("a name"));
+        let ids = HeldIds::default();
+        let name = LockName::new("a").expect("a name");
         let id = LeaseId::from_bytes([1; 16]);
         let session = Arc::new(Session::found(7, Duration::from_secs(1)));
         let note = |repeated| {
             let mut held = Held::new(vec![], session.clone());
-            (held.in_flight, held.repeated) = (true, repeated);
+            held.in_flight = true;
+            held.repeated = repeated;
             ids.note(&name, id, held, Moment::ORIGIN);
         };
         note(false);

@@ -167,9 +167,10 @@ fn parse_suffix(text: &str) -> Option<ParsedKey> {
         let mode = Mode::permits(count.parse().ok()?, of.parse().ok()?).ok()?;
         return Some(ParsedKey::Ours { lease_id: ours(rest)?, mode });
     }
-    match text.contains(['-', '.']) {
-        true => Some(ParsedKey::Ours { lease_id: ours(text)?, mode: Mode::Exclusive }),
-        false => Some(ParsedKey::Go { lease: lease_of(text)? }),
+    if text.contains(['-', '.']) {
+        Some(ParsedKey::Ours { lease_id: ours(text)?, mode: Mode::Exclusive })
+    } else {
+        Some(ParsedKey::Go { lease: lease_of(text)? })
     }
 }
 

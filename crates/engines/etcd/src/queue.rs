@@ -135,7 +135,8 @@ mod tests {
     /// The key that was used before has another lease id in its record.
     #[test]
     fn the_record_names_the_contender_of_a_numbered_key() {
-        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let layout = Layout::new("");
+        let name = LockName::new("a").expect("good");
         let [own, other] = [1, 2].map(|byte| LeaseId::from_bytes([byte; 16]));
         let key = layout.contender(&name, KeyEnd::Number(0), Mode::Exclusive, 7);
         let mut record = Record::new(Hold::Live, &Metadata::default());
@@ -158,7 +159,8 @@ mod tests {
 
     #[test]
     fn contenders_are_in_the_order_of_their_create_revisions() {
-        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let layout = Layout::new("");
+        let name = LockName::new("a").expect("good");
         let kvs = [(1, 30, Mode::Shared), (2, 20, Mode::Exclusive), (3, 10, Mode::Shared)];
         let kvs = kvs.map(|(number, create_revision, mode)| KeyValue {
             key: layout.contender(&name, end(number), mode, 7),
@@ -176,7 +178,8 @@ mod tests {
 
     #[test]
     fn a_key_without_its_lease_is_foreign() {
-        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let layout = Layout::new("");
+        let name = LockName::new("a").expect("good");
         for key in ["a/1f", "a/config"] {
             let kv = KeyValue { key: key.into(), ..KeyValue::default() };
             assert!(read(&layout, &name, vec![kv]).is_err(), "{key}");
@@ -190,7 +193,8 @@ mod tests {
     /// With etcd 3.7 every key was taken for a foreign one.
     #[test]
     fn a_read_without_values_that_returns_no_lease_makes_no_key_foreign() {
-        let (layout, name) = (Layout::new(""), LockName::new("a").expect("good"));
+        let layout = Layout::new("");
+        let name = LockName::new("a").expect("good");
         let ours = layout.contender(&name, end(1), Mode::Exclusive, 7);
         for key in [ours, b"a/1f".to_vec()] {
             let kv = KeyValue { key, ..KeyValue::default() };

@@ -19,7 +19,8 @@ impl Store {
         &self,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let for_good = request.ending.for_good;
         let mut held = self.held.find(name, id);
         if held.is_none() {
@@ -50,9 +51,10 @@ impl Store {
                 Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
                     session.filter(|_| for_good).inspect(|session| session.count_mark());
-                    match for_good {
-                        true => self.held.forget_for_good(name, id),
-                        false => self.held.forget(name, id),
+                    if for_good {
+                        self.held.forget_for_good(name, id)
+                    } else {
+                        self.held.forget(name, id)
                     }
                     return Ok(reply);
                 }
@@ -148,9 +150,6 @@ impl Store {
                 queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
             }
         };
-        Ok(match waited {
-            true => ReleaseReply::Withdrawn,
-            false => ReleaseReply::Released { held_for: None },
-        })
+        Ok(if waited { ReleaseReply::Withdrawn } else { ReleaseReply::Released { held_for: None } })
     }
 }

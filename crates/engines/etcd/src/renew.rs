@@ -191,7 +191,8 @@ impl Store {
             if record.lease_id.is_some_and(|other| other != request.lease_id) {
                 return self.missing(request, Some(held)).await;
             }
-            let (client, id) = (request.client, request.lease_id);
+            let client = request.client;
+            let id = request.lease_id;
             let named = (&request.name, id);
             let session = self.session_at(client, named, held, &kv, record.hold).await;
             if session.lease != held.session.lease {
@@ -205,7 +206,8 @@ impl Store {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }
             self.held.update(&request.name, request.lease_id, |held| {
-                (held.written, held.terms) = (kv.mod_revision, Some(record.hold));
+                held.written = kv.mod_revision;
+                held.terms = Some(record.hold);
             });
             if needs_no_move(record.hold, hold) {
                 return Ok(RenewReply::Renewed { left: Some(left) });
@@ -224,7 +226,8 @@ impl Store {
                 Ok(answers) => {
                     let left = session.left(since);
                     self.held.update(&request.name, request.lease_id, |held| {
-                        (held.session, held.written) = (session, answers.revision);
+                        held.session = session;
+                        held.written = answers.revision;
                         held.terms = Some(record.hold);
                     });
                     return Ok(RenewReply::Renewed { left: Some(left) });
@@ -269,10 +272,7 @@ fn needs_no_move(has: Hold, asked: Hold) -> bool {
 /// Returns the hold after a renewal: never a shorter one.
 fn moved(has: Hold, asked: Hold) -> Hold {
     let duration = has.duration().max(asked.duration()).unwrap_or_default();
-    match is_detached(asked) {
-        true => Hold::Detached(duration),
-        false => Hold::Leased(duration),
-    }
+    if is_detached(asked) { Hold::Detached(duration) } else { Hold::Leased(duration) }
 }
 
 #[cfg(test)]
@@ -298,14 +298,18 @@ mod tests {
             EtcdEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
         let store = engine.store();
         let request = asking::request("a");
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let reply = store.acquire(&request).await;
         assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{reply:?}");
 
         let held = store.held.find(name, id).expect("it holds");
         let mut before = held.clone();
-        (before.in_flight, before.created, before.token) = (true, 0, None);
-        let (client, purpose) = (request.client, Purpose::Wait);
+        before.in_flight = true;
+        before.created = 0;
+        before.token = None;
+        let client = request.client;
+        let purpose = Purpose::Wait;
         let renewal = RenewRequest { name: name.clone(), lease_id: id, client, purpose };
         let seen = [
             (Observed::Queue(Ok(Queue::new(vec![]))), None),

@@ -92,8 +92,10 @@ fn seconds(hold: Hold) -> u64 {
 impl Session {
     /// Makes a session of an etcd lease that exists.
     pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
-        let (keeping, numbers) = (tokio::sync::Mutex::default(), Mutex::default());
-        let (until, marks) = (Mutex::new(Moment::ORIGIN), AtomicU32::new(0));
+        let keeping = tokio::sync::Mutex::default();
+        let numbers = Mutex::default();
+        let until = Mutex::new(Moment::ORIGIN);
+        let marks = AtomicU32::new(0);
         Session { lease, ttl, until, keeping, numbers, marks }
     }
 
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_session_is_for_a_client_and_whole_seconds() {
-        let (client, id) = (ClientId::from_u64(7), LeaseId::from_bytes([3; 16]));
+        let client = ClientId::from_u64(7);
+        let id = LeaseId::from_bytes([3; 16]);
         let leased = |ms| SessionKey::of(client, id, Hold::Leased(Duration::from_millis(ms)));
         assert_eq!(leased(1_001), leased(2_000));
         assert_ne!(leased(2_000), leased(2_001));

@@ -126,7 +126,8 @@ impl Store {
         if waits.is_none() {
             let token = token(entry)?;
             self.held.update(name, id, |held| {
-                (held.token, held.read_at) = (Some(token), revision);
+                held.token = Some(token);
+                held.read_at = revision;
                 held.created = entry.kv.create_revision;
                 held.written = held.written.max(entry.kv.create_revision);
                 held.blockers.clear();
@@ -138,7 +139,8 @@ impl Store {
             self.watcher.retarget(id, before);
         }
         self.held.update(name, id, |held| {
-            (held.blockers, held.read_at) = (keys, revision);
+            held.blockers = keys;
+            held.read_at = revision;
             held.created = entry.kv.create_revision;
             held.written = held.written.max(entry.kv.create_revision);
         });

@@ -368,7 +368,8 @@ impl WatchTask {
         if let Some(header) = &response.header {
             if target.may_have_missed(response.created, header.revision) {
                 let recheck = target.recheck(header.revision);
-                let (client, watches) = (self.client.clone(), self.watches.clone());
+                let client = self.client.clone();
+                let watches = self.watches.clone();
                 self.executor.spawn(recheck.run(client, watches));
             }
             target.from = target.from.max(header.revision + 1);
@@ -407,10 +408,7 @@ impl WatchTask {
 /// Returns the pause after a refusal. `last` was the pause before the stream, which lasted for
 /// `lasted`. The first refusal after a long time is most likely an expired token.
 fn pause_after_refusal(last: Duration, lasted: Duration) -> Duration {
-    match lasted >= LONGEST_PAUSE {
-        true => PAUSE,
-        false => (last * 2).min(LONGEST_PAUSE),
-    }
+    if lasted >= LONGEST_PAUSE { PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
 }
 
 async fn at(due: Option<Instant>) {

@@ -57,7 +57,8 @@ pub async fn in_place<F: Future>(future: F) -> F::Output {
             state.state.swap(POLLED, Ordering::AcqRel);
             let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             let waits = || {
-                let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+                let success = Ordering::AcqRel;
+                let failure = Ordering::Acquire;
                 state.state.compare_exchange(POLLED, WAITING, success, failure).is_ok()
             };
             if polled.is_ready() || waits() {
@@ -89,7 +90,8 @@ mod tests {
     #[test]
     fn only_a_wake_up_between_polls_wakes_the_task() {
         let task = Arc::new(Task::default());
-        let (polls, inner) = (Cell::new(0), RefCell::new(None));
+        let polls = Cell::new(0);
+        let inner = RefCell::new(None);
         let mut future = pin!(in_place(poll_fn(|context| {
             polls.set(polls.get() + 1);
             match polls.get() {

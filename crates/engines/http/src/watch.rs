@@ -69,7 +69,8 @@ impl Watcher {
         let known = followers.get(&lease_id).and_then(Weak::upgrade);
         let follower = known.unwrap_or_else(|| {
             let (stop, stopped) = oneshot::channel::<()>();
-            let (client, watches) = (client.clone(), self.watches.clone());
+            let client = client.clone();
+            let watches = self.watches.clone();
             let request = Watch { name: name.clone(), lease_id };
             executor.spawn(async move {
                 tokio::select! {

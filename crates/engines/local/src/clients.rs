@@ -37,7 +37,8 @@ enum ClientFile {
 
 impl Clients {
     pub(crate) fn new(liveness: Arc<Liveness>, wake_socket: Arc<WakeSocket>) -> Clients {
-        let (files, anchors) = (HashMap::new(), HashMap::new());
+        let files = HashMap::new();
+        let anchors = HashMap::new();
         let remote = VecDeque::new();
         Clients { liveness, wake_socket, files, remote, anchors, uncommitted: Vec::new() }
     }
@@ -94,7 +95,8 @@ impl Clients {
             matches!(file, ClientFile::Own { alone: true, .. }).then_some(*id)
         };
         let first = self.files.iter().find_map(own)?;
-        let (from, to) = (self.liveness.files.client(first), self.liveness.files.client(client));
+        let from = self.liveness.files.client(first);
+        let to = self.liveness.files.client(client);
         std::fs::hard_link(from, to).ok().map(|()| first)
     }
 

@@ -112,7 +112,8 @@ impl Housekeeping {
         if self.busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (transaction_lock, busy) = (Arc::downgrade(transaction_lock), self.busy.clone());
+        let transaction_lock = Arc::downgrade(transaction_lock);
+        let busy = self.busy.clone();
         let liveness = inside.clients.liveness.clone();
         let identity = inside.database.identity;
         let thread = std::thread::Builder::new().name("holdline-house".into());

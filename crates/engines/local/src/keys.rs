@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn the_rows_of_a_name_are_adjacent_and_in_order() {
-        let (a, longer) = (name("a"), name("a b"));
+        let a = name("a");
+        let longer = name("a b");
         let (first, last) = entries(&a);
         let keys = [
             COUNTER.to_vec(),

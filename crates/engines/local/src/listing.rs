@@ -57,7 +57,8 @@ async fn part(
     let prefix = prefix.to_owned();
     let mut work = move |step: &mut Step<'_>| {
         step.check_store_without_grant()?;
-        let (mut found, mut from) = (Vec::new(), from.clone());
+        let mut found = Vec::new();
+        let mut from = from.clone();
         for _ in 0..PAGE_PART {
             let next = names::first_from(step.rows(), from)?;
             let next = next.filter(|(name, _)| name.as_str().starts_with(&prefix));

@@ -269,7 +269,8 @@ mod tests {
     fn a_sweep_removes_the_dead_and_leaves_the_living() {
         let scratch = Scratch::new();
         let liveness = liveness(&scratch);
-        let (dead, alive) = (ClientId::from_u64(1), ClientId::from_u64(2));
+        let dead = ClientId::from_u64(1);
+        let alive = ClientId::from_u64(2);
         drop(liveness.client(dead).expect("made"));
         std::fs::write(liveness.files.socket(dead), "").expect("written");
         let _kept = liveness.client(alive).expect("made");

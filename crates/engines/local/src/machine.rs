@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn the_clock_moves_forward() {
-        let (first, second) = (now(), now());
+        let first = now();
+        let second = now();
         assert!(first > Moment::ORIGIN && first <= second);
     }
 }

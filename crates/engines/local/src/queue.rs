@@ -139,7 +139,8 @@ impl Queue<'_> {
         })?;
         for number in numbers {
             let place = number.saturating_mul(COVERED);
-            let (from, to) = (place, place.saturating_add(COVERED));
+            let from = place;
+            let to = place.saturating_add(COVERED);
             let from = keys::entry(self.name, from);
             let next = self.rows.first_from(&from)?;
             if next.is_none_or(|(key, _)| key >= keys::entry(self.name, to)) {
@@ -334,14 +335,17 @@ mod tests {
     /// over several index rows and shrinks again, with a first waiter that stays.
     #[test]
     fn rows_answer_as_the_queue_in_memory_does() {
-        let (connection, name) = (database(), LockName::new("a").expect("a good name"));
-        let (mut in_memory, mut drawn) = (MemoryQueue::default(), 0);
+        let connection = database();
+        let name = LockName::new("a").expect("a good name");
+        let mut in_memory = MemoryQueue::default();
+        let mut drawn = 0;
         let mut counter = LazyCounter::default();
         let rows = Rows::of(&connection);
         let mut ours =
             Queue { rows, name: &name, boot: BOOT, counter: &mut counter, last_read: None };
         let mut oracle = MemoryStore { queue: &mut in_memory, counter: &mut drawn };
-        let (mut seed, mut place) = (0x9e37_79b9_7f4a_7c15_u64, 0_u64);
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut place = 0_u64;
         let mut random = move |below: u64| {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -368,8 +372,8 @@ mod tests {
                 }
                 7 => is(ours.first(), oracle.first()),
                 8 if step % 50 == 0 => {
-                    let (client, last_seen) =
-                        (ClientId::from_u64(random(20)), Moment::from_nanos(step));
+                    let client = ClientId::from_u64(random(20));
+                    let last_seen = Moment::from_nanos(step);
                     is(
                         ours.remove_client(client, last_seen),
                         oracle.remove_client(client, last_seen),
@@ -391,7 +395,8 @@ mod tests {
 
     #[test]
     fn a_damaged_queue_is_foreign() {
-        let (connection, name) = (database(), LockName::new("a").expect("a good name"));
+        let connection = database();
+        let name = LockName::new("a").expect("a good name");
         let rows = Rows::of(&connection);
         let mut counter = LazyCounter::default();
         let mut queue =

@@ -89,7 +89,8 @@ impl<'a> Rows<'a> {
         let mut select = self.connection.prepare_cached(sql)?;
         let mut rows = select.query(params![first, end])?;
         while let Some(row) = rows.next()? {
-            let (key, value) = (row.get_ref(0)?.as_blob(), row.get_ref(1)?.as_blob());
+            let key = row.get_ref(0)?.as_blob();
+            let value = row.get_ref(1)?.as_blob();
             let (Ok(key), Ok(value)) = (key, value) else {
                 return Err(Fault::Foreign("a row that does not contain bytes".into()));
             };

@@ -37,7 +37,8 @@ impl ShortLock {
     pub(crate) fn open(path: &Path) -> io::Result<ShortLock> {
         let directory = File::open(path)?;
         let status = directory.metadata()?;
-        let (device, inode) = (status.dev(), status.ino());
+        let device = status.dev();
+        let inode = status.ino();
         Ok(ShortLock { directory, path: path.to_owned(), device, inode })
     }
 
@@ -134,7 +135,8 @@ impl Drop for ShortLockGuard<'_> {
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let held = locks.lines().filter_map(parse_lock).filter(|lock| lock.inode == inode);
     let held: Vec<Lock> = held.collect();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let major = rustix::fs::major(device);
+    let minor = rustix::fs::minor(device);
     let exact = held.iter().find(|lock| (lock.major, lock.minor) == (major, minor));
     match (exact, held.as_slice()) {
         (Some(lock), _) | (None, [lock]) => Some(lock.pid),
@@ -200,7 +202,8 @@ mod tests {
     fn two_descriptors_exclude_each_other_and_the_holder_is_named() {
         let directory = crate::scratch::Scratch::new();
         let open = || ShortLock::open(directory.path()).expect("opened");
-        let (first, second) = (open(), open());
+        let first = open();
+        let second = open();
         let guard = first.lock_now().expect("asked").expect("free");
         assert!(second.lock_now().expect("asked").is_none());
         let error = second.lock_by(Instant::now(), Duration::ZERO).expect_err("taken").into_error();

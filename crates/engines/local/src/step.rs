@@ -111,7 +111,8 @@ impl StoreState {
         work: &mut dyn FnMut(&mut Step<'_>) -> Result<T, Fault>,
     ) -> Result<(T, Effects), Fault> {
         let StoreState { database, clients, boot, probes, probe_from, seen } = self;
-        let (liveness, identity) = (clients.liveness.clone(), database.identity);
+        let liveness = clients.liveness.clone();
+        let identity = database.identity;
         let files = liveness.files.database.as_path();
         let done = database.transaction(Flush::No, |rows| {
             let mut step = Step {
@@ -264,7 +265,8 @@ impl<'a> Step<'a> {
         let mut dead = Dead::default();
         let mut living: HashSet<ClientId> = HashSet::new();
         for holder in holders.iter().cycle().skip(from).take(holders.len().min(PROBES)) {
-            let (client, lease_id) = (holder.client(), holder.lease_id());
+            let client = holder.client();
+            let lease_id = holder.lease_id();
             match (holder.hold(), holder.is_claimed()) {
                 (Hold::Detached(_), true) => {}
                 (Hold::Live, true) => {

@@ -96,7 +96,8 @@ impl TransactionLock {
     /// Enters, waiting until `deadline`. Neither lock is kept while waiting for the other. Inside,
     /// statements wait for other programs, so do not call it on a caller's thread.
     pub(crate) fn enter_by(&self, deadline: Instant) -> Result<TransactionGuard<'_>, Fault> {
-        let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
+        let mut tries = 0;
+        let mut pause = SHORTEST_PAUSE;
         loop {
             if let Some(entered) = self.enter_now()? {
                 entered.database.set_other_programs_timeout(OTHER_PROGRAMS_TIMEOUT)?;

@@ -47,7 +47,8 @@ fn home_of(passwd: &[u8], user: u32) -> Option<PathBuf> {
     let user = user.to_string();
     passwd.split(|byte| *byte == b'\n').find_map(|line| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
-        let (id, home) = (fields.get(2)?, fields.get(5)?);
+        let id = fields.get(2)?;
+        let home = fields.get(5)?;
         let home = Path::new(OsStr::from_bytes(home));
         (*id == user.as_bytes() && home.is_absolute()).then(|| home.to_owned())
     })

@@ -74,7 +74,8 @@ impl WaitThread {
 }
 
 fn serve(wait_thread: &Arc<WaitThread>, transaction_lock: &Arc<TransactionLock>) -> bool {
-    let (wait_thread, transaction_lock) = (wait_thread.clone(), Arc::downgrade(transaction_lock));
+    let wait_thread = wait_thread.clone();
+    let transaction_lock = Arc::downgrade(transaction_lock);
     let thread = std::thread::Builder::new().name("holdline-wait".into());
     let work = move || {
         while let Some((deadline, job)) = wait_thread.next() {

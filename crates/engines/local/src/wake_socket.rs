@@ -132,7 +132,8 @@ impl WakeSocket {
         let Some((_, socket)) = own.socket.as_ref().filter(|_| own.reader.is_none()) else {
             return;
         };
-        let (socket, closed) = (socket.clone(), Arc::new(AtomicBool::new(false)));
+        let socket = socket.clone();
+        let closed = Arc::new(AtomicBool::new(false));
         let reader = Reader { socket: socket.clone(), closed: closed.clone() };
         let watches = self.watches.clone();
         let thread = std::thread::Builder::new().name("holdline-wake".into());
@@ -252,7 +253,8 @@ mod tests {
     fn a_hint_reaches_its_watch_with_a_long_path() {
         for depth in [0, 3] {
             let scratch = Scratch::new();
-            let (here, there) = (wake_socket(&scratch, depth), wake_socket(&scratch, depth));
+            let here = wake_socket(&scratch, depth);
+            let there = wake_socket(&scratch, depth);
             // The second client's socket is another name of the first one's.
             for client in [1, 2] {
                 here.receive_for(ClientId::from_u64(client));
@@ -275,7 +277,8 @@ mod tests {
     #[test]
     fn a_missing_receiver_is_detected() {
         let scratch = Scratch::new();
-        let (here, gone) = (wake_socket(&scratch, 0), wake_socket(&scratch, 0));
+        let here = wake_socket(&scratch, 0);
+        let gone = wake_socket(&scratch, 0);
         let client = ClientId::from_u64(1);
         assert_eq!(here.send(client, &[wake_up(1, 1)]), Sent::NoReceiver);
         gone.receive_for(client);

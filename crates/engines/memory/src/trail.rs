@@ -48,7 +48,8 @@ mod tests {
         for at_ms in 0..MAX_RECORDS as u64 + 5 {
             trail.ask(&AuditCommand::Append { at_ms, record: record.clone() });
         }
-        let (mut request, mut seen) = (AuditRequest::default(), Vec::new());
+        let mut request = AuditRequest::default();
+        let mut seen = Vec::new();
         loop {
             let OperationReply::Audit(page) = trail.ask(&AuditCommand::Read(request)) else {
                 panic!("a page")

@@ -77,12 +77,13 @@ pub async fn checkup(options: &MysqlOptions, clock: Arc<dyn Clock>) -> Result<Ch
 
 fn server(facts: &Facts) -> Finding {
     let finding = Finding::ok("server", SERVER, facts.version.clone());
-    match facts.is_mariadb {
-        true => finding,
-        false => finding.warn(
+    if facts.is_mariadb {
+        finding
+    } else {
+        finding.warn(
             "this is no MariaDB: our procedures were never tested on it. Use MariaDB 10.6 or \
              newer, or try all you rely on first",
-        ),
+        )
     }
 }
 
@@ -111,7 +112,8 @@ impl Settings {
 /// Reads the reply to a `show`: names and their values.
 fn pairs(reply: &Answer) -> impl Iterator<Item = (String, String)> {
     all(reply).filter_map(|row| {
-        let (name, value) = (row.sure("Variable_name"), row.sure("Value"));
+        let name = row.sure("Variable_name");
+        let value = row.sure("Value");
         Some((name.ok()?, value.ok()?))
     })
 }

@@ -127,12 +127,13 @@ pub(crate) fn is_out_of_statements(failed: &Failed) -> bool {
 /// The server takes no writes, `found` says why. `took_writes` is whether this client has reached
 /// one that took them: then another server is becoming the primary, and callers wait for it.
 pub(crate) fn read_only(took_writes: bool, found: &str) -> LockError {
-    match took_writes {
-        true => unavailable(
+    if took_writes {
+        unavailable(
             format!("a switchover is under way: {found}, and this client had a primary before"),
             Certainty::NotApplied,
-        ),
-        false => refused(format!("{found}: name the primary")),
+        )
+    } else {
+        refused(format!("{found}: name the primary"))
     }
 }
 

@@ -42,8 +42,10 @@ impl LockedRows {
     /// Dropping the future loses only the reply: the command may be carried out.
     pub(crate) async fn ask(&self, link: &Link, call: &str) -> Result<Answer, LockError> {
         let clock = &*link.shared().clock;
-        let (start, limit) = (clock.now(), link.limits().command_timeout);
-        let (end, row_end) = (start.after(limit), start.after(limit * 6 / 10));
+        let start = clock.now();
+        let limit = link.limits().command_timeout;
+        let end = start.after(limit);
+        let row_end = start.after(limit * 6 / 10);
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let mut repeats = None;
         loop {

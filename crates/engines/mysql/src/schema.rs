@@ -84,10 +84,12 @@ pub(crate) fn makers(reply: &Answer) -> String {
 /// `Foreign`: an object is not ours.
 pub(crate) fn found(reply: &Answer) -> Result<Found, LockError> {
     let [set] = &reply[..] else { return Err(protocol("the tables' state")) };
-    let (mut tables, mut procedures) = (0, 0);
+    let mut tables = 0;
+    let mut procedures = 0;
     for row in &set.rows {
         let row = Row::of(set, row);
-        let (object_kind, name): (String, String) = (row.sure("object_kind")?, row.sure("name")?);
+        let object_kind: String = row.sure("object_kind")?;
+        let name: String = row.sure("name")?;
         let comment: Option<String> = row.maybe("comment")?;
         let engine: Option<String> = row.maybe("engine")?;
         if !comment.is_some_and(|comment| comment.starts_with(MARK)) {
@@ -206,9 +208,10 @@ async fn has_format(handle: &ConnectionHandle, names: &Names) -> Result<bool, Lo
     match only(&reply).and_then(|row| row.sure::<i64>("format")) {
         Ok(FORMAT) => Ok(true),
         Ok(format) => {
-            let advice = match format < FORMAT {
-                true => ": stop all clients and drop the tables (docs/mysql.md, New versions)",
-                false => "",
+            let advice = if format < FORMAT {
+                ": stop all clients and drop the tables (docs/mysql.md, New versions)"
+            } else {
+                ""
             };
             let says = format!("has format {format}, we know {FORMAT}{advice}");
             let message = format!("the table `{table}` {says}");

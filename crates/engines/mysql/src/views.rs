@@ -77,7 +77,8 @@ mod tests {
 
     #[test]
     fn a_list_goes_on_behind_a_name() {
-        let (after, before) = (Some(&b"ab"[..]), Some(b"b".to_vec()));
+        let after = Some(&b"ab"[..]);
+        let before = Some(b"b".to_vec());
         let range = NameRange { prefix: b"a", after, before, limit: 7 };
         let text = list(&Names::new("p_"), &range);
         assert!(text.contains(">= x'61' and h.name > x'6162' and h.name < x'62'"), "{text}");

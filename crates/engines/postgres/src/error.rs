@@ -86,12 +86,13 @@ pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
 /// The server takes no writes, `found` says why. `took_writes` is whether this client has reached
 /// one that took them: then another server is becoming the primary, and callers wait for it.
 pub(crate) fn takes_no_writes(took_writes: bool, found: &str) -> LockError {
-    match took_writes {
-        true => unavailable(
+    if took_writes {
+        unavailable(
             format!("a switchover is under way: {found}, and this client had a primary before"),
             Certainty::NotApplied,
-        ),
-        false => refused(format!("{found}: name the primary")),
+        )
+    } else {
+        refused(format!("{found}: name the primary"))
     }
 }
 
@@ -132,12 +133,13 @@ fn kind_of(words: &DbError) -> ErrorKind {
         refused("there is no such database: make it first, or name another")
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         // A translated message has the same name of the function.
-        match words.message().contains("_1") {
-            true => refused(
+        if words.message().contains("_1") {
+            refused(
                 "the role lacks a right: GRANT EXECUTE ON FUNCTION, for the one in the message, \
                  TO it",
-            ),
-            false => refused("the role lacks a right: grant it USAGE on the schema"),
+            )
+        } else {
+            refused("the role lacks a right: grant it USAGE on the schema")
         }
     } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         refused("the server takes no writes: name the primary")

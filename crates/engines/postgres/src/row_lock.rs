@@ -330,10 +330,7 @@ async fn is_skipped<T>(
     rows: &RowLock<'_>,
 ) -> Result<Option<T>, LockError> {
     let there = transaction.query(rows.query, rows.parameters).await;
-    match there.map_err(|error| of_select(&error))?.is_empty() {
-        true => Ok(None),
-        false => Err(busy()),
-    }
+    if there.map_err(|error| of_select(&error))?.is_empty() { Ok(None) } else { Err(busy()) }
 }
 
 /// Asks for the transaction's number. It fails where a statement of the body has failed and the

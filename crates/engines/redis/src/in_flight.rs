@@ -74,7 +74,8 @@ mod tests {
 
     #[tokio::test]
     async fn answers_arrive_in_order_of_completion() {
-        let (first, second) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let first = tokio::sync::Notify::new();
+        let second = tokio::sync::Notify::new();
         let mut in_flight = InFlight::with_capacity(3);
         for (node, wake) in [(0, &first), (1, &second)] {
             in_flight.push(node, async move {

@@ -67,7 +67,9 @@ impl Layout {
     /// Takes a template that contains `{name}` once, and the prefix of keys that belong to no name.
     pub(crate) fn new(template: &str, prefix: &str) -> Layout {
         let (before, after) = template.split_once(PLACEHOLDER).unwrap_or((template, ""));
-        let (before, after, prefix) = (before.to_owned(), after.to_owned(), prefix.to_owned());
+        let before = before.to_owned();
+        let after = after.to_owned();
+        let prefix = prefix.to_owned();
         Layout { before, after, prefix, shape: Shape::Server }
     }
 
@@ -97,9 +99,10 @@ impl Layout {
     /// # Errors
     /// `Invalid`: it is one.
     pub(crate) fn check(&self, name: &LockName) -> Result<(), LockError> {
-        match self.is_plain() {
-            true => check_foreign_key(name, &self.lock_key(name.as_str()), &self.prefix, &[]),
-            false => Ok(()),
+        if self.is_plain() {
+            check_foreign_key(name, &self.lock_key(name.as_str()), &self.prefix, &[])
+        } else {
+            Ok(())
         }
     }
 
@@ -132,9 +135,10 @@ impl Layout {
 
     /// Returns the key of the counter that gives a name its tokens.
     pub(crate) fn counter_of(&self, name: &LockName) -> Vec<u8> {
-        match self.has_counters() {
-            true => format!("{}{COUNTER}:{{{}}}", self.prefix, escape(name.as_str())).into_bytes(),
-            false => self.counter(),
+        if self.has_counters() {
+            format!("{}{COUNTER}:{{{}}}", self.prefix, escape(name.as_str())).into_bytes()
+        } else {
+            self.counter()
         }
     }
 

@@ -31,7 +31,8 @@ const _: () = assert!(QUEUE_SILENCE.subsec_nanos() == 0);
 /// - A revoked lease id is remembered for at least `MIN_MEMORY`.
 /// - A command hands off at most `MAX_HANDED` grants.
 pub(crate) fn native(times: &ContractTimes) -> String {
-    let (silence, margin) = (times.queue_silence.as_secs(), KEY_MARGIN.as_millis());
+    let silence = times.queue_silence.as_secs();
+    let margin = KEY_MARGIN.as_millis();
     let keep_least = times.queue_silence.as_millis() + margin;
     format!(
         "local SILENCE_S, HEARTBEAT, CLAIM_MARGIN, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, \

@@ -55,10 +55,7 @@ impl Store {
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
         self.marks(connection, request.lease_id).await?.check(ENGINE)?;
-        match request.known {
-            true => Ok(AcquireReply::Unknown),
-            false => Err(ended_on_the_way()),
-        }
+        if request.known { Ok(AcquireReply::Unknown) } else { Err(ended_on_the_way()) }
     }
 
     /// Answers for a lease id that was asked for before.
@@ -67,7 +64,8 @@ impl Store {
         request: &AcquireRequest,
         mut held: Held,
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let since = self.clock.now();
         if held.asked != request.hold {
             return Err(asked_otherwise());
@@ -115,7 +113,8 @@ impl Store {
         request: &AcquireRequest,
         held: &Held,
     ) -> Result<Option<Held>, RequestError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         connection.catch_up(self.layout.root()).await?;
         let queue = self.queue(connection, name).await?;
         let Some((entry, _)) = queue.find(id) else { return Ok(None) };
@@ -152,7 +151,8 @@ impl Store {
         group: Group,
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         // Nothing was sent yet.
         let connection = session.connection().map_err(not_sent)?;
         let path = self.layout.contender(name, id, request.mode);
@@ -184,7 +184,8 @@ impl Store {
             };
             session.prove(sent);
             self.held.update(name, id, |held| {
-                (held.child, held.czxid) = (Some(child.clone()), stat.czxid);
+                held.child = Some(child.clone());
+                held.czxid = stat.czxid;
                 held.version = stat.version;
             });
             let made = Made { connection: &connection, child, since };
@@ -235,9 +236,10 @@ impl Store {
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
         }
-        match request.queue || queue.admits(request.mode) {
-            true => Ok(None),
-            false => Ok(Some(self.busy(connection, request, &queue).await?)),
+        if request.queue || queue.admits(request.mode) {
+            Ok(None)
+        } else {
+            Ok(Some(self.busy(connection, request, &queue).await?))
         }
     }
 
@@ -281,7 +283,8 @@ impl Store {
         request: &AcquireRequest,
         (queue, marks): (Result<Queue, RequestError>, Result<Marks, RequestError>),
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let read = match (queue, marks) {
             // The node exists, whatever became of the read.
             (Err(failure), _) | (_, Err(failure)) => Err(failure.into_error()),
@@ -321,7 +324,8 @@ impl Store {
 
     /// Deletes a node that must not stay.
     async fn take_back(&self, made: &Made<'_>, request: &AcquireRequest) -> Result<(), LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         // The node may still exist, whatever certainty this failure has.
         made.connection.delete(&self.layout.child(name, &made.child), None).await.map_err(
             |failure| {
@@ -342,7 +346,8 @@ impl Store {
         queue: &Queue,
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let Some((entry, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
         if let Some(at) = waits {
             let own = queue.holders().first().and_then(|first| self.describe_own(name, first));

@@ -53,7 +53,9 @@ pub async fn checkup(
 
 async fn check(options: &ZooKeeperOptions, clock: Arc<dyn Clock>) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
-    let (mut members, mut idle, mut silent) = (Vec::new(), Vec::new(), Vec::new());
+    let mut members = Vec::new();
+    let mut idle = Vec::new();
+    let mut silent = Vec::new();
     let limit = options.connect_timeout();
     for member in &options.cluster.members {
         match probe::limits(member, options.tls(), limit).await {
@@ -126,9 +128,10 @@ fn quorum(members: &[Member], idle: &[String]) -> Finding {
     if !idle.is_empty() {
         let found = format!("not serving: {}", idle.join(", "));
         let finding = Finding::ok("quorum", QUORUM, found);
-        return match members.is_empty() {
-            true => finding.fail("start more members, or repair the network between them"),
-            false => finding.warn("repair the network between those and the others"),
+        return if members.is_empty() {
+            finding.fail("start more members, or repair the network between them")
+        } else {
+            finding.warn("repair the network between those and the others")
         };
     }
     let mut modes = Vec::new();
@@ -142,9 +145,10 @@ fn quorum(members: &[Member], idle: &[String]) -> Finding {
     }
     let shown: Vec<String> = modes.iter().map(|(name, mode)| format!("{name} {mode}")).collect();
     let finding = Finding::ok("quorum", QUORUM, shown.join(", "));
-    match modes.iter().any(|(_, mode)| *mode == "standalone") {
-        true => finding.warn("run three members, so that one may be lost"),
-        false => finding,
+    if modes.iter().any(|(_, mode)| *mode == "standalone") {
+        finding.warn("run three members, so that one may be lost")
+    } else {
+        finding
     }
 }
 
@@ -188,9 +192,10 @@ fn ticks(members: &[Member]) -> Finding {
         let finding = Finding::ok("ticks", TICKS, "not known: no member answers `conf`");
         return finding.warn(WORDS);
     };
-    let found = match lag.is_zero() {
-        true => format!("a tick is {tick:?}; the server is standalone"),
-        false => format!("a tick is {tick:?}; a member may lag {lag:?}"),
+    let found = if lag.is_zero() {
+        format!("a tick is {tick:?}; the server is standalone")
+    } else {
+        format!("a tick is {tick:?}; a member may lag {lag:?}")
     };
     let finding = Finding::ok("ticks", TICKS, found);
     match (shortest < tick * 2, lag > MAX_FIRST_LEASE) {
@@ -228,8 +233,8 @@ mod tests {
     use super::*;
 
     fn member(server: Option<&str>, settings: &str, limits: (u64, u64)) -> Member {
-        let (shortest, longest) =
-            (Duration::from_millis(limits.0), Duration::from_millis(limits.1));
+        let shortest = Duration::from_millis(limits.0);
+        let longest = Duration::from_millis(limits.1);
         Member {
             name: "a:2181".into(),
             limits: Limits { shortest, longest },

@@ -150,7 +150,8 @@ pub(crate) fn parse_node(child: &str) -> Option<ParsedNode> {
 
 /// Splits an id of this length, and the text after the dash that follows it.
 fn parse_id(text: &str, digits: usize) -> Option<(LeaseId, &str)> {
-    let (id, rest) = (text.get(..digits)?, text.get(digits..)?.strip_prefix('-')?);
+    let id = text.get(..digits)?;
+    let rest = text.get(digits..)?.strip_prefix('-')?;
     let id: String = match digits {
         OUR_DIGITS => id.to_owned(),
         _ => id.chars().filter(|character| *character != '-').collect(),

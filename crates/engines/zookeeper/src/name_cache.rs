@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn a_cached_name_needs_no_read_if_the_request_would_hold_it_or_may_wait() {
         let now = Moment::from_nanos(1_000_000_000);
-        let (mine, waits) = (request(Mode::Exclusive, false), request(Mode::Exclusive, true));
+        let mine = request(Mode::Exclusive, false);
+        let waits = request(Mode::Exclusive, true);
         let cache = NameCache::default();
         assert!(!cache.allows(&waits, 2, now), "never seen");
         for (ids, tries, queues) in [

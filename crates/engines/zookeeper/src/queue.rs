@@ -177,7 +177,8 @@ mod tests {
         let error = |queue: &Queue, mode: Mode, family: Option<Family>| {
             queue.check_kind(mode, family).err().map(|error| error.to_string()).unwrap_or_default()
         };
-        let (mutex, write) = (Some(Family::Curator), Some(Family::CuratorReadWrite));
+        let mutex = Some(Family::Curator);
+        let write = Some(Family::CuratorReadWrite);
         assert_eq!(error(&curator("lock-"), Mode::Exclusive, mutex), "");
         assert_eq!(error(&curator("__READ__"), Mode::Shared, write), "");
         assert_eq!(error(&curator("__WRIT__"), Mode::Exclusive, write), "");

@@ -17,7 +17,8 @@ impl Store {
         &self,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let _turn = self.held.turn(name, id).await;
         if request.ending.for_good {
             // Before anything can fail: a later try may delete the node.

@@ -157,7 +157,8 @@ impl Store {
         (observed, kept): (Result<Option<Observed>, RequestError>, Kept),
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let (name, id) = (&request.name, request.lease_id);
+        let name = &request.name;
+        let id = request.lease_id;
         let Some(held) = self.held.find(name, id) else { return self.missing(request, None).await };
         // Another request asks for the lease id, or has asked for it since the reads (R3).
         let read = held.child.is_some() && seen.is_some_and(|seen| seen.has_node_of(&held));
@@ -196,7 +197,8 @@ impl Store {
             match queue.find(id) {
                 None => return self.missing(request, Some(&held)).await,
                 Some((_, Some(at))) => {
-                    let (position, next_look) = (Some(at), QUEUE_HEARTBEAT);
+                    let position = Some(at);
+                    let next_look = QUEUE_HEARTBEAT;
                     return Ok(RenewReply::Queued { position, next_look });
                 }
                 Some((_, None)) => {}
@@ -261,7 +263,8 @@ impl Store {
                 self.held.update(&request.name, request.lease_id, |held| held.group = group);
             }
             self.held.update(&request.name, request.lease_id, |held| {
-                (held.version, held.terms) = (version, record.hold);
+                held.version = version;
+                held.terms = record.hold;
             });
             return Ok(RenewReply::Renewed { left: Some(left) });
         }

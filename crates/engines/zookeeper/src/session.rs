@@ -106,10 +106,7 @@ impl Session {
 
     /// Returns the time that is known to be left at `now`.
     pub(crate) fn left(&self, now: Moment) -> Duration {
-        match self.is_over() {
-            true => Duration::ZERO,
-            false => now.until(self.proven.lock().after(self.sure)),
-        }
+        if self.is_over() { Duration::ZERO } else { now.until(self.proven.lock().after(self.sure)) }
     }
 
     /// Records a proof: a majority has committed a request that was sent at `since`.
@@ -239,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_fifth_or_the_delay_of_the_reports_is_not_counted_on() {
-        let (millis, tick) = (Duration::from_millis, Duration::from_secs(2));
+        let millis = Duration::from_millis;
+        let tick = Duration::from_secs(2);
         for (time, silent, counted) in
             [(30_000, 3_750, 24_000), (8_000, 1_000, 5_875), (4_000, 1_000, 1_875)]
         {
@@ -254,7 +252,9 @@ mod tests {
     #[test]
     fn repeated_pauses_make_a_session_useless_until_a_proof_leaves_enough() {
         let clock = ManualClock::new();
-        let (opened, time, half_tick) = (clock.now(), 4 * SECOND, SECOND / 10);
+        let opened = clock.now();
+        let time = 4 * SECOND;
+        let half_tick = SECOND / 10;
         let pauses = pauses(opened, (time, half_tick));
         let session = Session::of(None, opened, (time, half_tick), pauses);
         let run = |times: Duration| {

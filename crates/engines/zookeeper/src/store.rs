@@ -78,12 +78,11 @@ impl Store {
         connection: &Connection,
         id: LeaseId,
     ) -> Result<Marks, RequestError> {
-        match self.held.was_ours(id) {
-            true => self.marks(connection, id).await,
-            false => {
-                let gone = self.held.was_given_up(id, self.clock.now());
-                Ok(Marks { gone, revoked: None })
-            }
+        if self.held.was_ours(id) {
+            self.marks(connection, id).await
+        } else {
+            let gone = self.held.was_given_up(id, self.clock.now());
+            Ok(Marks { gone, revoked: None })
         }
     }
 
@@ -221,10 +220,7 @@ pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
 
 /// Returns the record at a node; `None` for other libraries, which have none.
 pub(crate) fn record_of(entry: &QueueEntry, data: &[u8]) -> Result<Option<Record>, LockError> {
-    match entry.parsed.ours {
-        true => record(data).map(Some),
-        false => Ok(None),
-    }
+    if entry.parsed.ours { record(data).map(Some) } else { Ok(None) }
 }
 
 /// Returns the fencing token: the transaction that created the node.

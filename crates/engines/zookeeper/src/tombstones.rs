@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_tombstone_lasts_for_its_time_and_no_longer() {
-        let (mut stones, now) = (Tombstones::default(), Moment::ORIGIN);
+        let mut stones = Tombstones::default();
+        let now = Moment::ORIGIN;
         stones.note(id(1), now);
         let last = now.after(KEPT - Duration::from_nanos(1));
         stones.note(id(1), last);
@@ -84,7 +85,8 @@ mod tests {
 
     #[test]
     fn there_are_never_more_than_a_fixed_number() {
-        let (mut stones, now) = (Tombstones::default(), Moment::ORIGIN);
+        let mut stones = Tombstones::default();
+        let now = Moment::ORIGIN;
         (0..=MOST).for_each(|number| stones.note(id(number), now));
         assert_eq!((stones.ids.len(), stones.order.len()), (MOST, MOST));
         assert!(!stones.has(id(0), now) && stones.has(id(1), now) && stones.has(id(MOST), now));

@@ -93,8 +93,10 @@ impl WatchTask {
     async fn listen(&mut self) {
         let session = self.held.session.clone();
         let changed = self.held.changed.clone();
-        let (mut own, mut before): (Option<NextEvent>, Option<NextEvent>) = (None, None);
-        let (mut wants_own, mut wants_before) = (false, true);
+        let mut own: Option<NextEvent> = None;
+        let mut before: Option<NextEvent> = None;
+        let mut wants_own = false;
+        let mut wants_before = true;
         let mut later = Box::pin(tokio::time::sleep(LATER));
         let mut is_later = false;
         loop {

@@ -51,7 +51,8 @@ impl FileLock {
             }
             let left = wait.saturating_sub(since.elapsed());
             if left.is_zero() {
-                let (file, waited) = (shown(&paths.file), coarse(wait));
+                let file = shown(&paths.file);
+                let waited = coarse(wait);
                 let what = format!("{file}: another process has its lock, waited {waited}");
                 return Err(FenceError::Busy { what });
             }

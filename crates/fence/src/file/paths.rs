@@ -41,7 +41,8 @@ impl FilePaths {
             PathBuf::from(name)
         };
         let directory = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-        let (lock, next) = (beside(".holdline-lock"), beside(".holdline-next"));
+        let lock = beside(".holdline-lock");
+        let next = beside(".holdline-next");
         Ok(FilePaths { file, lock, next, directory })
     }
 }

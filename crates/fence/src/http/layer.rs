@@ -183,7 +183,8 @@ where
         let Some(resource) = resource else {
             return Box::pin(inner.call(Request::from_parts(parts, body)));
         };
-        let (store, required) = (self.layer.store.clone(), self.layer.required);
+        let store = self.layer.store.clone();
+        let required = self.layer.required;
         Box::pin(async move {
             match admit(&*store, required, &parts, resource).await {
                 Ok(checked) => {

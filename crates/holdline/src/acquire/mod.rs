@@ -117,7 +117,8 @@ pub(crate) async fn acquire(
     let queue = wait != Wait::Try && plan.queues;
     let began = shared.clock.now();
     let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
-    let (turn, mut reported_wait) = (unqueued::join(shared, plan, wait), false);
+    let turn = unqueued::join(shared, plan, wait);
+    let mut reported_wait = false;
     if let Some(turn) = &turn {
         let subject = plan.subject(lease_id);
         reported_wait =
@@ -128,10 +129,8 @@ pub(crate) async fn acquire(
     let sent = if reported_wait { shared.clock.now() } else { began };
     let reply = {
         let mut answer = shared.engine.try_acquire(&request);
-        if let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = &mut answer
-        {
-            let (token, left, anchor) = (*token, *left, anchor.take());
-            let granted = Granted { lease_id, token, sent, left, anchor, unsettled: false };
+        if let Some(granted) = granted_at_once(&mut answer, lease_id, sent) {
+            let token = granted.token;
             let guard = Guard::granted(core, ticket, plan, granted);
             shared.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
@@ -175,6 +174,25 @@ pub(crate) async fn acquire(
     let outcome = Box::pin(attempt.resume(sent, reply)).await;
     progress.finish(outcome.as_ref().map(Guard::fencing_token));
     outcome
+}
+
+/// Takes the grant of an answer that has not waited.
+fn granted_at_once(
+    answer: &mut Answer<'_, Result<AcquireReply, LockError>>,
+    lease_id: LeaseId,
+    sent: Moment,
+) -> Option<Granted> {
+    let Answer::Ready(Some(Ok(AcquireReply::Granted { token, left, anchor }))) = answer else {
+        return None;
+    };
+    Some(Granted {
+        lease_id,
+        token: *token,
+        sent,
+        left: *left,
+        anchor: anchor.take(),
+        unsettled: false,
+    })
 }
 
 /// Makes the request of a new attempt.
@@ -263,7 +281,9 @@ enum Next {
 
 impl Attempt<'_> {
     async fn resume(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
-        let (plan, shared, span) = (self.plan, self.shared, self.progress.span().clone());
+        let plan = self.plan;
+        let shared = self.shared;
+        let span = self.progress.span().clone();
         let lease_id = self.ticket.lease_id;
         let wait = async move {
             match self.run(sent, reply).await {
@@ -288,7 +308,8 @@ impl Attempt<'_> {
             let early = self.place.as_mut().is_some_and(QueuePlace::asked_early);
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
-                    let (lease_id, unsettled) = (self.ticket.lease_id, self.ticket.unsettled);
+                    let lease_id = self.ticket.lease_id;
+                    let unsettled = self.ticket.unsettled;
                     let sent = self.shared.validity_start(sent);
                     return Ok(Granted { lease_id, token, sent, left, anchor, unsettled });
                 }
@@ -329,9 +350,10 @@ impl Attempt<'_> {
                         Some(error) => error.with_certainty(Certainty::Unknown),
                         None => self.shared.no_answer_within(waited),
                     };
-                    match self.waits_through(&error) {
-                        true => self.await_store(error).await,
-                        false => self.repeat(error).await,
+                    if self.waits_through(&error) {
+                        self.await_store(error).await
+                    } else {
+                        self.repeat(error).await
                     }
                 }
             };
@@ -417,7 +439,8 @@ impl Attempt<'_> {
     async fn await_store(&mut self, error: LockError) -> Next {
         self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
         self.repeats = 0;
-        let (now, deadline) = (self.shared.clock.now(), self.wait.deadline());
+        let now = self.shared.clock.now();
+        let deadline = self.wait.deadline();
         if now >= deadline || self.is_spent() {
             return Next::Fail(error);
         }
@@ -464,9 +487,10 @@ impl Attempt<'_> {
 
     /// Continues under a new lease id, or under the same if only the caller gives it up.
     fn restart(&mut self) -> Result<(), Next> {
-        match self.plan.keeps_id {
-            true => self.restart_under_kept_id(),
-            false => self.restart_with_new_id()?,
+        if self.plan.keeps_id {
+            self.restart_under_kept_id()
+        } else {
+            self.restart_with_new_id()?
         }
         Ok(())
     }

@@ -32,7 +32,8 @@ impl<'a> Progress<'a> {
         lease_id: LeaseId,
         started: Moment,
     ) -> Progress<'a> {
-        let (waits, finished) = (AtomicBool::new(false), AtomicBool::new(false));
+        let waits = AtomicBool::new(false);
+        let finished = AtomicBool::new(false);
         let span = spans::wait(plan, lease_id);
         Progress { shared, plan, lease_id, started, waits, finished, span }
     }
@@ -65,7 +66,8 @@ impl<'a> Progress<'a> {
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        let (waits, finished) = (*self.waits.get_mut(), *self.finished.get_mut());
+        let waits = *self.waits.get_mut();
+        let finished = *self.finished.get_mut();
         if finished && !waits || !self.shared.is_own_process() {
             return;
         }

@@ -110,9 +110,10 @@ impl Client {
     /// # }
     /// ```
     pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Client, LockError> {
-        let connected = match options.has_own_thread() {
-            true => engines::connect_apart(url).await?,
-            false => engines::connect(url).await?,
+        let connected = if options.has_own_thread() {
+            engines::connect_apart(url).await?
+        } else {
+            engines::connect(url).await?
         };
         let options = options.with_quorum_health_of(&connected);
         Client::with_options(connected.engine, options)

@@ -217,9 +217,10 @@ impl ClientOptions {
         let entropy = Source::new(entropy);
         let Telemetry { observer, class_rule, quorum_health, .. } = self.telemetry;
         #[cfg(feature = "metrics")]
-        let (engine, observer) = match self.telemetry.metrics {
-            true => crate::metrics::attach(engine, observer, clock.clone()),
-            false => (engine, observer),
+        let (engine, observer) = if self.telemetry.metrics {
+            crate::metrics::attach(engine, observer, clock.clone())
+        } else {
+            (engine, observer)
         };
         let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };

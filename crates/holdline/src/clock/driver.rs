@@ -198,8 +198,8 @@ mod tests {
         for kind in [super::ClockKind::Boottime, super::ClockKind::Monotonic] {
             let clock = SystemClock::new(kind).expect("a timer");
             let start = clock.now();
-            let (late, soon) =
-                (start.after(Duration::from_millis(60)), start.after(Duration::from_millis(20)));
+            let late = start.after(Duration::from_millis(60));
+            let soon = start.after(Duration::from_millis(20));
             let far = clock.sleep_until(super::Moment::NEVER);
             let first =
                 futures_util::future::select(clock.sleep_until(late), clock.sleep_until(soon));

@@ -42,7 +42,8 @@ impl LocalQueues {
         let mut queues = self.0.lock();
         let queue = queues.entry(name.clone()).or_default();
         queue.joined += 1;
-        let (number, became_first) = (queue.joined, Arc::new(Notify::new()));
+        let number = queue.joined;
+        let became_first = Arc::new(Notify::new());
         queue.entries.push_back(LocalEntry {
             number,
             holds: false,
@@ -112,7 +113,8 @@ mod tests {
     async fn the_turn_is_passed_on_in_order_by_drop() {
         let queues = Arc::new(LocalQueues::default());
         let first = queues.join(&name("a"));
-        let (second, third) = (queues.join(&name("a")), queues.join(&name("a")));
+        let second = queues.join(&name("a"));
+        let third = queues.join(&name("a"));
         let other = queues.join(&name("b"));
         assert!(first.is_first() && other.is_first());
         assert!(!second.is_first() && !third.is_first());

@@ -43,7 +43,9 @@ impl OwnWaiters {
     pub(crate) fn join(self: &Arc<Self>, name: &LockName, cell: &Arc<QueueCell>) -> OwnPlace {
         let waiter = OwnWaiter { cell: cell.clone(), only_own_before: false };
         self.0.lock().entry(name.clone()).or_default().push_back(waiter);
-        let (waiters, name, cell) = (self.clone(), name.clone(), cell.clone());
+        let waiters = self.clone();
+        let name = name.clone();
+        let cell = cell.clone();
         OwnPlace { waiters, name, cell, only_own_before: false }
     }
 

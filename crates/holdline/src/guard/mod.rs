@@ -496,7 +496,8 @@ impl Drop for Guard {
         {
             return;
         }
-        let (shared, grant) = (&*self.core.shared, &*self.grant);
+        let shared = &*self.core.shared;
+        let grant = &*self.grant;
         let lost = grant.lost_reason(shared.clock.now());
         grant.end();
         shared.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));

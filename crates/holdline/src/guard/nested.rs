@@ -97,7 +97,9 @@ mod tests {
         let key: NestKey = (LockName::new("a").expect("good"), 7);
         let rounds = 20_000;
         let mut stayed = 0;
-        let (begin, end, next) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+        let begin = Barrier::new(2);
+        let end = Barrier::new(2);
+        let next = Barrier::new(2);
         let users = || Nested::new(core, key.clone());
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -62,7 +62,8 @@ impl<'a> Ticket<'a> {
         self.register();
         let cell = self.cell.insert(Arc::default()).clone();
         let Some(key) = self.key else { return cell };
-        let (name, lease_id) = (self.plan.name.clone(), self.lease_id);
+        let name = self.plan.name.clone();
+        let lease_id = self.lease_id;
         let waiting = QueuedAttempt { name, lease_id, cell: cell.clone() };
         let now = self.shared.clock.now();
         let mut registry = self.shared.registry.lock();

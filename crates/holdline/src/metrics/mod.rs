@@ -99,7 +99,8 @@ impl ClientMetrics {
     }
 
     fn count_outcome(&self, subject: Subject<'_>, outcome: &'static str, waited: Option<Duration>) {
-        let (engine, class) = (self.engine, subject.class.name().to_owned());
+        let engine = self.engine;
+        let class = subject.class.name().to_owned();
         counter!(
             names::ACQUIRE_TOTAL,
             "engine" => engine, "class" => class.clone(), "outcome" => outcome,
@@ -182,7 +183,8 @@ impl Observer for ClientMetrics {
         if *end == HoldEnd::Released {
             return metrics.released.record(held_for);
         }
-        let (engine, class) = (self.engine, subject.class.name().to_owned());
+        let engine = self.engine;
+        let class = subject.class.name().to_owned();
         histogram!(
             names::HOLD_SECONDS, "engine" => engine, "class" => class.clone(), "end" => end.word(),
         )

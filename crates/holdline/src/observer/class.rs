@@ -63,7 +63,8 @@ impl Classes {
 
     pub(crate) fn new(rule: Option<Rule>) -> Classes {
         let class = |name: &str, index| Arc::new(Class { name: name.into(), index });
-        let (default, other) = (class(DEFAULT, 0), class(OTHER, 1));
+        let default = class(DEFAULT, 0);
+        let other = class(OTHER, 1);
         Classes { rule, known: Mutex::default(), default, other }
     }
 

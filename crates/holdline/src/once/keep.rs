@@ -85,7 +85,8 @@ impl OnceRun {
 
     /// Checks that the detached lease of a job that runs at most once was not lost.
     async fn check_kept(&self) -> Result<(), LockError> {
-        let (shared, guard) = (self.once.shared(), self.guard());
+        let shared = self.once.shared();
+        let guard = self.guard();
         let lost = |reason| lost_before(ReleaseOutcome::Lost { reason }, shared);
         match guard.grant.lost_reason(shared.clock.now()) {
             None => {}
@@ -203,7 +204,8 @@ impl OnceRun {
 
     /// Returns the freeze that keeps the slot until its end, and the operation that makes it.
     fn freeze(&self) -> (SlotFreeze, Operation) {
-        let (name, duration) = (self.once.name.clone(), self.left().min(MAX_FREEZE));
+        let name = self.once.name.clone();
+        let duration = self.left().min(MAX_FREEZE);
         let reason = look::reason(self.span, self.once.now(), &self.once.core().holder);
         let shared = self.once.shared();
         let freeze = SlotFreeze {

@@ -123,7 +123,8 @@ mod tests {
     #[test]
     fn slots_that_overlap_are_of_another_schedule() {
         let other = |start, end| {
-            let (by, done) = (HolderFields::default(), true);
+            let by = HolderFields::default();
+            let done = true;
             SlotHolder { start, end, done, by, held_for: None, left: None }
         };
         let span = Span { start: 20, end: 30 };

@@ -74,7 +74,8 @@ pub struct RwLock {
 
 impl RwLock {
     pub(crate) fn new(core: &Arc<Core>, shared: Plan, exclusive: Plan) -> RwLock {
-        let (shared, exclusive) = (Arc::new(shared), Arc::new(exclusive));
+        let shared = Arc::new(shared);
+        let exclusive = Arc::new(exclusive);
         RwLock { core: core.clone(), shared, exclusive }
     }
 

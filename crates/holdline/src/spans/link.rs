@@ -33,8 +33,9 @@ pub(super) fn with_current_trace(metadata: &Metadata) -> Option<Metadata> {
 }
 
 fn format(context: &SpanContext) -> String {
-    let (trace_id, span_id, flags) =
-        (context.trace_id(), context.span_id(), context.trace_flags().to_u8());
+    let trace_id = context.trace_id();
+    let span_id = context.span_id();
+    let flags = context.trace_flags().to_u8();
     format!("00-{trace_id}-{span_id}-{flags:02x}")
 }
 
@@ -46,7 +47,10 @@ fn parse(traceparent: &str) -> Option<SpanContext> {
         let fits = field.len() == digits && field.bytes().all(|byte| byte.is_ascii_hexdigit());
         fits.then_some(field)
     };
-    let (version, trace_id, span_id, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+    let version = field(2)?;
+    let trace_id = field(32)?;
+    let span_id = field(16)?;
+    let flags = field(2)?;
     if version == "ff" || (version == "00" && fields.next().is_some()) {
         return None;
     }

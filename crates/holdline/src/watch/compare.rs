@@ -175,7 +175,8 @@ impl<'a> Pair<'a> {
     }
 
     fn add(&mut self, found: bool, event: LockEvent) {
-        let (name, within) = (self.name.clone(), self.within);
+        let name = self.name.clone();
+        let within = self.within;
         self.changes.push(Change { name, event, found, within });
     }
 

@@ -36,7 +36,9 @@ pub(super) async fn read(
         };
         return Ok(Listing { names, coverage: Coverage::All });
     }
-    let (mut names, mut entries, mut listed) = (BTreeMap::new(), 0, 0);
+    let mut names = BTreeMap::new();
+    let mut entries = 0;
+    let mut listed = 0;
     let mut last: Option<LockName> = None;
     let mut request = ListRequest { prefix: pattern.prefix().to_owned(), after: None, limit: PAGE };
     loop {

@@ -223,7 +223,9 @@ impl StoreWatch {
         compare::compare(&self.names, &mut names, &coverage, &known, &precision, &mut changes);
         let recovered = self.failing.take();
         let at = SystemTime::now();
-        (self.names, self.coverage, self.asked) = (names, Some(coverage.clone()), asked);
+        self.names = names;
+        self.coverage = Some(coverage.clone());
+        self.asked = asked;
         Round {
             number: self.rounds,
             at,

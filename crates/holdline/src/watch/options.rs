@@ -94,7 +94,8 @@ impl WatchOptions {
         if !(1..=50).contains(&self.max_share_percent) {
             return wrong("max_share_percent", "1 to 50");
         }
-        let (names, entries): (RangeInclusive<usize>, _) = (1..=1_000_000, 1..=10_000_000);
+        let names: RangeInclusive<usize> = 1..=1_000_000;
+        let entries = 1..=10_000_000;
         if !names.contains(&self.max_names) {
             return wrong("max_names", "1 to 1,000,000");
         }

@@ -105,7 +105,8 @@ pub(crate) fn next_step(
     // An unanswered release may still be in transit.
     let for_good = pending.for_good || pending.tries > 0;
     let ending = Ending { for_good, hold: pending.hold };
-    let (name, lease_id) = (pending.name.clone(), pending.lease_id);
+    let name = pending.name.clone();
+    let lease_id = pending.lease_id;
     let frees = pending.was_held && pending.mode == Mode::Exclusive && pending.tries == 0;
     NextStep::Ask(ReleaseRequest { name, lease_id, ending }, frees)
 }
@@ -115,10 +116,8 @@ pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseReq
     for (key, (request, frees)) in requests {
         let answer = shared.engine.release(&request);
         let answer = shared.await_answer(answer, shared.limit());
-        let answer = match frees {
-            true => shared.await_release(answer, &request.name).await,
-            false => answer.await,
-        };
+        let answer =
+            if frees { shared.await_release(answer, &request.name).await } else { answer.await };
         let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
         let confirmed = match &reply {
             Ok(reply) => {

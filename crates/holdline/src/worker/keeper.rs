@@ -30,7 +30,8 @@ const BUNDLE: Duration = Duration::from_millis(50);
 ///
 /// Most leases are released before that, so the rest is planned at the first check only.
 pub(crate) fn begin(grant: Arc<Grant>) -> (KeptLease, Moment) {
-    let (since, until) = (grant.since, grant.valid_until());
+    let since = grant.since;
+    let until = grant.valid_until();
     // Renewal and warning are never before a quarter of the remaining time.
     let quarter = until.as_nanos().saturating_sub(since.as_nanos()) / 4;
     let due = since.after(grant.plan.first_look.min(Duration::from_nanos(quarter)));
@@ -73,7 +74,8 @@ fn plan_first(keeping: &mut KeptLease) {
 /// Plans the next renewal and warning after the store confirmed a request sent at `sent`.
 fn plan_next(keeping: &mut KeptLease, sent: Moment) {
     let grant = &keeping.grant;
-    let (plan, until) = (&grant.plan, grant.valid_until());
+    let plan = &grant.plan;
+    let until = grant.valid_until();
     let terms = &plan.terms;
     // A renewal that added no time, near `max_hold`, does not move the warning either.
     if Some(until) != keeping.planned_for {

@@ -32,7 +32,8 @@ where
     F: Future<Output = Result<A, LockError>>,
 {
     let reached = async {
-        let (facts, mut shortest) = (ready.await?, Duration::MAX);
+        let facts = ready.await?;
+        let mut shortest = Duration::MAX;
         for _ in 0..TRIPS {
             let start = clock.now();
             ask().await?;

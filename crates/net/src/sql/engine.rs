@@ -75,10 +75,7 @@ impl EngineState {
         S: Future<Output = Result<Option<AcquireReply>, LockError>>,
         G: Future<Output = Result<AcquireReply, LockError>>,
     {
-        let granted = match self.fast.may_grant(request) {
-            true => short().await,
-            false => Ok(None),
-        };
+        let granted = if self.fast.may_grant(request) { short().await } else { Ok(None) };
         let reply = match granted {
             Ok(None) => {
                 let reply = general().await;

@@ -21,7 +21,8 @@ const LONGEST_REFUSED: Duration = Duration::from_secs(5);
 
 /// Starts the supervisor.
 pub(super) fn start<S: SqlServer>(shared: &Arc<LinkState<S>>) {
-    let (work, guarded) = (Box::pin(supervise(shared.clone())), shared.clone());
+    let work = Box::pin(supervise(shared.clone()));
+    let guarded = shared.clone();
     shared.runtime.spawn_watched(work, move || lost_runtime(&guarded));
 }
 

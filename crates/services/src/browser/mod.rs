@@ -63,7 +63,8 @@ impl Browser {
         let (chromium, debugger) = chromium()?;
         let program =
             programs::of_system("chromedriver", "chromium-driver", "HOLDLINE_CHROMEDRIVER")?;
-        let (port, process) = (Port::reserve()?, ServerProcess::new(Scratch::new("driver")?));
+        let port = Port::reserve()?;
+        let process = ServerProcess::new(Scratch::new("driver")?);
         let driver = Driver::at(port.number());
         let mut command = spawner::mortal(&program);
         command.arg(format!("--port={}", port.number()));

@@ -62,7 +62,8 @@ impl Driver {
             body.len()
         )?;
         let mut stream = BufReader::new(stream);
-        let (mut line, mut length) = (String::new(), 0);
+        let mut line = String::new();
+        let mut length = 0;
         while stream.read_line(&mut line)? > 2 {
             if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
                 length = value.trim().parse().map_err(std::io::Error::other)?;

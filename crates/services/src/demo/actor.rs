@@ -53,12 +53,11 @@ impl Program {
         let shown = format!("holdline {}", arguments.join(" "));
         let done =
             done.map_err(|why| Failure::because(format!("`{shown}` does not start"), why))?;
-        match done.status.success() {
-            true => Ok(()),
-            false => {
-                let says = String::from_utf8_lossy(&done.stderr).into_owned();
-                Err(Failure::because(format!("`{shown}` failed ({})", done.status), says))
-            }
+        if done.status.success() {
+            Ok(())
+        } else {
+            let says = String::from_utf8_lossy(&done.stderr).into_owned();
+            Err(Failure::because(format!("`{shown}` failed ({})", done.status), says))
         }
     }
 

@@ -75,9 +75,10 @@ impl Node {
 
     /// With TLS a name that the certificate is good for.
     pub(super) fn host(&self) -> String {
-        match self.config.tls {
-            true => format!("localhost:{}", self.port.number()),
-            false => self.address().to_string(),
+        if self.config.tls {
+            format!("localhost:{}", self.port.number())
+        } else {
+            self.address().to_string()
         }
     }
 
@@ -271,7 +272,8 @@ impl Node {
         std::fs::remove_dir_all(&data)
             .map_err(|why| Failure::because("what a member has stored cannot be removed", why))?;
         let peer = format!("http://{}:{}", self.ip(), self.peer.number());
-        let (copy, data) = (copy.to_string_lossy(), data.to_string_lossy());
+        let copy = copy.to_string_lossy();
+        let data = data.to_string_lossy();
         self.ctl(&[
             "snapshot",
             "restore",

@@ -47,10 +47,7 @@ impl Programs {
                 does), or name the directory of its programs in";
             return Err(Failure::new(format!("{says} {PROGRAMS}")));
         }
-        let user = match rustix::process::geteuid().is_root() {
-            true => Some(servant()?),
-            false => None,
-        };
+        let user = if rustix::process::geteuid().is_root() { Some(servant()?) } else { None };
         Ok(Self { directory, user })
     }
 

@@ -49,8 +49,10 @@ impl PgBouncer {
                 "`pgbouncer` is missing. Install the Debian package pgbouncer (`./check` does)";
             return Err(Failure::new(says));
         }
-        let (port, programs) = (Port::reserve()?, Programs::find(server.config.flavour)?);
-        let (at, behind) = (server.directory().display(), server.address().port());
+        let port = Port::reserve()?;
+        let programs = Programs::find(server.config.flavour)?;
+        let at = server.directory().display();
+        let behind = server.address().port();
         let text = format!(
             "[databases]\n* = host={at} port={behind} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nunix_socket_dir =\n\

@@ -160,7 +160,8 @@ mod tests {
     fn hits(frames: Frames, seen: &[(u64, Traffic, &str, &str)]) -> Vec<bool> {
         let mut rule = Rule::new(frames, Fault::Swallow);
         let hit = seen.iter().map(|(connection, traffic, bytes, request)| {
-            let (bytes, request) = (bytes.as_bytes(), request.as_bytes());
+            let bytes = bytes.as_bytes();
+            let request = request.as_bytes();
             rule.applies(*connection, &Seen { traffic: *traffic, bytes, request }).is_some()
         });
         hit.collect()

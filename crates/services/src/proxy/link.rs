@@ -96,8 +96,10 @@ impl Link {
 pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
     for towards_server in [true, false] {
         let (pieces, taken) = sync_channel(BETWEEN);
-        let (reader, carrier) = (Arc::clone(shared), Arc::clone(shared));
-        let (source, target) = (Arc::clone(link), Arc::clone(link));
+        let reader = Arc::clone(shared);
+        let carrier = Arc::clone(shared);
+        let source = Arc::clone(link);
+        let target = Arc::clone(link);
         std::thread::spawn(move || read(&reader, &source, towards_server, &pieces));
         std::thread::spawn(move || carry(&carrier, &target, towards_server, &taken));
     }

@@ -102,7 +102,8 @@ impl FaultProxy {
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut proxy = Self { shared, port, accepting: None };
-        let (shared, address) = (Arc::clone(&proxy.shared), proxy.address());
+        let shared = Arc::clone(&proxy.shared);
+        let address = proxy.address();
         proxy.accepting = Some(std::thread::spawn(move || run_listener(&shared, address)));
         proxy.await_listener(ListenerState::Open);
         Ok(proxy)
@@ -304,7 +305,9 @@ impl Shared {
     fn admit(self: &Arc<Self>, client: TcpStream) {
         let mut state = self.lock();
         state.opened += 1;
-        let (number, upstream, resets) = (state.opened, state.upstream, state.resets);
+        let number = state.opened;
+        let upstream = state.upstream;
+        let resets = state.resets;
         drop(state);
         let shared = Arc::clone(self);
         std::thread::spawn(move || {

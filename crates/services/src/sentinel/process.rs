@@ -64,7 +64,8 @@ impl Sentinel {
     fn text(&self, config: &SentinelConfig, master: SocketAddr) -> String {
         let service = SentinelGroup::SERVICE;
         let directory = self.process.directory().display();
-        let (ip, port) = (master.ip(), master.port());
+        let ip = master.ip();
+        let port = master.port();
         let mut text = format!(
             "bind {}\nport {}\ndir {directory}\ndaemonize no\nprotected-mode no\n",
             self.ip(),

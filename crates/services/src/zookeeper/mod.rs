@@ -196,7 +196,8 @@ impl ZooKeeper {
     /// # Panics
     /// No member leads, or it does not answer within the time limit.
     pub fn end_session(&self, session: u64) -> bool {
-        let (mut there, mut why) = (false, None);
+        let mut there = false;
+        let mut why = None;
         // Its own client, whose connection we take, may take it back before it is closed.
         let gone = until(LIMIT, || match session::end(self.address(self.deciding()), session) {
             Ok(true) => {

@@ -86,7 +86,8 @@ impl Node {
 
     /// How this member is named in everybody's configuration.
     pub(super) fn as_member(&self) -> String {
-        let (peer, vote) = (self.peers.0.number(), self.peers.1.number());
+        let peer = self.peers.0.number();
+        let vote = self.peers.1.number();
         format!("server.{}=127.0.0.1:{peer}:{vote}\n", self.number)
     }
 
@@ -234,9 +235,10 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
         let place = to.join(entry.file_name());
-        match entry.file_type()?.is_dir() {
-            true => copy_all(&entry.path(), &place)?,
-            false => std::fs::copy(entry.path(), &place).map(drop)?,
+        if entry.file_type()?.is_dir() {
+            copy_all(&entry.path(), &place)?
+        } else {
+            std::fs::copy(entry.path(), &place).map(drop)?
         }
     }
     Ok(())

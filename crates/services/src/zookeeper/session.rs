@@ -87,7 +87,8 @@ fn framed(message: &[u8]) -> Vec<u8> {
 /// The numbers of the sessions with nodes below a path, as the command `dump` reports them.
 pub(super) fn with_nodes_below(dump: &str, path: &str) -> Vec<u64> {
     let (_, nodes) = dump.split_once("Sessions with Ephemerals").unwrap_or_default();
-    let (mut found, mut session) = (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut session = None;
     for line in nodes.lines().map(str::trim) {
         if let Some(number) = line.strip_prefix("0x").and_then(|rest| rest.strip_suffix(':')) {
             session = u64::from_str_radix(number, 16).ok();

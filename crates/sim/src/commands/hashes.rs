@@ -23,7 +23,8 @@ fn hset(call: &mut Call<'_>) -> CommandResult {
     if call.args.len() % 2 == 1 {
         return Err(wrong_count(call.name));
     }
-    let (key, pairs) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let pairs = &call.args[2..];
     let hash = call.make::<Hash>(key)?;
     let mut added = 0;
     for pair in pairs.chunks_exact(2) {
@@ -34,7 +35,9 @@ fn hset(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn hsetnx(call: &mut Call<'_>) -> CommandResult {
-    let (key, field, value) = (call.args[1], call.args[2], call.args[3]);
+    let key = call.args[1];
+    let field = call.args[2];
+    let value = call.args[3];
     let hash = call.make::<Hash>(key)?;
     if hash.contains_key(field) {
         return Ok(Reply::Integer(0));
@@ -45,13 +48,15 @@ fn hsetnx(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn hget(call: &mut Call<'_>) -> CommandResult {
-    let (key, field) = (call.args[1], call.args[2]);
+    let key = call.args[1];
+    let field = call.args[2];
     let value = call.find::<Hash>(key)?.and_then(|hash| hash.get(field));
     Ok(Reply::bulk_or_null(value.cloned()))
 }
 
 fn hmget(call: &mut Call<'_>) -> CommandResult {
-    let (key, fields) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let fields = &call.args[2..];
     let hash = call.find::<Hash>(key)?;
     let one = |field: &&[u8]| hash.as_ref().and_then(|hash| hash.get(*field)).cloned();
     Ok(Reply::Array(fields.iter().map(|field| Reply::bulk_or_null(one(field))).collect()))
@@ -64,7 +69,8 @@ fn hgetall(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn hdel(call: &mut Call<'_>) -> CommandResult {
-    let (key, fields) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let fields = &call.args[2..];
     let Some(hash) = call.find::<Hash>(key)? else { return Ok(Reply::Integer(0)) };
     let mut gone = 0;
     for field in fields {

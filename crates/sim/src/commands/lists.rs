@@ -16,7 +16,8 @@ pub(crate) const TABLE: &[Command] = &[
 ];
 
 fn lpush(call: &mut Call<'_>) -> CommandResult {
-    let (key, items) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let items = &call.args[2..];
     let list = call.make::<List>(key)?;
     items.iter().for_each(|item| list.push_front(item.to_vec()));
     let length = list.len();
@@ -40,7 +41,8 @@ pub(crate) fn between(start: i64, end: i64, length: usize) -> std::ops::Range<us
 }
 
 fn lrange(call: &mut Call<'_>) -> CommandResult {
-    let (start, end) = (call.integer(2)?, call.integer(3)?);
+    let start = call.integer(2)?;
+    let end = call.integer(3)?;
     let Some(list) = call.find::<List>(call.args[1])? else {
         return Ok(Reply::Array(Vec::new()));
     };

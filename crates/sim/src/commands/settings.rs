@@ -67,7 +67,8 @@ pub(crate) fn is_forbidden(state: &State, command: &Command) -> bool {
 }
 
 fn dry_run(call: &mut Call<'_>) -> CommandResult {
-    let (user, words) = (call.args[2], &call.args[3..]);
+    let user = call.args[2];
+    let words = &call.args[3..];
     if user != b"default" {
         let user = String::from_utf8_lossy(user).into_owned();
         return Err(format!("ERR User '{user}' not found").into());

@@ -22,7 +22,8 @@ pub(crate) const TABLE: &[Command] = &[
 ];
 
 fn zadd(call: &mut Call<'_>) -> CommandResult {
-    let (key, pairs) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let pairs = &call.args[2..];
     if pairs.len() % 2 == 1 {
         return Err(SYNTAX.into());
     }
@@ -41,7 +42,8 @@ fn zadd(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn zrem(call: &mut Call<'_>) -> CommandResult {
-    let (key, members) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let members = &call.args[2..];
     let Some(set) = call.find::<SortedSet>(key)? else { return Ok(Reply::Integer(0)) };
     let gone = members.iter().filter(|member| set.remove(member)).count();
     if gone > 0 {
@@ -55,13 +57,15 @@ fn zcard(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn zscore(call: &mut Call<'_>) -> CommandResult {
-    let (key, member) = (call.args[1], call.args[2]);
+    let key = call.args[1];
+    let member = call.args[2];
     let score = call.find::<SortedSet>(key)?.and_then(|set| set.score(member));
     Ok(score.map_or(Reply::Null, Reply::Double))
 }
 
 fn zrank(call: &mut Call<'_>) -> CommandResult {
-    let (key, member) = (call.args[1], call.args[2]);
+    let key = call.args[1];
+    let member = call.args[2];
     let rank = call.find::<SortedSet>(key)?.and_then(|set| set.rank(member));
     Ok(rank.map_or(Reply::Null, Reply::count))
 }
@@ -138,9 +142,10 @@ impl RangeOptions {
 
     fn reply(&self, range: Vec<(f64, Vec<u8>)>) -> Reply {
         let range = range.into_iter();
-        match self.with_scores {
-            true => Reply::Pairs(range.map(|(s, m)| (Reply::Bulk(m), Reply::Double(s))).collect()),
-            false => Reply::bulks(range.map(|(_, member)| member)),
+        if self.with_scores {
+            Reply::Pairs(range.map(|(s, m)| (Reply::Bulk(m), Reply::Double(s))).collect())
+        } else {
+            Reply::bulks(range.map(|(_, member)| member))
         }
     }
 }
@@ -152,7 +157,8 @@ fn zrange(call: &mut Call<'_>) -> CommandResult {
              BYSCORE or BYLEX"
             .into());
     }
-    let (start, end) = (call.integer(2)?, call.integer(3)?);
+    let start = call.integer(2)?;
+    let end = call.integer(3)?;
     let set = call.find::<SortedSet>(call.args[1])?;
     let range = set.map(|set| {
         let ranks = between(start, end, set.len());
@@ -164,14 +170,16 @@ fn zrange(call: &mut Call<'_>) -> CommandResult {
 
 fn zrangebyscore(call: &mut Call<'_>) -> CommandResult {
     let options = RangeOptions::read(&call.args[4..])?;
-    let (low, high) = (Bound::read(call.args[2])?, Bound::read(call.args[3])?);
+    let low = Bound::read(call.args[2])?;
+    let high = Bound::read(call.args[3])?;
     let set = call.find::<SortedSet>(call.args[1])?;
     let range = set.map(|set| in_bounds(set, low, high)).unwrap_or_default();
     Ok(options.reply(options.cut(range)))
 }
 
 fn zcount(call: &mut Call<'_>) -> CommandResult {
-    let (low, high) = (Bound::read(call.args[2])?, Bound::read(call.args[3])?);
+    let low = Bound::read(call.args[2])?;
+    let high = Bound::read(call.args[3])?;
     let set = call.find::<SortedSet>(call.args[1])?;
     Ok(Reply::count(set.map_or(0, |set| in_bounds(set, low, high).len())))
 }

@@ -22,7 +22,8 @@ fn count(text: &[u8]) -> Result<usize, ErrorReply> {
 
 /// `XADD key [MAXLEN [=|~] count] * field value …`
 fn xadd(call: &mut Call<'_>) -> CommandResult {
-    let (key, mut rest) = (call.args[1], &call.args[2..]);
+    let key = call.args[1];
+    let mut rest = &call.args[2..];
     let mut most = None;
     if let [word, more @ ..] = rest
         && is(word, "MAXLEN")
@@ -34,7 +35,8 @@ fn xadd(call: &mut Call<'_>) -> CommandResult {
             rest = more;
         }
         let [number, more @ ..] = rest else { return Err(SYNTAX.into()) };
-        (most, rest) = (Some(count(number)?), more);
+        most = Some(count(number)?);
+        rest = more;
     }
     let [id, fields @ ..] = rest else { return Err(SYNTAX.into()) };
     if *id != b"*" || fields.is_empty() || !fields.len().is_multiple_of(2) {
@@ -81,7 +83,8 @@ fn end(text: &[u8], number: u64) -> Result<Id, ErrorReply> {
 
 /// `XREVRANGE key end start [COUNT count]`
 fn xrevrange(call: &mut Call<'_>) -> CommandResult {
-    let (last, first) = (end(call.args[2], u64::MAX)?, end(call.args[3], 0)?);
+    let last = end(call.args[2], u64::MAX)?;
+    let first = end(call.args[3], 0)?;
     let most = match &call.args[4..] {
         [] => usize::MAX,
         [word, number] if is(word, "COUNT") => count(number)?,

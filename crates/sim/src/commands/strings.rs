@@ -99,7 +99,8 @@ fn getset(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn setrange(call: &mut Call<'_>) -> CommandResult {
-    let (key, patch) = (call.args[1], call.args[3]);
+    let key = call.args[1];
+    let patch = call.args[3];
     let offset = call.integer(2)?;
     if offset < 0 {
         return Err("ERR offset is out of range".into());
@@ -125,7 +126,8 @@ fn setrange(call: &mut Call<'_>) -> CommandResult {
 }
 
 fn getrange(call: &mut Call<'_>) -> CommandResult {
-    let (start, end) = (call.integer(2)?, call.integer(3)?);
+    let start = call.integer(2)?;
+    let end = call.integer(3)?;
     let Some(text) = call.find::<Vec<u8>>(call.args[1])? else {
         return Ok(Reply::Bulk(Vec::new()));
     };
@@ -134,7 +136,8 @@ fn getrange(call: &mut Call<'_>) -> CommandResult {
         return Ok(Reply::Bulk(Vec::new()));
     }
     let from = |at: i64| if at < 0 { at.saturating_add(length).max(0) } else { at };
-    let (start, end) = (from(start), from(end).min(length - 1));
+    let start = from(start);
+    let end = from(end).min(length - 1);
     if start > end || length == 0 {
         return Ok(Reply::Bulk(Vec::new()));
     }

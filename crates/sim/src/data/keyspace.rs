@@ -149,7 +149,9 @@ mod tests {
     fn a_scan_returns_every_key_that_stays() {
         let mut space = Keyspace::new(7);
         (0..200).for_each(|n| space.insert(&key(n), Entry::new(Value::String(Vec::new()))));
-        let (mut cursor, mut met, mut round) = (0, Vec::new(), 0);
+        let mut cursor = 0;
+        let mut met = Vec::new();
+        let mut round = 0;
         loop {
             let (next, keys) = space.scan(cursor, 7);
             met.extend(keys);

@@ -61,7 +61,8 @@ fn parse(bytes: &[u8], depth: usize) -> Parsed<'_> {
     }
     let Some(kind) = bytes.first() else { return Ok(None) };
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else { return Ok(None) };
-    let (line, rest) = (&bytes[1..end], &bytes[end + 2..]);
+    let line = &bytes[1..end];
+    let rest = &bytes[end + 2..];
     let done = |reply| Ok(Some((reply, rest)));
     match kind {
         b'+' => done(Reply::Status(line.to_vec().into())),
@@ -94,7 +95,8 @@ fn text(kind: u8, length: i64, rest: &[u8]) -> Parsed<'_> {
     if rest.len() < length + 2 {
         return Ok(None);
     }
-    let (body, tail) = (&rest[..length], &rest[length + 2..]);
+    let body = &rest[..length];
+    let tail = &rest[length + 2..];
     if kind == b'$' {
         return Ok(Some((Reply::bulk(body), tail)));
     }

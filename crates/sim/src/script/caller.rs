@@ -148,7 +148,9 @@ fn run(slot: &Arc<Mutex<ScriptState>>, words: &[Vec<u8>]) -> Outcome {
     }
     running.wrote |= command.has(WRITE);
     state.commands_run += 1;
-    let (connection, db, name) = (running.connection, running.db, command.name);
+    let connection = running.connection;
+    let db = running.db;
+    let name = command.name;
     let mut call =
         Call { state, connection, db, name, args: &args, in_script: true, before: Vec::new() };
     let reply = body(&mut call).unwrap_or_else(Reply::from);

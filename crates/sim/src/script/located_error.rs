@@ -31,7 +31,8 @@ pub(super) fn place(lua: &Lua) -> Option<SourceLine> {
             let names = debug.source();
             let own = |name: Option<std::borrow::Cow<'_, str>>| name.map(|name| name.into_owned());
             // The prelude counts as its caller.
-            let (source, short) = (own(names.source)?, own(names.short_src)?);
+            let source = own(names.source)?;
+            let short = own(names.short_src)?;
             let line = debug.current_line().filter(|_| source != "=prelude")?;
             Some(SourceLine { source, short, line })
         });

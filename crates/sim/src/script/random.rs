@@ -78,7 +78,8 @@ impl Random {
                 if high < 1.0 { empty(1) } else { Ok((share * high).floor() + 1.0) }
             }
             2 => {
-                let (low, high) = (number(0)?, number(1)?);
+                let low = number(0)?;
+                let high = number(1)?;
                 if low > high { empty(2) } else { Ok((share * (high - low + 1.0)).floor() + low) }
             }
             _ => Err(raise(lua, "wrong number of arguments")),

@@ -43,7 +43,8 @@ impl<'a> Page<'a> {
         side: Side,
         text: impl Display,
     ) -> Result<(), Failure> {
-        let (time, text) = (format!("{:.1} s", at.as_secs_f64()), text.to_string());
+        let time = format!("{:.1} s", at.as_secs_f64());
+        let text = text.to_string();
         self.text(match side {
             Side::Left => row(&time, &text, ""),
             Side::Right => row(&time, "", &text),

@@ -174,7 +174,8 @@ fn sentence(
     own: &Option<String>,
 ) -> String {
     let targets = fields.labels.get(TARGETS_LABEL).map_or(name.as_str(), String::as_str);
-    let (targets, program) = (Escaped(targets), Escaped(&fields.program));
+    let targets = Escaped(targets);
+    let program = Escaped(&fields.program);
     let mut text = format!("{targets:.200} is held by {program:.64}");
     if let Some(own) = own {
         text += &format!(" (this is your own {own})");

@@ -59,8 +59,8 @@ pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console
     let directory = std::env::current_dir()?;
     let repository = Repository::around(&directory, arguments.repository.as_deref())?;
     let repository = Repository { names: arguments.names.clone(), ..repository };
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let session = Session::open(address, SessionOptions::default()).await?;
     check(&session)?;
     console.detail(&format!("repository {}", holdline_core::Escaped(&repository.name)));

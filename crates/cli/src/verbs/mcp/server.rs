@@ -76,7 +76,8 @@ impl Server {
         (holder, agent): (HolderFields, Option<String>),
         gone: CancellationToken,
     ) -> Server {
-        let (leases, calls) = (Mutex::default(), Semaphore::new(MAX_CALLS as usize));
+        let leases = Mutex::default();
+        let calls = Semaphore::new(MAX_CALLS as usize);
         Server(Arc::new(State { client, repository, holder, agent, leases, calls, gone }))
     }
 

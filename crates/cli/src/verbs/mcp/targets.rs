@@ -144,7 +144,8 @@ mod tests {
     }
 
     fn conflict(one: &str, other: &str) -> bool {
-        let (one, other) = (needs(one), needs(other));
+        let one = needs(one);
+        let other = needs(other);
         one.iter().any(|(name, mode)| {
             let also = other.get(name);
             also.is_some_and(|also| [*mode, *also].contains(&Mode::Exclusive))

@@ -182,7 +182,8 @@ impl Run<'_> {
         if let (Some(least), Some(most)) = (arguments.min_hold, arguments.max_hold)
             && least > most
         {
-            let (least, most) = (duration::written(least), duration::written(most));
+            let least = duration::written(least);
+            let most = duration::written(most);
             let message = format!("--min-hold {least}: is longer than --max-hold {most}");
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
@@ -321,7 +322,8 @@ impl Run<'_> {
         let ended = ended?;
         report.asked_to_end = ended.asked_to_end;
         let (outcome, exit) = self.outcome(&ended, lost.as_ref());
-        (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
+        report.outcome = outcome;
+        report.lost = lost_of(&ended).or(lost);
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
             self.report_lost(message, exit);

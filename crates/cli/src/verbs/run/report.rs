@@ -86,7 +86,8 @@ fn is_socket(path: &Path) -> bool {
 
 /// Returns our standard output or error, if it is this file.
 fn our_output(file: Stat) -> Option<io::Result<File>> {
-    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let stdout = io::stdout();
+    let stderr = io::stderr();
     let is_same = |ours: &BorrowedFd<'_>| {
         fstat(ours).is_ok_and(|ours| (ours.st_dev, ours.st_ino) == (file.st_dev, file.st_ino))
     };

@@ -125,12 +125,14 @@ impl Run<'_> {
             Begun::AlreadyRan(taken) => {
                 self.warn_of_skew(&taken);
                 report.already_ran(object(&taken));
-                let (name, who) = (once.name(), who(&taken));
+                let name = once.name();
+                let who = who(&taken);
                 self.console.info(&format!("{name}: the job has run in this slot: {who}"));
                 return Ok(Exit::Success);
             }
             Begun::RunningElsewhere(taken) => {
-                let (name, who) = (once.name(), who(&taken));
+                let name = once.name();
+                let who = who(&taken);
                 return Err(Failure::busy(format_args!("{name}: the job runs elsewhere: {who}")));
             }
             _ => return Err(Failure::internal("the slot is in a state that is not known")),
@@ -188,7 +190,8 @@ impl Run<'_> {
             lock = lock.with_lease_duration(lease);
         }
         let options = arguments.slot.options(lock);
-        let (name, slot) = (arguments.name.as_str(), arguments.slot.slot(slot)?);
+        let name = arguments.name.as_str();
+        let slot = arguments.slot.slot(slot)?;
         self.session.client().once_with(name, slot, options).map_err(failure)
     }
 
@@ -236,7 +239,8 @@ impl Run<'_> {
         };
         let ended = ended?;
         let (outcome, exit) = self.outcome(&ended, lost.as_ref());
-        (report.outcome, report.lost) = (outcome, lost_of(&ended).or(lost));
+        report.outcome = outcome;
+        report.lost = lost_of(&ended).or(lost);
         if let (None, Some(reason)) = (&ended.stop, &report.lost) {
             let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
             self.report_lost(message, exit);

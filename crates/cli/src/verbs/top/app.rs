@@ -304,7 +304,8 @@ impl App {
 
     /// Computes the rows of the present page, and finds the selected one again.
     fn lay_out(&mut self, selected: Option<&Identity>) {
-        (self.rows, self.lines) = (Vec::new(), Vec::new());
+        self.rows = Vec::new();
+        self.lines = Vec::new();
         match self.panel {
             Panel::Held => self.rows = rows::held(&self.stores, &self.filter, self.sort),
             Panel::Waiting => self.rows = rows::waiting(&self.stores, &self.filter, self.sort),
@@ -504,7 +505,8 @@ impl App {
     }
 
     fn show_from_top(&mut self) {
-        (self.selected, self.first) = (0, 0);
+        self.selected = 0;
+        self.first = 0;
         self.lay_out(None);
     }
 

@@ -92,7 +92,8 @@ pub(crate) fn tree(stores: &Stores, filter: &str) -> Vec<Line> {
         let group = (is_blocked, is_blocked && !deadlocks.contains(&name));
         (group, std::cmp::Reverse(stores.at(name).queue_length), name)
     });
-    let (shown, lines) = (BTreeSet::new(), Vec::new());
+    let shown = BTreeSet::new();
+    let lines = Vec::new();
     let mut walk = Walk { stores, holds: &holds, deadlocks: &deadlocks, shown, lines };
     let filters = Filter::of_stores(filter, stores);
     let mut kept = Vec::new();
@@ -148,13 +149,15 @@ fn without_roots(
 fn matches(stores: &Stores, filters: &[Filter], line: &Line) -> bool {
     match line.node {
         Node::Name { name, .. } => {
-            let (snapshot, filter) = (stores.at(name), &filters[name.store]);
+            let snapshot = stores.at(name);
+            let filter = &filters[name.store];
             let mut holders = snapshot.holders.iter();
             filter.matches_name(snapshot)
                 || holders.any(|holder| filter.matches(snapshot, &holder.summary.metadata))
         }
         Node::Waiter { name, waiter } => {
-            let (snapshot, filter) = (stores.at(name), &filters[name.store]);
+            let snapshot = stores.at(name);
+            let filter = &filters[name.store];
             filter.matches(snapshot, &snapshot.queue[waiter].metadata)
         }
         Node::Again { .. } | Node::More { .. } => false,
@@ -175,7 +178,8 @@ impl Walk<'_> {
         let deadlock = self.deadlocks.contains(&name);
         self.lines.push(Line { depth, node: Node::Name { name, deadlock } });
         let snapshot = self.stores.at(name);
-        let (mut plain, mut shown) = (0, 0);
+        let mut plain = 0;
+        let mut shown = 0;
         for (waiter, view) in snapshot.queue.iter().enumerate() {
             let party = Party::new(name, view.lease_id, &view.metadata);
             let held: &[NamePosition] = self.holds.get(&party).map_or(&[], Vec::as_slice);

@@ -182,7 +182,8 @@ impl Form {
     /// Returns the command of an accepted form; `None` for the filter.
     pub(crate) fn action(self) -> Option<Action> {
         let text = |at: usize| self.text(at).trim().to_owned();
-        let (first, second) = (text(0), text(1));
+        let first = text(0);
+        let second = text(1);
         match self.kind {
             FormKind::Filter => None,
             FormKind::Revoke { name, token, .. } => {

@@ -114,7 +114,8 @@ fn answer(task: &Task) -> Result<Answer, Failure> {
     runtime.block_on(Box::pin(async {
         let no_store = NoStore::at(&task.address)?.map(|none| none.to_string());
         let seen = if no_store.is_some() {
-            let (at, took) = (SystemTime::now(), Duration::ZERO);
+            let at = SystemTime::now();
+            let took = Duration::ZERO;
             Some(Seen { at, took, left_out_after: None, names: Vec::new() })
         } else {
             look(task).await?

@@ -50,7 +50,8 @@ pub(crate) fn waiter(number: u8, program: &str, waited: u64) -> WaiterView {
 
 /// A name.
 pub(crate) fn snapshot(name: &str, holders: Vec<HolderView>, queue: Vec<WaiterView>) -> Snapshot {
-    let (holder_count, queue_length) = (holders.len(), queue.len());
+    let holder_count = holders.len();
+    let queue_length = queue.len();
     let name = LockName::new(name).expect("a good name");
     Snapshot { holders, holder_count, queue, queue_length, ..Snapshot::free(name) }
 }

@@ -116,9 +116,10 @@ pub(super) fn finding(statuses: &[(String, StatusResponse)], quotas: &[Quota]) -
         return finding.fail("compact and defragment the members, then disarm the alarm");
     }
     let finding = Finding::ok("space", SPACE, found);
-    match percent >= NEARLY_FULL {
-        true => finding.warn("compact and defragment the members, or raise --quota-backend-bytes"),
-        false => finding,
+    if percent >= NEARLY_FULL {
+        finding.warn("compact and defragment the members, or raise --quota-backend-bytes")
+    } else {
+        finding
     }
 }
 

@@ -64,8 +64,8 @@ async fn ask(link: &Link) -> Result<ReplicationStatus, LockError> {
                 |row: &Row<'_>, filter| row.sure(filter).is_ok_and(|what: &str| !what.is_empty());
             known.filtered = rows().any(|row| FILTERS.iter().any(|filter| set(&row, filter)));
             let source = |row: Row<'_>| {
-                let (host, port): (&str, &str) =
-                    (row.sure("Master_Host")?, row.sure("Master_Port")?);
+                let host: &str = row.sure("Master_Host")?;
+                let port: &str = row.sure("Master_Port")?;
                 Ok(format!("{host}:{port}"))
             };
             Some(rows().map(source).collect::<Result<Vec<String>, LockError>>()?)

@@ -181,7 +181,8 @@ impl Link {
 
     /// Begins to listen, and returns the inbox as [`Link::inbox`].
     pub(crate) async fn inbox_opened(&self) -> u64 {
-        let (shared, database) = (self.shared(), self.server());
+        let shared = self.shared();
+        let database = self.server();
         let mut closed_inboxes = database.closed_inboxes.subscribe();
         closed_inboxes.mark_unchanged();
         if database.listen.load(Ordering::SeqCst) && self.inbox() != 0 {
@@ -216,9 +217,10 @@ impl Link {
 
 /// Returns the statement that waits for no row. Only MariaDB has such a form.
 fn without_waiting(facts: &Facts, statement: &str) -> String {
-    match facts.is_mariadb {
-        true => format!("set statement innodb_lock_wait_timeout = 0 for {statement}"),
-        false => statement.to_owned(),
+    if facts.is_mariadb {
+        format!("set statement innodb_lock_wait_timeout = 0 for {statement}")
+    } else {
+        statement.to_owned()
     }
 }
 
@@ -241,10 +243,7 @@ async fn try_on(
         Err(failed) => failed,
     };
     let error = switched_over(&failed).unwrap_or_else(|| of_command(&failed));
-    match is_locked(&failed) {
-        true => Ok(Err(error)),
-        false => Err(error),
-    }
+    if is_locked(&failed) { Ok(Err(error)) } else { Err(error) }
 }
 
 /// Sends a statement; again if the server broke a deadlock. The inner error is the server's.

@@ -58,10 +58,10 @@ pub(crate) async fn handshake(
     let round_trip = before.until(clock.now());
     let odd = |_| protocol("the server does not report its version");
     let Some(row) = reply.first() else { return Err(protocol("the server returns no row")) };
-    let (process, version): (i32, i32) =
-        (row.try_get(0).map_err(odd)?, row.try_get(1).map_err(odd)?);
-    let (follows, commit): (bool, &str) =
-        (row.try_get(2).map_err(odd)?, row.try_get(3).map_err(odd)?);
+    let process: i32 = row.try_get(0).map_err(odd)?;
+    let version: i32 = row.try_get(1).map_err(odd)?;
+    let follows: bool = row.try_get(2).map_err(odd)?;
+    let commit: &str = row.try_get(3).map_err(odd)?;
     let read_only: &str = row.try_get(4).map_err(odd)?;
     if version < OLDEST {
         let found = version / 10_000;
@@ -89,7 +89,8 @@ async fn set(client: &Client, options: &PostgresOptions, commit: &str) -> Result
     let limit = options.command_timeout().as_millis();
     // The server's timeout is shorter than ours: after its error the outcome is certain. A command
     // that was refused for a lock is sent again (`locked_rows`).
-    let (statement, lock) = (limit * 8 / 10, ROW_WAIT.as_millis().min(limit * 6 / 10));
+    let statement = limit * 8 / 10;
+    let lock = ROW_WAIT.as_millis().min(limit * 6 / 10);
     let mut text = format!(
         "set search_path = pg_catalog, pg_temp; \
          set default_transaction_isolation = 'read committed'; \

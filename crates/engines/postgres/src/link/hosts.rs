@@ -69,9 +69,7 @@ fn none_of(errors: &[(&Address, LockError)]) -> LockError {
     let each: Vec<String> =
         errors.iter().map(|(address, error)| format!("{address}: {}", error.kind())).collect();
     let message = format!("none of the hosts takes writes: {}", each.join("; "));
-    let kind = match may_come {
-        true => ErrorKind::Unavailable { message },
-        false => ErrorKind::Refused { message },
-    };
+    let kind =
+        if may_come { ErrorKind::Unavailable { message } } else { ErrorKind::Refused { message } };
     LockError::new(ENGINE, kind, Certainty::NotApplied)
 }

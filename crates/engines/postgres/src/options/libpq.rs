@@ -73,9 +73,12 @@ pub(super) fn session_attributes(value: &str) -> Result<(), LockError> {
 
 /// Reads `hostaddr`.
 pub(super) fn host_address(value: &str) -> Result<IpAddr, LockError> {
-    value.parse().map_err(|_| match value.contains('@') {
-        true => URL.at_in_query(),
-        false => bad("has a `hostaddr` that is no IP address"),
+    value.parse().map_err(|_| {
+        if value.contains('@') {
+            URL.at_in_query()
+        } else {
+            bad("has a `hostaddr` that is no IP address")
+        }
     })
 }
 

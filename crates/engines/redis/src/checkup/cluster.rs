@@ -74,8 +74,11 @@ pub(super) async fn checkup(
             return Ok(checkup);
         }
     };
-    let (mut reports, mut each, mut silent) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut standing, mut slowest) = (Vec::new(), Duration::ZERO);
+    let mut reports = Vec::new();
+    let mut each = Vec::new();
+    let mut silent = Vec::new();
+    let mut standing = Vec::new();
+    let mut slowest = Duration::ZERO;
     for known in table.shards() {
         let (host, port) = &known.master;
         let master = options.at(host, *port);
@@ -237,11 +240,12 @@ fn covered(table: &SlotTable, reports: &[MasterReport]) -> Finding {
 fn masters(table: &SlotTable) -> Finding {
     let count = table.masters().count();
     let finding = Finding::ok("masters", MASTERS, count.to_string());
-    match count < FEWEST_MASTERS {
-        true => finding.warn(
+    if count < FEWEST_MASTERS {
+        finding.warn(
             "distribute the slots over three masters: with fewer, no majority survives a failure",
-        ),
-        false => finding,
+        )
+    } else {
+        finding
     }
 }
 
@@ -310,10 +314,7 @@ fn coverage(reports: &[MasterReport]) -> Finding {
              and a minority still stops",
         );
     }
-    match known.is_empty() {
-        true => finding.warn("allow CONFIG GET to this user"),
-        false => finding,
-    }
+    if known.is_empty() { finding.warn("allow CONFIG GET to this user") } else { finding }
 }
 
 fn moving(reports: &[MasterReport]) -> Finding {
@@ -328,9 +329,10 @@ fn moving(reports: &[MasterReport]) -> Finding {
         count => format!("{count}, for example {}", slots.first().unwrap_or(&"none")),
     };
     let finding = Finding::ok("moving", MOVING, found);
-    match slots.is_empty() {
-        true => finding,
-        false => finding.warn("let the migration end, or complete it: redis-cli --cluster fix"),
+    if slots.is_empty() {
+        finding
+    } else {
+        finding.warn("let the migration end, or complete it: redis-cli --cluster fix")
     }
 }
 

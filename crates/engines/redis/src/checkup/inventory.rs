@@ -72,7 +72,8 @@ async fn counts(probe: &Probe, layout: &Layout) -> Result<bool, LockError> {
 }
 
 async fn take(probe: &Probe, layout: &Layout) -> Result<Inventory, LockError> {
-    let (mut inventory, mut cursor) = (Inventory::default(), b"0".to_vec());
+    let mut inventory = Inventory::default();
+    let mut cursor = b"0".to_vec();
     let pattern = layout.names_beginning("");
     for _ in 0..MAX_STEPS {
         let words = [b"SCAN", &cursor[..], b"MATCH", &pattern, b"COUNT", STEP.as_bytes()];

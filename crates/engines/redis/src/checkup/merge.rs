@@ -28,9 +28,10 @@ pub(super) fn merge(each: &[(String, Vec<Finding>)]) -> Vec<Finding> {
 }
 
 fn where_at(addresses: &[&str], each: &[(String, Vec<Finding>)]) -> String {
-    match addresses.len() == each.len() && each.len() > 1 {
-        true => format!("all {}", each.len()),
-        false => addresses.join(", "),
+    if addresses.len() == each.len() && each.len() > 1 {
+        format!("all {}", each.len())
+    } else {
+        addresses.join(", ")
     }
 }
 

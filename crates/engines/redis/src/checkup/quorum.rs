@@ -105,7 +105,8 @@ fn set(status: &QuorumStatus) -> Finding {
         let fix = status.fix.as_deref().unwrap_or("see `holdline quorum status`");
         return Finding::ok("set", SET, problem).fail(fix);
     }
-    let (name, epoch) = (status.set.as_deref().unwrap_or("none"), status.epoch.unwrap_or(0));
+    let name = status.set.as_deref().unwrap_or("none");
+    let epoch = status.epoch.unwrap_or(0);
     let longest = status.max_lease_ms.unwrap_or(0) / 1_000;
     Finding::ok("set", SET, format!("{name}, epoch {epoch}, longest lease {longest} s"))
 }

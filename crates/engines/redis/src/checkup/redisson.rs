@@ -49,7 +49,8 @@ pub(super) async fn counters(probe: &Probe, options: &RedisOptions) -> Finding {
 }
 
 async fn compare(probe: &Probe, options: &RedisOptions) -> Result<Counters, LockError> {
-    let (mut counters, mut cursor) = (Counters::default(), "0".to_owned());
+    let mut counters = Counters::default();
+    let mut cursor = "0".to_owned();
     for _ in 0..MAX_STEPS {
         let page = probe.ask(&["SCAN", &cursor, "COUNT", STEP, "TYPE", "hash"]).await?;
         let Some([next, keys]) = page.as_array() else { break };

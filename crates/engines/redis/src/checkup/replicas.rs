@@ -137,10 +137,11 @@ pub(super) fn alike(shards: &[Shard]) -> Finding {
     });
     let unlike: Vec<String> = unlike.collect();
     let count = shards.iter().map(|shard| shard.replicas.len()).sum::<usize>();
-    match unlike.is_empty() {
-        true => Finding::ok("alike", ALIKE, format!("{count} have the settings of the master")),
-        false => Finding::ok("alike", ALIKE, unlike.join("; "))
-            .warn("use the same value on the master and on the replica"),
+    if unlike.is_empty() {
+        Finding::ok("alike", ALIKE, format!("{count} have the settings of the master"))
+    } else {
+        Finding::ok("alike", ALIKE, unlike.join("; "))
+            .warn("use the same value on the master and on the replica")
     }
 }
 
@@ -152,10 +153,11 @@ pub(super) fn links(shards: &[Shard]) -> Finding {
         troubles.extend(shard.replicas.iter().filter_map(|replica| replica.trouble(written)));
     }
     let count = shards.iter().map(|shard| shard.replicas.len()).sum::<usize>();
-    match troubles.is_empty() {
-        true => Finding::ok("links", LINKS, format!("{count} follow")),
-        false => Finding::ok("links", LINKS, troubles.join("; "))
-            .warn("check its link: `masterauth`, the network, its log"),
+    if troubles.is_empty() {
+        Finding::ok("links", LINKS, format!("{count} follow"))
+    } else {
+        Finding::ok("links", LINKS, troubles.join("; "))
+            .warn("check its link: `masterauth`, the network, its log")
     }
 }
 
@@ -216,7 +218,8 @@ mod tests {
     fn a_replica_that_does_not_follow_is_reported() {
         let up = "role:slave";
         let master = Ok(Info::parse("master_repl_offset:9000000"));
-        let (follows, newest) = ("master_link_status:up", "slave_repl_offset:8999000");
+        let follows = "master_link_status:up";
+        let newest = "slave_repl_offset:8999000";
         for (expected, lines) in [
             (Health::Ok, vec![up, follows, newest]),
             (Health::Warning, vec![up, "master_link_status:down"]),

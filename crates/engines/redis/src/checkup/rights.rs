@@ -190,9 +190,10 @@ pub(super) async fn findings(probe: &Probe, options: &RedisOptions) -> [Finding;
 /// Checks the user's rights on a server of a quorum.
 pub(super) async fn of_member(probe: &Probe, options: &RedisOptions) -> [Finding; 2] {
     let forms = NEEDED_QUORUM.to_vec();
-    let needed = match options.fencing() {
-        true => Needed { forms, lists: false, document: "docs/quorum.md" },
-        false => needed(options),
+    let needed = if options.fencing() {
+        Needed { forms, lists: false, document: "docs/quorum.md" }
+    } else {
+        needed(options)
     };
     of(probe, options, needed).await
 }
@@ -308,9 +309,10 @@ fn of_redisson(options: &RedisOptions) -> Vec<&'static str> {
         Publish::Auto => options.is_of_cluster(),
         Publish::Sharded | Publish::Both => true,
     };
-    match sharded {
-        true => forms.extend(SHARDED),
-        false => forms.push(PUBLISHES),
+    if sharded {
+        forms.extend(SHARDED)
+    } else {
+        forms.push(PUBLISHES)
     }
     if options.publish() == Publish::Both {
         forms.push(PUBLISHES);

@@ -84,9 +84,10 @@ pub(super) fn of_master(
 fn version_in_cluster(info: &Info) -> Finding {
     let (name, version) = name_and_version(info);
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
-    match is_older(info, (6, 2)) {
-        true => finding.fail("use Redis 6.2 or newer: older ones lack SET with PX and GET"),
-        false => finding,
+    if is_older(info, (6, 2)) {
+        finding.fail("use Redis 6.2 or newer: older ones lack SET with PX and GET")
+    } else {
+        finding
     }
 }
 
@@ -158,7 +159,8 @@ fn role(info: &Info, config: &Config) -> Finding {
 }
 
 fn eviction(info: &Info) -> Finding {
-    let (policy, evicted) = (info.text("maxmemory_policy"), info.number("evicted_keys"));
+    let policy = info.text("maxmemory_policy");
+    let evicted = info.number("evicted_keys");
     let finding = Finding::ok("eviction", EVICTION, format!("{policy}, {evicted} keys evicted"));
     if policy == "noeviction" || policy.is_empty() {
         return finding;
@@ -167,7 +169,8 @@ fn eviction(info: &Info) -> Finding {
 }
 
 fn memory(info: &Info) -> Finding {
-    let (used, limit) = (info.number("used_memory"), info.number("maxmemory"));
+    let used = info.number("used_memory");
+    let limit = info.number("maxmemory");
     if limit == 0 {
         let found = format!("{} MiB, no limit", used >> 20);
         return Finding::ok("memory", MEMORY, found);
@@ -185,9 +188,10 @@ fn memory(info: &Info) -> Finding {
 fn persistence(info: &Info, config: &Config) -> Finding {
     let appends = info.number("aof_enabled") != 0;
     let fsync = config.text("appendfsync").unwrap_or("unknown");
-    let found = match appends {
-        true => format!("appendonly, fsync {fsync}"),
-        false => "no appendonly file".to_owned(),
+    let found = if appends {
+        format!("appendonly, fsync {fsync}")
+    } else {
+        "no appendonly file".to_owned()
     };
     let finding = Finding::ok("persistence", PERSISTENCE, found);
     let failed = |field| info.text(field) == "err";
@@ -210,9 +214,10 @@ fn persistence(info: &Info, config: &Config) -> Finding {
 fn uptime(info: &Info) -> Finding {
     let seconds = info.number("uptime_in_seconds");
     let finding = Finding::ok("uptime", UPTIME, format!("{seconds} s"));
-    match seconds < LONGEST_FIRST_LEASE && info.number("aof_enabled") == 0 {
-        true => finding.warn("wait for one lease before you rely on exclusion"),
-        false => finding,
+    if seconds < LONGEST_FIRST_LEASE && info.number("aof_enabled") == 0 {
+        finding.warn("wait for one lease before you rely on exclusion")
+    } else {
+        finding
     }
 }
 

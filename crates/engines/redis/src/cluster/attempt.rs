@@ -74,7 +74,8 @@ impl Nodes {
         end: Moment,
     ) -> Result<Attempt, LockError> {
         let slot = request.slot;
-        let (mut host_port, mut asking) = (host_port.clone(), false);
+        let mut host_port = host_port.clone();
+        let mut asking = false;
         loop {
             let Some(call) = (request.lock_key_only)() else {
                 return Ok(self.retry(migrating(slot)));
@@ -107,13 +108,15 @@ impl Nodes {
             Err(error) => {
                 self.request_refresh();
                 let transient = error.is_unavailable();
-                let error = match node.is_without_answers(&error) {
-                    true => self.between_masters(error),
-                    false => error,
+                let error = if node.is_without_answers(&error) {
+                    self.between_masters(error)
+                } else {
+                    error
                 };
-                return match transient && error.certainty() == Certainty::NotApplied {
-                    true => Ok(Err(Rejection::Retry(error))),
-                    false => Err(error),
+                return if transient && error.certainty() == Certainty::NotApplied {
+                    Ok(Err(Rejection::Retry(error)))
+                } else {
+                    Err(error)
                 };
             }
         };

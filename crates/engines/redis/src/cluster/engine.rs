@@ -145,7 +145,8 @@ impl Inner {
         full: impl Fn() -> Call + Send + Sync,
         lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Value, LockError> {
-        let (slot, deadline) = (slot_of(name), self.context.deadline);
+        let slot = slot_of(name);
+        let deadline = self.context.deadline;
         self.router
             .send(SlotRequest { slot, deadline, full: &full, lock_key_only: &lock_key_only })
             .await
@@ -217,7 +218,8 @@ impl Inner {
 impl Inner {
     /// Sends a command to the audit trail, which has one key and so one slot.
     async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
-        let (slot, deadline) = (key_slot(&self.context.layout.audit()), self.context.deadline);
+        let slot = key_slot(&self.context.layout.audit());
+        let deadline = self.context.deadline;
         let full = || native::trail::call(&self.context, command);
         let lock_key_only = || Some(full());
         let request = SlotRequest { slot, deadline, full: &full, lock_key_only: &lock_key_only };

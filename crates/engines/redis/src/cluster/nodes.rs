@@ -50,7 +50,8 @@ impl Nodes {
         }
         // Its tasks must run where those of the control connection do, not where the first caller
         // is.
-        let (options, clock) = (self.options.at(&host_port.0, host_port.1), self.clock.clone());
+        let options = self.options.at(&host_port.0, host_port.1);
+        let clock = self.clock.clone();
         let (made, node) = oneshot::channel();
         self.control.spawn(Box::pin(async move { drop(made.send(Link::new(&options, clock))) }));
         let node = match node.await {

@@ -134,7 +134,9 @@ impl Nodes {
         for (at, (host_port, node)) in some.enumerate() {
             in_flight.push(at + 1, self.query(node, Some(host_port.clone())));
         }
-        let (mut tables, mut failure, mut end) = (Vec::new(), None, None);
+        let mut tables = Vec::new();
+        let mut failure = None;
+        let mut end = None;
         loop {
             let grace = async {
                 match end {

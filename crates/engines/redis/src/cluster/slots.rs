@@ -75,7 +75,8 @@ impl SlotTable {
         for range in slots.as_array()? {
             let [first, last, master, replicas @ ..] = range.as_array()? else { return None };
             let slot = |value: &Value| usize::try_from(value.as_integer()?).ok();
-            let (first, last) = (slot(first)?, slot(last)?);
+            let first = slot(first)?;
+            let last = slot(last)?;
             let master = host_port(master, source)?;
             let replicas = replicas.iter().filter_map(|one| host_port(one, source)).collect();
             let at = table.shard(Shard { master, replicas })?;

@@ -307,7 +307,8 @@ mod tests {
             observer: Arc::new(ConnectionRouter::new()),
             reset: Arc::default(),
         };
-        let (facts, clock) = (ServerFacts::default(), Arc::new(ManualClock::new()));
+        let facts = ServerFacts::default();
+        let clock = Arc::new(ManualClock::new());
         let connection =
             Arc::new(Connection::new(1, facts, clock, callbacks, Some(Wire::new(Box::new(near)))));
         let (subscriptions, order): (Arc<Subscriptions>, Order) = Default::default();

@@ -72,15 +72,14 @@ pub(super) async fn dial(options: &RedisOptions, stage: &Stage) -> Result<Dialle
         (None, Address::Tcp { host, port, tls }) => {
             let socket = socket::connect(host, *port).await.map_err(failed)?;
             let socket = Socket { stream: socket, reset: reset.clone() };
-            match tls {
-                true => {
-                    stage.reach(Stage::TLS);
-                    tokio::select! {
-                        wrapped = TLS.wrap(socket, host, options.tls()) => Box::new(wrapped?),
-                        () = has_no_tls(host, *port) => return Err(TLS.no_tls()),
-                    }
+            if *tls {
+                stage.reach(Stage::TLS);
+                tokio::select! {
+                    wrapped = TLS.wrap(socket, host, options.tls()) => Box::new(wrapped?),
+                    () = has_no_tls(host, *port) => return Err(TLS.no_tls()),
                 }
-                false => Box::new(socket),
+            } else {
+                Box::new(socket)
             }
         }
     };

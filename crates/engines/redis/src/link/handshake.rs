@@ -52,7 +52,8 @@ pub(super) async fn handshake(
         is_master = is_of_master(&hello(&mut wire, options, password).await?);
     }
     let sent = clock.now();
-    let (db, name) = (options.db().to_string(), client_name(options));
+    let db = options.db().to_string();
+    let name = client_name(options);
     let (commands, required) = commands(options, (resp3, password), db.as_bytes(), name.as_bytes());
     let replies =
         wire.request(&commands).await.map_err(|error| connection_broke(error, options))?;
@@ -90,9 +91,10 @@ async fn hello(
         None => return Ok(Value::Nil),
     };
     let unknown = error.rest.contains("'hello'") || error.rest.contains("unknown command");
-    Err(match error.code == "NOPROTO" || unknown {
-        true => HandshakeError::Resp2Only,
-        false => refusal(error).into(),
+    Err(if error.code == "NOPROTO" || unknown {
+        HandshakeError::Resp2Only
+    } else {
+        refusal(error).into()
     })
 }
 

@@ -51,8 +51,9 @@ pub(super) fn next_report(quarantine: Quarantine, now: Moment) -> Option<Moment>
 /// Returns the command that reports how much of a server's quarantine has passed by now. It must go
 /// to the same run of the server.
 pub(super) fn report(options: &RedisOptions, facts: &ServerFacts, now: Moment) -> Option<Args> {
-    let (group, run, Quarantine { since, left }) =
-        (options.group()?, facts.run_id.as_deref()?, facts.quarantine?);
+    let group = options.group()?;
+    let run = facts.run_id.as_deref()?;
+    let Quarantine { since, left } = facts.quarantine?;
     let passed = since.until(now).min(left);
     let measured = [run.to_owned(), millis(left), millis(passed)];
     (passed >= Duration::from_millis(1)).then(|| command(options, group, &measured).into())
@@ -71,7 +72,8 @@ pub(super) fn handle_report_reply(facts: &ServerFacts, reply: &Value) {
 
 fn command(options: &RedisOptions, group: &SentinelGroup, measured: &[String]) -> Vec<Vec<u8>> {
     let key = Layout::new(options.key_template(), options.prefix()).master_term();
-    let (longest, margin) = (millis(group.max_lease()), millis(group.old_master()));
+    let longest = millis(group.max_lease());
+    let margin = millis(group.old_master());
     let mut args = vec![b"EVAL".to_vec(), MASTER_TERM.text().into(), b"1".to_vec(), key];
     args.extend([longest, margin, replication(group).to_owned()].map(String::into_bytes));
     args.extend(measured.iter().map(|word| word.as_bytes().to_vec()));

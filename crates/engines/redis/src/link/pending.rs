@@ -236,9 +236,10 @@ impl Pending {
                 continue;
             }
             entry.reported = true;
-            match entry.deadline.inconclusive {
-                true => overdue.uncertain = true,
-                false => overdue.silent = true,
+            if entry.deadline.inconclusive {
+                overdue.uncertain = true
+            } else {
+                overdue.silent = true
             }
             if let EntryState::Waiting(waker) = &mut entry.state {
                 wake.extend(waker.take());

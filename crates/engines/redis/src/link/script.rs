@@ -17,7 +17,8 @@ pub(crate) struct Script {
 impl Script {
     /// Wraps the text; `name` is for messages.
     pub(crate) const fn new(name: &'static str, text: &'static str) -> Script {
-        let (body, constants) = (text, None);
+        let body = text;
+        let constants = None;
         Script { name, body, constants, text: OnceLock::new(), sha1: OnceLock::new() }
     }
 

@@ -114,11 +114,10 @@ impl Link {
     /// Runs a script as [`Link::call`] does, and returns an error reply as the server sent it.
     /// `asking` sends `ASKING` first, for a node that imports the slot.
     pub(crate) async fn outcome(&self, make: impl Fn() -> Call, asking: bool) -> Outcome {
-        let forms = match asking {
-            true => {
-                (request::asking_by_sha1 as MakeRequest, request::asking_by_text as MakeRequest)
-            }
-            false => (request::by_sha1 as MakeRequest, request::by_text as MakeRequest),
+        let forms = if asking {
+            (request::asking_by_sha1 as MakeRequest, request::asking_by_text as MakeRequest)
+        } else {
+            (request::by_sha1 as MakeRequest, request::by_text as MakeRequest)
         };
         self.run_script(&make, forms, (None, None)).await
     }

@@ -155,7 +155,8 @@ impl Channel {
         for subscriber in &self.subscribers {
             let mut mailbox = subscriber.mailbox.lock();
             // `Resubscribed` follows when the subscription is restored, and covers what was missed.
-            (mailbox.lost, mailbox.missed) = (true, false);
+            mailbox.lost = true;
+            mailbox.missed = false;
             drop(mailbox);
             subscriber.wake();
         }
@@ -246,7 +247,8 @@ impl Subscriptions {
         let mut channels = self.channels(form);
         for name in names {
             if let Some(channel) = channels.get_mut(name) {
-                (channel.on, channel.refused) = (Some(on), false);
+                channel.on = Some(on);
+                channel.refused = false;
                 channel.subscribers.iter().for_each(|subscriber| subscriber.push(None));
             }
         }
@@ -262,7 +264,8 @@ impl Subscriptions {
                 if channel.on.is_some() || form == Form::Sharded {
                     channel.mark_lost();
                 }
-                (channel.on, channel.refused) = (Some(on), true);
+                channel.on = Some(on);
+                channel.refused = true;
                 channel.subscribers.iter().for_each(|subscriber| subscriber.refuse());
             }
         }

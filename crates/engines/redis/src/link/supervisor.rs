@@ -27,7 +27,8 @@ const LONGEST_REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Starts the supervisor.
 pub(super) fn start(shared: &Arc<Shared>) {
-    let (work, owner) = (Box::pin(supervise(shared.clone())), shared.clone());
+    let work = Box::pin(supervise(shared.clone()));
+    let owner = shared.clone();
     shared.runtime.spawn_watched(work, move || lost_runtime(&owner));
 }
 
@@ -151,7 +152,8 @@ async fn maintain_resp2_subscriber(shared: &Arc<Shared>) {
             }
             continue;
         }
-        let (since, known) = (shared.clock.now(), shared.router.current());
+        let since = shared.clock.now();
+        let known = shared.router.current();
         let error = resp2_subscriber::run(shared).await;
         if since.until(shared.clock.now()) > LONGEST_PAUSE {
             backoff.reset();

@@ -51,7 +51,8 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn new(stream: Box<dyn Stream>) -> Wire {
-        let (out, read) = (Vec::new(), vec![0; USUAL_BUFFER]);
+        let out = Vec::new();
+        let read = vec![0; USUAL_BUFFER];
         let scanner = FrameScanner::default();
         Wire { stream, out, written: 0, unflushed: false, read, taken: 0, filled: 0, scanner }
     }
@@ -100,14 +101,16 @@ impl Wire {
 
     fn reserve(&mut self) {
         if self.taken == self.filled {
-            (self.taken, self.filled) = (0, 0);
+            self.taken = 0;
+            self.filled = 0;
             if self.read.len() > USUAL_BUFFER {
                 self.read = vec![0; USUAL_BUFFER];
             }
         }
         if self.read.len() - self.filled < MIN_READ {
             self.read.copy_within(self.taken..self.filled, 0);
-            (self.taken, self.filled) = (0, self.filled - self.taken);
+            self.filled -= self.taken;
+            self.taken = 0;
             // A frame that is longer than the buffer is read in ever larger pieces.
             if self.filled > self.read.len() / 2 {
                 self.read.resize(self.read.len() * 2, 0);

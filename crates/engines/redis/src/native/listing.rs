@@ -199,7 +199,9 @@ impl Listings {
     /// Keeps the names after `after`.
     fn keep(&self, prefix: &str, after: &LockName, mut next_names: NextNames) {
         next_names.names.retain(|name| name > after);
-        let (prefix, after, since) = (prefix.to_owned(), after.clone(), self.clock.now());
+        let prefix = prefix.to_owned();
+        let after = after.clone();
+        let since = self.clock.now();
         let mut kept = self.kept.lock();
         if kept.len() >= MAX_LISTINGS {
             kept.remove(0);

@@ -207,12 +207,11 @@ mod tests {
                 continue;
             }
             writes += 1;
-            match line.starts_with("if CLUSTER then") {
-                true => assert!(line.contains("'PX', COUNTER_LIFE"), "{line}"),
-                false => {
-                    assert!(line.starts_with("else "), "{line}");
-                    assert!(lines[at - 1].starts_with("if CLUSTER then"), "{line}");
-                }
+            if line.starts_with("if CLUSTER then") {
+                assert!(line.contains("'PX', COUNTER_LIFE"), "{line}")
+            } else {
+                assert!(line.starts_with("else "), "{line}");
+                assert!(lines[at - 1].starts_with("if CLUSTER then"), "{line}");
             }
         }
         assert!(writes > 6, "{writes}");

@@ -20,7 +20,8 @@ pub(crate) fn call(context: &RequestContext, command: &AuditCommand) -> Call {
         }
         AuditCommand::Read(request) => {
             let last = request.before.map_or_else(|| "+".to_owned(), |id| before(id).to_string());
-            let (first, limit) = (request.since_ms.to_string(), request.limit().to_string());
+            let first = request.since_ms.to_string();
+            let limit = request.limit().to_string();
             Args::from(["read".to_owned(), last, first, limit])
         }
     };

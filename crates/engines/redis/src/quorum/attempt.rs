@@ -126,7 +126,8 @@ impl Attempt<'_> {
                 let Ok(proof) = &self.view.nodes[node] else { continue };
                 let proof = proof.clone();
                 in_flight.push(node, async move {
-                    let (name, id) = (&request.name, request.lease_id);
+                    let name = &request.name;
+                    let id = request.lease_id;
                     let call = || {
                         requests::write_back(&set.context, &proof, name, id, token).within(deadline)
                     };
@@ -146,10 +147,7 @@ impl Attempt<'_> {
         }
         // So that no request of the attempt is sent behind its undo.
         drop(in_flight);
-        match self.held {
-            true => acquire_known(set, request).await,
-            false => self.lost(lease).await,
-        }
+        if self.held { acquire_known(set, request).await } else { self.lost(lease).await }
     }
 
     /// Returns the proof for a node that is asked; otherwise records why it is not.
@@ -259,9 +257,10 @@ impl Attempt<'_> {
     }
 
     fn progress(&self, node: usize) -> Progress {
-        match self.outcomes[node].is_granted() {
-            true => Progress::Answered,
-            false => Progress::Sent(self.sent_on[node].clone()),
+        if self.outcomes[node].is_granted() {
+            Progress::Answered
+        } else {
+            Progress::Sent(self.sent_on[node].clone())
         }
     }
 }

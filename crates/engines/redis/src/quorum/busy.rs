@@ -46,13 +46,13 @@ pub(super) async fn busy_reply(
     let free = granted + open;
     let at_most = needed.checked_sub(free + 1).and_then(|at| ends.get(at)).copied();
     let holder = most.filter(|_| held).and_then(|most| merge_summaries(busy, most));
-    let next_look = match held {
-        true => at_most.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT),
+    let next_look = if held {
+        at_most.unwrap_or(QUEUE_HEARTBEAT).min(QUEUE_HEARTBEAT)
+    } else {
         // Random pauses separate the clients: the first to retry finds the name free.
-        false => {
-            set.clock.sleep_until(set.clock.now().after(set.random_pause(SPREAD_ROUNDS))).await;
-            Duration::ZERO
-        }
+
+        set.clock.sleep_until(set.clock.now().after(set.random_pause(SPREAD_ROUNDS))).await;
+        Duration::ZERO
     };
     AcquireReply::Busy { holder, at_most, next_look }
 }

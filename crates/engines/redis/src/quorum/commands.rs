@@ -113,7 +113,8 @@ impl Commands {
         undo: &Undo,
         for_good: bool,
     ) -> Result<ReleaseReply, LockError> {
-        let (name, id) = (&undo.name, undo.lease_id);
+        let name = &undo.name;
+        let id = undo.lease_id;
         let context = match self {
             Commands::Plain { context, .. } => context,
             Commands::Redisson(requests) => {
@@ -132,10 +133,7 @@ impl Commands {
         }
         let call = || context.release(name, id, None).within(undo.deadline);
         // Nobody may be there to repeat an undo whose script the server does not know.
-        let reply = match for_good {
-            true => link.call_in_full(call).await?,
-            false => link.call(call).await?,
-        };
+        let reply = if for_good { link.call_in_full(call).await? } else { link.call(call).await? };
         native::released(&reply)
     }
 

@@ -71,7 +71,8 @@ impl Healing {
         lease: Duration,
         in_progress: RenewalInFlight,
     ) -> Healing {
-        let (name, lease_id) = (request.name.clone(), request.lease_id);
+        let name = request.name.clone();
+        let lease_id = request.lease_id;
         Healing {
             name,
             lease_id,
@@ -99,7 +100,10 @@ impl Healing {
         let deadline = set.node_deadline(self.lease);
         let mut in_flight = InFlight::with_capacity(missing.len());
         for (node, proof) in &missing {
-            let (name, id, record, lease) = (&self.name, self.lease_id, &record, self.lease);
+            let name = &self.name;
+            let id = self.lease_id;
+            let record = &record;
+            let lease = self.lease;
             in_flight.push(*node, async move {
                 let call = || {
                     requests::heal(&set.context, proof, name, id, record, lease).within(deadline)
@@ -109,7 +113,8 @@ impl Healing {
             });
         }
         while let Some((node, answer)) = in_flight.next().await {
-            let (address, name) = (set.members[node].address(), &self.name);
+            let address = set.members[node].address();
+            let name = &self.name;
             match answer {
                 Ok(_) => tracing::debug!(address, %name, "a lease was healed"),
                 Err(error) => tracing::debug!(address, %name, %error, "a lease was not healed"),
@@ -122,7 +127,8 @@ impl Healing {
         let deadline = set.node_deadline(self.lease);
         let mut in_flight = InFlight::with_capacity(self.holders.len());
         for (node, proof) in &self.holders {
-            let (name, id) = (&self.name, self.lease_id);
+            let name = &self.name;
+            let id = self.lease_id;
             in_flight.push(*node, async move {
                 let call = || requests::record(&set.context, name, id).within(deadline);
                 let reply = set.members[*node].link().call_of(Some(proof.marker()), call).await?;
@@ -157,7 +163,8 @@ pub(super) fn begin(
     if kept().all(|healing| healing.missing.is_empty() && in_flight.is_empty()) {
         return;
     }
-    let (set, link) = (set.clone(), set.members[0].link().clone());
+    let link = set.members[0].link().clone();
+    let set = set.clone();
     link.spawn(Box::pin(carry_out(set, view, in_flight, healings)));
 }
 

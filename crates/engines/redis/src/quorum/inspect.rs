@@ -113,7 +113,9 @@ fn decided(
     answers: Vec<(usize, Result<Value, LockError>)>,
 ) -> Result<OperationReply, LockError> {
     let mut outcomes = view.outcomes(set.clock.now());
-    let (mut done, mut nothing, mut reply) = (0, 0, None);
+    let mut done = 0;
+    let mut nothing = 0;
+    let mut reply = None;
     for (node, answer) in answers {
         match answer.and_then(|answer| replies::operated(&answer)) {
             Ok(OperationReply::NothingThere) => nothing += 1,

@@ -32,8 +32,12 @@ pub(super) async fn acquire_known(
         });
     }
     let mut outcomes = view.outcomes(set.clock.now());
-    let (mut tokens, mut lefts, mut unknown, mut reason) = (Vec::new(), Vec::new(), 0, None);
-    let (nodes, needed) = (outcomes.len(), majority(outcomes.len()));
+    let mut tokens = Vec::new();
+    let mut lefts = Vec::new();
+    let mut unknown = 0;
+    let mut reason = None;
+    let nodes = outcomes.len();
+    let needed = majority(outcomes.len());
     while let Some((node, answer)) = in_flight.next().await {
         match answer {
             Ok(VoteReply::Held { last, left }) => {

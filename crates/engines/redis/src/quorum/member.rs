@@ -199,7 +199,8 @@ impl Member {
         };
         let server = self.check_server(context, read_only).await?;
         let run = Run { marker: marker.to_string(), replica_until: server.replica_until };
-        let (sent, fresh) = (clock.now(), self.fresh_id());
+        let sent = clock.now();
+        let fresh = self.fresh_id();
         let call = || requests::handshake(context, &run, fresh, read_only);
         let unknown = self.link.unknown_scripts();
         let reply = self.link.call_of(Some(&marker), call).await?;
@@ -287,9 +288,10 @@ impl Member {
             .await?;
         let accepted = replies::accepted(&reply)?;
         if let NodeCommand::ReportWait { left, passed, .. } = command {
-            *self.measurer.lock() = match accepted {
-                true => Measurer::ThisClient(left.saturating_sub(whole_micros(*passed))),
-                false => Measurer::OtherClient,
+            *self.measurer.lock() = if accepted {
+                Measurer::ThisClient(left.saturating_sub(whole_micros(*passed)))
+            } else {
+                Measurer::OtherClient
             };
         }
         Ok(accepted)

@@ -110,10 +110,13 @@ mod tests {
     #[test]
     fn an_outcome_is_late_only_if_a_majority_granted() {
         let late = |granted: usize| {
-            let outcome = |node| match node < granted {
-                true => NodeOutcome::Granted,
-                // A text decides nothing.
-                false => NodeOutcome::NotAsked("granted".to_owned()),
+            let outcome = |node| {
+                if node < granted {
+                    NodeOutcome::Granted
+                } else {
+                    // A text decides nothing.
+                    NodeOutcome::NotAsked("granted".to_owned())
+                }
             };
             is_late(&(0..5).map(outcome).collect::<Vec<_>>())
         };

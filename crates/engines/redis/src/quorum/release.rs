@@ -29,7 +29,8 @@ pub(super) async fn release(
     }
     let mut in_flight = InFlight::with_capacity(nodes);
     for node in 0..nodes {
-        let (set, undo) = (set.clone(), undo.clone());
+        let set = set.clone();
+        let undo = undo.clone();
         in_flight.push(node, async move { undo.release(&set, node, for_good).await });
     }
     let outcomes = vec![NodeOutcome::Open; nodes];

@@ -73,7 +73,9 @@ pub(super) async fn renew(
             }
         };
         batch.asked(node);
-        let (set, proof, sent) = (set.clone(), proof.clone(), sent.clone());
+        let set = set.clone();
+        let proof = proof.clone();
+        let sent = sent.clone();
         in_flight.push(node, async move {
             let call = || requests::renew(&set.context, &proof, &sent).within(deadline);
             let reply = set.members[node].link().call_of(Some(proof.marker()), call).await;

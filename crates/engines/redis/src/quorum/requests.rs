@@ -35,7 +35,8 @@ pub(crate) fn load_acquire(context: &RequestContext) -> Call {
     let mut keys = Args::with_capacity(2 * ROOM);
     context.layout.push_node(&mut keys);
     context.layout.push_node(&mut keys);
-    let (script, arguments) = (&verbs(&context.layout).acquire, Args::from([""; 5]));
+    let script = &verbs(&context.layout).acquire;
+    let arguments = Args::from([""; 5]);
     Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: context.deadline }
 }
 

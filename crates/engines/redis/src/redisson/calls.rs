@@ -42,10 +42,7 @@ impl Calls {
 
     /// Returns the slot of a name; 0 where there are none.
     pub(super) fn slot(&self, name: &LockName) -> Result<u16, LockError> {
-        match self.route.is_of_cluster() {
-            true => self.context.names.slot(name),
-            false => Ok(0),
-        }
+        if self.route.is_of_cluster() { self.context.names.slot(name) } else { Ok(0) }
     }
 
     /// Renews grants, on a cluster those of each name by themselves.

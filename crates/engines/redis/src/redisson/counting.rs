@@ -101,7 +101,8 @@ async fn take(
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
     let (sender, receiver) = oneshot::channel();
-    let (taking, asked) = (calls.clone(), name.clone());
+    let taking = calls.clone();
+    let asked = name.clone();
     calls.route.spawn(Box::pin(async move {
         let reply = ask(&taking, &asked, command).await;
         let Err(Ok(reply)) = sender.send(reply) else { return };

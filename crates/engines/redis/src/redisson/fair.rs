@@ -77,8 +77,8 @@ impl RequestContext {
         if self.fencing {
             keys.push(self.names.counter(&mapped));
         }
-        let (ms, kind) =
-            (request.hold.duration().map(millis).unwrap_or_default(), kind_of(request.hold));
+        let ms = request.hold.duration().map(millis).unwrap_or_default();
+        let kind = kind_of(request.hold);
         let metadata = request.metadata.as_encoded();
         let mut arguments = Args::with_capacity(ROOM + metadata.len());
         arguments.push(owner_of(*lease_id));
@@ -123,10 +123,7 @@ impl Calls {
         let mut results: Vec<_> = renewals.iter().map(|_| unanswered()).collect();
         let keeping = async {
             let of_kept: Vec<&RenewRequest> = kept.iter().map(|at| renewals[*at]).collect();
-            match of_kept.is_empty() {
-                true => Ok(Vec::new()),
-                false => self.renew_all(&of_kept).await,
-            }
+            if of_kept.is_empty() { Ok(Vec::new()) } else { self.renew_all(&of_kept).await }
         };
         let beating = async {
             while let Some((at, reply)) = in_flight.next().await {

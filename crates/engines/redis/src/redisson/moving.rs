@@ -112,7 +112,8 @@ impl Calls {
         kind: &[u8],
     ) -> Result<RenewReply, LockError> {
         let Purpose::Keep(hold) = renewal.purpose else { return Err(not_there()) };
-        let (lease_id, owner) = (renewal.lease_id, owner_of(renewal.lease_id));
+        let lease_id = renewal.lease_id;
+        let owner = owner_of(lease_id);
         let permits = kind == b"permits";
         let field = if permits { lease_id.as_bytes().to_vec() } else { owner.clone().into_bytes() };
         let count = self.renew_key(renewal, hold, Part::Record(field)).await?;

@@ -31,7 +31,8 @@ pub(crate) struct NodeLock {
 
 impl NodeRequests {
     pub(crate) fn of(options: &RedisOptions) -> NodeRequests {
-        let (names, deadline) = (Names::of(options), options.command_timeout());
+        let names = Names::of(options);
+        let deadline = options.command_timeout();
         NodeRequests(RequestContext { names, fencing: false, deadline })
     }
 
@@ -62,10 +63,7 @@ impl NodeRequests {
         let request = ReleaseRequest { name: name.clone(), lease_id, ending };
         let call = || self.0.release(&request, VERB).within(deadline);
         // Nobody may be there to repeat an undo whose script the server does not know.
-        let reply = match for_good {
-            true => node.call_in_full(call).await?,
-            false => node.call(call).await?,
-        };
+        let reply = if for_good { node.call_in_full(call).await? } else { node.call(call).await? };
         native::released(&reply)
     }
 

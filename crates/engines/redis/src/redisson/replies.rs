@@ -214,7 +214,8 @@ pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<State>, LockE
         "held" => {}
         _ => return Err(reply.unknown_status()),
     }
-    let (now_us, kind) = (reply.number(0)?, reply.text(1)?);
+    let now_us = reply.number(0)?;
+    let kind = reply.text(1)?;
     let total = reply.part(2)?.as_integer().and_then(|total| u32::try_from(total).ok());
     let form = match kind {
         "permits" => Form::Permits { of: total.unwrap_or_default() },
@@ -271,7 +272,8 @@ pub(super) fn snapshot(state: Option<State>, name: &LockName) -> Snapshot {
         snapshot.holders = state.holders.into_iter().map(|held| held.view).collect();
         snapshot.holder_count = state.holder_count;
         snapshot.permits_of = state.permits_of;
-        (snapshot.queue, snapshot.queue_length) = (state.queue, state.queue_length);
+        snapshot.queue = state.queue;
+        snapshot.queue_length = state.queue_length;
     }
     snapshot
 }

@@ -184,7 +184,8 @@ enum EventsEnd {
 impl Shared {
     /// Starts to receive the messages of a channel.
     fn start(self: &Arc<Shared>, name: ChannelName, channel: Arc<Channel>) {
-        let (shared, end) = (self.clone(), self.end.clone());
+        let shared = self.clone();
+        let end = self.end.clone();
         self.route.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
@@ -283,9 +284,10 @@ impl Shared {
 /// Returns how many waiters a message concerns: that of a semaphore says how many permits are free.
 fn message_wakes(name: &ChannelName, message: &[u8]) -> usize {
     let permits = || std::str::from_utf8(message).ok()?.parse::<i64>().ok();
-    match name.text.starts_with(super::names::SEMAPHORE_CHANNEL) {
-        true => permits().map_or(usize::MAX, |free| usize::try_from(free).unwrap_or(0)),
-        false => usize::MAX,
+    if name.text.starts_with(super::names::SEMAPHORE_CHANNEL) {
+        permits().map_or(usize::MAX, |free| usize::try_from(free).unwrap_or(0))
+    } else {
+        usize::MAX
     }
 }
 

@@ -78,7 +78,8 @@ pub(super) fn choose(
     }
     // Each sentinel discovers replicas and other sentinels by itself, some later than others.
     let most = |of: fn(&MasterView) -> u64| view().map(of).max().unwrap_or_default();
-    let (replicas, sentinels) = (most(|view| view.replicas), most(|view| view.sentinels));
+    let replicas = most(|view| view.replicas);
+    let sentinels = most(|view| view.sentinels);
     Some(MasterView { replicas, sentinels, ..best.clone() })
 }
 

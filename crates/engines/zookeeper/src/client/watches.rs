@@ -117,8 +117,9 @@ mod tests {
     fn a_watch_fires_once_for_its_events_and_a_dropped_one_leaves_nothing() {
         let table = Arc::new(WatchTable::default());
         let register = |watched| table.register(watched, "/a".to_owned());
-        let (data, children, dropped) =
-            (register(Watched::Data), register(Watched::Children), register(Watched::Data));
+        let data = register(Watched::Data);
+        let children = register(Watched::Children);
+        let dropped = register(Watched::Data);
         drop(dropped);
         table.fire(Event::ChildrenChanged, "/b");
         table.fire(Event::ChildrenChanged, "/a");

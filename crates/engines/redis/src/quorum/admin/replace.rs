@@ -287,7 +287,8 @@ impl QuorumAdmin {
     fn check_votes(&self, all: &[Replacement]) -> Result<(), LockError> {
         let status = self.current_status();
         let evicted = all.iter().filter(|one| one.state == NodeState::Votes).count();
-        let (left, needed) = (status.votes.saturating_sub(evicted), status.majority);
+        let left = status.votes.saturating_sub(evicted);
+        let needed = status.majority;
         if evicted == 0 || left >= needed {
             return Ok(());
         }

@@ -26,7 +26,8 @@ impl NodeSet {
         if std::mem::replace(&mut self.state.lock().maintained, true) {
             return;
         }
-        let (set, wake) = (Arc::downgrade(self), self.wake.clone());
+        let set = Arc::downgrade(self);
+        let wake = self.wake.clone();
         let guard = MaintenanceGuard(set.clone());
         self.members[0].link().spawn(Box::pin(async move {
             let _guard = guard;
@@ -130,7 +131,8 @@ impl NodeSet {
     /// The reports of a majority are published as soon as they have arrived.
     pub(in crate::quorum) async fn handshake_all(&self) {
         let mut in_flight = self.ask_all(self.read_only);
-        let (mut answers, mut grace) = (0, None);
+        let mut answers = 0;
+        let mut grace = None;
         loop {
             let next = in_flight.next();
             let answered = match grace {

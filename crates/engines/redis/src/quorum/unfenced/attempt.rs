@@ -130,9 +130,8 @@ impl Attempt<'_> {
     async fn lost(mut self) -> Result<AcquireReply, LockError> {
         let Attempt { set, unfenced, request, lease, .. } = self;
         let undo = Undo::new(set, &request.name, request.lease_id, lease);
-        let progress = |node: usize| match self.outcomes[node].is_granted() {
-            true => Progress::Answered,
-            false => Progress::MayArrive,
+        let progress = |node: usize| {
+            if self.outcomes[node].is_granted() { Progress::Answered } else { Progress::MayArrive }
         };
         let nodes: Vec<(usize, Progress)> =
             self.ballot.to_undo().map(|node| (node, progress(node))).collect();
@@ -141,7 +140,8 @@ impl Attempt<'_> {
         }
         let total = self.outcomes.len();
         let granted = outcome::granted(&self.outcomes);
-        let (needed, awaited) = (majority(total), self.ballot.awaited().count());
+        let needed = majority(total);
+        let awaited = self.ballot.awaited().count();
         let undoing = undo::undo_attempt(set, undo, nodes);
         // If several clients hold minorities, it does not matter who they are.
         let inspecting = self.inspect_busy(granted == 0 || self.busy.len() >= needed);
@@ -166,7 +166,8 @@ impl Attempt<'_> {
         if !needed {
             return (self.busy.iter().map(|_| BusyNode::default()).collect(), None);
         }
-        let (unfenced, sought) = (self.unfenced, (&self.request.name, self.request.lease_id));
+        let unfenced = self.unfenced;
+        let sought = (&self.request.name, self.request.lease_id);
         let nodes = self.busy.iter().copied();
         let ask = |commands, node| Commands::holder(commands, node, sought);
         let answers = ask_all(self.set, unfenced, nodes, ask).await;

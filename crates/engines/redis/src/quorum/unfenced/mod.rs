@@ -70,12 +70,15 @@ pub(super) async fn inspect_nodes(
 /// # Errors
 /// `Refused`: so many nodes reject us that there is no majority.
 pub(super) async fn connect(set: &Arc<NodeSet>) -> Result<(), LockError> {
-    let (nodes, needed) = (set.members.len(), majority(set.members.len()));
+    let nodes = set.members.len();
+    let needed = majority(set.members.len());
     let mut in_flight = InFlight::with_capacity(nodes);
     for (at, member) in set.members.iter().enumerate() {
         in_flight.push(at, member.link().ready_within(FIRST_CONNECTION_TIMEOUT));
     }
-    let (mut ready, mut refused, mut end) = (0, Vec::new(), Moment::NEVER);
+    let mut ready = 0;
+    let mut refused = Vec::new();
+    let mut end = Moment::NEVER;
     loop {
         let answer = tokio::select! {
             biased;

@@ -23,7 +23,8 @@ pub(in crate::quorum) async fn renew(
     requests: &[&RenewRequest],
 ) -> Vec<Result<RenewReply, LockError>> {
     let mut batch = RenewalBatch::new(set, set.clock.now(), requests, MAX_LEASE);
-    let (sent, deadline) = (batch.sent(), batch.deadline());
+    let sent = batch.sent();
+    let deadline = batch.deadline();
     let mut in_flight = InFlight::with_capacity(set.members.len());
     for (node, member) in set.members.iter().enumerate() {
         if !set.answers(node) {

@@ -233,6 +233,36 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> St
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
+    /// Connects to a server that may be gone.
+    pub(crate) async fn try_open(address: SocketAddr) -> Option<Connection> {
+        let stream = TcpStream::connect(address).await.ok()?;
+        Some(Connection(BufReader::new(stream)))
+    }
+
+    /// Sends to a server that may be gone; returns whether it was there.
+    pub(crate) async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).await.is_ok()
+    }
+
+    /// Reads a response that has a length; `None` if the server has ended before.
+    pub(crate) async fn try_response(&mut self) -> Option<Response> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let read = self.0.read_until(b'\n', &mut head);
+            let read = timeout(DEADLINE, read).await.expect("a line in time");
+            if read.unwrap_or_default() == 0 {
+                return None;
+            }
+        }
+        let head = String::from_utf8(head).expect("text").to_ascii_lowercase();
+        let status = head.split(' ').nth(1)?.parse().expect("a status");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(0, |length| length.trim().parse().expect("a number"));
+        let mut body = vec![0; length];
+        timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").ok()?;
+        Some(Response { status, headers: head, body: String::from_utf8(body).expect("text") })
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
     }

@@ -19,4 +19,5 @@ mod several;
 mod socket;
 mod stores;
 mod tls;
+mod together;
 mod vanish;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use holdline_core::contract::removal_reason;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
@@ -312,6 +313,21 @@ impl Inner {
                             (&requests::token(*token), Type::INT8),
                             (&reason.as_bytes(), Type::BYTEA),
                             (now, Type::BOOL),
+                        ],
+                    )
+                    .await;
+                operated(&only(&rows?)?)
+            }
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                let rows = self
+                    .link
+                    .ask_about(
+                        Some(name),
+                        &statements.remove_waiter,
+                        &[
+                            (&name.as_str().as_bytes(), Type::BYTEA),
+                            (&waiter.as_bytes().as_slice(), Type::BYTEA),
+                            (&removal_reason(reason).as_bytes(), Type::BYTEA),
                         ],
                     )
                     .await;

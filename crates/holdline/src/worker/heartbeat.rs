@@ -94,7 +94,9 @@ fn handle_reply(
                     cell.update(|news| news.handed = true);
                 }
                 RenewReply::Unknown if !entry.queued => {}
-                RenewReply::Unknown | RenewReply::Revoked { .. } => {
+                // The store's reply to the request has the operator's reason.
+                RenewReply::Revoked { .. } => cell.update(|news| news.doubtful = true),
+                RenewReply::Unknown => {
                     cell.update(|news| news.dropped = true);
                     return None;
                 }

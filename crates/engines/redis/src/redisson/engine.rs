@@ -97,6 +97,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         // There is no way to notify a holder.
         polite_revoke: false,
         revoke_holder: true,
+        remove_waiter: false,
         latch: true,
         counting: true,
         hand_off: HandOff::None,
@@ -294,9 +295,9 @@ impl Inner {
                 native::operated(&sent.value)
             }
             Operation::Counting { name, command } => counting::operate(self, name, *command).await,
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze"))
-            }
+            Operation::RemoveWaiter { .. }
+            | Operation::Freeze { .. }
+            | Operation::Unfreeze { .. } => Err(operation.unsupported(&self.capabilities)),
             Operation::RaiseFence { .. } => {
                 Err(self.capabilities.lacks("an operation on all names at once"))
             }

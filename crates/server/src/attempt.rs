@@ -286,6 +286,7 @@ pub(crate) async fn carry_out<B: Serialize>(
             Ok(response)
         }
         Err(problem) => {
+            let problem = problem.of_acquire();
             attempt.refused(&problem);
             let problem = if may_wait { problem.after_wait() } else { problem };
             let mut names = wanted.names.iter();

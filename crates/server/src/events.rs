@@ -55,6 +55,7 @@ pub(crate) enum What {
     Refused,
     Lost,
     Revoked,
+    Removed,
     Frozen,
     Unfrozen,
 }
@@ -67,6 +68,7 @@ impl What {
             What::Refused => "refused",
             What::Lost => "lost",
             What::Revoked => "revoked",
+            What::Removed => "removed",
             What::Frozen => "frozen",
             What::Unfrozen => "unfrozen",
         }
@@ -113,6 +115,12 @@ impl Event {
 
     pub(crate) fn lease(mut self, id: LeaseId) -> Event {
         self.lease_id = Some(id.short());
+        self
+    }
+
+    /// The waiter, of whose lease id only the first digits are known.
+    pub(crate) fn waiter(mut self, id: ShortLeaseId) -> Event {
+        self.lease_id = Some(id);
         self
     }
 
@@ -266,7 +274,8 @@ pub(crate) struct EventParameters {
 
 /// Sends what happens to locks through this server, as server-sent events.
 ///
-/// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `frozen` and `unfrozen`;
+/// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `removed` (a waiter, by an
+/// operator), `frozen` and `unfrozen`;
 /// `gap` says that some were missed. `Last-Event-ID` resumes. With `name`, or with `state=true` for
 /// a prefix, `state` shows how a lock stands in the store, at the start and after each change by
 /// any server or program, within a second.

@@ -39,6 +39,7 @@ use crate::{audit, events, health, locks, operators, sessions, together};
         locks::list,
         together::acquire_together,
         operators::revoke,
+        operators::remove_waiter,
         operators::freeze,
         operators::unfreeze,
         operators::raise_fence,

@@ -42,6 +42,7 @@ fn api(app: &App) -> Router {
         .route("/v1/locks/{name}", post(locks::acquire).get(locks::inspect))
         .route("/v1/locks/{name}/leases/{lease_id}", put(locks::renew).delete(locks::release))
         .route("/v1/locks/{name}/revoke", post(operators::revoke))
+        .route("/v1/locks/{name}/remove-waiter", post(operators::remove_waiter))
         .route("/v1/locks/{name}/freeze", put(operators::freeze).delete(operators::unfreeze))
         .route("/v1/fence", post(operators::raise_fence))
         .route("/v1/audit", get(audit::list))

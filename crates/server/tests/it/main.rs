@@ -12,6 +12,7 @@ mod inputs;
 mod life;
 mod network;
 mod openapi;
+mod removed;
 mod rights;
 mod schema;
 mod sessions;

@@ -27,6 +27,8 @@ const RUN: u64 = 4_000;
 /// The store of the process that serves.
 const STORE: &str = "HOLDLINE_VANISH_STORE";
 const SAYS: &str = "serves at ";
+/// All clients are one to the server, and many leave sessions of a day behind.
+const LIMITS: &str = "[server.limits]\nsessions_per_client = 100000\n";
 
 /// Draws numbers: the same seed gives the same ones.
 struct Draw(u64);
@@ -383,7 +385,7 @@ async fn listed(world: &World) -> BTreeSet<String> {
 async fn a_process_that_serves() {
     let Ok(store) = std::env::var(STORE) else { return };
     let store = Client::connect(&store).await.expect("connects");
-    let ground = Ground::on(store, "").await;
+    let ground = Ground::on(store, LIMITS).await;
     println!("{SAYS}{}", ground.address);
     let until_end = || std::io::stdin().read_line(&mut String::new());
     let ended = tokio::task::spawn_blocking(until_end).await.expect("no panic");
@@ -398,7 +400,7 @@ async fn clients_that_vanish_at_every_step_leave_no_lock_that_nobody_knows() {
     println!("HOLDLINE_VANISH_SEED={seed}");
     let redis = RedisServer::start(RedisConfig::default());
     let url = redis.url();
-    let ground = Ground::on(Client::connect(&url).await.expect("connects"), "").await;
+    let ground = Ground::on(Client::connect(&url).await.expect("connects"), LIMITS).await;
     let process = Mutex::new(Process::start(&url));
     let world = Arc::new(World { ground, process, known: Mutex::default() });
     let until = Instant::now() + Duration::from_secs(seconds);

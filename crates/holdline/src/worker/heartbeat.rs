@@ -145,6 +145,17 @@ mod tests {
         assert!(!cell.pending().doubtful, "it counts from the first failure since");
     }
 
+    /// It would queue anew, against the operator.
+    #[test]
+    fn a_place_that_an_operator_ended_is_asked_for_and_not_taken_again() {
+        let cell = Arc::new(QueueCell::default());
+        cell.mark_queued();
+        let entry = HeartbeatEntry::new(Key::NONE, &cell);
+        let revoked = RenewReply::Revoked { reason: "why".to_owned(), left: None };
+        handle_reply(&entry, at(1), SILENCE, Some(Ok(revoked)));
+        assert!(cell.pending().doubtful && !cell.pending().dropped);
+    }
+
     #[test]
     fn unknown_proves_nothing_before_the_store_has_queued_the_id() {
         let cell = Arc::new(QueueCell::default());

@@ -505,7 +505,7 @@ pub(crate) fn check_remove_waiter(
     Err(LockError::invalid(capabilities.engine, "reason", message))
 }
 
-/// Returns what a removed waiter is told, for the store to keep as the reason of a revoked id.
+/// Returns the reason that a removed waiter receives, for the store to keep with the revoked id.
 pub fn removal_reason(reason: &str) -> String {
     match reason {
         "" => "removed from the queue".to_owned(),

@@ -4,8 +4,8 @@
 //!   starts, a server knows that its store exists.
 //! - W2: a wait ends when its client is gone, its session has ended, its sender may no longer lock,
 //!   or the server stops. What it gets then is released (`life`).
-//! - W3: the store grants the first lease only; `life` extends it. While a request for several names
-//!   waits for the next one, the names that it has are renewed for the first lease.
+//! - W3: the store grants the first lease only; `life` extends it. While a request for several
+//!   names waits for the next one, the names that it has are renewed for the first lease.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! An attempt's grants on their way to the client: registered, answered, extended or released. There
-//! is one, or one for each of several names that were asked for together.
+//! An attempt's grants on their way to the client: registered, answered, extended or released.
+//! There is one, or one for each of several names that were asked for together.
 //!
 //! `life` has the rules and the invariants; this file carries them out. Every end of an attempt is
 //! reported once, by an event and a metric that say what the answer says.

@@ -341,8 +341,8 @@ impl Problem {
             .certain(Certainty::Unknown)
     }
 
-    /// Says what `lost` means for a request to acquire: an operator has ended it while it waited, or
-    /// has revoked the grant that it asks for again.
+    /// Says what `lost` means for a request to acquire: an operator has ended it while it waited,
+    /// or has revoked the grant that it asks for again.
     pub(crate) fn of_acquire(mut self) -> Problem {
         if self.0.lost == Some(LostWord::Revoked) {
             self.0.title = "An operator has ended the request";

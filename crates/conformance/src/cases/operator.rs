@@ -1,4 +1,5 @@
-//! Operators' commands: freeze, remove a waiter, inspect, list. Each is tested with the promise that it concerns.
+//! Operators' commands: freeze, remove a waiter, inspect, list. Each is tested with the promise
+//! that it concerns.
 
 use std::time::Duration;
 
@@ -82,14 +83,16 @@ async fn removed(bench: Bench) -> Verdict {
     ensure!(length == 1, "{length} wait, and one of two was removed");
     ensure_matches!(second.beat().await?, RenewReply::Queued { .. });
     ensure_matches!(holder.keep().await?, RenewReply::Renewed { .. });
-    let told = "removed from the queue: why";
+    let expected = "removed from the queue: why";
     match first.beat().await? {
-        RenewReply::Revoked { reason, .. } => ensure!(reason == told, "the reason is {reason:?}"),
+        RenewReply::Revoked { reason, .. } => {
+            ensure!(reason == expected, "the reason is {reason:?}")
+        }
         other => return Err(Failure::new(format!("a removed waiter: {other:?}"))),
     }
     let error = first.ask(true).await.err();
     let kind = error.as_ref().map(LockError::kind);
-    let lost = ErrorKind::Lost { reason: LostReason::Revoked(told.to_owned()) };
+    let lost = ErrorKind::Lost { reason: LostReason::Revoked(expected.to_owned()) };
     ensure!(kind == Some(&lost), "a removed waiter gets {error:?}");
     holder.let_go().await?;
     second.is_handed().await?;

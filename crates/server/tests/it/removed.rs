@@ -25,7 +25,7 @@ async fn queue(ground: &Ground) -> Vec<String> {
 
 /// The waiters are at another server, and at the store itself.
 #[tokio::test]
-async fn a_removed_waiter_is_told_so_wherever_it_waits() {
+async fn a_removed_waiter_receives_an_error_wherever_it_waits() {
     let redis = RedisServer::start(RedisConfig::default());
     let store = async || Client::connect(&redis.url()).await.expect("connects");
     let ground = Ground::on(store().await, "").await;
@@ -59,7 +59,7 @@ async fn a_removed_waiter_is_told_so_wherever_it_waits() {
     let reason = "removed from the queue: the pool is drained".to_owned();
     assert_eq!(error.kind(), &ErrorKind::Lost { reason: LostReason::Revoked(reason) });
 
-    // Whoever is left is served, and neither a holder nor a stranger is a waiter.
+    // The rest of the queue is served, and neither a holder nor a stranger is a waiter.
     assert_eq!(queue(&ground).await, ids[2..]);
     let id = held["lease_id"].as_str().expect("an id");
     for nobody in [&id[..8], &ids[0], "00000000"] {

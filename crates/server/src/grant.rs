@@ -187,7 +187,7 @@ impl Attempt {
         {
             peer.expect_acknowledgement(ACKNOWLEDGEMENT);
         }
-        self.app.life.lock().answered(self.id, self.peer.take(), now);
+        self.app.life.lock().answered(self.id, self.peer.as_ref(), now);
     }
 }
 

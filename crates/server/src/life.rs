@@ -374,7 +374,7 @@ impl<P> Life<P> {
     }
 
     /// The answer with the grants is on its way to the client.
-    pub(crate) fn answered(&mut self, id: AttemptId, peer: Option<P>, now: Moment)
+    pub(crate) fn answered(&mut self, id: AttemptId, peer: Option<&P>, now: Moment)
     where
         P: Clone,
     {
@@ -389,7 +389,7 @@ impl<P> Life<P> {
                 session: attempt.session,
                 lease: attempt.lease,
                 answered: now,
-                peer: peer.clone(),
+                peer: peer.cloned(),
             };
             self.short.insert(lease, short);
         }

@@ -86,7 +86,7 @@ async fn removed(bench: Bench) -> Verdict {
     let expected = "removed from the queue: why";
     match first.beat().await? {
         RenewReply::Revoked { reason, .. } => {
-            ensure!(reason == expected, "the reason is {reason:?}")
+            ensure!(reason == expected, "the reason is {reason:?}");
         }
         other => return Err(Failure::new(format!("a removed waiter: {other:?}"))),
     }

@@ -242,7 +242,7 @@ impl World {
             Step::Register(number) => self.register(number),
             Step::Answer(number) => {
                 if let Request::Registered(id) = self.clients[number].request {
-                    self.life.answered(id, Some(number), now);
+                    self.life.answered(id, Some(&number), now);
                     self.clients[number].request = Request::Answered;
                 }
             }

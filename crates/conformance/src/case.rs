@@ -103,6 +103,8 @@ pub enum Feature {
     Revoke,
     /// Polite revoke.
     PoliteRevoke,
+    /// Removal of a waiter.
+    RemoveWaiter,
     /// Freeze.
     Freeze,
     /// Listing.
@@ -127,7 +129,7 @@ pub enum Feature {
 
 impl Feature {
     /// All of them.
-    pub const ALL: [Feature; 18] = [
+    pub const ALL: [Feature; 19] = [
         Feature::Fair,
         Feature::Shared,
         Feature::Permits,
@@ -136,6 +138,7 @@ impl Feature {
         Feature::Claim,
         Feature::Revoke,
         Feature::PoliteRevoke,
+        Feature::RemoveWaiter,
         Feature::Freeze,
         Feature::List,
         Feature::Live,
@@ -159,6 +162,7 @@ impl Feature {
             Feature::Claim => capabilities.hand_off == holdline_core::HandOff::Claim,
             Feature::Revoke => capabilities.revoke,
             Feature::PoliteRevoke => capabilities.polite_revoke,
+            Feature::RemoveWaiter => capabilities.remove_waiter,
             Feature::Freeze => capabilities.freeze,
             Feature::List => capabilities.list,
             Feature::Live => capabilities.live,
@@ -206,6 +210,14 @@ impl Feature {
                     token: holdline_core::FencingToken::MIN,
                     reason: "asked for what is missing".into(),
                     now: self == Feature::Revoke,
+                };
+                bench.operate(operation).await.err()
+            }
+            Feature::RemoveWaiter => {
+                let operation = Operation::RemoveWaiter {
+                    name: name.clone(),
+                    waiter: contender.id().short(),
+                    reason: "asked for what is missing".into(),
                 };
                 bench.operate(operation).await.err()
             }

@@ -212,6 +212,7 @@ impl Engine for TableEngine {
         let name = match operation {
             Operation::Revoke { name, .. }
             | Operation::RevokeHolder { name, .. }
+            | Operation::RemoveWaiter { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }

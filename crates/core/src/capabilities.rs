@@ -97,6 +97,8 @@ pub struct Capabilities {
     pub polite_revoke: bool,
     /// Revoke of a holder by its id, forced.
     pub revoke_holder: bool,
+    /// Removal of a waiter from the queue.
+    pub remove_waiter: bool,
     /// Freeze and unfreeze.
     pub freeze: bool,
     /// Listing of names.
@@ -154,6 +156,7 @@ impl Capabilities {
             revoke: true,
             polite_revoke: true,
             revoke_holder: false,
+            remove_waiter: true,
             freeze: true,
             list: true,
             live: false,

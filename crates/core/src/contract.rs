@@ -19,7 +19,7 @@ use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
 use crate::latch::{LatchCommand, LatchReply};
 use crate::lease::{Hold, MAX_FIRST_LEASE};
-use crate::lease_id::{ClientId, LeaseId};
+use crate::lease_id::{ClientId, LeaseId, ShortLeaseId};
 use crate::metadata::Metadata;
 use crate::mode::{LockKind, Mode};
 use crate::name::LockName;
@@ -309,6 +309,18 @@ pub enum Operation {
         /// The operator's reason, at most 512 bytes.
         reason: String,
     },
+    /// Removes a contender from the queue. Its attempt fails as [`Lost`](crate::ErrorKind::Lost),
+    /// with the reason. A holder, and a contender to which the name was handed over, are not
+    /// affected.
+    RemoveWaiter {
+        /// The lock name.
+        name: LockName,
+        /// The waiter, as [`Snapshot`](crate::Snapshot) shows it. Of several with these digits,
+        /// the first in the queue is meant; other ids change nothing.
+        waiter: ShortLeaseId,
+        /// The operator's reason, at most 480 bytes.
+        reason: String,
+    },
     /// Takes the name before the queue as soon as it is free, so that no contender gets it.
     Freeze {
         /// The lock name.
@@ -351,6 +363,8 @@ pub enum Operation {
 pub const FENCE_HEADROOM: u64 = 1 << 40;
 /// The largest value to which the fence may be raised.
 pub const LARGEST_FENCE: u64 = FencingToken::MAX.get() - FENCE_HEADROOM;
+/// The longest reason for the removal of a waiter, in bytes: [`removal_reason`] adds to it.
+pub const MAX_REMOVAL_REASON_BYTES: usize = 480;
 /// The longest freeze: a year.
 pub const MAX_FREEZE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
@@ -371,6 +385,9 @@ impl Operation {
                     false => Err(self.unsupported(capabilities)),
                 };
                 checked.map_err(|error| error.with_name(name))
+            }
+            Operation::RemoveWaiter { name, reason, .. } => {
+                check_remove_waiter(capabilities, reason).map_err(|error| error.with_name(name))
             }
             Operation::Freeze { name, duration, reason } => {
                 let checked = check_freeze(capabilities, *duration, reason);
@@ -406,6 +423,9 @@ impl Operation {
             Operation::RevokeHolder { holder, reason, .. } => {
                 record("revoke_now").because(&format!("holder {holder}: {reason}"))
             }
+            Operation::RemoveWaiter { waiter, reason, .. } => {
+                record("remove_waiter").because(&format!("waiter {waiter}: {reason}"))
+            }
             Operation::Freeze { reason, .. } => record("freeze").because(reason),
             Operation::Unfreeze { .. } => record("unfreeze"),
             Operation::RaiseFence { to } => {
@@ -430,6 +450,7 @@ impl Operation {
         match self {
             Operation::Revoke { name, .. }
             | Operation::RevokeHolder { name, .. }
+            | Operation::RemoveWaiter { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name }
             | Operation::Latch { name, .. }
@@ -445,6 +466,7 @@ impl Operation {
             Operation::RevokeHolder { .. } => {
                 "revoking a holder by its id: name its fencing token (`dialect=redisson` has it)"
             }
+            Operation::RemoveWaiter { .. } => "removing a waiter from the queue",
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => "freeze",
             Operation::RaiseFence { .. } => "an operation on all names at once",
             Operation::Latch { .. } => "latches",
@@ -466,6 +488,29 @@ pub(crate) fn check_revoke(
         return Err(capabilities.lacks("polite revoke: it must be forced"));
     }
     check_reason(capabilities, reason)
+}
+
+pub(crate) fn check_remove_waiter(
+    capabilities: &Capabilities,
+    reason: &str,
+) -> Result<(), LockError> {
+    if !capabilities.remove_waiter {
+        return Err(capabilities.lacks("removing a waiter from the queue"));
+    }
+    if reason.len() <= MAX_REMOVAL_REASON_BYTES {
+        return Ok(());
+    }
+    let limit = MAX_REMOVAL_REASON_BYTES;
+    let message = format!("may have {limit} bytes, this one has {}", reason.len());
+    Err(LockError::invalid(capabilities.engine, "reason", message))
+}
+
+/// Returns the reason that a removed waiter receives, for the store to keep with the revoked id.
+pub fn removal_reason(reason: &str) -> String {
+    match reason {
+        "" => "removed from the queue".to_owned(),
+        reason => format!("removed from the queue: {reason}"),
+    }
 }
 
 pub(crate) fn check_freeze(

@@ -65,6 +65,13 @@ impl LeaseId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShortLeaseId([u8; 4]);
 
+impl ShortLeaseId {
+    /// Returns the four bytes with which the lease id begins, for a store to compare.
+    pub const fn as_bytes(&self) -> &[u8; 4] {
+        &self.0
+    }
+}
+
 impl fmt::Display for ShortLeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -80,6 +87,35 @@ impl fmt::Debug for ShortLeaseId {
 impl Serialize for ShortLeaseId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+/// The text is not the beginning of a lease id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the id of a waiter is 8 lower-case hex digits")]
+pub struct ShortLeaseIdError;
+
+impl FromStr for ShortLeaseId {
+    type Err = ShortLeaseIdError;
+
+    fn from_str(text: &str) -> Result<ShortLeaseId, ShortLeaseIdError> {
+        let digits = text.as_bytes();
+        if digits.len() != 8 {
+            return Err(ShortLeaseIdError);
+        }
+        let mut bytes = [0; 4];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let high = hex_digit(pair[0]).map_err(|_| ShortLeaseIdError)?;
+            let low = hex_digit(pair[1]).map_err(|_| ShortLeaseIdError)?;
+            *byte = high << 4 | low;
+        }
+        Ok(ShortLeaseId(bytes))
+    }
+}
+
+impl<'de> Deserialize<'de> for ShortLeaseId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ShortLeaseId, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -188,6 +224,15 @@ impl ClientId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_short_form_is_read_as_it_is_shown() {
+        let short = LeaseId::from_bytes([0x0f; 16]).short();
+        assert_eq!(short.to_string().parse(), Ok(short));
+        for bad in ["", "0f0f0f0", "0f0f0f0F", "0f0f0f0f0"] {
+            assert_eq!(bad.parse::<ShortLeaseId>(), Err(ShortLeaseIdError), "{bad}");
+        }
+    }
 
     #[test]
     fn hex_goes_both_ways_and_nothing_else_is_taken() {

@@ -67,7 +67,7 @@ pub use error::{Certainty, ErrorKind, LockError, LostReason};
 pub use escape::Escaped;
 pub use latch::{LatchCommand, LatchReply};
 pub use lease::{Hold, LeaseTerms, TermsError};
-pub use lease_id::{ClientId, Entropy, LeaseId, LeaseIdError, ShortLeaseId};
+pub use lease_id::{ClientId, Entropy, LeaseId, LeaseIdError, ShortLeaseId, ShortLeaseIdError};
 pub use metadata::{HolderFields, Metadata, MetadataError};
 pub use mode::{LockKind, Mode, PermitsError};
 pub use moment::{Clock, Moment};

@@ -189,6 +189,10 @@ pub(crate) async fn operate(
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Revoked, name).reason(reason))
         }
+        Operation::RemoveWaiter { name, waiter, reason } => {
+            identity.may_on(Right::Operate, name.as_str())?;
+            Some(Event::of(What::Removed, name).waiter(*waiter).reason(reason))
+        }
         Operation::Freeze { name, reason, .. } => {
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Frozen, name).reason(reason))

@@ -8,7 +8,8 @@
 //!   events of a server without readers are never written.
 //! - E5: a stream ends within a moment after its reader may no longer view the names.
 //! - E3: what other servers and programs do to the same store is no event. A stream for one name
-//!   looks at the store (`watched`), and sends how the lock stands.
+//!   looks at the store (`watched`), and sends how the lock stands; one for a prefix does so if it
+//!   is asked to.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -33,7 +34,7 @@ use crate::input::{Parameters, lock_name};
 use crate::limits::Counted;
 use crate::open_access::OpenAccess;
 use crate::problem::{Problem, ProblemBody};
-use crate::watched::{LOOK, Watched};
+use crate::watched::{COUNTS_AS, Scope, Watched};
 
 /// How many events are kept.
 const KEPT: usize = 10_000;
@@ -54,6 +55,7 @@ pub(crate) enum What {
     Refused,
     Lost,
     Revoked,
+    Removed,
     Frozen,
     Unfrozen,
 }
@@ -66,6 +68,7 @@ impl What {
             What::Refused => "refused",
             What::Lost => "lost",
             What::Revoked => "revoked",
+            What::Removed => "removed",
             What::Frozen => "frozen",
             What::Unfrozen => "unfrozen",
         }
@@ -112,6 +115,12 @@ impl Event {
 
     pub(crate) fn lease(mut self, id: LeaseId) -> Event {
         self.lease_id = Some(id.short());
+        self
+    }
+
+    /// The waiter, of whose lease id only the first digits are known.
+    pub(crate) fn waiter(mut self, id: ShortLeaseId) -> Event {
+        self.lease_id = Some(id);
         self
     }
 
@@ -254,17 +263,22 @@ pub(crate) struct EventParameters {
     #[serde(default)]
     prefix: String,
     /// Only those of this lock name, with `state` at the start and after each change; without
-    /// `prefix`.
+    /// `prefix` and `state`.
     #[param(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     name: Option<String>,
+    /// Also `state` of each lock with the prefix, at the start if it is held or waited for, and
+    /// after each change by any server or program.
+    #[serde(default)]
+    state: bool,
 }
 
 /// Sends what happens to locks through this server, as server-sent events.
 ///
-/// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `frozen` and `unfrozen`;
-/// `gap` says that some were missed. `Last-Event-ID` resumes. With `name`, `state` shows how the
-/// lock stands in the store, at the start and after each change by any server or program, within a
-/// second.
+/// The events are `granted`, `released`, `refused`, `lost`, `revoked`, `removed` (a waiter, by an
+/// operator), `frozen` and `unfrozen`;
+/// `gap` says that some were missed. `Last-Event-ID` resumes. With `name`, or with `state=true` for
+/// a prefix, `state` shows how a lock stands in the store, at the start and after each change by
+/// any server or program, within a second.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events",
     params(
@@ -285,17 +299,24 @@ pub(crate) async fn events(
     Parameters(parameters): Parameters<EventParameters>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let EventParameters { prefix, name } = parameters;
-    let watched = match name {
+    let EventParameters { prefix, name, state } = parameters;
+    let scope = match name {
         Some(_) if !prefix.is_empty() => {
             return Err(Problem::invalid("name", "cannot be given together with `prefix`"));
         }
-        Some(name) => Some(Watched::new(lock_name(&name)?)),
-        None => None,
+        Some(name) => Scope::Name(lock_name(&name)?),
+        None => Scope::Prefix(prefix),
     };
-    let scope = watched.as_ref().map_or(prefix, |watched| watched.name().as_str().to_owned());
-    identity.may_on(Right::View, &scope)?;
-    let open = app.limits.stream(identity.name())?;
+    identity.may_on(Right::View, scope.text())?;
+    let watched = match &scope {
+        Scope::Prefix(_) if !state => None,
+        scope => Some(Watched::new(&app, scope)?),
+    };
+    let count = if state { COUNTS_AS } else { 1 };
+    let mut open = Vec::with_capacity(count);
+    for _ in 0..count {
+        open.push(app.limits.stream(identity.name())?);
+    }
     let last = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
     let (from, gap) = app.events.start(last);
     let changed = app.events.next.subscribe();
@@ -305,6 +326,7 @@ pub(crate) async fn events(
         access,
         scope,
         watched,
+        looks_now: true,
         from,
         begins: Some(gap),
         changed,
@@ -327,15 +349,16 @@ struct Reader {
     app: App,
     identity: Identity,
     access: OpenAccess,
-    /// The prefix of the names, or the only name.
-    scope: String,
+    scope: Scope,
     watched: Option<Watched>,
+    /// It is time to look at the store.
+    looks_now: bool,
     from: u64,
     /// Nothing was written yet; `true`: a gap comes first.
     begins: Option<bool>,
     changed: watch::Receiver<u64>,
     ended: bool,
-    _open: Counted,
+    _open: Vec<Counted>,
 }
 
 const GAP: &str = "event: gap\ndata: {}\n\n";
@@ -351,10 +374,10 @@ impl Reader {
         }
         loop {
             self.changed.mark_unchanged();
-            let wanted = |name: &LockName| match &self.watched {
-                Some(watched) => watched.name() == name,
-                None => {
-                    name.as_str().starts_with(&self.scope) && self.identity.covers(name.as_str())
+            let wanted = |name: &LockName| match &self.scope {
+                Scope::Name(only) => only == name,
+                Scope::Prefix(prefix) => {
+                    name.as_str().starts_with(prefix) && self.identity.covers(name.as_str())
                 }
             };
             match self.app.events.read(self.from, &wanted) {
@@ -369,24 +392,31 @@ impl Reader {
                     return Some(GAP.to_owned());
                 }
                 Read::Nothing => {
-                    if let Some(watched) = &mut self.watched
-                        && let Some(text) = watched.look(&self.app).await
+                    if self.looks_now
+                        && let Some(watched) = &mut self.watched
                     {
-                        return Some(text);
+                        self.looks_now = false;
+                        if let Some(text) = watched.look(&wanted).await {
+                            return Some(text);
+                        }
+                        if watched.is_still_here_due() {
+                            return Some(": \n\n".to_owned());
+                        }
                     }
-                    let pause = match self.watched {
-                        Some(_) => LOOK,
-                        None => STILL_HERE,
+                    let next_look = async {
+                        match &self.watched {
+                            Some(watched) => watched.until_due().await,
+                            None => std::future::pending().await,
+                        }
                     };
                     tokio::select! {
                         biased;
                         () = self.app.stopping.cancelled() => return None,
-                        () = self.access.ended(Right::View, &self.scope) => return None,
+                        () = self.access.ended(Right::View, self.scope.text()) => return None,
                         changed = self.changed.changed() => changed.ok()?,
-                        () = tokio::time::sleep(pause) => {
-                            if self.watched.as_mut().is_none_or(Watched::is_still_here_due) {
-                                return Some(": \n\n".to_owned());
-                            }
+                        () = next_look => self.looks_now = true,
+                        () = tokio::time::sleep(STILL_HERE), if self.watched.is_none() => {
+                            return Some(": \n\n".to_owned());
                         }
                     }
                 }

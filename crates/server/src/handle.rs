@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use holdline::Client;
-use holdline_core::{AuditEntry, AuditPage, AuditRequest, FencingToken, LockName, Snapshot};
+use holdline_core::{
+    AuditEntry, AuditPage, AuditRequest, FencingToken, LockName, ShortLeaseId, Snapshot,
+};
 use http::request::Parts;
 
 use crate::access::{Caller, Identity, Right, TokenDigest};
@@ -172,6 +174,23 @@ impl StoreHandle {
         let revoked = self.0.revoke(identity, name, token, reason, now).await?;
         let left = revoked.left_ms.map_or(Duration::MAX, Duration::from_millis);
         Ok((!revoked.ended).then_some(left))
+    }
+
+    /// Removes a waiter from the queue of a name.
+    ///
+    /// # Errors
+    /// A right is missing, nobody with this id waits, the store cannot do it, or it failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses the answer: the waiter may be removed.
+    pub async fn remove_waiter(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        waiter: ShortLeaseId,
+        reason: String,
+    ) -> Result<(), Problem> {
+        self.0.remove_waiter(identity, name, waiter, reason).await
     }
 
     /// Keeps everybody from a name for a while.

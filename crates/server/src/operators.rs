@@ -1,9 +1,9 @@
-//! What operators do: revoke, freeze, unfreeze, raise the fence.
+//! What operators do: revoke, remove a waiter, freeze, unfreeze, raise the fence.
 
 use std::time::Duration;
 
 use axum::extract::State;
-use holdline_core::{FencingToken, LockName, Operation, OperationReply};
+use holdline_core::{FencingToken, LockName, Operation, OperationReply, ShortLeaseId};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -98,6 +98,29 @@ impl App {
         Ok(revoked)
     }
 
+    /// Removes a waiter from the queue of a name.
+    pub(crate) async fn remove_waiter(
+        &self,
+        identity: &Identity,
+        name: &LockName,
+        waiter: ShortLeaseId,
+        reason: String,
+    ) -> Result<(), Problem> {
+        identity.may_on(Right::Operate, name.as_str())?;
+        let operation =
+            Operation::RemoveWaiter { name: name.clone(), waiter, reason: reason.clone() };
+        match self.operate(identity, operation).await? {
+            OperationReply::NothingThere => {
+                Err(Problem::not_found("nobody with this id waits for the name"))
+            }
+            _ => {
+                let event = Event::of(What::Removed, name).by(identity);
+                self.events.publish(event.waiter(waiter).reason(&reason));
+                Ok(())
+            }
+        }
+    }
+
     /// Keeps everybody from a name for a while.
     pub(crate) async fn freeze(
         &self,
@@ -129,6 +152,43 @@ impl App {
             }
         }
     }
+}
+
+/// Which waiter to remove.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RemoveBody {
+    /// The first eight digits of its lease id, as `GET /v1/locks/{name}` shows them.
+    #[schema(value_type = String, pattern = "^[0-9a-f]{8}$")]
+    lease_id: ShortLeaseId,
+    /// Why, at most 480 bytes.
+    #[schema(max_length = 480)]
+    #[serde(default)]
+    reason: String,
+}
+
+/// Removes a waiter from the queue. Its request fails with 410, whichever server it waits at.
+///
+/// A holder is not affected, nor is a waiter to which the lock was just handed over.
+#[utoipa::path(
+    post, path = "/v1/locks/{name}/remove-waiter", tag = "operators", request_body = RemoveBody,
+    params(("name" = String, Path, description = "The lock name, percent-encoded")),
+    responses(
+        (status = 204, description = "The waiter is removed"),
+        (status = 404, body = ProblemBody, description = "Nobody with this id waits",
+         content_type = "application/problem+json"),
+        (status = "default", body = ProblemBody, description = "A problem",
+         content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn remove_waiter(
+    State(app): State<App>,
+    identity: Identity,
+    Name(name): Name,
+    Body(body): Body<RemoveBody>,
+) -> Result<StatusCode, Problem> {
+    app.remove_waiter(&identity, &name, body.lease_id, body.reason).await?;
+    Ok(DONE)
 }
 
 /// How long to freeze a name.

@@ -341,6 +341,17 @@ impl Problem {
             .certain(Certainty::Unknown)
     }
 
+    /// Says what `lost` means for a request to acquire: an operator has ended it while it waited,
+    /// or has revoked the grant that it asks for again.
+    pub(crate) fn of_acquire(mut self) -> Problem {
+        if self.0.lost == Some(LostWord::Revoked) {
+            self.0.title = "An operator has ended the request";
+            "an operator removed the request from the queue, or revoked its grant"
+                .clone_into(&mut self.0.detail);
+        }
+        self
+    }
+
     /// The lease is over.
     pub(crate) fn lost(reason: &LostReason) -> Problem {
         let detail = match reason {

@@ -144,6 +144,7 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
         (capabilities.detach, "leases that no process holds (acquire)"),
         (capabilities.revoke, "revoke"),
         (capabilities.polite_revoke, "a revoke that notifies the holder first"),
+        (capabilities.remove_waiter, "the removal of a waiter (revoke --waiter)"),
         (capabilities.freeze, "freeze"),
         (capabilities.list, "ls"),
         (capabilities.metadata, "what the holder reports about itself"),
@@ -235,8 +236,9 @@ mod tests {
         for can in [shared, permits, live, detach, revoke] {
             *can = false;
         }
-        let Capabilities { polite_revoke, freeze, list, metadata, .. } = &mut capabilities;
-        for can in [polite_revoke, freeze, list, metadata] {
+        let Capabilities { polite_revoke, remove_waiter, freeze, list, metadata, .. } =
+            &mut capabilities;
+        for can in [polite_revoke, remove_waiter, freeze, list, metadata] {
             *can = false;
         }
         let shown = sentences(&capabilities).join("\n");

@@ -1,4 +1,4 @@
-//! `holdline revoke NAME`: takes a name away from its holder.
+//! `holdline revoke NAME`: takes a name away from its holder, or a waiter out of its queue.
 //!
 //! Polite unless `--now`: the holder is notified, its renewals are refused, and the verb waits for
 //! the grace. A live grant lasts as long as its processes, so their group is signalled here too:
@@ -9,7 +9,9 @@ use std::fmt;
 use std::time::Duration;
 
 use clap::Args;
-use holdline_core::{Escaped, FencingToken, HolderView, LockName, Operation, OperationReply};
+use holdline_core::{
+    Escaped, FencingToken, HolderView, LockName, Operation, OperationReply, ShortLeaseId,
+};
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
@@ -54,7 +56,7 @@ pub(crate) struct RevokeArgs {
     grace: Duration,
 }
 
-/// Which grant is meant: one of the two.
+/// Which grant is meant, or which waiter: one of them.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Grant {
@@ -65,6 +67,9 @@ struct Grant {
     /// grants without a token, with `dialect=redisson` only
     #[arg(long, value_name = "ID", requires = "now")]
     if_holder: Option<String>,
+    /// No grant: this waiter leaves the queue, by the id that `who` shows. Its attempt fails
+    #[arg(long, value_name = "ID", conflicts_with = "now")]
+    waiter: Option<ShortLeaseId>,
 }
 
 impl fmt::Display for Grant {
@@ -79,6 +84,9 @@ impl fmt::Display for Grant {
 /// Revokes the grant and waits until it is gone.
 pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
     let RevokeArgs { name, grant, reason, now, grace } = arguments;
+    if let Some(waiter) = grant.waiter {
+        return remove(name, waiter, reason, session, console).await;
+    }
     let notified = || {
         console.info(&format!("{name}: the holder is notified, waiting until it stops"));
     };
@@ -109,6 +117,30 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
         console.object(&json!({ "name": name, "fencing_token": token, "revoked": true }))?;
     } else {
         console.info(&format!("{name}: revoked"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Removes a waiter from the queue.
+async fn remove(
+    name: &LockName,
+    waiter: ShortLeaseId,
+    reason: &str,
+    session: &Session,
+    console: &Console,
+) -> Outcome {
+    let operation =
+        Operation::RemoveWaiter { name: name.clone(), waiter, reason: reason.to_owned() };
+    if session.operate(&operation, console).await? == OperationReply::NothingThere {
+        return Err(Failure::nothing(format_args!(
+            "{name}: nobody waits for it with the id {waiter}"
+        ))
+        .fix(format_args!("see who waits for it: holdline who {name}")));
+    }
+    if console.is_json() {
+        console.object(&json!({ "name": name, "waiter": waiter, "removed": true }))?;
+    } else {
+        console.info(&format!("{name}: the waiter {waiter} is removed"));
     }
     Ok(Exit::Success)
 }

@@ -98,6 +98,27 @@ fn a_polite_revoke_stops_the_job_and_is_reported() {
 }
 
 #[test]
+fn a_waiter_is_removed_from_the_queue_and_reports_why() {
+    let world = World::new();
+    let mut holder = world.hold(&["a"]);
+    let mut waiting = world.start(&["run", "a", "--", "true"]);
+    assert!(waiting.said().contains("waiting for a"));
+    let queue = world.who("a")["queue"].clone();
+    let id = queue[0]["lease_id"].as_str().expect("an id").to_owned();
+    let remove = ["revoke", "a", "--waiter", &id, "--reason", "rollback"];
+    let output = world.run(&remove);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(waiting.code(), 79);
+    let said = waiting.rest();
+    assert!(said.contains("removed from the queue: rollback"), "{said}");
+    let again = world.run(&remove);
+    assert_eq!(again.code, 1, "{again:?}");
+    assert!(again.stderr.contains("nobody waits for it"), "{again:?}");
+    holder.let_go();
+    assert_eq!(holder.code(), 3);
+}
+
+#[test]
 fn a_stopped_job_is_notified_of_its_revoke_before_it_is_killed() {
     let world = World::new();
     let job = "trap 'echo tidied; exit 9' TERM; echo up $$; while :; do read line; done";

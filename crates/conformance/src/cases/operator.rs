@@ -1,13 +1,15 @@
-//! Operators' commands: freeze, inspect, list. Each is tested with the promise that it concerns.
+//! Operators' commands: freeze, remove a waiter, inspect, list. Each is tested with the promise
+//! that it concerns.
 
 use std::time::Duration;
 
 use holdline_core::contract::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
-    ErrorKind, GrantState, HolderView, ListRequest, LockName, Mode, Operation, OperationReply,
-    RenewReply, Snapshot,
+    ErrorKind, GrantState, Hint, HolderView, ListRequest, LockError, LockName, LostReason, Mode,
+    Operation, OperationReply, RenewReply, ShortLeaseId, Snapshot,
 };
 
+use super::hang::hint;
 use crate::bench::Bench;
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
@@ -25,6 +27,18 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P3, "a freeze ends by its own time", [Freeze], freeze_ends),
         case!(P2, "a freeze has a token of its own in the order", [Freeze, Fencing], freeze_token),
         case!(P9, "a freeze on impossible terms is invalid", [Freeze], freeze_range),
+        case!(
+            P6,
+            "a removed waiter leaves the queue and receives the reason",
+            [RemoveWaiter],
+            removed
+        ),
+        case!(
+            P1,
+            "the removal of a waiter hands over to those that it blocked",
+            [RemoveWaiter, Shared],
+            removed_writer
+        ),
         case!(P9, "inspect shows holders and queue as they are", [Queue], inspect_shows),
         case!(P9, "a list has every name once, in order, page by page", [List], list_pages),
     ]
@@ -41,6 +55,62 @@ async fn unfreeze(bench: &Bench, name: &LockName) -> Result<OperationReply, Fail
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+async fn remove_waiter(
+    bench: &Bench,
+    name: &LockName,
+    waiter: ShortLeaseId,
+) -> Result<OperationReply, Failure> {
+    let operation = Operation::RemoveWaiter { name: name.clone(), waiter, reason: "why".into() };
+    Ok(bench.operate(operation).await?)
+}
+
+async fn removed(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let (mut first, mut second) = (bench.contender(&name), bench.contender(&name));
+    holder.take().await?;
+    for nobody in [holder.id(), first.id()] {
+        let reply = remove_waiter(&bench, &name, nobody.short()).await?;
+        ensure_matches!(reply, OperationReply::NothingThere);
+    }
+    first.queue().await?;
+    second.queue().await?;
+    let mut watch = first.engine().watch(&name, first.id());
+    ensure_matches!(remove_waiter(&bench, &name, first.id().short()).await?, OperationReply::Done);
+    hint(&mut watch, Hint::LookAgain).await?;
+    let length = bench.inspect(&name).await?.queue_length;
+    ensure!(length == 1, "{length} wait, and one of two was removed");
+    ensure_matches!(second.beat().await?, RenewReply::Queued { .. });
+    ensure_matches!(holder.keep().await?, RenewReply::Renewed { .. });
+    let expected = "removed from the queue: why";
+    match first.beat().await? {
+        RenewReply::Revoked { reason, .. } => {
+            ensure!(reason == expected, "the reason is {reason:?}");
+        }
+        other => return Err(Failure::new(format!("a removed waiter: {other:?}"))),
+    }
+    let error = first.ask(true).await.err();
+    let kind = error.as_ref().map(LockError::kind);
+    let lost = ErrorKind::Lost { reason: LostReason::Revoked(expected.to_owned()) };
+    ensure!(kind == Some(&lost), "a removed waiter gets {error:?}");
+    holder.let_go().await?;
+    second.is_handed().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn removed_writer(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let reader = bench.contender(&name).with_mode(Mode::Shared);
+    let mut writer = bench.contender(&name);
+    let mut behind = bench.contender(&name).with_mode(Mode::Shared);
+    reader.take().await?;
+    writer.queue().await?;
+    behind.queue().await?;
+    ensure_matches!(remove_waiter(&bench, &name, writer.id().short()).await?, OperationReply::Done);
+    behind.is_handed().await?;
+    Ok(Outcome::Ran)
+}
 
 async fn freeze_free(bench: Bench) -> Verdict {
     let name = bench.name();

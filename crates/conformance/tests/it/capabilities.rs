@@ -20,6 +20,7 @@ fn most_limited() -> Capabilities {
         &mut limited.queue,
         &mut limited.revoke,
         &mut limited.polite_revoke,
+        &mut limited.remove_waiter,
         &mut limited.freeze,
         &mut limited.list,
         &mut limited.detach,

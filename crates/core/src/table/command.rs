@@ -81,6 +81,9 @@ fn run(
         Command::Inspect(name) => Reply::Inspect(table.inspect(name)?),
         Command::Operate(operation) => Reply::Operate(match operation {
             Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now)?,
+            Operation::RemoveWaiter { waiter, reason, .. } => {
+                table.remove_waiter(*waiter, reason)?
+            }
             Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
             Operation::Unfreeze { .. } => table.unfreeze()?,
             Operation::RaiseFence { .. } => Ok(OperationReply::Done),

@@ -1,12 +1,16 @@
-//! What an operator may do to one name: revoke, freeze, unfreeze.
+//! What an operator may do to one name: revoke, remove a waiter, freeze, unfreeze.
 
 use std::time::Duration;
 
-use super::state::Freeze;
+use super::state::{Freeze, Remembered, memory_of};
 use super::store::Store;
 use super::{Outcome, Table};
 use crate::capabilities::HandOff;
-use crate::contract::{Hint, OperationReply, check_freeze, check_revoke, check_unfreeze};
+use crate::contract::{
+    Hint, OperationReply, check_freeze, check_remove_waiter, check_revoke, check_unfreeze,
+    removal_reason,
+};
+use crate::lease_id::ShortLeaseId;
 use crate::token::FencingToken;
 
 impl<S: Store> Table<'_, S> {
@@ -40,6 +44,39 @@ impl<S: Store> Table<'_, S> {
         if let Some(holder) = self.head.take_holder(lease_id) {
             self.remember_revoked(&holder);
         }
+        self.hand_over()?;
+        Ok(Ok(OperationReply::Done))
+    }
+
+    /// Removes the first waiter whose lease id begins so. The id is remembered as a revoked one, so
+    /// that its client receives the reason.
+    ///
+    /// # Errors
+    /// Outer: the store's own failure. Inner: `Unsupported`, or `Invalid` for the reason.
+    pub fn remove_waiter(
+        &mut self,
+        waiter: ShortLeaseId,
+        reason: &str,
+    ) -> Outcome<OperationReply, S::Error> {
+        if let Err(error) = check_remove_waiter(self.profile, reason) {
+            return Ok(Err(error));
+        }
+        self.settle()?;
+        if self.head.queued == 0 {
+            return Ok(Ok(OperationReply::NothingThere));
+        }
+        let queue = self.store.page(self.head.queued)?;
+        let Some(entry) = queue.into_iter().find(|entry| entry.lease_id.short() == waiter) else {
+            return Ok(Ok(OperationReply::NothingThere));
+        };
+        self.take_from_queue(entry.place)?;
+        let mark = Remembered {
+            lease_id: entry.lease_id,
+            until: self.now.after(memory_of(entry.hold)),
+            reason: removal_reason(reason),
+        };
+        Remembered::add(&mut self.head.revoked, mark);
+        self.wake(entry.client, entry.lease_id, Hint::LookAgain);
         self.hand_over()?;
         Ok(Ok(OperationReply::Done))
     }

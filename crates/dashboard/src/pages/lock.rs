@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use holdline_core::{FencingToken, GrantState, HolderView, LockName, Snapshot};
+use holdline_core::contract::MAX_REMOVAL_REASON_BYTES;
+use holdline_core::{
+    FencingToken, GrantState, HolderView, LockName, ShortLeaseId, ShortLeaseIdError, Snapshot,
+};
 use maud::{Markup, html};
 
 use crate::chart::{self, Track};
@@ -30,6 +33,7 @@ pub(crate) fn routes() -> Router<Site> {
     Router::new()
         .route("/dashboard/lock", get(show))
         .route("/dashboard/lock/revoke", post(revoke))
+        .route("/dashboard/lock/remove-waiter", post(remove_waiter))
         .route("/dashboard/lock/freeze", post(freeze))
         .route("/dashboard/lock/unfreeze", post(unfreeze))
 }
@@ -205,13 +209,16 @@ fn actions(viewer: &Viewer, lock: &Snapshot) -> Markup {
     let held = held.filter_map(|holder| Some((holder.summary.token?, who(&holder.summary))));
     let held: Vec<(FencingToken, String)> = held.collect();
     let tokens: Vec<String> = held.iter().map(|(token, _)| token.to_string()).collect();
-    let state = format!("{} {}", tokens.join(" "), lock.freeze.is_some());
+    let can_remove = viewer.site.store.client().capabilities().remove_waiter;
+    let has_waiters = can_remove && !lock.queue.is_empty();
+    let state = format!("{} {} {has_waiters}", tokens.join(" "), lock.freeze.is_some());
     html! {
         section #lock-actions data-forms=(state) aria-labelledby="lock-actions-title" {
             h2 #lock-actions-title { "Actions" }
             p.warn role="status"
                 data-stale="The lock has changed meanwhile. Load the page again to act on it." {}
             @for (token, who) in &held { (revoke_form(viewer, lock.name.as_str(), *token, who)) }
+            @if has_waiters { (remove_form(viewer, lock)) }
             (freeze_form(viewer, lock.name.as_str()))
             @if lock.freeze.is_some() {
                 form.row method="post" action=(viewer.link("/lock/unfreeze")) {
@@ -224,11 +231,11 @@ fn actions(viewer: &Viewer, lock: &Snapshot) -> Markup {
     }
 }
 
-fn reason_field() -> Markup {
+fn reason_field(longest: usize) -> Markup {
     html! {
         label {
-            "Reason, at most 512 bytes"
-            input name="reason" required maxlength=(MOST_REASON) autocomplete="off";
+            "Reason, at most " (longest) " bytes"
+            input name="reason" required maxlength=(longest) autocomplete="off";
         }
     }
 }
@@ -245,7 +252,7 @@ fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> M
                     "The holder is notified, and its lease is not renewed. If another "
                     "token holds the name by now, nothing is changed."
                 }
-                (reason_field())
+                (reason_field(MOST_REASON))
                 label.check {
                     input type="checkbox" name="force" value="yes";
                     span {
@@ -254,6 +261,33 @@ fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> M
                     }
                 }
                 div { button.danger { "Revoke" } }
+            }
+        }
+    }
+}
+
+fn remove_form(viewer: &Viewer, lock: &Snapshot) -> Markup {
+    html! {
+        details {
+            summary { "Remove a waiter" }
+            form.stack method="post" action=(viewer.link("/lock/remove-waiter")) {
+                (viewer.form_token())
+                input type="hidden" name="name" value=(lock.name.as_str());
+                p { "Its request fails, and the others move up. Holders are not affected." }
+                label {
+                    "The waiter"
+                    select name="waiter" required {
+                        @for (index, waiter) in lock.queue.iter().take(MOST).enumerate() {
+                            @let fields = waiter.metadata.fields();
+                            option value=(waiter.lease_id) {
+                                (index + 1) ": " (or_dash(&fields.program)) " on "
+                                (or_dash(&fields.host)) " (" (waiter.lease_id) ")"
+                            }
+                        }
+                    }
+                }
+                (reason_field(MAX_REMOVAL_REASON_BYTES))
+                div { button.danger { "Remove" } }
             }
         }
     }
@@ -272,7 +306,7 @@ fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
                     input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES)
                         required;
                 }
-                (reason_field())
+                (reason_field(MOST_REASON))
                 div { button.danger { "Freeze" } }
             }
         }
@@ -380,9 +414,10 @@ fn end(hold: &Hold, lock: &Snapshot) -> Markup {
 }
 
 /// What a page says after an action, by the word in its URL.
-const DONE: [(&str, &str); 4] = [
+const DONE: [(&str, &str); 5] = [
     ("notified", "The holder is notified; the name is free when it stops or its lease ends."),
     ("revoked", "The grant is revoked and over."),
+    ("removed", "The waiter is removed from the queue."),
     ("frozen", "The name is frozen, or will be once its holders are done."),
     ("unfrozen", "The freeze is over."),
 ];
@@ -393,11 +428,23 @@ async fn revoke(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let token: FencingToken = token.parse().map_err(|error: holdline_core::TokenError| {
         Fault::invalid("token", error.to_string(), "send the form of the page of the lock")
     })?;
-    let reason = reason(&mut fields)?;
+    let reason = reason(&mut fields, MOST_REASON)?;
     let now = fields.choice("force", &[("yes", true)])?.unwrap_or(false);
     fields.finish()?;
     let left = viewer.site.store.revoke(&viewer.identity, &name, token, reason, now).await?;
     Ok(done(&viewer, &name, if left.is_some() { "notified" } else { "revoked" }).await)
+}
+
+async fn remove_waiter(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
+    let name = fields.lock_name()?;
+    let waiter = fields.need("waiter")?;
+    let waiter: ShortLeaseId = waiter.parse().map_err(|error: ShortLeaseIdError| {
+        Fault::invalid("waiter", error.to_string(), "send the form of the page of the lock")
+    })?;
+    let reason = reason(&mut fields, MAX_REMOVAL_REASON_BYTES)?;
+    fields.finish()?;
+    viewer.site.store.remove_waiter(&viewer.identity, &name, waiter, reason).await?;
+    Ok(done(&viewer, &name, "removed").await)
 }
 
 async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
@@ -405,7 +452,7 @@ async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let minutes = fields.number("minutes", (1, MOST_MINUTES))?;
     let minutes = minutes
         .ok_or_else(|| Fault::invalid("minutes", "it is missing", "say for how many minutes"))?;
-    let reason = reason(&mut fields)?;
+    let reason = reason(&mut fields, MOST_REASON)?;
     fields.finish()?;
     let duration = Duration::from_secs(minutes * 60);
     viewer.site.store.freeze(&viewer.identity, &name, duration, reason).await?;
@@ -419,11 +466,11 @@ async fn unfreeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     Ok(done(&viewer, &name, "unfrozen").await)
 }
 
-fn reason(fields: &mut Fields) -> Result<String, Fault> {
+fn reason(fields: &mut Fields, longest: usize) -> Result<String, Fault> {
     let reason = fields.need("reason")?;
-    if reason.len() > MOST_REASON {
+    if reason.len() > longest {
         let detail = format!("it has {} bytes", reason.len());
-        return Err(Fault::invalid("reason", detail, format!("use at most {MOST_REASON} bytes")));
+        return Err(Fault::invalid("reason", detail, format!("use at most {longest} bytes")));
     }
     Ok(reason)
 }

@@ -49,6 +49,38 @@ async fn a_name_is_freed_at_once_only_when_that_was_asked() {
 }
 
 #[tokio::test]
+async fn a_waiter_is_removed_by_the_form_of_its_lock() {
+    let ground = Ground::start().await;
+    let guard = mutex(&ground).lock().await.expect("free");
+    assert!(!ground.get(LOCK).await.body.contains("Remove a waiter"), "nobody waits");
+    let other = mutex(&ground);
+    let waits = tokio::spawn(async move { other.lock().await });
+    let name = LockName::new("deploy").expect("a name");
+    let waiter = loop {
+        let queue = ground.client.admin().inspect(&name).await.expect("a store").queue;
+        if let Some(waiter) = queue.first() {
+            break waiter.lease_id;
+        }
+        tokio::task::yield_now().await;
+    };
+    let page = ground.get(LOCK).await;
+    assert!(page.body.contains(&format!("option value=\"{waiter}\"")), "{}", page.body);
+    let form = |id: &str| {
+        format!("form_token={}&name=deploy&waiter={id}&reason=drained", page.form_token())
+    };
+    let path = "/dashboard/lock/remove-waiter";
+    for (id, status) in [("00000000", 404), ("nobody", 422)] {
+        assert_eq!(ground.post(path, "", &form(id)).await.status, status, "{id}");
+    }
+    let done = ground.post(path, "", &form(&waiter.to_string())).await;
+    let to = done.header("location").expect("a page").to_owned();
+    assert_eq!((done.status, to.as_str()), (303, "/dashboard/lock?name=deploy&done=removed"));
+    assert!(ground.get(&to).await.body.contains("The waiter is removed"));
+    assert!(waits.await.expect("no panic").is_err_and(|error| error.is_lost()));
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
 async fn a_freeze_is_set_shown_and_ended() {
     let ground = Ground::start().await;
     let token = ground.get("/dashboard/lock?name=deploy").await.form_token();

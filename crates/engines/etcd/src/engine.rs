@@ -98,6 +98,7 @@ fn capabilities(options: &EtcdOptions, cluster: u64) -> Capabilities {
     let identity = format!("{cluster:x} {}", options.prefix());
     let second = Duration::from_secs(1);
     Capabilities {
+        remove_waiter: false,
         freeze: false,
         expiry: Expiry::Session,
         lease: LeaseRange { min: second, max: MAX_FIRST_LEASE, step: second },

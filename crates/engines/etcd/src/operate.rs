@@ -26,6 +26,7 @@ impl Store {
                 Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
             }
             other @ (Operation::RevokeHolder { .. }
+            | Operation::RemoveWaiter { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
             | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),

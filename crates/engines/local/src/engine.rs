@@ -254,6 +254,7 @@ impl Engine for LocalEngine {
         let operation = operation.clone();
         let name = match &operation {
             Operation::Revoke { name, .. }
+            | Operation::RemoveWaiter { name, .. }
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name } => name.clone(),
             Operation::Latch { name, command } => {
@@ -297,6 +298,9 @@ impl Engine for LocalEngine {
             step.check_store_without_grant()?;
             step.on(&asked, DeadHolders::Find, |table| match &operation {
                 Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
+                Operation::RemoveWaiter { waiter, reason, .. } => {
+                    table.remove_waiter(*waiter, reason)
+                }
                 Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
                 Operation::Unfreeze { .. } => table.unfreeze(),
                 Operation::RaiseFence { .. }

@@ -245,6 +245,9 @@ impl Engine for MemoryEngine {
             Operation::Revoke { name, token, reason, now } => {
                 self.step(name, |table| table.revoke(*token, reason, *now))
             }
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                self.step(name, |table| table.remove_waiter(*waiter, reason))
+            }
             Operation::Freeze { name, duration, reason } => {
                 self.step(name, |table| table.freeze(*duration, reason))
             }

@@ -483,6 +483,50 @@ this: begin
 end
 $$
 
+-- Removes the first waiter whose lease id begins with `short_id`. The id is remembered as a revoked one.
+create procedure @p@remove_waiter_@r@(
+    in n varbinary(512), in short_id binary(4), in reason_text varbinary(512)
+) modifies sql data sql security invoker comment 'Holdline: revision @r@'
+this: begin
+    declare to_wake varbinary(1024) default '';
+    declare handed int default 0;
+    declare t, duration, found_at, first_queued bigint;
+    declare row_found boolean default null;
+    declare id binary(16);
+    declare inbox_id binary(8);
+    declare exit handler for sqlexception begin rollback; resignal; end;
+    rollback;
+    set transaction isolation level read committed;
+    start transaction;
+    select true into row_found from @p@heads h where h.name = n for update;
+    if row_found is null then
+        select 'nothing' as outcome;
+        commit;
+        leave this;
+    end if;
+    set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+    call @p@settle_@r@(n, t, handed, to_wake);
+    select h.first_place into first_queued from @p@heads h where h.name = n;
+    select w.place, w.lease_id, w.inbox, w.lease into found_at, id, inbox_id, duration
+    from @p@waiters w
+    where w.name = n and w.place >= first_queued and left(w.lease_id, 4) = short_id
+    order by w.place limit 1;
+    if found_at is null then
+        select 'nothing' as outcome;
+        commit;
+        call @p@wake_@r@(to_wake);
+        leave this;
+    end if;
+    delete from @p@waiters where name = n and place = found_at;
+    update @p@heads set queued = queued - 1, used = t where name = n;
+    call @p@add_mark_@r@(n, 'r', id, t + greatest(duration, @min_tombstone@), reason_text, inbox_id);
+    call @p@hand_over_@r@(n, t, handed, to_wake);
+    select 'done' as outcome;
+    commit;
+    call @p@wake_@r@(concat(to_wake, inbox_id));
+end
+$$
+
 -- Freezes the name for `duration` from now; replaces an earlier freeze.
 create procedure @p@freeze_@r@(in n varbinary(512), in duration bigint, in reason_text varbinary(512))
 modifies sql data sql security invoker comment 'Holdline: revision @r@'

@@ -5,6 +5,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::contract::removal_reason;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
@@ -305,6 +306,16 @@ impl Inner {
                     Value::Number(i64::from(*now)),
                 ];
                 self.operated("revoke", &values).await
+            }
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                let name = bytes(name);
+                let reason = removal_reason(reason);
+                let values = [
+                    Value::Bytes(&name),
+                    Value::Bytes(waiter.as_bytes()),
+                    Value::Bytes(reason.as_bytes()),
+                ];
+                self.operated("remove_waiter", &values).await
             }
             Operation::Freeze { name, duration, reason } => {
                 let name = bytes(name);

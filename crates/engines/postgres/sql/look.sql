@@ -23,11 +23,11 @@ select
             where p.pronamespace operator(pg_catalog.=) n.oid),
     coalesce(pg_catalog.obj_description(about.oid, 'pg_class'::pg_catalog.name)
         operator(pg_catalog.~~) 'Holdline: %'::pg_catalog.text, false),
-    (select pg_catalog.count(distinct p.proname) operator(pg_catalog.=) 16::pg_catalog.int8
+    (select pg_catalog.count(distinct p.proname) operator(pg_catalog.=) 17::pg_catalog.int8
         from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) n.oid
             and p.proname operator(pg_catalog.=) any (array['acquire_1', 'grant_free_1', 'renew_1',
                 'release_1', 'release_alone_1', 'inspect_1', 'list_1', 'revoke_1', 'freeze_1',
-                'unfreeze_1', 'raise_1', 'sweep_1',
+                'unfreeze_1', 'remove_waiter_1', 'raise_1', 'sweep_1',
                 'draw_1', 'draw_block_1', 'audit_append_1', 'audit_read_1']::pg_catalog.name[])),
     pg_catalog.pg_has_role(coalesce(about.relowner, n.nspowner), 'member'::pg_catalog.text),
     pg_catalog.pg_get_userbyid(coalesce(about.relowner, n.nspowner)),

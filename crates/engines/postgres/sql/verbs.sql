@@ -522,6 +522,39 @@ begin
     perform @schema@.save_1(h, was, now);
 end $$;
 
+-- Removes the first waiter whose lease id begins with `short`. The id is remembered as a revoked one.
+create or replace function @schema@.remove_waiter_1(
+    n bytea, short bytea, why bytea, out outcome text, out rest bigint
+) language plpgsql security definer set search_path = @schema@, pg_temp as $$
+declare
+    now bigint := @schema@.now_1();
+    h @schema@.heads;
+    was @schema@.heads;
+    w @schema@.waiters;
+begin
+    outcome := 'nothing';
+    select t.* into was from @schema@.heads t where t.name = n for update;
+    if not found then
+        return;
+    end if;
+    now := @schema@.now_1();
+    h := @schema@.settle_1(was, now);
+    delete from @schema@.waiters q where q.name = n
+        and q.place = (select min(f.place) from @schema@.waiters f
+            where h.queued > 0 and f.name = n and f.place >= h.first_place
+                and substring(f.lease_id from 1 for 4) = short)
+    returning q.* into w;
+    if found then
+        outcome := 'done';
+        h.queued := h.queued - 1;
+        h.revoked := @schema@.remember_1(
+            h.revoked, w.lease_id, now + greatest(w.lease, @min_tombstone@), why);
+        perform @schema@.notify_1(w.inbox, 'l', w.lease_id);
+        h := @schema@.hand_over_1(h, now);
+    end if;
+    perform @schema@.save_1(h, was, now);
+end $$;
+
 -- Freezes the name for `duration` from now; replaces an earlier freeze.
 create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
+use holdline_core::contract::removal_reason;
 use holdline_core::hints::Watches;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditCommand, AuditPage, Capabilities, Clock, Hints, LeaseId,
     ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    ReleaseRequest, RenewReply, RenewRequest, Renewed, ShortLeaseId, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
     EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
@@ -289,6 +290,28 @@ impl Inner {
         Ok(page)
     }
 
+    async fn remove_waiter(
+        &self,
+        name: &LockName,
+        waiter: ShortLeaseId,
+        reason: &str,
+    ) -> Result<OperationReply, LockError> {
+        let reason = removal_reason(reason);
+        let rows = self
+            .link
+            .ask_about(
+                Some(name),
+                &self.statements.remove_waiter,
+                &[
+                    (&name.as_str().as_bytes(), Type::BYTEA),
+                    (&waiter.as_bytes().as_slice(), Type::BYTEA),
+                    (&reason.as_bytes(), Type::BYTEA),
+                ],
+            )
+            .await;
+        operated(&only(&rows?)?)
+    }
+
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         if let Operation::Audit(command) = operation {
             return self.audit(command).await;
@@ -316,6 +339,9 @@ impl Inner {
                     )
                     .await;
                 operated(&only(&rows?)?)
+            }
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                self.remove_waiter(name, *waiter, reason).await
             }
             Operation::Freeze { name, duration, reason } => {
                 let rows = self

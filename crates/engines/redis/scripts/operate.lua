@@ -1,5 +1,6 @@
 -- ARGV: the operation, and
 --   revoke: token of 16 digits, now or polite, the operator's reason
+--   remove_waiter: the first 8 digits of its lease id, the reason
 --   freeze: for how many ms, the operator's reason
 --   unfreeze: nothing
 local s = load(LOCK)
@@ -62,6 +63,28 @@ local function revoke(token, at_once, reason)
   return 'done'
 end
 
+-- Returns the id and the record of the first waiter whose id begins so.
+local function waiter_with(short)
+  for from = 0, s.waiting - 1, 500 do
+    local to = math.min(from + 499, s.waiting - 1)
+    for _, member in ipairs(call('ZRANGE', s.queue, from, to)) do
+      local id = sub(member, 2)
+      if sub(id, 1, SHORT_ID) == short then return id, call('HGET', s.data, id) end
+    end
+  end
+end
+
+local function remove_waiter(short, reason)
+  local id, record = waiter_with(short)
+  if not record then return 'nothing' end
+  local _, _, lease = find(terms_of(record), ' .(%d+)')
+  remember(id, reason, math.max(MIN_MEMORY, tonumber(lease)))
+  leave_queue(s, { id })
+  notify(record, 'l')
+  hand_off(s)
+  return 'done'
+end
+
 local function freeze(ms, reason)
   local token = s.freeze and freeze_token(s) or NO_TOKEN
   -- First what can fail: otherwise a freeze without a token would block the name although it was
@@ -91,5 +114,6 @@ local function unfreeze()
 end
 
 if ARGV[1] == 'revoke' then return revoke(ARGV[2], ARGV[3] == 'now', ARGV[4]) end
+if ARGV[1] == 'remove_waiter' then return remove_waiter(ARGV[2], ARGV[3]) end
 if ARGV[1] == 'freeze' then return freeze(tonumber(ARGV[2]), ARGV[3]) end
 return unfreeze()

@@ -144,6 +144,7 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
         return Err(LockError::invalid(ENGINE, "lease_duration", message));
     }
     Ok(Capabilities {
+        remove_waiter: false,
         freeze: false,
         detach: false,
         expiry: Expiry::Session,

@@ -20,6 +20,7 @@ impl Store {
                 Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
             other @ (Operation::RevokeHolder { .. }
+            | Operation::RemoveWaiter { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
             | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),

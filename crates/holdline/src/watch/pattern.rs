@@ -69,6 +69,13 @@ impl NamePattern {
         NamePattern { parts, prefix, exact: None }
     }
 
+    /// Matches this name only.
+    pub fn of_name(name: &LockName) -> NamePattern {
+        let prefix = name.as_str().to_owned();
+        let parts = prefix.chars().map(Part::Character).collect();
+        NamePattern { parts, prefix, exact: Some(name.clone()) }
+    }
+
     /// Returns the text with which every match begins.
     pub fn prefix(&self) -> &str {
         &self.prefix

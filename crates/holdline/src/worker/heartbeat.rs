@@ -94,7 +94,9 @@ fn handle_reply(
                     cell.update(|news| news.handed = true);
                 }
                 RenewReply::Unknown if !entry.queued => {}
-                RenewReply::Unknown | RenewReply::Revoked { .. } => {
+                // The store's reply to the request has the operator's reason.
+                RenewReply::Revoked { .. } => cell.update(|news| news.doubtful = true),
+                RenewReply::Unknown => {
                     cell.update(|news| news.dropped = true);
                     return None;
                 }
@@ -141,6 +143,17 @@ mod tests {
         assert!(!cell.pending().doubtful);
         handle_reply(&entry, at(6), SILENCE, None);
         assert!(!cell.pending().doubtful, "it counts from the first failure since");
+    }
+
+    /// It would queue anew, against the operator.
+    #[test]
+    fn a_place_that_an_operator_ended_is_asked_for_and_not_taken_again() {
+        let cell = Arc::new(QueueCell::default());
+        cell.mark_queued();
+        let entry = HeartbeatEntry::new(Key::NONE, &cell);
+        let revoked = RenewReply::Revoked { reason: "why".to_owned(), left: None };
+        handle_reply(&entry, at(1), SILENCE, Some(Ok(revoked)));
+        assert!(cell.pending().doubtful && !cell.pending().dropped);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use holdline::Client;
+use holdline_services::{RedisConfig, RedisServer};
 use serde_json::{Value, json};
 
 use crate::ground::{Connection, Ground, request};
@@ -23,7 +25,10 @@ pub(crate) async fn event(connection: &mut Connection) -> (String, String, Strin
 }
 
 pub(crate) async fn stream(ground: &Ground, path: &str, headers: &str) -> Connection {
-    let mut connection = ground.open().await;
+    stream_on(ground.open().await, path, headers).await
+}
+
+async fn stream_on(mut connection: Connection, path: &str, headers: &str) -> Connection {
     connection.send(&request("GET", path, headers, "")).await;
     let (status, headers) = connection.head().await;
     assert_eq!(status, 200, "{headers}");
@@ -123,28 +128,32 @@ async fn a_gap_is_reported_after_a_restart_of_the_server() {
     assert_eq!(event(&mut connection).await.1, "granted");
 }
 
+/// The reader is slow, and never silent: a client that takes nothing for half a minute loses its
+/// connection, and on a slow machine this test runs for longer.
 #[tokio::test]
 async fn a_slow_reader_loses_its_stream_and_costs_nobody_else() {
+    const BATCHES: usize = 120;
+    const BATCH: usize = 250;
+    /// Less than a fifth of what the events of a batch have.
+    const READ: usize = 24 * 1024;
     let ground = Ground::start().await;
-    let mut slow = stream(&ground, "/v1/events", "").await;
+    let mut slow = stream_on(ground.open_with_small_buffer().await, "/v1/events", "").await;
     let mut connection = ground.open().await;
     let reason = "r".repeat(400);
     let body = format!(r#"{{"duration_ms": 60000, "reason": "{reason}"}}"#);
     let freeze = request("PUT", "/v1/locks/a/freeze", "", &body);
-    // More than the buffers of both ends and what the server keeps.
-    let batch = freeze.repeat(250);
-    for _ in 0..120 {
+    // More than the buffers of both ends, what the reader takes, and what the server keeps.
+    let batch = freeze.repeat(BATCH);
+    for _ in 0..BATCHES {
         connection.send(&batch).await;
-        for _ in 0..250 {
+        for _ in 0..BATCH {
             assert_eq!(connection.response().await.status, 204);
         }
+        slow.take(READ).await;
     }
     let rest = slow.rest().await;
-    assert!(
-        rest.ends_with("event: gap\ndata: {}\n\n\r\n0\r\n\r\n"),
-        "{}",
-        &rest[rest.len() - 90..]
-    );
+    let end = &rest[rest.len().saturating_sub(90)..];
+    assert!(rest.ends_with("event: gap\ndata: {}\n\n\r\n0\r\n\r\n"), "{end}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -196,6 +205,63 @@ async fn a_stream_for_one_name_shows_every_change_of_its_state() {
     assert_ne!(shown["holders"][0]["fencing_token"], lease["fencing_token"], "{shown}");
     let both = ground.ask("GET", "/v1/events?name=a&prefix=b", "").await;
     assert_eq!((both.status, both.text("field")), (422, "name".to_owned()));
+}
+
+/// Reads until a state has come.
+async fn state(watch: &mut Connection) -> Value {
+    loop {
+        let (_, kind, data) = event(watch).await;
+        if kind == "state" {
+            return serde_json::from_str(&data).expect("JSON");
+        }
+    }
+}
+
+/// Another server, and a program that uses the store itself, are no requests of this server.
+#[tokio::test]
+async fn a_stream_for_a_prefix_shows_what_other_programs_do_to_the_store() {
+    let redis = RedisServer::start(RedisConfig::default());
+    let store = async || Client::connect(&redis.url()).await.expect("connects");
+    let ground = Ground::on(store().await, "").await;
+    let other = Ground::on(store().await, "").await;
+    let found = other.acquire("ci%2Fa", "").await;
+    let mut watch = stream(&ground, "/v1/events?prefix=ci/&state=true", "").await;
+    let shown = state(&mut watch).await;
+    let token = |shown: &Value| shown["holders"][0]["fencing_token"].clone();
+    assert_eq!((&shown["name"], token(&shown)), (&json!("ci/a"), found["fencing_token"].clone()));
+    other.acquire("elsewhere", "").await;
+    let guard = store().await.mutex("ci/b").expect("good").lock().await.expect("free");
+    let shown = state(&mut watch).await;
+    assert_eq!(shown["name"], "ci/b");
+    assert_eq!(token(&shown), guard.fencing_token().get());
+    assert!(guard.release().await.is_released());
+    let shown = state(&mut watch).await;
+    assert_eq!((&shown["name"], &shown["held"]), (&json!("ci/b"), &json!(false)), "{shown}");
+    // Without `state` there is only what goes through this server.
+    let mut plain = stream(&ground, "/v1/events?prefix=ci/", "").await;
+    other.acquire("ci%2Fb", "").await;
+    assert_eq!(state(&mut watch).await["name"], "ci/b");
+    ground.acquire("ci%2Fc", "").await;
+    let (_, kind, data) = event(&mut plain).await;
+    assert!(kind == "granted" && data.contains("ci/c"), "{data}");
+}
+
+#[tokio::test]
+async fn a_prefix_with_more_locks_than_one_look_covers_has_a_gap() {
+    let ground = Ground::with("[server.limits]\nevent_streams_per_client = 10\n").await;
+    let mut guards = Vec::new();
+    for number in 0..5_001 {
+        let mutex = ground.client.mutex(format!("n{number:04}")).expect("good");
+        guards.push(mutex.try_lock().await.expect("free"));
+    }
+    let mut watch = stream(&ground, "/v1/events?prefix=n&state=true", "").await;
+    for _ in 0..5_000 {
+        assert_eq!(event(&mut watch).await.1, "state");
+    }
+    let (_, kind, data) = event(&mut watch).await;
+    assert_eq!((kind.as_str(), data.as_str()), ("gap", r#"{"seen_up_to":"n4999"}"#));
+    let one_more = ground.ask("GET", "/v1/events", "").await;
+    assert_eq!(one_more.status, 429, "it counts as ten: {one_more:?}");
 }
 
 /// A name is within the prefixes of a token, or not: as a prefix it would be neither.

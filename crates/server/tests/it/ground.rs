@@ -122,6 +122,14 @@ impl Ground {
         Connection(BufReader::new(stream))
     }
 
+    /// Connects with little room for what is not read yet.
+    pub(crate) async fn open_with_small_buffer(&self) -> Connection {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(32 * 1024).expect("set");
+        let stream = socket.connect(self.address).await.expect("connects");
+        Connection(BufReader::new(stream))
+    }
+
     /// Connects from another address of this machine.
     pub(crate) async fn open_from(&self, from: [u8; 4]) -> Connection {
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -225,6 +233,36 @@ pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> St
 pub(crate) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
+    /// Connects to a server that may be gone.
+    pub(crate) async fn try_open(address: SocketAddr) -> Option<Connection> {
+        let stream = TcpStream::connect(address).await.ok()?;
+        Some(Connection(BufReader::new(stream)))
+    }
+
+    /// Sends to a server that may be gone; returns whether it was there.
+    pub(crate) async fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.write_all(bytes.as_ref()).await.is_ok()
+    }
+
+    /// Reads a response that has a length; `None` if the server has ended before.
+    pub(crate) async fn try_response(&mut self) -> Option<Response> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let read = self.0.read_until(b'\n', &mut head);
+            let read = timeout(DEADLINE, read).await.expect("a line in time");
+            if read.unwrap_or_default() == 0 {
+                return None;
+            }
+        }
+        let head = String::from_utf8(head).expect("text").to_ascii_lowercase();
+        let status = head.split(' ').nth(1)?.parse().expect("a status");
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = length.map_or(0, |length| length.trim().parse().expect("a number"));
+        let mut body = vec![0; length];
+        timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").ok()?;
+        Some(Response { status, headers: head, body: String::from_utf8(body).expect("text") })
+    }
+
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).await.expect("sent");
     }
@@ -272,6 +310,13 @@ impl Connection {
         let mut body = vec![0; length];
         timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").expect("whole");
         Response { status, headers, body: String::from_utf8(body).expect("text") }
+    }
+
+    /// Reads exactly so many bytes.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        timeout(DEADLINE, self.0.read_exact(&mut bytes)).await.expect("in time").expect("sent");
+        bytes
     }
 
     /// Waits until the server closes the connection; returns what it has said until then.

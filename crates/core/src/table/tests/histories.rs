@@ -8,7 +8,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::super::{Command, Mutant};
 use super::world::{World, ask, ending, name, renewal};
 use crate::contract::{AcquireRequest, Operation, Purpose};
-use crate::{FencingToken, Hold, Mode};
+use crate::{FencingToken, Hold, LeaseId, Mode};
 
 #[derive(Clone, Debug)]
 enum Move {
@@ -16,6 +16,8 @@ enum Move {
     Pass(Duration),
     /// Revoke the grant at this index among the holders.
     Revoke(usize, bool),
+    /// Remove the waiter at this index of the queue.
+    RemoveWaiter(usize),
 }
 
 fn mode() -> impl Strategy<Value = Mode> {
@@ -53,6 +55,7 @@ fn step() -> impl Strategy<Value = Move> {
         4 => (0..2_500_u64).prop_map(|ms| Move::Pass(Duration::from_millis(ms))),
         1 => (3..40_u64).prop_map(|s| Move::Pass(Duration::from_secs(s))),
         1 => (0..3_usize, any::<bool>()).prop_map(|(nth, now)| Move::Revoke(nth, now)),
+        1 => (0..3_usize).prop_map(Move::RemoveWaiter),
         1 => (1..20_u64).prop_map(|s| Move::Do(Command::Operate(Operation::Freeze {
             name: name(), duration: Duration::from_secs(s), reason: "r".into() }))),
         1 => Just(Move::Do(Command::Operate(Operation::Unfreeze { name: name() }))),
@@ -72,6 +75,12 @@ fn play(world: &mut World, moves: &[Move]) {
                 let token = token.unwrap_or(FencingToken::MAX);
                 let reason = "r".to_string();
                 world.operate(Operation::Revoke { name: name(), token, reason, now: *now });
+            }
+            Move::RemoveWaiter(nth) => {
+                let entry = world.state.queue.entries().nth(*nth);
+                let waiter = entry.map_or(LeaseId::from_bytes([0; 16]), |entry| entry.lease_id);
+                let (waiter, reason) = (waiter.short(), "r".to_string());
+                world.operate(Operation::RemoveWaiter { name: name(), waiter, reason });
             }
         }
     }

@@ -361,6 +361,41 @@ fn a_revoked_grant_that_was_released_is_remembered_as_revoked() {
     assert!(world.state.head.is_idle());
 }
 
+#[test]
+fn a_removed_waiter_leaves_the_queue_and_receives_the_reason() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.acquire(0x30, X, true);
+    let remove = |number, reason: &str| Operation::RemoveWaiter {
+        name: name(),
+        waiter: ask(number, X, true).lease_id.short(),
+        reason: reason.to_owned(),
+    };
+    // A holder is no waiter, and is not affected.
+    for number in [0x10, 0x40] {
+        let reply = world.operate(remove(number, "why"));
+        assert!(matches!(reply, Reply::Operate(Ok(OperationReply::NothingThere))), "{reply:?}");
+    }
+    let reply = world.operate(remove(0x20, "why"));
+    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))), "{reply:?}");
+    let reason = "removed from the queue: why".to_owned();
+    let revoked = RenewReply::Revoked { reason: reason.clone(), left: Some(Duration::ZERO) };
+    assert_eq!(world.renew(0x20, Purpose::Wait), revoked);
+    let error = refused(&mut world, &Command::Acquire(ask(0x20, X, true)));
+    assert_eq!(error.kind(), &ErrorKind::Lost { reason: LostReason::Revoked(reason) });
+    match world.renew(0x30, Purpose::Wait) {
+        RenewReply::Queued { position, .. } => assert_eq!(position, Some(0)),
+        other => panic!("{other:?}"),
+    }
+    let long = "r".repeat(crate::contract::MAX_REMOVAL_REASON_BYTES + 1);
+    let error = refused(&mut world, &Command::Operate(remove(0x30, &long)));
+    assert!(matches!(error.kind(), ErrorKind::Invalid { field: "reason", .. }), "{error}");
+    world.profile.remove_waiter = false;
+    let error = refused(&mut world, &Command::Operate(remove(0x30, "why")));
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+}
+
 /// No command came meanwhile: the revoke is not remembered for longer because of that.
 #[test]
 fn a_revoked_grant_that_ran_out_unseen_is_remembered_from_its_end_on() {

@@ -42,6 +42,8 @@ pub struct Description {
     fair_on_request: bool,
     #[serde(default)]
     revoke_holder: bool,
+    #[serde(default)]
+    remove_waiter: bool,
     max_batch: usize,
 }
 
@@ -85,6 +87,7 @@ impl Description {
             counting: capabilities.counting,
             fair_on_request: capabilities.fair_on_request,
             revoke_holder: capabilities.revoke_holder,
+            remove_waiter: capabilities.remove_waiter,
             max_batch: capabilities.max_batch,
         }
     }
@@ -141,6 +144,7 @@ pub fn capabilities_of(description: Description) -> Option<Capabilities> {
         counting: description.counting,
         fair_on_request: description.fair_on_request,
         revoke_holder: description.revoke_holder,
+        remove_waiter: description.remove_waiter,
         // The server records what it is asked to do, where its store or its file keeps that.
         audit: AuditTrail::Server,
         max_batch: description.max_batch.clamp(1, 128),

@@ -18,7 +18,7 @@ use holdline_core::{
     AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditRequest, ClientId, Ending,
     FencingToken, Hint, Hold, LeaseId, ListRequest, LockKind, LockName, Metadata, MetadataError,
     Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest,
+    RenewRequest, ShortLeaseId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -354,6 +354,7 @@ pub fn hint_of(byte: u8) -> Option<Hint> {
 pub enum Operate {
     Revoke { name: LockName, token: FencingToken, reason: String, now: bool },
     RevokeHolder { name: LockName, holder: String, reason: String },
+    RemoveWaiter { name: LockName, waiter: ShortLeaseId, reason: String },
     Freeze { name: LockName, duration: Duration, reason: String },
     Unfreeze { name: LockName },
     RaiseFence { to: FencingToken },
@@ -372,6 +373,9 @@ impl From<Operation> for Operate {
             }
             Operation::RevokeHolder { name, holder, reason } => {
                 Operate::RevokeHolder { name, holder, reason }
+            }
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                Operate::RemoveWaiter { name, waiter, reason }
             }
             Operation::Freeze { name, duration, reason } => {
                 Operate::Freeze { name, duration, reason }
@@ -400,6 +404,9 @@ impl From<Operate> for Operation {
             }
             Operate::RevokeHolder { name, holder, reason } => {
                 Operation::RevokeHolder { name, holder, reason }
+            }
+            Operate::RemoveWaiter { name, waiter, reason } => {
+                Operation::RemoveWaiter { name, waiter, reason }
             }
             Operate::Freeze { name, duration, reason } => {
                 Operation::Freeze { name, duration, reason }

@@ -75,7 +75,8 @@ async fn operators_have_rights_of_their_own() {
          grant usage on schema holdline to app, operators; \
          grant execute on function holdline.raise_1 to operators",
     );
-    let functions = "holdline.revoke_1, holdline.freeze_1, holdline.unfreeze_1";
+    let functions = "holdline.revoke_1, holdline.remove_waiter_1, holdline.freeze_1, \
+                     holdline.unfreeze_1";
     server.sql(&format!("revoke execute on function {functions} from public"));
     server.sql(&format!("grant execute on function {functions} to operators"));
     let [app, ann] = ["app", "ann"].map(|role| server.url_of(role, "postgres"));
@@ -87,6 +88,11 @@ async fn operators_have_rights_of_their_own() {
         Operation::RaiseFence { to: token },
         Operation::Freeze { name: name("a"), duration: LONG, reason: reason.clone() },
         Operation::Unfreeze { name: name("a") },
+        Operation::RemoveWaiter {
+            name: name("a"),
+            waiter: held.lease_id.short(),
+            reason: reason.clone(),
+        },
         Operation::Revoke { name: name("a"), token, reason, now: false },
     ] {
         let error = app.operate(&operation).await.expect_err("refused");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MIN_TOMBSTONE;
+use holdline_core::contract::{MIN_TOMBSTONE, removal_reason};
 use holdline_core::{
     AcquireRequest, Ending, FencingToken, Hold, LatchCommand, LockName, Mode, Operation, Purpose,
     ReleaseRequest, RenewRequest,
@@ -136,6 +136,10 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         Operation::Revoke { name, token, reason, now } => {
             let when = if *now { "now" } else { "polite" };
             let args = ["revoke".into(), token_digits(*token), when.into(), reason.clone()];
+            (name, args.to_vec())
+        }
+        Operation::RemoveWaiter { name, waiter, reason } => {
+            let args = ["remove_waiter".into(), waiter.to_string(), removal_reason(reason)];
             (name, args.to_vec())
         }
         Operation::Freeze { name, duration, reason } => {

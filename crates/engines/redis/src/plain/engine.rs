@@ -86,6 +86,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         shared: false,
         permits: false,
         queue: false,
+        remove_waiter: false,
         freeze: false,
         // Nothing marks a key as a lock.
         list: false,
@@ -227,6 +228,7 @@ impl Inner {
                 Err(self.capabilities.lacks("freeze"))
             }
             other @ (Operation::RevokeHolder { .. }
+            | Operation::RemoveWaiter { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
             | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),

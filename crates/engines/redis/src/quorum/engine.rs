@@ -113,6 +113,7 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
         shared: false,
         permits: false,
         queue: false,
+        remove_waiter: false,
         freeze: false,
         list: false,
         hand_off: HandOff::None,
@@ -218,6 +219,7 @@ impl Verbs for QuorumEngine {
                 Err(self.0.capabilities.lacks("freeze"))
             }
             other @ (Operation::RevokeHolder { .. }
+            | Operation::RemoveWaiter { .. }
             | Operation::Latch { .. }
             | Operation::Counting { .. }
             | Operation::Audit(_)) => Err(other.unsupported(&self.0.capabilities)),

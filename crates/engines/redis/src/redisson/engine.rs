@@ -94,6 +94,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         // There is no way to notify a holder.
         polite_revoke: false,
         revoke_holder: true,
+        remove_waiter: false,
         latch: true,
         counting: true,
         hand_off: HandOff::None,
@@ -234,9 +235,9 @@ impl Inner {
             Operation::Counting { name, command } => {
                 counting::operate(&self.calls, name, *command).await
             }
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze"))
-            }
+            Operation::RemoveWaiter { .. }
+            | Operation::Freeze { .. }
+            | Operation::Unfreeze { .. } => Err(operation.unsupported(&self.capabilities)),
             Operation::RaiseFence { .. } => {
                 Err(self.capabilities.lacks("an operation on all names at once"))
             }

@@ -211,6 +211,11 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, Kind::NotFound, "There is nothing here", detail)
     }
 
+    /// Says how a slash within a lock name is written.
+    pub(crate) fn with_slash_hint(self) -> Problem {
+        self.fix("write a slash within a lock name as `%2F`: `/v1/locks/a%2Fb` is the lock `a/b`")
+    }
+
     pub(crate) fn no_session() -> Problem {
         Problem::not_found("no such session: it was closed, or had no heartbeat for its duration")
             .fix("open a new session, with the leases that are still held")

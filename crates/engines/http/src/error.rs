@@ -34,9 +34,10 @@ pub(crate) fn of_status(status: StatusCode, body: &[u8]) -> LockError {
         LockError::new(ENGINE, kind, Certainty::NotApplied)
     };
     match status {
-        StatusCode::UNAUTHORIZED => {
-            refused("the server does not know this token: name its file by `token_file`")
-        }
+        StatusCode::UNAUTHORIZED => refused(
+            "the server does not know this client: name the file of its token by `token_file`; \
+             over a socket, add its user to `socket.users` of the server",
+        ),
         StatusCode::FORBIDDEN => refused("the token lacks the right, or the name's prefix"),
         StatusCode::TOO_MANY_REQUESTS => {
             unavailable("the server has too many requests of this client", Certainty::NotApplied)

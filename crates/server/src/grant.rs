@@ -1,4 +1,5 @@
-//! An attempt's grant on its way to the client: registered, answered, extended or released.
+//! An attempt's grants on their way to the client: registered, answered, extended or released. There
+//! is one, or one for each of several names that were asked for together.
 //!
 //! `life` has the rules and the invariants; this file carries them out. Every end of an attempt is
 //! reported once, by an event and a metric that say what the answer says.
@@ -10,9 +11,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::{join_all, try_join_all};
 use holdline::{Guard, Lease, ReleaseOutcome};
 use holdline_core::{Certainty, Hold, LeaseId, LockName, Moment, Purpose, RenewRequest};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Identity;
@@ -22,7 +25,6 @@ use crate::json::Json;
 use crate::life::{ACKNOWLEDGEMENT, AttemptId, Begin, Extension, Refusal, SessionEnd, is_long};
 use crate::peer::Peer;
 use crate::problem::Problem;
-use crate::views::LeaseBody;
 
 /// How often grants are looked for that are to be extended.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ const BATCH: usize = 128;
 pub(crate) struct Attempt {
     app: App,
     identity: Identity,
-    name: LockName,
+    names: Vec<LockName>,
     /// The lease id of the client, who alone gives it up.
     key: Option<LeaseId>,
     id: AttemptId,
@@ -48,7 +50,10 @@ pub(crate) struct Attempt {
 
 /// What an attempt is for.
 pub(crate) struct AttemptOf<'a> {
-    pub(crate) name: &'a LockName,
+    pub(crate) names: &'a [LockName],
+    /// How many of the names are asked for.
+    pub(crate) count: usize,
+    /// For one name only.
     pub(crate) key: Option<LeaseId>,
     pub(crate) session: Option<LeaseId>,
     pub(crate) lease: Duration,
@@ -70,10 +75,10 @@ impl Attempt {
     ) -> Result<Attempt, Problem> {
         let began = app.client.clock().now();
         let begin = Begin {
-            name: of.name,
+            count: of.count,
             session: of.session,
             owner: identity.name(),
-            key: of.key,
+            key: of.key.zip(of.names.first()).map(|(id, name)| (name.clone(), id)),
             lease: of.lease,
         };
         let begun = app.life.lock().begin(&begin, began);
@@ -81,7 +86,7 @@ impl Attempt {
         Ok(Attempt {
             app: app.clone(),
             identity: identity.clone(),
-            name: of.name.clone(),
+            names: of.names.to_vec(),
             key: of.key,
             id: begun.id,
             lease: begun.lease,
@@ -115,38 +120,38 @@ impl Attempt {
         }
     }
 
-    /// Takes a grant over from its guard: the session lists it, or it is released.
-    pub(crate) async fn take_over(&mut self, guard: Guard) -> Result<Listed, Problem> {
+    /// Takes grants over from their guards: the session lists all of them, or all are released.
+    pub(crate) async fn take_over(&mut self, guards: Vec<Guard>) -> Result<Vec<Listed>, Problem> {
         if self.peer.as_ref().is_some_and(|peer| peer.is_gone()) {
             // An id of the client is left to it, and its grant ends with its first lease.
             let certainty = match self.key {
                 Some(_) => Certainty::Applied,
-                None => undo(guard).await,
+                None => undo(guards).await,
             };
             return Err(Problem::client_gone().certain(certainty));
         }
-        let lease_id = guard.lease_id();
+        let grants = guards.iter().map(|guard| (guard.name().clone(), guard.lease_id()));
         let now = self.app.client.clock().now();
-        let granted = self.app.life.lock().granted(self.id, lease_id, now);
+        let granted = self.app.life.lock().granted(self.id, grants.collect(), now);
         if let Err(end) = granted {
             // After silence the client may have gone on elsewhere, under the id that it chose.
             let certainty = match (end, self.key) {
                 (SessionEnd::Silent, Some(_)) => Certainty::Unknown,
-                _ => undo(guard).await,
+                _ => undo(guards).await,
             };
             return Err(Problem::session_ended().certain(certainty));
         }
-        let remaining = guard.remaining();
-        // The first lease is detached without a request.
-        let lease = guard.detach().await.map_err(|error| Problem::from(error.error()))?;
-        Ok(Listed { lease, remaining })
+        // If one fails, the end of the attempt releases all of them.
+        try_join_all(guards.into_iter().map(detach)).await
     }
 
-    /// Answers with the grant.
-    pub(crate) fn answer(mut self, lease: &Lease, body: LeaseBody) -> Response {
+    /// Answers with the grants.
+    pub(crate) fn answer(mut self, leases: &[Listed], body: impl Serialize) -> Response {
         self.is_reported = true;
-        let event = Event::of(What::Granted, &self.name).by(&self.identity);
-        self.app.events.publish(event.lease(lease.lease_id()).token(lease.fencing_token()));
+        for Listed { lease, .. } in leases {
+            let event = Event::of(What::Granted, lease.name()).by(&self.identity);
+            self.app.events.publish(event.lease(lease.lease_id()).token(lease.fencing_token()));
+        }
         self.count("acquired");
         let response = Json(body).into_response();
         response.map(|body| Body::new(Answer { body, attempt: Some(self) }))
@@ -159,12 +164,14 @@ impl Attempt {
 
     fn report_refusal(&mut self, kind: &'static str) {
         self.is_reported = true;
-        let event = Event::of(What::Refused, &self.name).by(&self.identity).kind(kind);
-        let event = match self.key {
-            Some(id) => event.lease(id),
-            None => event,
-        };
-        self.app.events.publish(event);
+        for name in &self.names {
+            let event = Event::of(What::Refused, name).by(&self.identity).kind(kind);
+            let event = match self.key {
+                Some(id) => event.lease(id),
+                None => event,
+            };
+            self.app.events.publish(event);
+        }
         self.count(kind);
     }
 
@@ -187,7 +194,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         let left = self.app.life.lock().left(self.id);
-        if let Some((name, lease)) = left {
+        for (name, lease) in left {
             self.app.release_unanswered(name, lease, &self.identity);
         }
         if !self.is_reported {
@@ -196,14 +203,26 @@ impl Drop for Attempt {
     }
 }
 
-/// Releases a grant that is not registered; returns whether it may still be there.
-async fn undo(guard: Guard) -> Certainty {
-    match guard.release().await {
-        ReleaseOutcome::Released { confirmed: true, .. }
-        | ReleaseOutcome::Nested { .. }
-        | ReleaseOutcome::Lost { .. } => Certainty::NotApplied,
-        _ => Certainty::Unknown,
-    }
+/// Lets a lease go out of this process.
+async fn detach(guard: Guard) -> Result<Listed, Problem> {
+    let remaining = guard.remaining();
+    // One name is acquired detached, and this sends no request. Of several, each is renewed.
+    let lease = guard.detach().await.map_err(|error| Problem::from(error.error()))?;
+    Ok(Listed { lease, remaining })
+}
+
+/// Releases grants that are not registered; returns whether one may still be there.
+async fn undo(guards: Vec<Guard>) -> Certainty {
+    let outcomes = join_all(guards.into_iter().map(Guard::release)).await;
+    let is_over = |outcome: &ReleaseOutcome| {
+        matches!(
+            outcome,
+            ReleaseOutcome::Released { confirmed: true, .. }
+                | ReleaseOutcome::Nested { .. }
+                | ReleaseOutcome::Lost { .. }
+        )
+    };
+    if outcomes.iter().all(is_over) { Certainty::NotApplied } else { Certainty::Unknown }
 }
 
 impl App {

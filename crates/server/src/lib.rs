@@ -52,6 +52,7 @@ mod sessions;
 mod shield;
 
 mod tls;
+mod together;
 mod views;
 mod watched;
 

@@ -13,7 +13,8 @@
 //! - L1: every grant has an owner that was answered, an open session that lists it, or an attempt
 //!   that will answer it or release it. If a client chose the lease id, it knows the grant by it.
 //! - L2: a grant is listed by its session in the same step in which the attempt has it. A session
-//!   that has ended is granted nothing: the attempt releases instead.
+//!   that has ended is granted nothing: the attempt releases instead. An attempt for several names
+//!   gets all of its grants in one step, and releases all of them or none.
 //! - L3: the end of a session ends its attempts. Closing it releases its leases; silence releases
 //!   nothing, since the client may have gone on at another server under the same ids (N1).
 //! - L4: no grant lasts longer than [`MAX_FIRST_LEASE`] unless its answer was read: the client used
@@ -93,21 +94,26 @@ struct Session {
     duration: Duration,
     last_heartbeat: Moment,
     leases: BTreeSet<Listed>,
-    attempts: BTreeSet<AttemptId>,
+    /// How many leases each attempt may still add.
+    attempts: BTreeMap<AttemptId, usize>,
 }
 
 impl Session {
     fn is_over(&self, now: Moment) -> bool {
         now.since(self.last_heartbeat) >= self.duration
     }
+
+    fn has_room(&self, count: usize) -> bool {
+        let expected: usize = self.attempts.values().sum();
+        self.leases.len() + expected + count <= MOST_LEASES
+    }
 }
 
 #[derive(Clone, Debug)]
 struct Attempt {
-    name: LockName,
     session: Option<LeaseId>,
-    /// The lease id that the client chose. Only the client gives it up.
-    key: Option<LeaseId>,
+    /// The name and the lease id that the client chose. Only the client gives it up.
+    key: Option<Listed>,
     lease: Duration,
     stage: Stage,
     ended: CancellationToken,
@@ -117,7 +123,6 @@ struct Attempt {
 #[cfg(test)]
 impl std::hash::Hash for Attempt {
     fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
-        self.name.hash(to);
         self.session.hash(to);
         self.key.hash(to);
         self.lease.hash(to);
@@ -125,13 +130,13 @@ impl std::hash::Hash for Attempt {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
 enum Stage {
     Waiting,
     /// Its session has ended: nothing is granted to it.
     Ended(SessionEnd),
-    Granted(LeaseId),
+    Granted(Vec<Listed>),
 }
 
 #[derive(Clone, Debug)]
@@ -165,11 +170,12 @@ pub(crate) enum Refusal {
 
 /// What to acquire, and for whom.
 pub(crate) struct Begin<'a> {
-    pub(crate) name: &'a LockName,
+    /// How many names it may be granted.
+    pub(crate) count: usize,
     pub(crate) session: Option<LeaseId>,
     pub(crate) owner: &'a str,
-    /// The lease id that the client chose.
-    pub(crate) key: Option<LeaseId>,
+    /// The name and the lease id that the client chose.
+    pub(crate) key: Option<Listed>,
     /// The whole lease; that of a session is its duration.
     pub(crate) lease: Duration,
 }
@@ -225,7 +231,7 @@ impl<P> Life<P> {
             duration,
             last_heartbeat: now,
             leases,
-            attempts: BTreeSet::new(),
+            attempts: BTreeMap::new(),
         };
         self.sessions.insert(id, session);
         Ok(())
@@ -287,15 +293,15 @@ impl<P> Life<P> {
         for (_, lease) in &session.leases {
             self.by_lease.remove(lease);
         }
-        for attempt in &session.attempts {
+        for attempt in session.attempts.keys() {
             let Some(attempt) = self.attempts.get_mut(attempt) else { continue };
-            match (attempt.stage, end) {
+            match (&attempt.stage, end) {
                 // Silence takes nothing from somebody who is about to be answered.
                 (Stage::Granted(_), SessionEnd::Silent) => {
                     attempt.session = None;
                     attempt.lease = attempt.lease.min(MAX_FIRST_LEASE);
                 }
-                // Its lease is among those that are released.
+                // Its leases are among those that are released.
                 _ => {
                     attempt.stage = Stage::Ended(end);
                     attempt.ended.cancel();
@@ -320,18 +326,17 @@ impl<P> Life<P> {
         let mut lease = begin.lease;
         if let Some(session) = begin.session {
             let session = self.session(session, begin.owner, now)?;
-            if session.leases.len() + session.attempts.len() >= MOST_LEASES {
+            if !session.has_room(begin.count) {
                 return Err(Refusal::TooManyLeases);
             }
             lease = session.duration;
-            session.attempts.insert(id);
+            session.attempts.insert(id, begin.count);
         }
         self.next_attempt += 1;
         let ended = CancellationToken::new();
         let attempt = Attempt {
-            name: begin.name.clone(),
             session: begin.session,
-            key: begin.key,
+            key: begin.key.clone(),
             lease,
             stage: Stage::Waiting,
             ended: ended.clone(),
@@ -340,12 +345,12 @@ impl<P> Life<P> {
         Ok(Begun { id, lease, ended })
     }
 
-    /// The store has granted the lock: its session lists it from now on. An error: the session has
-    /// ended, and the caller releases the grant.
+    /// The store has granted the lock, or all locks of an attempt for several: its session lists
+    /// them from now on. An error: the session has ended, and the caller releases the grants.
     pub(crate) fn granted(
         &mut self,
         id: AttemptId,
-        lease: LeaseId,
+        grants: Vec<Listed>,
         now: Moment,
     ) -> Result<(), SessionEnd> {
         let Some(attempt) = self.attempts.get_mut(&id) else { return Err(SessionEnd::Closed) };
@@ -358,36 +363,52 @@ impl<P> Life<P> {
                 attempt.stage = Stage::Ended(SessionEnd::Silent);
                 return Err(SessionEnd::Silent);
             };
-            open.leases.insert((attempt.name.clone(), lease));
-            self.by_lease.insert(lease, session);
+            for grant in &grants {
+                open.leases.insert(grant.clone());
+                self.by_lease.insert(grant.1, session);
+            }
+            open.attempts.insert(id, 0);
         }
-        attempt.stage = Stage::Granted(lease);
+        attempt.stage = Stage::Granted(grants);
         Ok(())
     }
 
-    /// The answer with the grant is on its way to the client.
-    pub(crate) fn answered(&mut self, id: AttemptId, peer: Option<P>, now: Moment) {
+    /// The answer with the grants is on its way to the client.
+    pub(crate) fn answered(&mut self, id: AttemptId, peer: Option<P>, now: Moment)
+    where
+        P: Clone,
+    {
         let Some(attempt) = self.end_attempt(id) else { return };
-        let Stage::Granted(lease) = attempt.stage else { return };
-        if is_long(attempt.lease) {
-            let Attempt { name, session, lease: whole, .. } = attempt;
-            let short = Short { name, session, lease: whole, answered: now, peer };
+        let Stage::Granted(grants) = attempt.stage else { return };
+        if !is_long(attempt.lease) {
+            return;
+        }
+        for (name, lease) in grants {
+            let short = Short {
+                name,
+                session: attempt.session,
+                lease: attempt.lease,
+                answered: now,
+                peer: peer.clone(),
+            };
             self.short.insert(lease, short);
         }
     }
 
-    /// The attempt ends without an answer. Returns the grant that nobody will know of, or the id
-    /// that the client gave up when it closed its session: the caller releases it.
-    pub(crate) fn left(&mut self, id: AttemptId) -> Option<Listed> {
-        let attempt = self.end_attempt(id)?;
-        let lease = match (attempt.stage, attempt.key) {
-            (Stage::Granted(lease), None) => lease,
+    /// The attempt ends without an answer. Returns the grants that nobody will know of, or the id
+    /// that the client gave up when it closed its session: the caller releases them.
+    pub(crate) fn left(&mut self, id: AttemptId) -> Vec<Listed> {
+        let Some(attempt) = self.end_attempt(id) else { return Vec::new() };
+        let left = match (attempt.stage, attempt.key) {
+            (Stage::Granted(grants), None) => grants,
             // The store may have granted it a moment ago.
-            (Stage::Ended(SessionEnd::Closed), Some(key)) => key,
-            _ => return None,
+            (Stage::Ended(SessionEnd::Closed), Some(key)) => vec![key],
+            _ => Vec::new(),
         };
-        self.unlist(&attempt.name, lease);
-        Some((attempt.name, lease))
+        for (name, lease) in &left {
+            self.unlist(name, *lease);
+        }
+        left
     }
 
     fn end_attempt(&mut self, id: AttemptId) -> Option<Attempt> {

@@ -13,26 +13,20 @@ use axum::response::Response;
 use holdline::ReleaseOutcome;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{LeaseId, ListRequest, LockName};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::access::{Identity, Right};
 use crate::app::App;
-use crate::attempt::{AcquireBody, Key, Wanted, granted};
-use crate::grant::{Attempt, AttemptOf};
+use crate::attempt::{AcquireBody, Key, Requester, Wanted, carry_out};
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
-use crate::metrics::Waited;
-use crate::open_access::OpenAccess;
-use crate::peer::PeerOf;
 use crate::problem::{Problem, ProblemBody};
 use crate::views::{
     LeaseBody, LockBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival,
 };
 
-/// The header of the fencing token, as resources expect it.
-const TOKEN: HeaderName = HeaderName::from_static("holdline-fencing-token");
 const MOST_NAMES: usize = 1_000;
 
 /// Acquires a lock, or waits for it.
@@ -59,48 +53,13 @@ const MOST_NAMES: usize = 1_000;
 )]
 pub(crate) async fn acquire(
     State(app): State<App>,
-    identity: Identity,
+    from: Requester,
     Name(name): Name,
     key: Key,
-    access: OpenAccess,
-    PeerOf(peer): PeerOf,
     Body(body): Body<AcquireBody>,
 ) -> Result<Response, Problem> {
-    identity.may_on(Right::Lock, name.as_str())?;
-    let mut wanted = Wanted::of(&app, name, key, body)?;
-    let may_wait = !wanted.wait.is_zero();
-    let waiter = match may_wait {
-        true => Some(app.limits.waiter(identity.name())?),
-        false => None,
-    };
-    let of = AttemptOf {
-        name: &wanted.name,
-        key: wanted.key,
-        session: wanted.session,
-        lease: wanted.lease,
-    };
-    let mut attempt = Attempt::begin(&app, &identity, peer, &of)?;
-    let outcome = granted(&app, &access, &mut wanted, &mut attempt).await;
-    drop(waiter);
-    match outcome {
-        Ok((body, lease)) => {
-            let token = lease.fencing_token();
-            let mut response = attempt.answer(&lease, body);
-            response.headers_mut().insert(TOKEN, HeaderValue::from(token.get()));
-            if may_wait {
-                response.extensions_mut().insert(Waited);
-            }
-            Ok(response)
-        }
-        Err(problem) => {
-            attempt.refused(&problem);
-            let problem = if may_wait { problem.after_wait() } else { problem };
-            if identity.may_on(Right::View, wanted.name.as_str()).is_err() {
-                return Err(problem.without_holder());
-            }
-            Err(problem)
-        }
-    }
+    let wanted = Wanted::of(&app, name, key, body)?;
+    carry_out(&app, from, wanted, |mut leases| leases.pop()).await
 }
 
 /// How to renew.

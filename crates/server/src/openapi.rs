@@ -12,7 +12,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{Components, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
-use crate::{audit, events, health, locks, operators, sessions};
+use crate::{audit, events, health, locks, operators, sessions, together};
 
 /// Locks over HTTP for programs in any language. Names in paths are percent-encoded, a slash as
 /// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are numbers below 2^53.
@@ -37,6 +37,7 @@ use crate::{audit, events, health, locks, operators, sessions};
         locks::release,
         locks::inspect,
         locks::list,
+        together::acquire_together,
         operators::revoke,
         operators::freeze,
         operators::unfreeze,

@@ -6,21 +6,17 @@
 //! - P3: a connection that is broken stays broken, and one that the client closed in order may
 //!   still break: a client that closes it without having read its answer resets it.
 
-use std::convert::Infallible;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use axum::extract::FromRequestParts;
-use http::request::Parts;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, sockopt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::app::App;
 use crate::life::PeerState;
 
 /// How many bytes one read returns at most.
@@ -187,17 +183,6 @@ impl Peer {
                 input.end = Some(End::Left(Instant::now()));
             }
         }
-    }
-}
-
-/// The connection of a request.
-pub(crate) struct PeerOf(pub(crate) Option<Arc<Peer>>);
-
-impl FromRequestParts<App> for PeerOf {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<PeerOf, Infallible> {
-        Ok(PeerOf(parts.extensions.get::<Arc<Peer>>().cloned()))
     }
 }
 

@@ -7,7 +7,7 @@ use http::Uri;
 use crate::app::App;
 use crate::problem::Problem;
 use crate::shield::Shield;
-use crate::{audit, contract, events, health, locks, openapi, operators, sessions};
+use crate::{audit, contract, events, health, locks, openapi, operators, sessions, together};
 
 /// Makes the router; `pages` are those that are served beside the API.
 pub(crate) fn router(app: &App, pages: Router) -> Router {
@@ -49,7 +49,7 @@ pub(crate) fn health(app: &App) -> Router {
 /// The paths of one store.
 fn api(app: &App) -> Router {
     Router::new()
-        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks", get(locks::list).post(together::acquire_together))
         .route("/v1/locks/{name}", post(locks::acquire).get(locks::inspect))
         .route("/v1/locks/{name}/leases/{lease_id}", put(locks::renew).delete(locks::release))
         .route("/v1/locks/{name}/revoke", post(operators::revoke))

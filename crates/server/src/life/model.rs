@@ -14,6 +14,8 @@
 //! - M3: an attempt that ended without an answer, and a session that was closed, leave no grant
 //!   that is not on its way to be released, unless the server was killed.
 //! - M4: no grant of a session that has ended is extended.
+//! - M5: the grants of an attempt for two names are listed, closed, extended and left together. So
+//!   the store needs one end for both.
 //!
 //! A reset is assumed to arrive within [`RESET_WITHIN`], a connection to a client that vanished to
 //! break within [`ACKNOWLEDGEMENT`], and a client that is there to read its answer within
@@ -39,6 +41,8 @@ const MOST_RESTARTS: u8 = 1;
 struct Kind {
     has_session: bool,
     keeps_id: bool,
+    /// It asks for two names at once.
+    has_two: bool,
 }
 
 /// How far a request is.
@@ -127,12 +131,22 @@ fn lease(client: usize) -> LeaseId {
     LeaseId::from_bytes([client as u8 + 101; 16])
 }
 
-fn client_of(id: LeaseId) -> usize {
-    usize::from(id.as_bytes()[0]) - 101
+/// The lease of the second name.
+fn second_lease(client: usize) -> LeaseId {
+    LeaseId::from_bytes([client as u8 + 201; 16])
 }
 
 fn name() -> LockName {
     LockName::new("n").expect("a good name")
+}
+
+/// What a client is granted.
+fn grants(client: usize, kind: Kind) -> Vec<Listed> {
+    let mut grants = vec![(name(), lease(client))];
+    if kind.has_two {
+        grants.push((LockName::new("o").expect("a good name"), second_lease(client)));
+    }
+    grants
 }
 
 fn most_passes() -> u8 {
@@ -235,15 +249,19 @@ impl World {
             Step::Read(number) => self.clients[number].request = Request::Read,
             Step::Use(number) => {
                 if let Some(whole) = self.life.whole(lease(number)) {
-                    self.life.extended(lease(number));
+                    for (_, lease) in grants(number, self.clients[number].kind) {
+                        self.life.extended(lease);
+                    }
                     self.renew(number, whole);
                 }
             }
             Step::Heartbeat(number) => {
                 let beat = self.life.heartbeat(session(number), "owner", now);
-                for (_, lease) in beat.map(|(_, leases)| leases).unwrap_or_default() {
-                    let holder = client_of(lease);
+                let leases = beat.map(|(_, leases)| leases).unwrap_or_default();
+                for lease in leases.iter().map(|(_, lease)| *lease) {
                     self.life.extended(lease);
+                }
+                for holder in self.holders(leases.into_iter().map(|(_, lease)| lease)) {
                     self.clients[holder].informed = true;
                     self.renew(holder, SESSION);
                 }
@@ -253,9 +271,8 @@ impl World {
                 let client = &mut self.clients[number];
                 client.closed = true;
                 client.closed_at_work = client.request != Request::Over;
-                for (_, lease) in leases {
-                    self.releasing.insert(client_of(lease));
-                }
+                let closed = self.holders(leases.into_iter().map(|(_, lease)| lease));
+                self.releasing.extend(closed);
             }
             Step::Leave(number) => self.leave(number, false),
             Step::Vanish(number) => self.clients[number].link = Link::Vanished,
@@ -273,28 +290,49 @@ impl World {
         }
     }
 
+    /// Returns the clients of these leases. M5: each has all of its leases among them.
+    fn holders(&self, leases: impl Iterator<Item = LeaseId>) -> BTreeSet<usize> {
+        let leases: BTreeSet<LeaseId> = leases.collect();
+        let mut holders = BTreeSet::new();
+        let mut found = 0;
+        for (number, client) in self.clients.iter().enumerate() {
+            let grants = grants(number, client.kind);
+            let count = grants.iter().filter(|(_, lease)| leases.contains(lease)).count();
+            assert!(count == 0 || count == grants.len(), "M5: {number} has {count} only: {self:#?}");
+            found += count;
+            if count > 0 {
+                holders.insert(number);
+            }
+        }
+        assert_eq!(found, leases.len(), "leases of nobody");
+        holders
+    }
+
     /// The server extends what was read.
     fn look(&mut self) {
         let clients = self.clients.clone();
         let now = self.now;
         let read = self.life.read(now, |number| state_of(clients[*number].link, now));
-        for extension in read {
-            let number = client_of(extension.lease_id);
+        for extension in &read {
+            self.life.extended(extension.lease_id);
+        }
+        let leases: BTreeMap<LeaseId, Duration> =
+            read.into_iter().map(|extension| (extension.lease_id, extension.lease)).collect();
+        for number in self.holders(leases.keys().copied()) {
             let kind = self.clients[number].kind;
             let is_open = self.life.sessions.contains_key(&session(number));
             self.extends_ended |= kind.has_session && !is_open;
-            self.life.extended(extension.lease_id);
-            self.renew(number, extension.lease);
+            self.renew(number, leases[&lease(number)]);
         }
     }
 
     fn begin(&mut self, number: usize) {
         let kind = self.clients[number].kind;
         let begin = Begin {
-            name: &name(),
+            count: grants(number, kind).len(),
             session: kind.has_session.then(|| session(number)),
             owner: "owner",
-            key: kind.keeps_id.then(|| lease(number)),
+            key: kind.keeps_id.then(|| (name(), lease(number))),
             lease: DAY,
         };
         let begun = self.life.begin(&begin, self.now);
@@ -307,15 +345,14 @@ impl World {
     fn register(&mut self, number: usize) {
         let Request::Guarded(id) = self.clients[number].request else { return };
         let kind = self.clients[number].kind;
-        self.clients[number].request = match self.life.granted(id, lease(number), self.now) {
+        let granted = self.life.granted(id, grants(number, kind), self.now);
+        self.clients[number].request = match granted {
             Ok(()) => Request::Registered(id),
             Err(end) => {
                 if end == SessionEnd::Closed || !kind.keeps_id {
                     self.releasing.insert(number);
                 }
-                if let Some((_, lease)) = self.life.left(id) {
-                    self.releasing.insert(client_of(lease));
-                }
+                self.give_up(id);
                 Request::Over
             }
         };
@@ -338,9 +375,14 @@ impl World {
         if has_guard && !client.kind.keeps_id {
             self.releasing.insert(number);
         }
-        if let Some((_, lease)) = self.life.left(id) {
-            self.releasing.insert(client_of(lease));
-        }
+        self.give_up(id);
+    }
+
+    /// An attempt ends without an answer.
+    fn give_up(&mut self, id: AttemptId) {
+        let left = self.life.left(id);
+        let left = self.holders(left.into_iter().map(|(_, lease)| lease));
+        self.releasing.extend(left);
     }
 
     fn renew(&mut self, number: usize, whole: Duration) {
@@ -493,14 +535,21 @@ fn history(trace: &[(usize, Step)]) -> Vec<Step> {
 
 #[test]
 fn no_grant_is_without_somebody_who_knows_it() {
-    let plain = Kind { has_session: false, keeps_id: false };
+    let plain = Kind { has_session: false, keeps_id: false, has_two: false };
     let with_key = Kind { keeps_id: true, ..plain };
     let with_session = Kind { has_session: true, ..plain };
-    let with_both = Kind { has_session: true, keeps_id: true };
+    let with_both = Kind { has_session: true, keeps_id: true, ..plain };
+    let of_two = Kind { has_two: true, ..plain };
+    let of_two_with_session = Kind { has_two: true, ..with_session };
     let mut sometimes = BTreeSet::new();
-    for kinds in
-        [[plain, with_session], [with_session, with_key], [with_both, plain], [with_key, with_both]]
-    {
+    for kinds in [
+        [plain, with_session],
+        [with_session, with_key],
+        [with_both, plain],
+        [with_key, with_both],
+        [of_two, of_two_with_session],
+        [of_two_with_session, with_both],
+    ] {
         let states = explore(kinds, &mut sometimes);
         println!("{kinds:?}: {states} states");
         assert!(states > 1_000, "{kinds:?}: {states}");

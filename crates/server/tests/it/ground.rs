@@ -122,6 +122,14 @@ impl Ground {
         Connection(BufReader::new(stream))
     }
 
+    /// Connects with little room for what is not read yet.
+    pub(crate) async fn open_with_small_buffer(&self) -> Connection {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(32 * 1024).expect("set");
+        let stream = socket.connect(self.address).await.expect("connects");
+        Connection(BufReader::new(stream))
+    }
+
     /// Connects from another address of this machine.
     pub(crate) async fn open_from(&self, from: [u8; 4]) -> Connection {
         let socket = TcpSocket::new_v4().expect("a socket");
@@ -272,6 +280,13 @@ impl Connection {
         let mut body = vec![0; length];
         timeout(DEADLINE, self.0.read_exact(&mut body)).await.expect("in time").expect("whole");
         Response { status, headers, body: String::from_utf8(body).expect("text") }
+    }
+
+    /// Reads exactly so many bytes.
+    pub(crate) async fn take(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        timeout(DEADLINE, self.0.read_exact(&mut bytes)).await.expect("in time").expect("sent");
+        bytes
     }
 
     /// Waits until the server closes the connection; returns what it has said until then.

@@ -341,7 +341,8 @@ fn our_programs_use_a_socket_as_the_user_that_the_system_names() {
     let serve = |uid: u32| {
         let users = format!(
             "[server.socket]\npath = \"{path}\"\nusers = [{{ name = \"deploy\", uid = {uid}, \
-             rights = [\"view\", \"lock\"], prefixes = [\"ci/\"] }}]\n"
+             rights = [\"view\", \"lock\"], prefixes = [\"ci/\"] }}]\n[server.limits]\n\
+             leases_per_client = 1\n"
         );
         let config = world.path("server.toml");
         std::fs::write(&config, users).expect("written");
@@ -364,8 +365,10 @@ fn our_programs_use_a_socket_as_the_user_that_the_system_names() {
     while !holder.said().contains("held") {}
     let who = world.run(&["--url", &url, "--json", "who", "ci/b"]);
     assert!(who.code == 0 && who.stdout.contains("\"pid\""), "{who:?}");
+    let more = world.run(&["--url", &url, "run", "--try", "ci/c", "--", "true"]);
+    assert!(more.code == 69 && more.stderr.contains("raise `leases_per_client`"), "{more:?}");
     let doctor = world.run(&["--url", &url, "doctor"]);
-    assert!(doctor.code == 0 && doctor.stdout.contains("on this machine"), "{doctor:?}");
+    assert!(doctor.stdout.contains("none, on this machine"), "{doctor:?}");
     drop(holder);
     stop(server);
 

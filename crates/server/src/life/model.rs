@@ -298,7 +298,10 @@ impl World {
         for (number, client) in self.clients.iter().enumerate() {
             let grants = grants(number, client.kind);
             let count = grants.iter().filter(|(_, lease)| leases.contains(lease)).count();
-            assert!(count == 0 || count == grants.len(), "M5: {number} has {count} only: {self:#?}");
+            assert!(
+                count == 0 || count == grants.len(),
+                "M5: {number} has {count} only: {self:#?}"
+            );
             found += count;
             if count > 0 {
                 holders.insert(number);

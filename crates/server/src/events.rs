@@ -306,8 +306,8 @@ pub(crate) struct EventParameters {
         ("Last-Event-ID" = Option<String>, Header, description = "The last id that was received"),
     ),
     responses(
-        (status = 200, body = EventLines, description = "The stream; the schema is that of one event",
-         content_type = "text/event-stream"),
+        (status = 200, body = EventLines,
+         description = "The stream: the schema of an event", content_type = "text/event-stream"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )

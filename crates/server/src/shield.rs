@@ -163,8 +163,8 @@ where
     }
 }
 
-/// A request of a client behind a proxy counts as a connection of its address, since it takes one of
-/// the proxy's.
+/// A request of a client behind a proxy counts as a connection of its address, since it takes one
+/// of the proxy's.
 fn count_forwarded(app: &App, entry: &Entry) -> Result<Option<Counted>, Problem> {
     match entry.from {
         Some(ClientAddress::Forwarded(client)) => {
